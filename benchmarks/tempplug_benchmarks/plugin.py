@@ -1,0 +1,42 @@
+"""Declarations of the benchmark suites and commands; imports nothing heavy."""
+
+from __future__ import annotations
+
+from tempplug.plugins import CommandInfo, SuiteInfo, hookimpl
+
+_BENCH = ("rich", "matplotlib", "transformers", "accelerate", "scipy", "datasets")
+
+
+@hookimpl
+def tempplug_register_suites() -> list[SuiteInfo]:
+    """Returns the benchmark suites."""
+    return [
+        SuiteInfo(
+            name="sentence",
+            target="tempplug_benchmarks.tasks.sentence:SUITE",
+            summary="SimCSE sentence embeddings on STS, supervised and unsupervised",
+            requires=_BENCH,
+            extra="bench",
+        ),
+    ]
+
+
+@hookimpl
+def tempplug_register_commands() -> list[CommandInfo]:
+    """Returns the commands of this distribution."""
+    return [
+        CommandInfo(
+            name="bench",
+            target="tempplug_benchmarks.command:main",
+            summary="run benchmark suites and report measured beside reported numbers",
+            requires=_BENCH,
+            extra="bench",
+        ),
+        CommandInfo(
+            name="plot",
+            target="tempplug_benchmarks.plot:main",
+            summary="draw temperature, logit and gradient against similarity for spec strings",
+            requires=_BENCH,
+            extra="bench",
+        ),
+    ]

@@ -1,0 +1,127 @@
+"""Spec strings (``macl:alpha=2,threshold=0.8``) and the three flags for any argparse program. Needs no torch.
+
+``--temperature-strategy SPEC [--temperature-args key=value ...] [--contrastive-objective SPEC]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tempplug.errors import ConfigError
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+
+
+def parse_value(text: str) -> Any:
+    """Returns a number, true/false, none, a list (``450/270/162``) or the word itself.
+
+    >>> parse_value("0.05"), parse_value("true"), parse_value("3/1"), parse_value("shifted")
+    (0.05, True, [3, 1], 'shifted')
+    """
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if lowered == "none":
+        return None
+    if _NUMBER.fullmatch(text):
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    if lowered.lstrip("+-") in ("nan", "inf", "infinity"):
+        return float(text)
+    if "/" in text and all(_NUMBER.fullmatch(item) for item in text.split("/")):
+        return [parse_value(item) for item in text.split("/")]
+    return text
+
+
+def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
+    """Returns the options of ``key=value`` words; hyphens in keys become underscores.
+
+    Raises:
+        ConfigError: a word has no ``=``, or a key is given twice.
+
+    >>> parse_options(["alpha=2", "strict=true"])
+    {'alpha': 2, 'strict': True}
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not key or not value.strip():
+            raise ConfigError(f"'{pair}' is not an option: write key=value, such as alpha=0.5.")
+        if key in options:
+            raise ConfigError(f"option '{key}' is given twice.")
+        options[key] = parse_value(value.strip())
+    return options
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    """Returns the name and the options of a spec string.
+
+    Raises:
+        ConfigError: the string has no name or an option is malformed.
+
+    >>> parse_spec("dystress:profile=shifted,shift=-0.4")
+    ('dystress', {'profile': 'shifted', 'shift': -0.4})
+    """
+    if not isinstance(spec, str):
+        raise ConfigError(f"{spec!r} is not a spec string such as 'macl:alpha=0.5'.")
+    name, colon, rest = spec.strip().partition(":")
+    if not name or (colon and not rest.strip()):
+        raise ConfigError(f"'{spec}' is not a spec string: write name or name:key=value,key=value.")
+    return name, parse_options(rest.split(",")) if rest else {}
+
+
+def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
+    """Returns the name of a spec string and its options, with those of ``--temperature-args`` added.
+
+    Raises:
+        ConfigError: malformed, or an option is given in both places.
+    """
+    name, options = parse_spec(spec)
+    added = parse_options(pairs)
+    if twice := sorted(options.keys() & added.keys()):
+        raise ConfigError(f"option '{twice[0]}' is given twice: in the spec string '{spec}' and in --temperature-args.")
+    return name, {**options, **added}
+
+
+def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | None = "fixed") -> None:
+    """Adds the three flags to a parser, each also spelled with underscores.
+
+    The parsed namespace has ``temperature_strategy`` (str), ``temperature_args`` (list of ``key=value``) and
+    ``contrastive_objective`` (str); ``tempplug.create_strategy(args.temperature_strategy,
+    **tempplug.arguments.parse_options(args.temperature_args))`` builds the strategy.
+
+    Args:
+        parser: any argparse parser.
+        default: spec string when the flag is absent.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_temperature_arguments(parser)
+    >>> parser.parse_args(["--temperature-strategy", "macl", "--temperature-args", "alpha=2"]).temperature_args
+    ['alpha=2']
+    """
+    group = parser.add_argument_group("temperature")
+    group.add_argument(
+        "--temperature-strategy",
+        "--temperature_strategy",
+        default=default,
+        metavar="SPEC",
+        help="name or name:key=value,... of a temperature strategy; `tempplug list` shows them",
+    )
+    group.add_argument(
+        "--temperature-args",
+        "--temperature_args",
+        nargs="*",
+        default=[],
+        metavar="KEY=VALUE",
+        help="options of the strategy; `tempplug show NAME` lists them with their ranges",
+    )
+    group.add_argument(
+        "--contrastive-objective",
+        "--contrastive_objective",
+        default="infonce",
+        metavar="SPEC",
+        help="name or name:key=value,... of a contrastive objective",
+    )

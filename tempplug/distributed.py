@@ -1,0 +1,119 @@
+"""Gathering over torch.distributed with the exact gradient; without a process group every function is the identity.
+
+Convention of the loss: local rows × global columns, and each rank returns the mean over its own rows. A gathered tensor
+therefore receives gradient from every rank's loss; the backward pass sums it over ranks. After DDP has averaged the
+gradients over ranks, loss and gradients equal those of one process (a raw ``x.grad`` is world times its slice).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tempplug.errors import ShapeError
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How the rows of a global batch lie on the ranks.
+
+    Attributes:
+        sizes: rows of each rank.
+        rank: this process.
+    """
+
+    sizes: tuple[int, ...]
+    rank: int
+
+    @property
+    def offset(self) -> int:
+        """Global position of this rank's first row."""
+        return sum(self.sizes[: self.rank])
+
+    @property
+    def total(self) -> int:
+        """Rows of all ranks together."""
+        return sum(self.sizes)
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return len(self.sizes)
+
+
+def active() -> bool:
+    """Returns whether there is a process group of more than one process."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
+    """Returns how many rows every rank holds; one rank without gathering.
+
+    Args:
+        local: rows of this process.
+        device: a device that the process group can communicate from.
+        gather: whether the caller wants global columns.
+    """
+    if not gather or not active():
+        return Rows((local,), 0)
+    mine = torch.tensor([local], device=device)
+    sizes = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, mine)
+    return Rows(tuple(int(size) for size in sizes), dist.get_rank())
+
+
+def _all_gather(local: Tensor, rows: Rows) -> Tensor:
+    # Collectives want equal shapes, so shorter ranks pad up to the longest and the padding is cut off again.
+    longest = max(rows.sizes)
+    padded = local.new_zeros((longest, *local.shape[1:]))
+    padded[: local.shape[0]] = local
+    parts = [torch.empty_like(padded) for _ in rows.sizes]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:size] for part, size in zip(parts, rows.sizes, strict=True)])
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, local: Tensor, rows: Rows) -> Tensor:
+        ctx.rows = rows
+        return _all_gather(local.contiguous(), rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        rows: Rows = ctx.rows
+        total = gradients[0].contiguous()
+        dist.all_reduce(total)
+        return total[rows.offset : rows.offset + rows.sizes[rows.rank]], None
+
+
+def gather(local: Tensor, rows: Rows) -> Tensor:
+    """Returns the rows of all ranks in rank order, with exact gradient.
+
+    Args:
+        local: [B, ...] rows of this rank.
+        rows: from `share_rows`.
+
+    Raises:
+        ShapeError: this rank's number of rows is not what it announced.
+    """
+    if rows.world == 1:
+        return local
+    if local.shape[0] != rows.sizes[rows.rank]:
+        raise ShapeError(f"cannot gather {local.shape[0]} rows where {rows.sizes[rows.rank]} were announced.")
+    if local.requires_grad and torch.is_grad_enabled():
+        gathered: Tensor = _Gather.apply(local, rows)  # type: ignore[no-untyped-call]
+        return gathered
+    return _all_gather(local.contiguous(), rows)
+
+
+def total(value: Tensor, rows: Rows) -> Tensor:
+    """Returns the sum of a detached tensor over the ranks."""
+    if rows.world == 1:
+        return value
+    summed = value.detach().clone()
+    dist.all_reduce(summed)
+    return summed

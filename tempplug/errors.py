@@ -1,0 +1,48 @@
+"""The errors that tempplug raises at its public doors.
+
+Every message names the argument, what it was and what was wanted. Each class also derives from the built-in that a caller
+would guess, so ``except ValueError`` keeps working.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TempplugError(Exception):
+    """Base of every error of this library."""
+
+
+class ShapeError(TempplugError, ValueError):
+    """A tensor, or a pair of them, has shapes that do not fit the call."""
+
+
+class ConfigError(TempplugError, ValueError):
+    """An option, or a combination of options, is outside what is allowed."""
+
+
+class NonFiniteError(TempplugError, ValueError):
+    """A tensor holds NaN or infinite values."""
+
+
+class DataError(TempplugError, ValueError):
+    """A data file is missing, empty or malformed; the message names the file and, where there is one, the line."""
+
+
+class UnknownNameError(TempplugError, LookupError):
+    """A strategy, objective, option, suite or command of that name does not exist."""
+
+
+class DuplicateNameError(TempplugError, ValueError):
+    """Two plugins offer the same name, and that name was asked for."""
+
+
+class MissingDependencyError(TempplugError, ImportError):
+    """An optional framework that this part needs is not installed."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns `` Did you mean 'x'?`` for the closest of ``known``, or the empty string when nothing is close."""
+    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean '{match[0]}'?" if match else ""

@@ -1,0 +1,339 @@
+"""Pair layouts: which embeddings are anchors, which are candidates, and who is positive to whom.
+
+A layout turns the tensors of a call into one or two directions of anchors × candidates. It must not know any strategy,
+engine or objective. Shapes: B local pairs, G global ones, N local anchors, M candidates, D dimensions, K queue rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tempplug.distributed import Rows
+from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest
+from tempplug.roles import PairRoles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """The unit embeddings of a call. ``all_*`` hold the rows of every process (the same tensors without gathering)."""
+
+    view_a: Tensor
+    all_a: Tensor
+    rows: Rows
+    view_b: Tensor | None = None
+    all_b: Tensor | None = None
+    queue: Tensor | None = None
+    hard_negatives: Tensor | None = None
+    labels: Tensor | None = None
+    all_labels: Tensor | None = None
+    index: Tensor | None = None
+    uncertainty: Tensor | tuple[Tensor, Tensor] | None = None
+    positive_mask: Tensor | None = None
+    negative_mask: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Direction:
+    """One block of similarities: anchors [N, D] against candidates [M, D], their roles, and what is known per anchor."""
+
+    anchors: Tensor
+    candidates: Tensor
+    roles: PairRoles
+    labels: Tensor | None = None
+    index: Tensor | None = None
+    uncertainty: Tensor | None = None
+
+    def positive_count(self) -> Tensor:
+        """Returns the number of positives of each anchor, [N]."""
+        roles = self.roles
+        if roles.positive_index is not None:
+            return torch.ones(roles.anchors, dtype=torch.int64, device=roles.device)
+        return roles.positive(*roles.tile(slice(None), slice(None))).sum(1)
+
+    def positive_similarity(self) -> Tensor:
+        """Returns each anchor's mean similarity over its positives, [N], without gradient (0 where it has none)."""
+        with torch.no_grad():
+            roles = self.roles
+            if roles.positive_index is not None:
+                return (self.anchors * self.candidates[roles.positive_index]).sum(1)
+            positive = roles.positive(*roles.tile(slice(None), slice(None)))
+            sums = positive.to(self.candidates.dtype) @ self.candidates
+            return (self.anchors * sums).sum(1) / positive.sum(1).clamp(min=1)
+
+
+class PairLayout(ABC):
+    """Builds the directions of a call.
+
+    Attributes:
+        name: as in spec strings.
+        takes: the optional arguments of the loss that this layout reads; others are refused.
+    """
+
+    name: ClassVar[str]
+    takes: ClassVar[frozenset[str]]
+    one_view: ClassVar[bool] = False
+
+    @abstractmethod
+    def directions(self, views: Views) -> list[Direction]:
+        """Returns one direction, or both of a symmetric layout."""
+
+    def refuse_gather(self) -> bool:
+        """Returns whether the layout has no meaning across processes."""
+        return False
+
+
+def _range(views: Views, shift: int = 0) -> Tensor:
+    count, start = views.view_a.shape[0], views.rows.offset + shift
+    return torch.arange(start, start + count, device=views.view_a.device)
+
+
+def _twice(values: Tensor | None) -> Tensor | None:
+    return None if values is None else torch.cat([values, values])
+
+
+def _with_extra(candidates: Tensor, views: Views) -> tuple[Tensor, int | None]:
+    """Returns the candidates with the hard negatives behind them, and where those begin."""
+    if views.hard_negatives is None:
+        return candidates, None
+    return torch.cat([candidates, views.hard_negatives]), candidates.shape[0]
+
+
+def _needs_second(views: Views, name: str) -> tuple[Tensor, Tensor]:
+    if views.view_b is None or views.all_b is None:
+        raise ShapeError(f"layout '{name}' needs view_b beside view_a.")
+    return views.view_b, views.all_b
+
+
+def _one_uncertainty(views: Views, position: int, name: str) -> Tensor | None:
+    if isinstance(views.uncertainty, tuple):
+        return views.uncertainty[position]
+    if position == 1 and views.uncertainty is not None:
+        raise ShapeError(f"uncertainty must be a pair (of view_a, of view_b) where layout '{name}' has anchors of both.")
+    return views.uncertainty
+
+
+def _mask(name: str, mask: Tensor | None, wanted: tuple[int, int]) -> Tensor:
+    if mask is None:
+        raise ShapeError(f"layout 'masks' needs {name}=, a boolean tensor of shape {list(wanted)}.")
+    if mask.dtype != torch.bool or tuple(mask.shape) != wanted:
+        raise ShapeError(f"{name} of shape {list(mask.shape)} and dtype {mask.dtype} must be boolean of shape {list(wanted)}.")
+    return mask
+
+
+class TwoView(PairLayout):
+    """SimCLR's NT-Xent: 2B anchors, each against the other 2G-1 embeddings, same-side ones included."""
+
+    name = "two-view"
+    takes = frozenset({"hard_negatives", "labels", "index", "uncertainty"})
+
+    def directions(self, views: Views) -> list[Direction]:
+        """Returns the block [2B, 2G (+ H)]."""
+        view_b, all_b = _needs_second(views, self.name)
+        candidates, extra_start = _with_extra(torch.cat([views.all_a, all_b]), views)
+        own, other = _range(views), _range(views, shift=views.rows.total)
+        uncertainty = None
+        if views.uncertainty is not None:
+            pair = [_one_uncertainty(views, position, self.name) for position in (0, 1)]
+            uncertainty = torch.cat([each for each in pair if each is not None])
+        return [
+            Direction(
+                anchors=torch.cat([views.view_a, view_b]),
+                candidates=candidates,
+                roles=PairRoles(
+                    anchors=2 * view_b.shape[0],
+                    candidates=candidates.shape[0],
+                    device=candidates.device,
+                    positive_index=torch.cat([other, own]),
+                    ignored_index=torch.cat([own, other]),
+                    extra_start=extra_start,
+                    extra_anchors=view_b.shape[0],
+                ),
+                labels=_twice(views.labels),
+                index=_twice(views.index),
+                uncertainty=uncertainty,
+            )
+        ]
+
+
+class CrossView(PairLayout):
+    """SimCSE's and CLIP's block: view_a's rows against view_b's, positive on the diagonal.
+
+    Args:
+        symmetric: average with the direction from view_b to view_a.
+    """
+
+    name = "cross-view"
+    takes = frozenset({"hard_negatives", "labels", "index", "uncertainty"})
+
+    def __init__(self, symmetric: bool = False) -> None:
+        self.symmetric = symmetric
+
+    def directions(self, views: Views) -> list[Direction]:
+        """Returns the block [B, G (+ H)], and its counterpart where symmetric (hard negatives serve view_a's anchors)."""
+        view_b, all_b = _needs_second(views, self.name)
+        forward, extra_start = _with_extra(all_b, views)
+        blocks = [(views.view_a, forward, extra_start)]
+        if self.symmetric:
+            blocks.append((view_b, views.all_a, None))
+        return [
+            Direction(
+                anchors=anchors,
+                candidates=candidates,
+                roles=PairRoles(
+                    anchors=anchors.shape[0],
+                    candidates=candidates.shape[0],
+                    device=candidates.device,
+                    positive_index=_range(views),
+                    extra_start=start,
+                    extra_anchors=anchors.shape[0],
+                ),
+                labels=views.labels,
+                index=views.index,
+                uncertainty=_one_uncertainty(views, position, self.name),
+            )
+            for position, (anchors, candidates, start) in enumerate(blocks)
+        ]
+
+
+class Queue(PairLayout):
+    """MoCo's block: each anchor against its own key and the K rows of a queue shared by all."""
+
+    name = "queue"
+    takes = frozenset({"queue", "hard_negatives", "labels", "index", "uncertainty"})
+
+    def directions(self, views: Views) -> list[Direction]:
+        """Returns the block [B, B + K (+ H)], whose first B columns hold the keys and no negatives."""
+        view_b, _ = _needs_second(views, self.name)
+        if views.queue is None:
+            raise ShapeError("layout 'queue' needs queue=, the past candidates [K, D].")
+        candidates, extra_start = _with_extra(torch.cat([view_b, views.queue]), views)
+        return [
+            Direction(
+                anchors=views.view_a,
+                candidates=candidates,
+                roles=PairRoles(
+                    anchors=view_b.shape[0],
+                    candidates=candidates.shape[0],
+                    device=candidates.device,
+                    positive_index=torch.arange(view_b.shape[0], device=candidates.device),
+                    negatives_start=view_b.shape[0],
+                    extra_start=extra_start,
+                    extra_anchors=view_b.shape[0],
+                ),
+                labels=views.labels,
+                index=views.index,
+                uncertainty=_one_uncertainty(views, 0, self.name),
+            )
+        ]
+
+
+class Labels(PairLayout):
+    """SupCon's block: every embedding against all others, those of its own class positive."""
+
+    name = "labels"
+    takes = frozenset({"hard_negatives", "labels", "index", "uncertainty"})
+    one_view = True
+
+    def directions(self, views: Views) -> list[Direction]:
+        """Returns the block [B, G (+ H)] of one view, or [2B, 2G (+ H)] of two."""
+        if views.labels is None or views.all_labels is None:
+            raise ConfigError("layout 'labels' needs labels=, the class of each row of view_a.")
+        uncertainty = _one_uncertainty(views, 0, self.name)
+        if views.view_b is None or views.all_b is None:
+            anchors, everyone, own = views.view_a, views.all_a, _range(views)
+            labels, all_labels, index = views.labels, views.all_labels, views.index
+        else:
+            anchors, everyone = torch.cat([views.view_a, views.view_b]), torch.cat([views.all_a, views.all_b])
+            own = torch.cat([_range(views), _range(views, shift=views.rows.total)])
+            labels, all_labels = torch.cat([views.labels] * 2), torch.cat([views.all_labels] * 2)
+            index = _twice(views.index)
+            second = _one_uncertainty(views, 1, self.name)
+            if uncertainty is not None and second is not None:
+                uncertainty = torch.cat([uncertainty, second])
+        candidates, extra_start = _with_extra(everyone, views)
+        if extra_start is not None:
+            all_labels = torch.cat([all_labels, all_labels.new_zeros(candidates.shape[0] - extra_start)])
+        return [
+            Direction(
+                anchors=anchors,
+                candidates=candidates,
+                roles=PairRoles(
+                    anchors=anchors.shape[0],
+                    candidates=candidates.shape[0],
+                    device=candidates.device,
+                    ignored_index=own,
+                    anchor_labels=labels,
+                    candidate_labels=all_labels,
+                    extra_start=extra_start,
+                    extra_anchors=views.view_a.shape[0],
+                ),
+                labels=labels,
+                index=index,
+                uncertainty=uncertainty,
+            )
+        ]
+
+
+class Masks(PairLayout):
+    """Roles given outright as two boolean masks, PyGCL's contract; view_a are the anchors, view_b the candidates."""
+
+    name = "masks"
+    takes = frozenset({"labels", "index", "uncertainty", "positive_mask", "negative_mask"})
+
+    def directions(self, views: Views) -> list[Direction]:
+        """Returns the block [N, M] with the given masks."""
+        view_b, _ = _needs_second(views, self.name)
+        wanted = (views.view_a.shape[0], view_b.shape[0])
+        positive = _mask("positive_mask", views.positive_mask, wanted)
+        negative = _mask("negative_mask", views.negative_mask, wanted)
+        if bool((positive & negative).any()):
+            raise ConfigError("positive_mask and negative_mask overlap: a pair cannot be both.")
+        return [
+            Direction(
+                anchors=views.view_a,
+                candidates=view_b,
+                roles=PairRoles(
+                    anchors=views.view_a.shape[0],
+                    candidates=view_b.shape[0],
+                    device=view_b.device,
+                    positive_mask=positive,
+                    negative_mask=negative,
+                ),
+                labels=views.labels,
+                index=views.index,
+                uncertainty=_one_uncertainty(views, 0, self.name),
+            )
+        ]
+
+    def refuse_gather(self) -> bool:
+        """Returns True: the masks speak of the rows at hand."""
+        return True
+
+
+LAYOUTS: dict[str, type[PairLayout]] = {layout.name: layout for layout in (TwoView, CrossView, Queue, Labels, Masks)}
+
+
+def create_layout(layout: str | PairLayout, symmetric: bool = False) -> PairLayout:
+    """Returns the layout of that name.
+
+    Args:
+        layout: ``two-view``, ``cross-view``, ``queue``, ``labels`` or ``masks``, or an instance.
+        symmetric: of ``cross-view``: average both directions.
+
+    Raises:
+        UnknownNameError: there is no such layout.
+        ConfigError: ``symmetric`` with another layout.
+    """
+    if isinstance(layout, str) and layout not in LAYOUTS:
+        raise UnknownNameError(f"unknown layout '{layout}'.{nearest(layout, LAYOUTS)} Known: {', '.join(LAYOUTS)}.")
+    name = layout if isinstance(layout, str) else layout.name
+    if symmetric and (name != "cross-view" or not isinstance(layout, str)):
+        raise ConfigError(f"symmetric=True belongs to layout 'cross-view', not to '{name}'.")
+    if not isinstance(layout, str):
+        return layout
+    return CrossView(symmetric) if layout == "cross-view" else LAYOUTS[layout]()

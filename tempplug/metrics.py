@@ -1,0 +1,180 @@
+"""What embeddings look like: alignment, uniformity, tolerance, inter-class uniformity, and the gradient scale of a loss.
+
+Measurements, not losses: they return detached 0-dimensional tensors. Inputs are raw embeddings; rows are normalised here,
+in at least float32. Self pairs never count. This module must not know strategies, objectives, engines or layouts.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tempplug.errors import ConfigError, ShapeError
+
+ROWS_AT_ONCE = 512
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def _unit_rows(embeddings: Tensor, name: str, minimum: int) -> Tensor:
+    if embeddings.ndim != 2 or len(embeddings) < minimum:
+        wanted = f"[N, D] with N at least {minimum}"
+        raise ShapeError(f"{name} of shape {list(embeddings.shape)} must be {wanted}.")
+    if not embeddings.is_floating_point():
+        raise ConfigError(f"{name} of dtype {embeddings.dtype} must be floating point.")
+    units = F.normalize(_at_least_float32(embeddings.detach()), dim=1)
+    return units
+
+
+def _class_numbers(labels: Tensor, embeddings: Tensor) -> Tensor:
+    """Returns labels renumbered 0, 1, … without gaps."""
+    if labels.shape != embeddings.shape[:1]:
+        raise ShapeError(f"labels of shape {list(labels.shape)} must be [{len(embeddings)}], one per embedding.")
+    numbers: Tensor = torch.unique(labels.to(embeddings.device), return_inverse=True)[1]
+    return numbers
+
+
+def _class_sums(units: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the sum of the rows of each class [C, D] and their number [C]."""
+    counts = torch.bincount(classes)
+    sums = units.new_zeros(len(counts), units.shape[1]).index_add_(0, classes, units)
+    return sums, counts
+
+
+def _check_t(t: float) -> None:
+    if not (math.isfinite(t) and t > 0):
+        raise ConfigError(f"t={t:g} must be finite and greater than 0.")
+
+
+def _log_mean_potential(points: Tensor, t: float) -> Tensor:
+    """Returns ln of the mean of exp(-t·‖x - y‖²) over all ordered pairs of different rows, a block of rows at a time."""
+    squares = points.square().sum(dim=1)
+    blocks = []
+    for start in range(0, len(points), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        distance = (squares[rows, None] + squares - 2 * points[rows] @ points.T).clamp_(min=0)
+        distance.diagonal(start).fill_(torch.inf)
+        blocks.append(torch.logsumexp(distance.mul_(-t), dim=(0, 1)))
+    return torch.logsumexp(torch.stack(blocks), dim=0) - math.log(len(points) * (len(points) - 1))
+
+
+def alignment(view_a: Tensor, view_b: Tensor) -> Tensor:
+    """Returns the mean squared distance of the two views of an item; lower is more aligned, in [0, 4].
+
+    Args:
+        view_a: [N, D] raw embeddings.
+        view_b: [N, D] raw embeddings; row i is another view of row i of ``view_a``.
+
+    Raises:
+        ShapeError: the views are not two matrices of one shape.
+        ConfigError: integer embeddings.
+
+    Source: Wang & Isola 2020, ℓ_align with exponent 2.
+
+    >>> alignment(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 5.0]]))
+    tensor(2.)
+    """
+    a, b = _unit_rows(view_a, "view_a", 1), _unit_rows(view_b, "view_b", 1)
+    if a.shape != b.shape:
+        raise ShapeError(f"view_b of shape {list(b.shape)} must have the shape of view_a, {list(a.shape)}.")
+    return (a - b).square().sum(dim=1).mean()
+
+
+def uniformity(embeddings: Tensor, t: float = 2.0) -> Tensor:
+    """Returns ln of the mean Gaussian potential of all pairs of different rows; lower is more spread, in [-4t, 0].
+
+    Args:
+        embeddings: [N, D] raw embeddings, N at least 2.
+        t: sharpness of the potential exp(-t·‖x - y‖²), greater than 0.
+
+    Raises:
+        ShapeError: not a matrix, or fewer than two rows.
+        ConfigError: ``t`` out of range, or integer embeddings.
+
+    Source: Wang & Isola 2020, ℓ_uniform.
+
+    >>> uniformity(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+    tensor(-4.)
+    """
+    _check_t(t)
+    return _log_mean_potential(_unit_rows(embeddings, "embeddings", 2), t)
+
+
+def tolerance(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Returns the mean cosine similarity of all pairs of different rows of one class; higher keeps classes together.
+
+    Args:
+        embeddings: [N, D] raw embeddings, N at least 2.
+        labels: [N] class of each row.
+
+    Raises:
+        ShapeError: not a matrix, fewer than two rows, or labels of another length.
+        ConfigError: no class has two rows, or integer embeddings.
+
+    Source: Wang & Liu 2021. DySTreSS, eq. 17, prints it with a minus sign; its code and the original have none.
+
+    >>> tolerance(torch.tensor([[1.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))
+    tensor(0.6000)
+    """
+    units = _unit_rows(embeddings, "embeddings", 2)
+    sums, counts = _class_sums(units, _class_numbers(labels, units))
+    pairs = (counts * (counts - 1)).sum()
+    if int(pairs) == 0:
+        raise ConfigError(f"labels with {len(counts)} classes for {len(units)} rows: tolerance needs two rows of one class.")
+    # all ordered pairs of a class sum to ‖Σx‖², of which Σ‖x‖² are self pairs
+    return (sums.square().sum() - units.square().sum()) / pairs
+
+
+def interclass_uniformity(embeddings: Tensor, labels: Tensor, t: float = 2.0) -> Tensor:
+    """Returns the uniformity of the class centroids; lower is classes further apart.
+
+    Args:
+        embeddings: [N, D] raw embeddings, N at least 2.
+        labels: [N] class of each row, at least two classes.
+        t: as in `uniformity`.
+
+    Raises:
+        ShapeError: not a matrix, fewer than two rows, or labels of another length.
+        ConfigError: fewer than two classes, ``t`` out of range, or integer embeddings.
+
+    Source: DySTreSS, eq. 19. Centroids are means of unit rows, not normalised again, and a class is not paired with
+    itself; the paper says neither.
+
+    >>> interclass_uniformity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), torch.tensor([0, 1, 0]))
+    tensor(-2.)
+    """
+    _check_t(t)
+    units = _unit_rows(embeddings, "embeddings", 2)
+    sums, counts = _class_sums(units, _class_numbers(labels, units))
+    if len(counts) < 2:
+        raise ConfigError("labels with 1 class: inter-class uniformity needs at least 2.")
+    return _log_mean_potential(sums / counts[:, None], t)
+
+
+def gradient_scale(positive_lse: Tensor, negative_lse: Tensor) -> Tensor:
+    """Returns the mean of W = 1 - P, the factor by which InfoNCE scales the gradient of each anchor, in [0, 1].
+
+    Args:
+        positive_lse: [N] log-sum-exp of each anchor's positive logits; of one positive, its logit.
+        negative_lse: [N] log-sum-exp of each anchor's negative logits.
+
+    Raises:
+        ShapeError: the two are not vectors of one shape, or empty.
+        ConfigError: integer values.
+
+    Source: MACL, eq. 8.
+
+    >>> gradient_scale(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 0.0]))
+    tensor(0.5000)
+    """
+    if positive_lse.ndim != 1 or positive_lse.shape != negative_lse.shape or len(positive_lse) == 0:
+        shapes = f"{list(positive_lse.shape)} and {list(negative_lse.shape)}"
+        raise ShapeError(f"positive_lse and negative_lse of shapes {shapes} must both be [N] with N at least 1.")
+    if not (positive_lse.is_floating_point() and negative_lse.is_floating_point()):
+        raise ConfigError(f"positive_lse of dtype {positive_lse.dtype} and negative_lse must be floating point.")
+    return torch.sigmoid(_at_least_float32(negative_lse.detach()) - _at_least_float32(positive_lse.detach())).mean()

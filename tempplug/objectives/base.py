@@ -1,0 +1,62 @@
+"""The base of every contrastive objective: row statistics to one loss per anchor, an O(N) function."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from tempplug.options import Configured
+from tempplug.strategies.maps import LogitMap
+from tempplug.types import Auxiliary, RowStatistics
+
+
+class Objective(Configured, nn.Module):
+    """Turns the statistics of each row of the similarity matrix into a loss.
+
+    A subclass sets ``name``, ``formula`` and ``source``, and implements `row_loss`. It never sees the matrix.
+
+    Attributes:
+        several_positives: whether `row_loss` is defined for anchors with more than one positive.
+    """
+
+    kind: ClassVar[str] = "objective"
+    formula: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    several_positives: ClassVar[bool] = False
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.configure(**options)
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        """Returns the loss of each anchor, [N], in nats.
+
+        Args:
+            statistics: of the rows; see `tempplug.types.RowStatistics`.
+            auxiliary: batch-wide positive similarities, and the statistics of the second pass where `second_map` asked.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement row_loss(statistics) -> [N].")
+
+    def second_map(self, logit_map: LogitMap) -> LogitMap | None:
+        """Returns the map of a second, gradient-free pass over the same similarities; None asks for no such pass."""
+        return None
+
+    def extra_repr(self) -> str:
+        """Shows the spec string in ``print(loss)``."""
+        return self.spec()
+
+
+def margin(statistics: RowStatistics) -> Tensor:
+    """Returns d = negative_lse - positive_logit, [N]: what all these objectives are functions of."""
+    return statistics.negative_lse - statistics.positive_logit
+
+
+def softplus(difference: Tensor) -> Tensor:
+    """Returns ln(1 + exp(d)), exact to float64 (torch's own default turns linear at 20, which is 1e-10 off)."""
+    return nn.functional.softplus(difference, threshold=40)
+
+
+def with_gradient_of(value: Tensor, source: Tensor) -> Tensor:
+    """Returns ``value`` to the forward pass and the gradient of ``source`` to the backward pass."""
+    return value.detach() + (source - source.detach())

@@ -1,0 +1,47 @@
+"""DCLW: DCL with positives weighted by how far apart they are."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError
+from tempplug.objectives.base import Objective
+from tempplug.options import Number
+from tempplug.types import Auxiliary, RowStatistics
+
+
+class DCLW(Objective):
+    """DCL with -w_i·l⁺, w_i = 2 - exp(s⁺/σ)/mean(exp(s⁺/σ)), the mean over the whole batch, all processes included.
+
+    Weights carry no gradient (as in lightly) and are negative where one positive dominates the batch.
+
+    Args:
+        sigma: σ, greater than 0.
+
+    Raises:
+        ConfigError: sigma is out of range.
+
+    Source: Yeh et al. 2022, eq. 7.
+    """
+
+    name: ClassVar[str] = "dclw"
+    formula: ClassVar[str] = "-w·l⁺ + ln Σ⁻ exp l, w = 2 - exp(s⁺/σ) / mean exp(s⁺/σ)"
+    source: ClassVar[str] = "Yeh et al. 2022, Decoupled Contrastive Learning, eq. 7"
+
+    sigma: float
+
+    def __init__(self, sigma: Annotated[float, Number(above=0, help="σ, how sharply similarities are weighted")] = 0.5) -> None:
+        super().__init__(sigma=sigma)
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        """Returns negative_lse - w·positive_logit, [N]."""
+        if auxiliary is None:
+            raise ConfigError("objective 'dclw' needs auxiliary.positive_similarity, the positives of the whole batch.")
+        everyone = auxiliary.positive_similarity / self.sigma
+        log_mean = torch.logsumexp(everyone, 0) - math.log(everyone.numel())
+        weight = 2 - torch.exp(statistics.positive_similarity.detach() / self.sigma - log_mean)
+        return statistics.negative_lse - weight * statistics.positive_logit

@@ -1,0 +1,16 @@
+"""The doors of tempplug: hook specifications, declarations and the registry. Imports no torch."""
+
+from tempplug.plugins.hookspecs import hookimpl
+from tempplug.plugins.info import AdapterInfo, CommandInfo, ObjectiveInfo, StrategyInfo, SuiteInfo
+from tempplug.plugins.manager import Registry, registry
+
+__all__ = [
+    "AdapterInfo",
+    "CommandInfo",
+    "ObjectiveInfo",
+    "Registry",
+    "StrategyInfo",
+    "SuiteInfo",
+    "hookimpl",
+    "registry",
+]

@@ -1,0 +1,102 @@
+"""What a step looked like: turns the pieces that a loss call leaves behind into a `StepRecord`.
+
+Built when somebody reads it, not in the training step, and always without gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tempplug.layouts import Direction
+from tempplug.strategies.maps import LogitMap
+from tempplug.types import RowStatistics, StepRecord
+
+SAMPLED_NEGATIVES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One direction of a call, detached.
+
+    Attributes:
+        direction: anchors, candidates and roles.
+        logit_map: of the batch.
+        statistics: of the rows.
+    """
+
+    direction: Direction
+    logit_map: LogitMap
+    statistics: RowStatistics
+
+
+def _sample_negatives(trace: Trace) -> tuple[Tensor, Tensor]:
+    """Returns the rows and columns of at most `SAMPLED_NEGATIVES` pairs, evenly spread, those that are negatives."""
+    roles = trace.direction.roles
+    width = roles.candidates - roles.negatives_start
+    pairs = roles.anchors * width
+    # An odd stride beside the row length would walk down few columns only; a stride prime to it visits them all.
+    stride = max(1, pairs // SAMPLED_NEGATIVES)
+    while stride > 1 and torch.tensor(stride).gcd(torch.tensor(width)) > 1:
+        stride += 1
+    flat = torch.arange(0, pairs, stride, device=roles.device)[:SAMPLED_NEGATIVES]
+    rows, columns = flat // width, flat % width + roles.negatives_start
+    negative = roles.negative(rows, columns)
+    return rows[negative], columns[negative]
+
+
+def _temperatures(trace: Trace) -> tuple[Tensor, Tensor]:
+    """Returns the temperatures of positives and sampled negatives, and the similarities of the latter."""
+    direction, roles = trace.direction, trace.direction.roles
+    rows, columns = _sample_negatives(trace)
+    negatives = (direction.anchors[rows] * direction.candidates[columns]).sum(1)
+    found = [trace.logit_map.at(rows, columns, paired=True).temperature(negatives)]
+    if roles.positive_index is not None:
+        rows, columns = torch.arange(roles.anchors, device=roles.device), roles.positive_index
+    else:
+        rows, columns = roles.positive(*roles.tile(slice(None), slice(None))).nonzero(as_tuple=True)
+    positives = (direction.anchors[rows] * direction.candidates[columns]).sum(1)
+    found.append(trace.logit_map.at(rows, columns, paired=True).temperature(positives))
+    return torch.cat(
+        [each.expand(count) for each, count in zip(found, (len(negatives), len(positives)), strict=True)]
+    ), negatives
+
+
+@torch.no_grad()
+def build_record(traces: list[Trace], *, loss: Tensor, zero_norm_rows: Tensor, floor_hits: Tensor, engine: str) -> StepRecord:
+    """Returns the record of a call.
+
+    Args:
+        traces: one per direction and head.
+        loss: [] the mean row loss.
+        zero_norm_rows: [] how many embeddings had no norm.
+        floor_hits: [] from the strategy.
+        engine: that ran.
+    """
+    sampled = [_temperatures(trace) for trace in traces]
+    temperatures = torch.cat([temperature for temperature, _ in sampled])
+    negatives = torch.cat([similarity for _, similarity in sampled])
+
+    def over_rows(values: list[Tensor]) -> Tensor:
+        kept = [value[trace.statistics.positive_count > 0] for value, trace in zip(values, traces, strict=True)]
+        return torch.cat(kept).mean()
+
+    statistics = [trace.statistics for trace in traces]
+    scale = over_rows([torch.sigmoid(each.negative_lse - each.positive_lse) for each in statistics])
+    return StepRecord(
+        loss=loss,
+        infonce=over_rows([torch.logaddexp(each.positive_lse, each.negative_lse) - each.positive_logit for each in statistics]),
+        temperature_mean=temperatures.mean(),
+        temperature_min=temperatures.min(),
+        temperature_max=temperatures.max(),
+        positive_similarity=over_rows([each.positive_similarity for each in statistics]),
+        negative_similarity=negatives.mean(),
+        positive_probability=1 - scale,
+        gradient_scale=scale,
+        zero_norm_rows=zero_norm_rows,
+        floor_hits=floor_hits,
+        finite=torch.isfinite(loss),
+        engine=engine,
+    )

@@ -1,0 +1,64 @@
+"""The base of every temperature strategy: it chooses a logit map for each batch, and that is all it does."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import nn
+
+from tempplug.errors import ConfigError
+from tempplug.options import Configured
+from tempplug.strategies.maps import LogitMap
+from tempplug.types import Batch, RowStatistics
+
+
+class Strategy(Configured, nn.Module):
+    """Chooses the map from similarity to logit for each batch.
+
+    A subclass sets ``name``, ``formula`` and ``source``, annotates the options of its ``__init__`` (`tempplug.options`)
+    and implements `prepare`. Everything learned or counted belongs in parameters or buffers, so that it is saved.
+
+    A strategy whose temperature has a floor counts in a buffer ``floor_hits`` how often it was hit; the record shows it.
+    """
+
+    kind: ClassVar[str] = "strategy"
+    formula: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.configure(**options)
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns the logit map of this batch; called once per batch and direction, does O(N) work.
+
+        Args:
+            batch: what the call offers; see `tempplug.types.Batch`.
+
+        Raises:
+            ConfigError: the batch lacks an input that this strategy needs; the message names both.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement prepare(batch) -> LogitMap.")
+
+    def observe(self, batch: Batch, statistics: RowStatistics) -> None:
+        """Sees the statistics of the batch, in training mode only, after the engine and before the objective."""
+
+    def set_progress(self, epoch: float, step: int | None = None) -> None:
+        """Tells how far training is; strategies that do not depend on it ignore it.
+
+        Args:
+            epoch: epochs done, fractions allowed, at least 0.
+            step: optimizer steps done, at least 0.
+        """
+
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of the parameters that weight decay must spare; all of them unless overridden."""
+        return {name for name, _ in self.named_parameters()}
+
+    def missing(self, field: str, argument: str) -> ConfigError:
+        """Returns the error for an input that the call did not give."""
+        return ConfigError(f"strategy '{self.name}' needs {field}: pass {argument}= to the loss.")
+
+    def extra_repr(self) -> str:
+        """Shows the spec string in ``print(loss)``."""
+        return self.spec()

@@ -1,0 +1,109 @@
+"""DySTreSS: the temperature of each pair is a function of its own similarity."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated, ClassVar
+
+from tempplug.errors import ConfigError
+from tempplug.options import Choice, Flag, Number
+from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap, Profile, ProfileMap
+from tempplug.types import Batch
+
+# Options that only one profile reads, with the value that means "not given".
+_ONLY = {"shift": ("shifted", 0.0), "width": ("shifted", None), "rate": ("exponential", 3.5)}
+
+
+class DySTreSS(Strategy):
+    """Divides each similarity by τ(s), positives included.
+
+    Args:
+        temperature_min: greater than 0.
+        temperature_max: at least ``temperature_min``; equal means ``fixed``.
+        profile: ``cosine`` (lowest at s = 0), ``linear``, ``exponential``, ``monotonic`` or ``shifted``.
+        shift: of ``shifted``, in [-1, 1]; the flat part of the curve begins at s = -shift.
+        width: of ``shifted``, greater than 0; by default (1 + abs(shift))/2, which puts τ(±1) at temperature_max.
+        rate: of ``exponential``, greater than 0.
+        detach: whether τ is a constant for the gradient, as in the paper's Algorithm 3.
+
+    Raises:
+        ConfigError: an option is out of range, or belongs to another profile than the chosen one.
+
+    Source: Manna et al., DySTreSS, Algorithms 1-3, Tables 7, 11 and 13. The paper prints no formula for ``linear``,
+    ``exponential`` and ``monotonic``; see `tempplug.strategies.maps.ProfileMap`.
+
+    >>> DySTreSS(profile="shifted", shift=-0.4).width
+    0.7
+    """
+
+    name: ClassVar[str] = "dystress"
+    formula: ClassVar[str] = "l = s / τ(s), cosine: τ(s) = τmin + (τmax - τmin)·(1 + cos(π(1 + s)))/2"
+    source: ClassVar[str] = "Manna et al., DySTreSS: Dynamically Scaled Temperature in Self-Supervised Contrastive Learning"
+
+    temperature_min: float
+    temperature_max: float
+    profile: Profile
+    shift: float
+    width: float | None
+    rate: float
+    detach: bool
+
+    def __init__(
+        self,
+        temperature_min: Annotated[float, Number(above=0, help="lowest τ")] = 0.1,
+        temperature_max: Annotated[float, Number(above=0, help="highest τ, at least temperature_min")] = 0.2,
+        profile: Annotated[
+            str, Choice(("cosine", "linear", "exponential", "monotonic", "shifted"), help="shape of τ(s)")
+        ] = "cosine",
+        shift: Annotated[float, Number(at_least=-1, at_most=1, help="profile shifted: the plateau begins at -shift")] = 0.0,
+        width: Annotated[
+            float | None, Number(above=0, optional=True, help="profile shifted: half a period; by default (1+|shift|)/2")
+        ] = None,
+        rate: Annotated[float, Number(above=0, help="profile exponential: how fast τ saturates")] = 3.5,
+        detach: Annotated[bool, Flag(help="treat τ as a constant in the gradient")] = True,
+    ) -> None:
+        super().__init__(
+            temperature_min=temperature_min,
+            temperature_max=temperature_max,
+            profile=profile,
+            shift=shift,
+            width=width,
+            rate=rate,
+            detach=detach,
+        )
+        if self.temperature_max < self.temperature_min:
+            raise ConfigError(
+                f"{self.where('temperature_max', self.temperature_max)} must be at least "
+                f"temperature_min={self.temperature_min:g}."
+            )
+        for option, (profile_of_option, default) in _ONLY.items():
+            value = getattr(self, option)
+            if self.profile != profile_of_option and value != default:
+                raise ConfigError(
+                    f"{self.where(option, value)} is ignored by profile={self.profile}: "
+                    f"leave it out, or choose profile={profile_of_option}."
+                )
+        if self.profile == "shifted":
+            full = (1 + abs(self.shift)) / 2
+            if self.width is None:
+                self.width = full
+            elif abs(self.width - full) > 1e-9:
+                warnings.warn(
+                    f"{self.where('width', self.width)}: only width={full:g} puts the temperature at s = ±1 at "
+                    "temperature_max.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns s/τ(s), the same map for every batch."""
+        return ProfileMap(
+            self.profile,
+            self.temperature_min,
+            self.temperature_max,
+            shift=self.shift,
+            width=self.width or 0.5,
+            rate=self.rate,
+            detach=self.detach,
+        )

@@ -1,0 +1,42 @@
+"""The baseline: one temperature for every pair and every step."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+
+from tempplug.options import Number
+from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.types import Batch
+
+
+class Fixed(Strategy):
+    """Divides every similarity by the same temperature.
+
+    Args:
+        temperature: τ, greater than 0.
+
+    Raises:
+        ConfigError: the temperature is not a finite number greater than 0.
+
+    Source: SimCLR (Chen et al. 2020), section 2.1.
+
+    >>> Fixed(temperature=0.1).spec()
+    'fixed:temperature=0.1'
+    """
+
+    name: ClassVar[str] = "fixed"
+    formula: ClassVar[str] = "l = s / τ"
+    source: ClassVar[str] = "Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations"
+
+    temperature: float
+
+    def __init__(self, temperature: Annotated[float, Number(above=0, help="τ, the divisor")] = 0.1) -> None:
+        super().__init__(temperature=temperature)
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns s/τ for every pair."""
+        similarity = batch.positive_similarity
+        return ScaleMap(torch.tensor(1 / self.temperature, dtype=similarity.dtype, device=similarity.device))

@@ -1,0 +1,96 @@
+"""Coarse supervision for long-tail data: one temperature for anchors of frequent classes, another for rare ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError
+from tempplug.options import Number, Numbers
+from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.types import Batch
+
+
+class HeadTail(Strategy):
+    """Divides row i by temperature_head or temperature_tail, by the class of anchor i.
+
+    Args:
+        class_counts: examples of each class, at least 2 classes.
+        temperature_head: greater than 0.
+        temperature_tail: greater than 0.
+        head_classes: how many of the most frequent classes are head (ties: the lower class first), or the classes
+            themselves; by default half of them, rounded up.
+
+    Raises:
+        ConfigError: an option is out of range; at a call, labels are missing or outside the table.
+
+    Source: Kukleva et al. 2023, section 3.3.
+
+    >>> HeadTail(class_counts=[5, 50, 20]).head
+    (1, 2)
+    """
+
+    name: ClassVar[str] = "head-tail"
+    formula: ClassVar[str] = "l_ij = s_ij / τ_i, τ_i = τ_head for anchors of frequent classes, else τ_tail"
+    source: ClassVar[str] = (
+        "Kukleva et al. 2023, Temperature Schedules for Self-Supervised Contrastive Methods on Long-Tail Data, 3.3"
+    )
+
+    class_counts: tuple[int, ...]
+    temperature_head: float
+    temperature_tail: float
+    head_classes: int | tuple[int, ...] | None
+    scales: Tensor
+
+    def __init__(
+        self,
+        class_counts: Annotated[
+            Sequence[int], Numbers(Number(at_least=0, integer=True), minimum_length=2, help="examples of each class")
+        ],
+        temperature_head: Annotated[float, Number(above=0, help="τ of anchors of frequent classes")] = 1.0,
+        temperature_tail: Annotated[float, Number(above=0, help="τ of anchors of rare classes")] = 0.1,
+        head_classes: Annotated[
+            int | Sequence[int] | None,
+            Numbers(Number(at_least=0, integer=True), or_number=True, optional=True, help="how many, or which"),
+        ] = None,
+    ) -> None:
+        super().__init__(
+            class_counts=class_counts,
+            temperature_head=temperature_head,
+            temperature_tail=temperature_tail,
+            head_classes=head_classes,
+        )
+        classes = len(self.class_counts)
+        if isinstance(self.head_classes, tuple):
+            self.head = tuple(sorted(set(self.head_classes)))
+        else:
+            count = -(-classes // 2) if self.head_classes is None else self.head_classes
+            by_frequency = sorted(range(classes), key=lambda index: (-self.class_counts[index], index))
+            self.head = tuple(sorted(by_frequency[:count]))
+            if count > classes:
+                raise ConfigError(f"{self.where('head_classes', count)} must be at most {classes}, the number of classes.")
+        if self.head and self.head[-1] >= classes:
+            raise ConfigError(f"{self.where('head_classes', self.head)} must name classes below {classes}.")
+        scales = torch.full((classes,), 1 / self.temperature_tail, dtype=torch.float64)
+        scales[list(self.head)] = 1 / self.temperature_head
+        self.register_buffer("scales", scales, persistent=False)
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns the scale of each anchor's class."""
+        if batch.labels is None:
+            raise self.missing("the class of each anchor", "labels")
+        labels = batch.labels
+        if labels.dtype.is_floating_point or labels.dtype.is_complex:
+            raise ConfigError(f"labels of dtype {labels.dtype} must be integers for strategy 'head-tail'.")
+        lowest, highest = int(labels.min()), int(labels.max())
+        if lowest < 0 or highest >= len(self.class_counts):
+            outside = lowest if lowest < 0 else highest
+            raise ConfigError(
+                f"labels holds the class {outside}; strategy 'head-tail' knows the classes 0 to {len(self.class_counts) - 1} "
+                "of class_counts."
+            )
+        return ScaleMap(self.scales[labels].to(batch.positive_similarity.dtype))

@@ -1,0 +1,61 @@
+"""CLIP's temperature: one learned scalar, kept as the logarithm of its inverse."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar
+
+import torch
+from torch import nn
+
+from tempplug.errors import ConfigError
+from tempplug.options import Number
+from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.types import Batch
+
+
+class Learnable(Strategy):
+    """Multiplies every similarity by exp(t), with t a parameter.
+
+    The parameter ``log_scale`` [] must reach the optimizer, without weight decay. Where an optimizer step took it above
+    ln(max_scale), the next `prepare` sets it back.
+
+    Args:
+        initial_temperature: τ at the start, greater than 0; t₀ = ln(1/τ).
+        max_scale: upper bound of exp(t) = 1/τ, greater than 0.
+
+    Raises:
+        ConfigError: an option is out of range, or the initial temperature lies below 1/max_scale.
+
+    Source: CLIP (Radford et al. 2021), section 2.5.
+
+    >>> round(Learnable(initial_temperature=0.07).log_scale.item(), 5)
+    2.65926
+    """
+
+    name: ClassVar[str] = "learnable"
+    formula: ClassVar[str] = "l = s · exp(t), t learned, exp(t) ≤ max_scale"
+    source: ClassVar[str] = "Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision"
+
+    initial_temperature: float
+    max_scale: float
+
+    def __init__(
+        self,
+        initial_temperature: Annotated[float, Number(above=0, help="τ before the first step")] = 0.07,
+        max_scale: Annotated[float, Number(above=0, help="upper bound of 1/τ")] = 100.0,
+    ) -> None:
+        super().__init__(initial_temperature=initial_temperature, max_scale=max_scale)
+        if 1 / self.initial_temperature > self.max_scale * (1 + 1e-9):
+            raise ConfigError(
+                f"{self.where('initial_temperature', self.initial_temperature)} must be at least 1/max_scale = "
+                f"{1 / self.max_scale:g}."
+            )
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(self.initial_temperature)))
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns exp(t)·s, with t brought back to its bound first."""
+        with torch.no_grad():
+            self.log_scale.clamp_(max=math.log(self.max_scale))
+        return ScaleMap(self.log_scale.to(batch.positive_similarity.dtype).exp())

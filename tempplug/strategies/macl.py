@@ -1,0 +1,89 @@
+"""MACL: the temperature follows how well the positives are aligned."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError
+from tempplug.options import Flag, Number
+from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.types import Batch
+
+
+class MACL(Strategy):
+    """Divides by τ = τ₀·(1 + α·(A - A₀)), A the mean similarity of the batch's positives, detached.
+
+    τ is not positive where A ≤ A₀ - 1/α (with the paper's SimCSE setting: A ≤ 0.3), which would turn the loss around.
+    It is therefore floored at ``floor_ratio``·τ₀; the buffer ``floor_hits`` counts those batches and the first one warns.
+    The reweighting of the paper is the objective ``reweighted``.
+
+    Args:
+        base_temperature: τ₀, greater than 0.
+        alpha: α, at least 0. The paper's text says [0, 1], its own SimCSE setting is 2.
+        threshold: A₀, in [-1, 1].
+        floor_ratio: in (0, 1].
+        strict: raise where the floor would be hit, in place of flooring.
+
+    Raises:
+        ConfigError: an option is out of range; with ``strict``, a batch whose τ lies below the floor.
+
+    Source: Huang et al. 2023, eq. 7; settings in its section 6 and appendix B.
+
+    >>> strategy = MACL(base_temperature=0.05, alpha=2, threshold=0.8)
+    >>> strategy.temperature(torch.tensor(0.9, dtype=torch.float64))
+    tensor(0.0600, dtype=torch.float64)
+    """
+
+    name: ClassVar[str] = "macl"
+    formula: ClassVar[str] = "l = s / τ, τ = max(τ₀·(1 + α·(A - A₀)), floor_ratio·τ₀), A = mean similarity of the positives"
+    source: ClassVar[str] = "Huang et al. 2023, Model-Aware Contrastive Learning: Towards Escaping the Dilemmas, eq. 7"
+
+    base_temperature: float
+    alpha: float
+    threshold: float
+    floor_ratio: float
+    strict: bool
+    floor_hits: Tensor
+
+    def __init__(
+        self,
+        base_temperature: Annotated[float, Number(above=0, help="τ₀, in force where A = A₀")] = 0.1,
+        alpha: Annotated[float, Number(at_least=0, help="α, how strongly τ follows A")] = 0.5,
+        threshold: Annotated[float, Number(at_least=-1, at_most=1, help="A₀")] = 0.0,
+        floor_ratio: Annotated[float, Number(above=0, at_most=1, help="τ never falls below this times τ₀")] = 0.1,
+        strict: Annotated[bool, Flag(help="raise in place of flooring")] = False,
+    ) -> None:
+        super().__init__(
+            base_temperature=base_temperature, alpha=alpha, threshold=threshold, floor_ratio=floor_ratio, strict=strict
+        )
+        self.register_buffer("floor_hits", torch.zeros((), dtype=torch.int64))
+        self._warned = False
+
+    def temperature(self, positive_similarity: Tensor) -> Tensor:
+        """Returns τ before the floor, [] for A of shape []."""
+        return self.base_temperature * (1 + self.alpha * (positive_similarity - self.threshold))
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns s/τ for the A of this batch."""
+        mean = batch.positive_similarity.mean()
+        free = self.temperature(mean)
+        floor = self.floor_ratio * self.base_temperature
+        hit = free < floor
+        self.floor_hits += hit.to(self.floor_hits)
+        # Reading `hit` waits for the device, so on CUDA only `strict` pays for it; the record shows the count everywhere.
+        if (self.strict or (not self._warned and not hit.is_cuda)) and hit:
+            message = (
+                f"strategy 'macl': with base_temperature={self.base_temperature:g}, alpha={self.alpha:g} and "
+                f"threshold={self.threshold:g} the mean positive similarity {mean.item():.3g} gives the temperature "
+                f"{free.item():.3g}, below its floor {floor:.3g}"
+            )
+            if self.strict:
+                raise ConfigError(f"{message}; choose a smaller alpha or threshold, or strict=false.")
+            self._warned = True
+            warnings.warn(f"{message}; the floor is used, here and in later batches.", RuntimeWarning, stacklevel=2)
+        return ScaleMap(free.clamp(min=floor).reciprocal())

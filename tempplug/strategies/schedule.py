@@ -1,0 +1,123 @@
+"""Temperature Schedules: the temperature oscillates over the epochs."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Annotated, Any, ClassVar
+
+import torch
+
+from tempplug.errors import ConfigError
+from tempplug.options import Choice, Number
+from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.types import Batch
+
+
+class Schedule(Strategy):
+    """Divides by τ(t), t the epoch told by `set_progress`; the epoch is saved with the state.
+
+    ``cosine`` and ``triangle`` start at temperature_max and reach temperature_min at half a period; ``step`` starts at
+    temperature_min and toggles every half period; ``random`` draws uniformly, once per whole epoch, from (seed, epoch)
+    alone, so that all ranks and a resumed run see the same values.
+
+    Args:
+        shape: ``cosine``, ``triangle``, ``step`` or ``random``.
+        temperature_min: greater than 0.
+        temperature_max: at least ``temperature_min``.
+        period: epochs, greater than 0. The paper uses 400 of 2000; training commands default to a fifth of their epochs.
+        seed: of ``random``, at least 0.
+
+    Raises:
+        ConfigError: an option is out of range; at a call, `set_progress` was never called.
+
+    Source: Kukleva et al. 2023, eq. 4 and Table 5 (the paper prints T ≥ 0; T = 0 divides by zero).
+
+    >>> schedule = Schedule(period=400)
+    >>> schedule.set_progress(epoch=100)
+    >>> round(schedule.temperature(), 6)
+    0.55
+    """
+
+    name: ClassVar[str] = "schedule"
+    formula: ClassVar[str] = "l = s / τ(t), cosine: τ(t) = τmin + (τmax - τmin)·(1 + cos(2πt/T))/2, t in epochs"
+    source: ClassVar[str] = (
+        "Kukleva et al. 2023, Temperature Schedules for Self-Supervised Contrastive Methods on Long-Tail Data"
+    )
+
+    shape: str
+    temperature_min: float
+    temperature_max: float
+    period: float
+    seed: int
+
+    def __init__(
+        self,
+        shape: Annotated[str, Choice(("cosine", "triangle", "step", "random"), help="curve over the epochs")] = "cosine",
+        temperature_min: Annotated[float, Number(above=0, help="lowest τ")] = 0.1,
+        temperature_max: Annotated[float, Number(above=0, help="highest τ, at least temperature_min")] = 1.0,
+        period: Annotated[float, Number(above=0, help="T, epochs")] = 400.0,
+        seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0,
+    ) -> None:
+        super().__init__(
+            shape=shape, temperature_min=temperature_min, temperature_max=temperature_max, period=period, seed=seed
+        )
+        if self.temperature_max < self.temperature_min:
+            raise ConfigError(
+                f"{self.where('temperature_max', self.temperature_max)} must be at least "
+                f"temperature_min={self.temperature_min:g}."
+            )
+        self.epoch: float | None = None
+
+    def set_progress(self, epoch: float, step: int | None = None) -> None:
+        """Sets t; idempotent.
+
+        Args:
+            epoch: epochs done, at least 0; fractions allowed.
+            step: not used.
+
+        Raises:
+            ConfigError: the epoch is negative or not finite.
+        """
+        if not math.isfinite(epoch) or epoch < 0:
+            raise ConfigError(f"epoch={epoch} of set_progress must be a finite number of at least 0.")
+        self.epoch = float(epoch)
+
+    def temperature(self) -> float:
+        """Returns τ at the epoch last told.
+
+        Raises:
+            ConfigError: `set_progress` was never called.
+        """
+        if self.epoch is None:
+            raise ConfigError(
+                "strategy 'schedule' was never told its progress: call set_progress(epoch=...) on the loss "
+                "before every epoch or step (our adapters do)."
+            )
+        return self.temperature_min + (self.temperature_max - self.temperature_min) * self._height(self.epoch)
+
+    def _height(self, epoch: float) -> float:
+        phase = (epoch / self.period) % 1.0
+        match self.shape:
+            case "cosine":
+                return 0.5 * (1 + math.cos(2 * math.pi * phase))
+            case "triangle":
+                return abs(1 - 2 * phase)
+            case "step":
+                return float(phase >= 0.5)
+            case _:
+                return random.Random(f"{self.seed}:{math.floor(epoch)}").random()
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns s/τ(t) for every pair."""
+        similarity = batch.positive_similarity
+        return ScaleMap(torch.tensor(1 / self.temperature(), dtype=similarity.dtype, device=similarity.device))
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Returns the epoch, as part of ``state_dict``."""
+        return {"epoch": self.epoch}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restores the epoch."""
+        self.epoch = state["epoch"]

@@ -1,0 +1,46 @@
+"""TaU: each anchor brings a learned scalar that says how certain its embedding is."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+
+from tempplug.options import Number
+from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.types import Batch
+
+
+class Uncertainty(Strategy):
+    """Multiplies row i by sigmoid(u_i)/t, u_i the uncertainty of anchor i from a head of the encoder.
+
+    Args:
+        base_temperature: t, greater than 0.
+
+    Raises:
+        ConfigError: the option is out of range; at a call, ``uncertainty`` is missing.
+
+    Source: Zhang et al. 2021, eq. 3. The official code excludes the positive from the denominator (here: objective
+    ``dcl``) and uses view a's sigmoid for view b's positive; here every anchor uses its own.
+
+    >>> Uncertainty().spec()
+    'uncertainty:base_temperature=0.1'
+    """
+
+    name: ClassVar[str] = "uncertainty"
+    formula: ClassVar[str] = "l_ij = s_ij · sigmoid(u_i) / t, u_i learned"
+    source: ClassVar[str] = "Zhang et al. 2021, Temperature as Uncertainty in Contrastive Learning"
+
+    base_temperature: float
+
+    def __init__(self, base_temperature: Annotated[float, Number(above=0, help="t, the smallest τ")] = 0.1) -> None:
+        super().__init__(base_temperature=base_temperature)
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns the scale of each anchor; gradient flows to ``uncertainty``."""
+        if batch.uncertainty is None:
+            raise self.missing("the learned uncertainty of each anchor", "uncertainty")
+        # A floor of 1e-6 keeps the scale positive where the sigmoid underflows; it moves no temperature below 1e5.
+        scale = torch.sigmoid(batch.uncertainty.to(batch.positive_similarity.dtype)).clamp(min=1e-6)
+        return ScaleMap(scale / self.base_temperature)

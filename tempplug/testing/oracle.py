@@ -1,0 +1,217 @@
+"""The oracle: every strategy, objective and layout again, in float64, dense, straight from the papers' formulas.
+
+It is slow on purpose: the whole similarity matrix, boolean masks, one log-sum-exp a row, gradients by autograd. The fast
+engines are tested against it, so it must not know them, nor the strategies, objectives, layouts or the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tempplug.errors import ConfigError, ShapeError
+from tempplug.testing.oracle_layouts import Direction, Uncertainty, directions, unit_rows
+from tempplug.testing.oracle_logits import SCALAR_STRATEGIES, oracle_logit
+
+SEVERAL_POSITIVES = ("infonce", "dcl")
+
+
+def _softplus(d: Tensor) -> Tensor:
+    """Returns ln(1 + e^d) without the cut-off at d = 20 that torch's own makes."""
+    return -F.logsigmoid(-d)
+
+
+def _per_gradient_scale(d: Tensor) -> Tensor:
+    """Returns softplus(d)/σ(d) with the gradient of d: V = sg[1/W] times InfoNCE, whose gradient is W·∇d.
+
+    Below d = -30 numerator and denominator agree to 1 + e^d/2, and their quotient ends in 0/0.
+    """
+    frozen = d.detach()
+    value = torch.where(frozen < -30, 1 + frozen.exp() / 2, _softplus(frozen) / torch.sigmoid(frozen))
+    return value + (d - frozen)
+
+
+class _Rows:
+    """The quantities of one direction, for its anchors with a positive."""
+
+    def __init__(self, direction: Direction, layout: str) -> None:
+        if not bool(direction.negative.any(dim=1).all()):
+            raise ShapeError(f"an anchor of layout '{layout}' has no negative.")
+        if not bool(direction.positive.any()):
+            raise ShapeError(f"no anchor of layout '{layout}' has a positive.")
+        self.kept = direction.positive.any(dim=1)
+        self.similarity = direction.anchors @ direction.candidates.T
+        self.positive = direction.positive[self.kept]
+        self.negative = direction.negative[self.kept]
+        self.positive_similarity = self._mean(self.similarity[self.kept]).detach()
+
+    def _mean(self, values: Tensor) -> Tensor:
+        return torch.where(self.positive, values, 0.0).sum(dim=1) / self.positive.sum(dim=1)
+
+    def read(self, logits: Tensor) -> None:
+        """Takes the logits of the whole matrix: first the map, then the masks."""
+        logits = logits[self.kept]
+        self.positive_logit = self._mean(logits)
+        self.positive_lse = torch.logsumexp(logits.masked_fill(~self.positive, -torch.inf), dim=1)
+        self.negative_lse = torch.logsumexp(logits.masked_fill(~self.negative, -torch.inf), dim=1)
+        self.d = self.negative_lse - self.positive_logit
+
+
+def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[str, Any]) -> Tensor:
+    """Returns the loss of each anchor with a positive; ``second`` are the frozen d of the second temperature."""
+    if name not in SEVERAL_POSITIVES and bool((rows.positive.sum(dim=1) > 1).any()):
+        raise ConfigError(f"objective '{name}' has no form for several positives.")
+    d = rows.d
+    if name == "infonce":
+        # logaddexp(positive_lse, negative_lse) - positive_logit, without the cancellation
+        return _softplus(rows.negative_lse - rows.positive_lse) + (rows.positive_lse - rows.positive_logit)
+    if name == "dcl":
+        return d
+    if name == "dclw":
+        sigma = options.get("sigma", 0.5)
+        # e^{s/σ} over its mean is the number of rows times a softmax
+        weight = 2 - len(d) * torch.softmax(rows.positive_similarity / sigma, dim=0)
+        return rows.negative_lse - weight * rows.positive_logit
+    if name == "flatnce":
+        return torch.exp(d - d.detach())
+    if name == "reweighted":
+        return _per_gradient_scale(d)
+    if name == "dual-temperature" and second is not None:
+        return torch.sigmoid(second) * _per_gradient_scale(d)
+    raise ConfigError(f"objective='{name}' is unknown to the oracle.")
+
+
+def _second_temperature(strategy: str, options: Mapping[str, Any], logit_of: Any) -> float:
+    """Returns the option, or ten times the one temperature of the strategy."""
+    given = options.get("second_temperature")
+    if given is not None:
+        return float(given)
+    if strategy not in SCALAR_STRATEGIES:
+        raise ConfigError(f"second_temperature=None: strategy '{strategy}' has no single temperature to take ten times.")
+    return 10 / float(logit_of(torch.ones(1, 1, dtype=torch.float64)))
+
+
+def _direction_losses(
+    direction: Direction,
+    layout: str,
+    strategy: str,
+    strategy_options: Mapping[str, Any],
+    objective: str,
+    objective_options: Mapping[str, Any],
+    epoch: float,
+    log_scale: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    rows = _Rows(direction, layout)
+
+    def logit_of(similarity: Tensor) -> Tensor:
+        return oracle_logit(
+            strategy,
+            similarity,
+            positive_similarity=rows.positive_similarity,
+            labels=direction.labels,
+            uncertainty=direction.uncertainty,
+            epoch=epoch,
+            log_scale=log_scale,
+            **strategy_options,
+        )
+
+    second = None
+    if objective == "dual-temperature":
+        rows.read(rows.similarity / _second_temperature(strategy, objective_options, logit_of))
+        second = rows.d.detach()
+    rows.read(logit_of(rows.similarity))
+    losses = torch.zeros(len(direction.anchors), dtype=torch.float64)
+    losses = losses.masked_scatter(rows.kept, _objective(objective, rows, second, objective_options))
+    return losses, rows.kept
+
+
+def oracle_row_losses(
+    view_a: Tensor,
+    view_b: Tensor | None = None,
+    *,
+    strategy: str = "fixed",
+    strategy_options: Mapping[str, Any] | None = None,
+    objective: str = "infonce",
+    objective_options: Mapping[str, Any] | None = None,
+    layout: str = "two-view",
+    symmetric: bool = False,
+    queue: Tensor | None = None,
+    hard_negatives: Tensor | None = None,
+    labels: Tensor | None = None,
+    uncertainty: Uncertainty | None = None,
+    positive_mask: Tensor | None = None,
+    negative_mask: Tensor | None = None,
+    epoch: float = 0.0,
+    log_scale: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Returns the loss of every anchor, 0 where it has no positive, and which anchors have one.
+
+    Args:
+        view_a: [B, D] raw embeddings, the anchors of every layout.
+        view_b: [B, D] raw embeddings, or [M, D] candidates for the layout ``masks``.
+        strategy: name of a strategy, see `oracle_logit`.
+        strategy_options: its options.
+        objective: name of an objective.
+        objective_options: its options.
+        layout: ``two-view``, ``cross-view``, ``queue``, ``labels`` or ``masks``.
+        symmetric: for ``cross-view``, the average of both directions.
+        queue: [K, D] past candidates.
+        hard_negatives: [H, D] or [B, k, D] negatives of every view_a anchor.
+        labels: [B] class of each row; in both views the same.
+        uncertainty: [B] scalar of each anchor; a pair of them where both views are anchors.
+        positive_mask: [N, M] boolean, for ``masks``.
+        negative_mask: [N, M] boolean, for ``masks``; a pair in neither is ignored.
+        epoch: epochs done, for schedules.
+        log_scale: [] the learned ln(1/τ) of ``learnable``.
+
+    Returns:
+        losses: float64, [2B] for ``two-view`` and ``labels`` with two views, [B] otherwise; differentiable.
+        kept: boolean, the same shape.
+
+    Raises:
+        ConfigError: unknown names, or an input that the layout or the strategy needs is missing.
+        ShapeError: an anchor has no negative, or no anchor has a positive.
+    """
+    a, b, past, hard = (None if rows is None else unit_rows(rows) for rows in (view_a, view_b, queue, hard_negatives))
+    if a is None:
+        raise ConfigError("view_a=None: the oracle needs anchors.")
+    found = directions(layout, symmetric, a, b, past, labels, uncertainty, positive_mask, negative_mask)
+    found[0] = found[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(a))
+    results = [
+        _direction_losses(each, layout, strategy, strategy_options or {}, objective, objective_options or {}, epoch, log_scale)
+        for each in found
+    ]
+    return torch.stack([losses for losses, _ in results]).mean(dim=0), results[0][1]
+
+
+def oracle_loss(
+    view_a: Tensor,
+    view_b: Tensor | None = None,
+    *,
+    reduction: Literal["mean", "none"] = "mean",
+    **arguments: Any,
+) -> Tensor:
+    """Returns the loss: the mean over the anchors with a positive, or with ``reduction="none"`` one loss an anchor.
+
+    Args:
+        view_a: see `oracle_row_losses`.
+        view_b: see `oracle_row_losses`.
+        reduction: ``mean`` or ``none``.
+        **arguments: everything else that `oracle_row_losses` takes.
+
+    Raises:
+        ConfigError: see `oracle_row_losses`.
+        ShapeError: see `oracle_row_losses`.
+
+    Two views, one negative direction each: the NT-Xent of orthogonal pairs at τ = 0.5 is ln(1 + 2e^-2).
+
+    >>> pairs = torch.eye(2)
+    >>> oracle_loss(pairs, pairs, strategy_options={"temperature": 0.5})
+    tensor(0.2395, dtype=torch.float64)
+    """
+    losses, kept = oracle_row_losses(view_a, view_b, **arguments)
+    return losses if reduction == "none" else losses.sum() / kept.sum()

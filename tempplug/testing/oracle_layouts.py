@@ -1,0 +1,89 @@
+"""The oracle's layouts: who is positive or negative for whom, as dense boolean masks.
+
+It must not know the layouts that are tested against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError
+
+Uncertainty = Tensor | tuple[Tensor, Tensor] | list[Tensor]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction: unit rows, who is positive or negative for whom, and what belongs to each anchor."""
+
+    anchors: Tensor
+    candidates: Tensor
+    positive: Tensor
+    negative: Tensor
+    labels: Tensor | None
+    uncertainty: Tensor | None
+
+    def with_hard_negatives(self, rows: Tensor | None, count: int) -> Direction:
+        """Adds candidates that are negatives of the first ``count`` anchors and ignored by the others."""
+        if rows is None:
+            return self
+        added = torch.zeros(len(self.anchors), len(rows), dtype=torch.bool)
+        added[:count] = True
+        return Direction(
+            self.anchors,
+            torch.cat([self.candidates, rows]),
+            torch.cat([self.positive, torch.zeros_like(added)], dim=1),
+            torch.cat([self.negative, added], dim=1),
+            self.labels,
+            self.uncertainty,
+        )
+
+
+def unit_rows(embeddings: Tensor) -> Tensor:
+    """Returns unit rows in float64; a row of zeros stays one and gets no gradient."""
+    rows = embeddings.double()
+    zero = (rows == 0).all(dim=-1, keepdim=True)
+    length = torch.where(zero, torch.ones_like(rows), rows).square().sum(dim=-1, keepdim=True).sqrt()
+    return torch.where(zero, torch.zeros_like(rows), rows / length)
+
+
+def _join(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return None if first is None or second is None else torch.cat([first, second])
+
+
+def directions(
+    layout: str,
+    symmetric: bool,
+    a: Tensor,
+    b: Tensor | None,
+    queue: Tensor | None,
+    labels: Tensor | None,
+    uncertainty: Uncertainty | None,
+    positive_mask: Tensor | None,
+    negative_mask: Tensor | None,
+) -> list[Direction]:
+    """Returns the directions of a layout, without hard negatives."""
+    of_a, of_b = uncertainty if isinstance(uncertainty, tuple | list) else (uncertainty, uncertainty)
+    own = torch.eye(len(a), dtype=torch.bool)
+    if layout == "two-view" and b is not None:
+        self_pairs = torch.eye(2 * len(a), dtype=torch.bool)
+        positive = self_pairs.roll(len(a), dims=1)
+        z = torch.cat([a, b])
+        return [Direction(z, z, positive, ~positive & ~self_pairs, _join(labels, labels), _join(of_a, of_b))]
+    if layout == "cross-view" and b is not None:
+        forth = Direction(a, b, own, ~own, labels, of_a)
+        return [forth, Direction(b, a, own, ~own, labels, of_b)] if symmetric else [forth]
+    if layout == "queue" and b is not None and queue is not None:
+        none, all_of_it = torch.zeros(len(a), len(queue), dtype=torch.bool), torch.ones(len(a), len(queue), dtype=torch.bool)
+        positive, negative = torch.cat([own, none], dim=1), torch.cat([torch.zeros_like(own), all_of_it], dim=1)
+        return [Direction(a, torch.cat([b, queue]), positive, negative, labels, of_a)]
+    if layout == "labels" and labels is not None:
+        z, classes = (a, labels) if b is None else (torch.cat([a, b]), torch.cat([labels, labels]))
+        same, self_pairs = classes[:, None] == classes[None, :], torch.eye(len(z), dtype=torch.bool)
+        return [Direction(z, z, same & ~self_pairs, ~same, classes, of_a if b is None else _join(of_a, of_b))]
+    if layout == "masks" and b is not None and positive_mask is not None and negative_mask is not None:
+        return [Direction(a, b, positive_mask, negative_mask, labels, of_a)]
+    raise ConfigError(f"layout='{layout}' is unknown to the oracle, or lacks an input that it needs.")

@@ -1,0 +1,191 @@
+"""The oracle's strategies: similarity to logit in float64, straight from the papers' formulas.
+
+It must not know the strategies and maps that are tested against it. Random schedules (a matter of the generator, not of a
+formula) and strategies that learn one temperature a sample or a pair are not covered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What a temperature may depend on beside the similarity itself; see `oracle_logit`."""
+
+    positive_similarity: Tensor | None = None
+    labels: Tensor | None = None
+    uncertainty: Tensor | None = None
+    epoch: float = 0.0
+    log_scale: Tensor | None = None
+
+
+def _given(value: Tensor | None, name: str, strategy: str) -> Tensor:
+    if value is None:
+        raise ConfigError(f"{name}=None: the oracle of strategy '{strategy}' needs it.")
+    return value
+
+
+def _fixed(s: Tensor, context: _Context, *, temperature: float = 0.1) -> Tensor:
+    return s / temperature
+
+
+def _learnable(s: Tensor, context: _Context, *, initial_temperature: float = 0.07, max_scale: float = 100.0) -> Tensor:
+    if context.log_scale is None:
+        return s / initial_temperature
+    t = context.log_scale.double()
+    # CLIP clamps the parameter after the step: its gradient at the bound is that of the bound, not zero.
+    return s * torch.exp(t + (t.clamp(max=math.log(max_scale)) - t).detach())
+
+
+def _macl(
+    s: Tensor,
+    context: _Context,
+    *,
+    base_temperature: float = 0.1,
+    alpha: float = 0.5,
+    threshold: float = 0.0,
+    floor_ratio: float = 0.1,
+) -> Tensor:
+    alignment = _given(context.positive_similarity, "positive_similarity", "macl").detach().double().mean()
+    adapted = base_temperature * (1 + alpha * (alignment - threshold))
+    return s / adapted.clamp(min=floor_ratio * base_temperature)
+
+
+def _dystress(
+    s: Tensor,
+    context: _Context,
+    *,
+    temperature_min: float = 0.1,
+    temperature_max: float = 0.2,
+    profile: str = "cosine",
+    shift: float = 0.0,
+    width: float | None = None,
+    rate: float = 3.5,
+    detach: bool = True,
+) -> Tensor:
+    spread = temperature_max - temperature_min
+    x = s.detach() if detach else s
+    if profile == "cosine":
+        tau = temperature_min + spread / 2 * (1 + torch.cos(math.pi * (1 + x)))
+    elif profile == "linear":
+        tau = temperature_min + spread * x.abs()
+    elif profile == "exponential":
+        tau = temperature_min + spread * (1 - torch.exp(-rate * x.abs())) / (1 - math.exp(-rate))
+    elif profile == "monotonic":
+        tau = temperature_min + spread / 2 * (1 + torch.sin(math.pi * x / 2))
+    elif profile == "shifted":
+        k = (1 + abs(shift)) / 2 if width is None else width
+        active = x <= -shift if shift <= 0 else x >= -shift
+        wave = temperature_min + spread / 2 * (1 + torch.cos(math.pi * (shift + x) / k))
+        tau = torch.where(active, wave, torch.full_like(x, temperature_max))
+    else:
+        raise ConfigError(f"profile={profile} of the oracle of 'dystress' is not known.")
+    return s / tau
+
+
+def _temperature_free(s: Tensor, context: _Context, *, eps: float = 1e-4) -> Tensor:
+    clamped = s.clamp(-(1 - eps), 1 - eps)
+    return torch.log((1 + clamped) / (1 - clamped))
+
+
+def _schedule(
+    s: Tensor,
+    context: _Context,
+    *,
+    shape: str = "cosine",
+    temperature_min: float = 0.1,
+    temperature_max: float = 1.0,
+    period: float = 400.0,
+) -> Tensor:
+    spread = temperature_max - temperature_min
+    phase = math.fmod(context.epoch, period) / period
+    if shape == "cosine":
+        tau = temperature_min + spread * (1 + math.cos(2 * math.pi * phase)) / 2
+    elif shape == "triangle":
+        tau = temperature_max - spread * 2 * (phase if phase <= 0.5 else 1 - phase)
+    elif shape == "step":
+        tau = temperature_min if math.floor(context.epoch / (period / 2)) % 2 == 0 else temperature_max
+    else:
+        raise ConfigError(f"shape={shape} of 'schedule' has no formula: the oracle knows cosine, triangle and step.")
+    return s / tau
+
+
+def _head_tail(
+    s: Tensor,
+    context: _Context,
+    *,
+    class_counts: Sequence[float],
+    temperature_head: float = 1.0,
+    temperature_tail: float = 0.1,
+    head_classes: int | Sequence[int] | None = None,
+) -> Tensor:
+    labels = _given(context.labels, "labels", "head-tail")
+    if head_classes is None:
+        head_classes = math.ceil(len(class_counts) / 2)
+    if isinstance(head_classes, int):
+        by_frequency = sorted(range(len(class_counts)), key=lambda each: (-class_counts[each], each))
+        head_classes = by_frequency[:head_classes]
+    tau = [temperature_head if int(label) in head_classes else temperature_tail for label in labels]
+    return s / torch.tensor(tau, dtype=s.dtype)[:, None]
+
+
+def _uncertainty(s: Tensor, context: _Context, *, base_temperature: float = 0.1) -> Tensor:
+    u = _given(context.uncertainty, "uncertainty", "uncertainty").double()
+    return s * torch.sigmoid(u)[:, None] / base_temperature
+
+
+_LOGITS: dict[str, Callable[..., Tensor]] = {
+    "fixed": _fixed,
+    "learnable": _learnable,
+    "macl": _macl,
+    "dystress": _dystress,
+    "temperature-free": _temperature_free,
+    "schedule": _schedule,
+    "head-tail": _head_tail,
+    "uncertainty": _uncertainty,
+}
+SCALAR_STRATEGIES = ("fixed", "learnable", "macl", "schedule")
+
+
+def oracle_logit(
+    strategy: str,
+    similarity: Tensor,
+    *,
+    positive_similarity: Tensor | None = None,
+    labels: Tensor | None = None,
+    uncertainty: Tensor | None = None,
+    epoch: float = 0.0,
+    log_scale: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """Returns the logits of a strategy, in float64, in the shape of ``similarity``.
+
+    Args:
+        strategy: the name of a built-in strategy.
+        similarity: cosine similarities in [-1, 1]; [N, M] where the temperature is one per anchor.
+        positive_similarity: [N] similarity of each anchor to its positives (``macl``).
+        labels: [N] class of each anchor (``head-tail``).
+        uncertainty: [N] learned scalar of each anchor (``uncertainty``).
+        epoch: epochs done, at least 0 (``schedule``).
+        log_scale: [] the learned ln(1/τ) (``learnable``); absent, that of ``initial_temperature``.
+        **options: the options of the strategy, by their public names and with their public defaults.
+
+    Raises:
+        ConfigError: no formula of that name, or an input that it needs is missing.
+
+    >>> oracle_logit("temperature-free", torch.tensor(0.2, dtype=torch.float64))
+    tensor(0.4055, dtype=torch.float64)
+    """
+    if strategy not in _LOGITS:
+        raise ConfigError(f"strategy='{strategy}' has no oracle: known are {', '.join(_LOGITS)}.")
+    context = _Context(positive_similarity, labels, uncertainty, epoch, log_scale)
+    return _LOGITS[strategy](similarity.double(), context, **options)

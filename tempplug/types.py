@@ -1,0 +1,117 @@
+"""Records that cross module borders: what a strategy sees, what an engine returns, what a step reports.
+
+Shapes: N local anchors, G anchors of all processes (G = N without gathering), M candidates, D dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a strategy may look at before it chooses a logit map.
+
+    Attributes:
+        positive_similarity: [G] each anchor's mean cosine similarity over its positives, detached; anchors without a
+            positive are left out.
+        anchors: [N, D] unit rows.
+        candidates: [M, D] unit rows, of all processes.
+        labels: [N] class of each anchor, where the caller gave labels.
+        index: [N] position of each anchor in the data set, where the caller gave it.
+        uncertainty: [N] the learned scalar of each anchor (TaU), where the caller gave it.
+    """
+
+    positive_similarity: Tensor
+    anchors: Tensor | None = None
+    candidates: Tensor | None = None
+    labels: Tensor | None = None
+    index: Tensor | None = None
+    uncertainty: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowStatistics:
+    """All that an objective needs to know of the similarity matrix: one number per anchor and quantity, in nats.
+
+    Attributes:
+        positive_logit: [N] mean logit over the anchor's positives (0 where it has none).
+        positive_similarity: [N] mean similarity over the anchor's positives (0 where it has none).
+        positive_lse: [N] log-sum-exp of the logits of the positives.
+        negative_lse: [N] log-sum-exp of the logits of the negatives.
+        positive_count: [N] number of positives.
+        negative_count: [N] number of negatives, at least 1.
+        negative_similarity: [N] softmax-weighted mean similarity of the negatives, only where an objective asks.
+    """
+
+    positive_logit: Tensor
+    positive_similarity: Tensor
+    positive_lse: Tensor
+    negative_lse: Tensor
+    positive_count: Tensor
+    negative_count: Tensor
+    negative_similarity: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Auxiliary:
+    """What some objectives need beyond the statistics of their rows.
+
+    Attributes:
+        positive_similarity: [G] as in `Batch`.
+        second: the statistics of a second, gradient-free pass, where the objective asked for one.
+    """
+
+    positive_similarity: Tensor
+    second: RowStatistics | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """What the last call of the loss looked like: detached scalars (tensors), converted to numbers only when logged.
+
+    Temperatures are taken over all positives and a strided sample of at most 4,096 negatives.
+
+    Attributes:
+        loss: mean of the objective's row losses.
+        infonce: mean InfoNCE of the same logits, comparable across strategies (MACL's own value never falls below 1).
+        temperature_mean: mean temperature.
+        temperature_min: smallest temperature.
+        temperature_max: largest temperature.
+        positive_similarity: mean cosine similarity of the positives.
+        negative_similarity: mean cosine similarity of the sampled negatives.
+        positive_probability: mean softmax probability of the positives.
+        gradient_scale: mean W = 1 - positive probability, the factor of InfoNCE's gradient.
+        zero_norm_rows: embeddings with zero norm among anchors and candidates.
+        floor_hits: how often the strategy's temperature ran into its floor so far (MACL).
+        finite: whether the loss is finite.
+        engine: the engine that ran.
+    """
+
+    loss: Tensor
+    infonce: Tensor
+    temperature_mean: Tensor
+    temperature_min: Tensor
+    temperature_max: Tensor
+    positive_similarity: Tensor
+    negative_similarity: Tensor
+    positive_probability: Tensor
+    gradient_scale: Tensor
+    zero_norm_rows: Tensor
+    floor_hits: Tensor
+    finite: Tensor
+    engine: str
+
+    def numbers(self) -> dict[str, float]:
+        """Returns the scalars as Python floats, by field name; waits for the device that holds them."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "engine"}
+        return {name: float(value) for name, value in values.items()}
+
+    def to_dict(self) -> dict[str, float | str]:
+        """Returns `numbers` and the name of the engine."""
+        return {**self.numbers(), "engine": self.engine}
+
+
+__all__ = ["Auxiliary", "Batch", "RowStatistics", "StepRecord"]
