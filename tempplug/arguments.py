@@ -16,10 +16,10 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 
 def parse_value(text: str) -> Any:
-    """Returns a number, true/false, none, a list (``450/270/162``) or the word itself.
+    """Returns a number, true/false, none, a list (``450/270/162``; of one number, ``450/``) or the word itself.
 
-    >>> parse_value("0.05"), parse_value("true"), parse_value("3/1"), parse_value("shifted")
-    (0.05, True, [3, 1], 'shifted')
+    >>> parse_value("0.05"), parse_value("true"), parse_value("3/1"), parse_value("3/"), parse_value("shifted")
+    (0.05, True, [3, 1], [3], 'shifted')
     """
     lowered = text.lower()
     if lowered in ("true", "false"):
@@ -30,8 +30,9 @@ def parse_value(text: str) -> Any:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     if lowered.lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
-    if "/" in text and all(_NUMBER.fullmatch(item) for item in text.split("/")):
-        return [parse_value(item) for item in text.split("/")]
+    items = text.removesuffix("/").split("/")
+    if "/" in text and all(_NUMBER.fullmatch(item) for item in items):
+        return [parse_value(item) for item in items]
     return text
 
 
@@ -49,7 +50,7 @@ def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or not key or not value.strip():
-            raise ConfigError(f"'{pair}' is not an option: write key=value, such as alpha=0.5.")
+            raise ConfigError(f"'{pair}' is not an option: write key=value, such as alpha=0.5, and a list as 450/270.")
         if key in options:
             raise ConfigError(f"option '{key}' is given twice.")
         options[key] = parse_value(value.strip())
@@ -67,10 +68,11 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     """
     if not isinstance(spec, str):
         raise ConfigError(f"{spec!r} is not a spec string such as 'macl:alpha=0.5'.")
-    name, colon, rest = spec.strip().partition(":")
+    name, colon, rest = spec.partition(":")
+    name = name.strip()
     if not name or (colon and not rest.strip()):
         raise ConfigError(f"'{spec}' is not a spec string: write name or name:key=value,key=value.")
-    return name, parse_options(rest.split(",")) if rest else {}
+    return name, parse_options(rest.split(",")) if colon else {}
 
 
 def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
@@ -90,8 +92,7 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
     """Adds the three flags to a parser, each also spelled with underscores.
 
     The parsed namespace has ``temperature_strategy`` (str), ``temperature_args`` (list of ``key=value``) and
-    ``contrastive_objective`` (str); ``tempplug.create_strategy(args.temperature_strategy,
-    **tempplug.arguments.parse_options(args.temperature_args))`` builds the strategy.
+    ``contrastive_objective`` (str). `merge_spec` turns the first two into what `tempplug.create_strategy` takes.
 
     Args:
         parser: any argparse parser.
@@ -99,8 +100,9 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
 
     >>> parser = argparse.ArgumentParser()
     >>> add_temperature_arguments(parser)
-    >>> parser.parse_args(["--temperature-strategy", "macl", "--temperature-args", "alpha=2"]).temperature_args
-    ['alpha=2']
+    >>> flags = parser.parse_args(["--temperature-strategy", "macl:alpha=2", "--temperature-args", "threshold=0.8"])
+    >>> merge_spec(flags.temperature_strategy, flags.temperature_args)
+    ('macl', {'alpha': 2, 'threshold': 0.8})
     """
     group = parser.add_argument_group("temperature")
     group.add_argument(

@@ -29,9 +29,7 @@ def create_strategy(spec: str | Strategy, **options: Any) -> Strategy:
     if isinstance(spec, Strategy):
         _refuse(options, spec)
         return spec
-    created = _create(StrategyInfo, "strategy", spec, options)
-    if not isinstance(created, Strategy):
-        raise ConfigError(f"strategy '{spec}' points to a {type(created).__name__}, not to a tempplug.Strategy.")
+    created: Strategy = _create(StrategyInfo, "strategy", spec, options)
     return created
 
 
@@ -44,10 +42,29 @@ def create_objective(spec: str | Objective, **options: Any) -> Objective:
     if isinstance(spec, Objective):
         _refuse(options, spec)
         return spec
-    created = _create(ObjectiveInfo, "objective", spec, options)
-    if not isinstance(created, Objective):
-        raise ConfigError(f"objective '{spec}' points to a {type(created).__name__}, not to a tempplug.Objective.")
+    created: Objective = _create(ObjectiveInfo, "objective", spec, options)
     return created
+
+
+def load_class(info: StrategyInfo | ObjectiveInfo) -> type[Strategy] | type[Objective]:
+    """Imports and returns the class that a declaration points to.
+
+    Raises:
+        MissingDependencyError: a framework that it requires is not installed.
+        ConfigError: the target does not exist, is no strategy or objective, or has another name than its declaration.
+    """
+    target = registry().load(info)
+    base = Strategy if isinstance(info, StrategyInfo) else Objective
+    if not (isinstance(target, type) and issubclass(target, base)):
+        raise ConfigError(
+            f"{registry().describe(info)} must point to a subclass of tempplug.{base.__name__}, not to {target!r}."
+        )
+    # The class writes its own name into spec strings.
+    if target.name != info.name:
+        raise ConfigError(
+            f"{registry().describe(info)} points to a class that calls itself '{target.name}': set name = '{info.name}' there."
+        )
+    return target
 
 
 def _refuse(options: dict[str, Any], instance: object) -> None:
@@ -57,14 +74,14 @@ def _refuse(options: dict[str, Any], instance: object) -> None:
 
 def _create(kind: type[StrategyInfo] | type[ObjectiveInfo], word: str, spec: str, options: dict[str, Any]) -> Any:
     name, written = parse_spec(spec)
-    target = registry().load(registry().get(kind, name))
+    target = load_class(registry().get(kind, name))
     given = {**written, **options}
     known = options_of(target)
+    names = [each.name for each in known]
     for option in given:
-        if option not in (names := [each.name for each in known]):
-            raise UnknownNameError(
-                f"unknown option '{option}' of {word} '{name}'.{nearest(option, names)} Known: {', '.join(names) or 'none'}."
-            )
+        if option not in names:
+            all_names = ", ".join(names) or "none"
+            raise UnknownNameError(f"unknown option '{option}' of {word} '{name}'.{nearest(option, names)} Known: {all_names}.")
     missing = [each.name for each in known if each.required and each.name not in given]
     if missing:
         raise ConfigError(f"{word} '{name}' needs {' and '.join(f'{each}=' for each in missing)}.")

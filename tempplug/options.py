@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar, get_type_hints
 
 from tempplug.errors import ConfigError
@@ -17,7 +18,7 @@ from tempplug.errors import ConfigError
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number inside a range; ``bool`` is not a number."""
+    """A finite number inside a range; ``bool`` is not a number, NumPy's scalars are."""
 
     above: float | None = None
     at_least: float | None = None
@@ -36,26 +37,50 @@ class Number:
             ("at most", self.at_most),
         ]
         words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
-        return words or ("an integer" if self.integer else "finite")
+        if self.integer:
+            return f"an integer, {words}" if words else "an integer"
+        return words or "finite"
+
+    def example(self) -> float | int:
+        """Returns a number inside the range, for the spec string that ``tempplug show`` prints."""
+        bounds = [bound for bound in (self.above, self.at_least, self.below, self.at_most) if bound is not None]
+        middle = sum(bounds) / max(1, len(bounds))
+        wanted = (
+            100 if self.integer else 1.0,
+            middle,
+            *bounds,
+            *(bound + 1 for bound in bounds),
+            *(bound - 1 for bound in bounds),
+        )
+        return next((number for number in wanted if self._holds(number)), middle)
+
+    def _holds(self, number: float) -> bool:
+        """Returns whether a number lies inside the range."""
+        return (
+            math.isfinite(number)
+            and not (self.integer and number != math.floor(number))
+            and (self.above is None or number > self.above)
+            and (self.at_least is None or number >= self.at_least)
+            and (self.below is None or number < self.below)
+            and (self.at_most is None or number <= self.at_most)
+        )
 
     def check(self, where: str, value: object) -> float | int | None:
         """Returns the value as ``float`` (``int`` for an integer option), or raises `ConfigError` naming ``where``."""
         if value is None and self.optional:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        # NumPy's scalars are no int or float, but they are registered as Real.
+        if isinstance(value, bool) or not isinstance(value, int | float | Real):
             raise ConfigError(f"{where} must be {'an integer' if self.integer else 'a number'}.")
-        if self.integer and value != int(value):
-            raise ConfigError(f"{where} must be an integer.")
-        outside = (
-            not math.isfinite(value)
-            or (self.above is not None and not value > self.above)
-            or (self.at_least is not None and not value >= self.at_least)
-            or (self.below is not None and not value < self.below)
-            or (self.at_most is not None and not value <= self.at_most)
-        )
-        if outside:
+        try:
+            number = float(value)
+        except OverflowError:  # an int beyond the largest float
+            number = math.inf
+        if not self._holds(number):
             raise ConfigError(f"{where} must be {self.describe()}.")
-        return int(value) if self.integer else float(value)
+        if not self.integer:
+            return number
+        return value if isinstance(value, int) else int(number)  # an int beyond 2^53 keeps its digits
 
 
 @dataclass(frozen=True)
@@ -68,6 +93,10 @@ class Choice:
     def describe(self) -> str:
         """Returns the allowed words."""
         return "one of " + ", ".join(self.values)
+
+    def example(self) -> str:
+        """Returns the first of the words."""
+        return self.values[0]
 
     def check(self, where: str, value: object) -> str:
         """Returns the word, or raises `ConfigError` naming ``where``."""
@@ -86,6 +115,10 @@ class Flag:
         """Returns the two values."""
         return "true or false"
 
+    def example(self) -> bool:
+        """Returns True."""
+        return True
+
     def check(self, where: str, value: object) -> bool:
         """Returns the flag, or raises `ConfigError` naming ``where``."""
         if not isinstance(value, bool):
@@ -95,7 +128,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A list of numbers, written ``450/270/162`` in a spec string."""
+    """A list of numbers, written ``450/270/162`` in a spec string (one alone: ``450/``)."""
 
     item: Number = Number()
     minimum_length: int = 1
@@ -105,21 +138,28 @@ class Numbers:
 
     def describe(self) -> str:
         """Returns the length and the range of the items in words."""
-        words = f"{self.minimum_length} or more numbers, each {self.item.describe()}"
-        return f"a number or {words}" if self.or_number else words
+        if self.or_number:
+            return f"{self.item.describe()}, or a list of {self.minimum_length} or more such numbers"
+        example = format_value(self.example())
+        return f"a list of {self.minimum_length} or more numbers such as {example}, each {self.item.describe()}"
+
+    def example(self) -> tuple[float | int, ...]:
+        """Returns a list of allowed length and items."""
+        return (self.item.example(),) * max(2, self.minimum_length)
 
     def check(self, where: str, value: object) -> tuple[float | int, ...] | float | int | None:
         """Returns the numbers as a tuple, or raises `ConfigError` naming ``where``."""
         if value is None and self.optional:
             return None
-        if self.or_number and isinstance(value, int | float):
+        if self.or_number and isinstance(value, Real):
             return self.item.check(where, value)
-        if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
+        # A table by class (a mapping) would silently give its keys.
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise ConfigError(f"{where} must be {self.describe()}.")
-        if len(value) < self.minimum_length:
+        items = sorted(value) if isinstance(value, set | frozenset) else list(value)
+        if len(items) < self.minimum_length:
             raise ConfigError(f"{where} must be {self.describe()}.")
-        items = sorted(value) if isinstance(value, set | frozenset) else value
-        checked = [self.item.check(f"{where}, item {position},", item) for position, item in enumerate(items)]
+        checked = [self.item.check(f"item {format_value(item)} of {where}", item) for item in items]
         return tuple(item for item in checked if item is not None)
 
 
@@ -141,9 +181,18 @@ def options_of(target: type) -> tuple[Option, ...]:
 
     Args:
         target: a class whose ``__init__`` annotates its options with ``Annotated[type, Number(...)]`` and its like.
+
+    Raises:
+        ConfigError: an annotation names something that does not exist when the program runs.
     """
     constructor = next(vars(base)["__init__"] for base in target.__mro__ if "__init__" in vars(base))
-    hints = get_type_hints(constructor, include_extras=True)
+    try:
+        hints = get_type_hints(constructor, include_extras=True)
+    except NameError as error:
+        raise ConfigError(
+            f"the annotations of {target.__qualname__}.__init__ cannot be read: {error}; "
+            "import what they name outside of `if TYPE_CHECKING`."
+        ) from error
     found = []
     for parameter in list(inspect.signature(constructor).parameters.values())[1:]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -156,14 +205,18 @@ def options_of(target: type) -> tuple[Option, ...]:
 
 
 def format_value(value: object) -> str:
-    """Returns a value as a spec string writes it: ``true``, ``none``, ``450/270``, ``0.05``."""
+    """Returns a value as a spec string writes it: ``true``, ``none``, ``450/270``, ``450/`` (a list of one), ``0.05``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
         return "none"
     if isinstance(value, list | tuple):
-        return "/".join(format_value(item) for item in value)
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+        return "/".join(format_value(item) for item in value) + ("/" if len(value) == 1 else "")
+    if isinstance(value, float):
+        # Ten digits unless they lose something: 2.0 is written 2, and every value is read back as it was.
+        short = f"{value:.10g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
 class Configured:
@@ -176,18 +229,21 @@ class Configured:
     def configure(self, **values: object) -> None:
         """Checks every option against its declared range and sets it as an attribute of the same name.
 
+        A subclass with a constructor of its own may pass options of its base; they are checked and set likewise, but the
+        spec string shows the options of the class itself.
+
         Raises:
             ConfigError: an option is of the wrong type or out of range; the message names it, its value and the range.
         """
-        self.options = {}
-        for option in options_of(type(self)):
-            if option.name not in values:
-                continue
-            value = values[option.name]
-            if option.kind is not None:
-                value = option.kind.check(self.where(option.name, value), value)
-            self.options[option.name] = value
-            setattr(self, option.name, value)
+        own = options_of(type(self))
+        bases = [base for base in reversed(type(self).__mro__) if issubclass(base, Configured)]
+        declared = {each.name: each.kind for base in bases for each in options_of(base)}
+        checked = {}
+        for name, value in values.items():
+            kind = declared.get(name)
+            checked[name] = value if kind is None else kind.check(self.where(name, value), value)
+            setattr(self, name, checked[name])
+        self.options = {each.name: checked[each.name] for each in own if each.name in checked}
 
     def where(self, option: str, value: object) -> str:
         """Returns ``option=value of kind 'name'``, the start of every message about an option."""

@@ -5,6 +5,7 @@ Built when somebody reads it, not in the training step, and always without gradi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -37,11 +38,11 @@ def _sample_negatives(trace: Trace) -> tuple[Tensor, Tensor]:
     roles = trace.direction.roles
     width = roles.candidates - roles.negatives_start
     pairs = roles.anchors * width
-    # An odd stride beside the row length would walk down few columns only; a stride prime to it visits them all.
-    stride = max(1, pairs // SAMPLED_NEGATIVES)
-    while stride > 1 and torch.tensor(stride).gcd(torch.tensor(width)) > 1:
+    # A stride that shares a factor with the row length would visit few columns only.
+    stride = -(-pairs // SAMPLED_NEGATIVES)
+    while math.gcd(stride, width) > 1:
         stride += 1
-    flat = torch.arange(0, pairs, stride, device=roles.device)[:SAMPLED_NEGATIVES]
+    flat = torch.arange(0, pairs, stride, device=roles.device)
     rows, columns = flat // width, flat % width + roles.negatives_start
     negative = roles.negative(rows, columns)
     return rows[negative], columns[negative]
@@ -59,9 +60,7 @@ def _temperatures(trace: Trace) -> tuple[Tensor, Tensor]:
         rows, columns = roles.positive(*roles.tile(slice(None), slice(None))).nonzero(as_tuple=True)
     positives = (direction.anchors[rows] * direction.candidates[columns]).sum(1)
     found.append(trace.logit_map.at(rows, columns, paired=True).temperature(positives))
-    return torch.cat(
-        [each.expand(count) for each, count in zip(found, (len(negatives), len(positives)), strict=True)]
-    ), negatives
+    return torch.cat(found), negatives
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """The registry: finds strategies, objectives, adapters, suites and commands by name. Imports no torch.
 
 Built-ins resolve without scanning entry points. Entry points of the group ``tempplug`` load once, each in its own
-``try``: a broken plugin becomes a warning and a line in later errors, never a crash. Names in
-``TEMPPLUG_DISABLE_PLUGINS`` (comma-separated) are left out.
+``try``: a broken plugin becomes a `RuntimeWarning` and a line in later errors, never a crash. ``TEMPPLUG_DISABLE_PLUGINS``
+(names of entry points, comma-separated) leaves some out.
 """
 
 from __future__ import annotations
@@ -10,29 +10,24 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 import pluggy
 
-from tempplug.errors import DuplicateNameError, MissingDependencyError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, DuplicateNameError, MissingDependencyError, TempplugError, UnknownNameError, nearest
 from tempplug.plugins import hookspecs
 from tempplug.plugins.info import AdapterInfo, CommandInfo, Info, ObjectiveInfo, StrategyInfo, SuiteInfo
 
 BUILT_IN = ("tempplug.strategies.plugin", "tempplug.objectives.plugin")
+# What the ``tempplug`` command does itself: a plugin's command cannot begin with these words.
+OWN_COMMANDS = ("list", "show")
 HOOKS: dict[type[Info], str] = {
     StrategyInfo: "tempplug_register_strategies",
     ObjectiveInfo: "tempplug_register_objectives",
     AdapterInfo: "tempplug_register_adapters",
     SuiteInfo: "tempplug_register_suites",
     CommandInfo: "tempplug_register_commands",
-}
-WORDS: dict[type[Info], str] = {
-    StrategyInfo: "strategy",
-    ObjectiveInfo: "objective",
-    AdapterInfo: "adapter",
-    SuiteInfo: "suite",
-    CommandInfo: "command",
 }
 InfoType = TypeVar("InfoType", bound=Info)
 
@@ -44,14 +39,19 @@ class Registry:
         self._plugins = pluggy.PluginManager(hookspecs.PROJECT)
         self._plugins.add_hookspecs(hookspecs)
         self._entry_points_loaded = False
+        self._declared: dict[type[Info], dict[str, list[tuple[str, Any]]]] = {kind: {} for kind in HOOKS}
+        self._asked: set[tuple[str, str]] = set()
         self._faults: list[str] = []
+        self._warned = 0
         for module in BUILT_IN:
             self._plugins.register(importlib.import_module(module), name=module)
 
     def all(self, kind: type[InfoType]) -> list[InfoType]:
         """Returns every declaration of a kind, built-ins first, then plugins, each in order of declaration."""
         self._load_entry_points()
-        return [info for infos in self._collect(kind).values() for _, info in infos]
+        found = self._collect(kind)
+        self._warn()
+        return [info for infos in found.values() for _, info in infos]
 
     def get(self, kind: type[InfoType], name: str) -> InfoType:
         """Returns the declaration of that name.
@@ -60,70 +60,111 @@ class Registry:
             UnknownNameError: nobody offers it; the nearest name and the plugins that failed to load are in the message.
             DuplicateNameError: two plugins offer it.
         """
-        found = self._collect(kind).get(name)
-        if found is None:
+        found = self._collect(kind)
+        if name not in found:
             self._load_entry_points()
-            found = self._collect(kind).get(name)
-        if found is None:
-            known = list(self._collect(kind))
-            word = WORDS[kind]
+            found = self._collect(kind)
+        self._warn()
+        if name not in found:
+            known = ", ".join(sorted(found)) or "none"
             raise UnknownNameError(
-                f"unknown {word} '{name}'.{nearest(name, known)} Known: {', '.join(sorted(known)) or 'none'}."
-                + "".join(f" {fault}" for fault in self._faults)
+                "\n".join([f"unknown {kind.word} '{name}'.{nearest(name, found)} Known: {known}.", *self._faults])
             )
-        if len(found) > 1:
-            plugins = " and ".join(f"'{plugin}'" for plugin, _ in found)
+        offers = found[name]
+        if len(offers) > 1:
+            plugins = " and ".join(f"'{plugin}'" for plugin, _ in offers)
             raise DuplicateNameError(
-                f"{WORDS[kind]} '{name}' is offered by the plugins {plugins}: "
+                f"{kind.word} '{name}' is offered by the plugins {plugins}: "
                 "disable one with TEMPPLUG_DISABLE_PLUGINS or uninstall it."
             )
-        return found[0][1]
+        return offers[0][1]
 
     def load(self, info: Info) -> Any:
         """Imports and returns the object that a declaration points to.
 
         Raises:
-            MissingDependencyError: a framework that it requires is not installed; the message has the pip command.
+            MissingDependencyError: a framework that it requires is not installed, or not in a version that fits; the
+                message has the pip command and the cause.
+            ConfigError: the target does not exist or fails on import; the message names the plugin and the cause.
         """
         module, _, attribute = info.target.partition(":")
         try:
             loaded = importlib.import_module(module)
-        except ImportError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing not in info.requires:
-                raise
-            wanted = f"{info.distribution}[{info.extra}]" if info.extra else missing
-            raise MissingDependencyError(
-                f"'{info.name}' needs the package '{missing}', which is not installed: pip install '{wanted}'."
+            return getattr(loaded, attribute) if attribute else loaded
+        except TempplugError:
+            raise
+        except Exception as error:
+            missing = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+            if missing in info.requires:
+                raise MissingDependencyError(_missing(info, missing, error)) from error
+            raise ConfigError(
+                f"{self.describe(info)} cannot be loaded from '{info.target}': {type(error).__name__}: {error}"
             ) from error
-        return getattr(loaded, attribute) if attribute else loaded
 
     def log(self, record: Any) -> None:
-        """Hands the record of a step to every plugin that implements ``tempplug_log``."""
+        """Hands the record of a step to every plugin that implements ``tempplug_log``; one that raises is left out later."""
         self._load_entry_points()
-        self._plugins.hook.tempplug_log(record=record)
+        for implementation in self._plugins.hook.tempplug_log.get_hookimpls():
+            plugin = implementation.plugin_name
+            if (plugin, "tempplug_log") in self._asked:
+                continue
+            try:
+                # pluggy lets an implementation leave out arguments that it does not need
+                implementation.function(*(record for _ in implementation.argnames))
+            except Exception as error:
+                self._asked.add((plugin, "tempplug_log"))
+                self._fault(plugin, f"failed in tempplug_log and gets no further records: {error!r}")
+        self._warn()
 
     def register(self, plugin: object, name: str) -> None:
-        """Adds a plugin object or module by hand, for programs that do not install one."""
-        self._plugins.register(plugin, name=name)
+        """Adds a plugin object or module by hand, for programs that do not install one.
+
+        Raises:
+            ConfigError: the name is taken, the plugin implements no hook, or one with a wrong name or signature.
+        """
+        try:
+            self._register(plugin, name)
+        except Exception as error:
+            raise ConfigError(f"the plugin '{name}' cannot be registered: {error}") from error
+
+    def describe(self, info: Info) -> str:
+        """Returns what a declaration declares and who made it: ``strategy 'mine' of the plugin 'theirs'``."""
+        offers = [offer for by_name in self._declared.values() for offer in by_name.get(info.name, [])]
+        plugin = next((plugin for plugin, each in offers if each == info and plugin not in BUILT_IN), None)
+        return f"{info.word} '{info.name}'" + (f" of the plugin '{plugin}'" if plugin else "")
+
+    def faults(self) -> list[str]:
+        """Returns what is wrong with the installed plugins, one sentence each; for the errors of callers."""
+        return list(self._faults)
 
     def _collect(self, kind: type[InfoType]) -> dict[str, list[tuple[str, InfoType]]]:
-        found: dict[str, list[tuple[str, InfoType]]] = {}
-        implementations = getattr(self._plugins.hook, HOOKS[kind]).get_hookimpls()
-        for implementation in sorted(implementations, key=lambda each: each.plugin_name not in BUILT_IN):
+        """Returns the declarations by name, after asking the plugins that were not asked before."""
+        hook, found = HOOKS[kind], self._declared[kind]
+        for implementation in getattr(self._plugins.hook, hook).get_hookimpls():
             plugin = implementation.plugin_name
+            if (plugin, hook) in self._asked:
+                continue
+            self._asked.add((plugin, hook))
             try:
                 infos = list(implementation.function())
             except Exception as error:
-                self._fault(f"The plugin '{plugin}' failed in {HOOKS[kind]}: {error!r}.")
+                self._fault(plugin, f"failed in {hook}: {error!r}")
                 continue
             for info in infos:
-                owners = found.setdefault(info.name, [])
-                if owners and owners[0][0] in BUILT_IN:
-                    self._fault(f"The plugin '{plugin}' offers '{info.name}', a built-in name: its declaration is ignored.")
+                if not isinstance(info, kind):
+                    self._fault(plugin, f"returned {info!r} from {hook}, which is no {kind.__name__}: it is ignored")
+                elif self._reserved(kind, info.name):
+                    self._fault(plugin, f"offers '{info.name}', a built-in name: its declaration is ignored")
+                elif any(owner == plugin for owner, _ in found.get(info.name, [])):
+                    self._fault(plugin, f"offers '{info.name}' twice: the second declaration is ignored")
                 else:
-                    owners.append((plugin, info))
+                    found.setdefault(info.name, []).append((plugin, info))
         return found
+
+    def _reserved(self, kind: type[Info], name: str) -> bool:
+        if kind is CommandInfo:
+            return name.split()[0] in OWN_COMMANDS
+        return any(owner in BUILT_IN for owner, _ in self._declared[kind].get(name, []))
 
     def _load_entry_points(self) -> None:
         if self._entry_points_loaded:
@@ -131,17 +172,48 @@ class Registry:
         self._entry_points_loaded = True
         disabled = {name.strip() for name in os.environ.get("TEMPPLUG_DISABLE_PLUGINS", "").split(",")}
         for entry_point in entry_points(group=hookspecs.PROJECT):
-            if entry_point.name in disabled or self._plugins.has_plugin(entry_point.name):
+            name = self._name(entry_point)
+            if disabled & {name, entry_point.name}:
                 continue
             try:
-                self._plugins.register(entry_point.load(), name=entry_point.name)
+                plugin = entry_point.load()
+                if not self._plugins.is_registered(plugin):
+                    self._register(plugin, name)
             except Exception as error:
-                self._fault(f"The plugin '{entry_point.name}' could not be loaded: {error!r}.")
+                self._fault(name, f"could not be loaded: {error!r}")
 
-    def _fault(self, message: str) -> None:
-        if message not in self._faults:
-            self._faults.append(message)
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
+    def _name(self, entry_point: EntryPoint) -> str:
+        """Returns the name of an entry point, with its distribution where another one has that name already."""
+        taken = self._plugins.has_plugin(entry_point.name) and entry_point.dist is not None
+        return f"{entry_point.name} of {entry_point.dist.name}" if taken and entry_point.dist else entry_point.name
+
+    def _register(self, plugin: object, name: str) -> None:
+        self._plugins.register(plugin, name=name)
+        try:
+            self._plugins.check_pending()
+            if not self._plugins.get_hookcallers(plugin):
+                raise ConfigError("it implements no hook; mark its functions with tempplug.plugins.hookimpl")
+        except Exception:
+            self._plugins.unregister(plugin)
+            raise
+
+    def _fault(self, plugin: str, what: str) -> None:
+        self._faults.append(f"The plugin '{plugin}' {what}.")
+
+    def _warn(self) -> None:
+        """Warns of new faults, once everything is in place: where warnings are errors, the registry is still whole."""
+        new, self._warned = self._faults[self._warned :], len(self._faults)
+        for fault in new:
+            warnings.warn(fault, RuntimeWarning, stacklevel=3)
+
+
+def _missing(info: Info, package: str, error: Exception) -> str:
+    wanted = f"{info.distribution}[{info.extra}]" if info.extra else package
+    if isinstance(error, ModuleNotFoundError) and error.name == package:
+        fault, upgrade = "which is not installed", ""
+    else:
+        fault, upgrade = "whose installed version does not fit", "--upgrade "
+    return f"{info.word} '{info.name}' needs the package '{package}', {fault}: pip install {upgrade}'{wanted}' ({error})."
 
 
 _registry: Registry | None = None

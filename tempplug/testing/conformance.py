@@ -171,7 +171,8 @@ def _check_training(strategy: Strategy | str, objective: Objective | str) -> Non
     for engine in PORTABLE_ENGINES:
         loss_fn = ContrastiveLoss(copy.deepcopy(strategy), copy.deepcopy(objective), "cross-view", engine=engine)
         loss_fn.set_progress(epoch=1.0)
-        a, b = (_random(ROWS, DIMENSION, seed=seed).float().requires_grad_() for seed in (4, 5))
+        rows, noise = (_random(ROWS, DIMENSION, seed=seed).float() for seed in (4, 5))
+        a, b = rows.clone().requires_grad_(), (rows + 0.5 * noise).requires_grad_()
         labels, index = torch.arange(ROWS) % 2, torch.arange(ROWS)
         uncertainty = _random(ROWS, seed=1).float()
         try:
@@ -179,13 +180,14 @@ def _check_training(strategy: Strategy | str, objective: Objective | str) -> Non
             loss.backward()
         except Exception as error:
             raise ConformanceError(f"the loss on the engine '{engine}' raised {error!r}.") from error
-        _require(loss.isfinite(), f"the loss on the engine '{engine}' is {float(loss)}.")
+        _require(loss.isfinite(), f"the loss on the engine '{engine}' is {float(loss.detach())}.")
         for name, leaf in [("view_a", a), ("view_b", b), *loss_fn.named_parameters()]:
             if not leaf.requires_grad:
                 continue
             _require(leaf.grad is not None, f"{name} receives no gradient on the engine '{engine}'.")
             _require(
-                leaf.grad is not None and leaf.grad.isfinite().all(), f"the gradient of {name} on '{engine}' is not finite."
+                leaf.grad is not None and leaf.grad.isfinite().all(),
+                f"the gradient of {name} on the engine '{engine}' is not finite.",
             )
         values.append(float(loss.detach()))
     close = max(values) - min(values) <= 1e-4 * max(1.0, abs(values[0]))

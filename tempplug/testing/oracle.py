@@ -17,7 +17,8 @@ from tempplug.errors import ConfigError, ShapeError
 from tempplug.testing.oracle_layouts import Direction, Uncertainty, directions, unit_rows
 from tempplug.testing.oracle_logits import SCALAR_STRATEGIES, oracle_logit
 
-SEVERAL_POSITIVES = ("infonce", "dcl")
+# Those that are defined by the mean logit and the log-sum-exp of the positives; the others weigh the one positive.
+SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce")
 
 
 def _softplus(d: Tensor) -> Tensor:
@@ -92,7 +93,7 @@ def _second_temperature(strategy: str, options: Mapping[str, Any], logit_of: Any
         return float(given)
     if strategy not in SCALAR_STRATEGIES:
         raise ConfigError(f"second_temperature=None: strategy '{strategy}' has no single temperature to take ten times.")
-    return 10 / float(logit_of(torch.ones(1, 1, dtype=torch.float64)))
+    return 10 / float(logit_of(torch.ones(1, 1, dtype=torch.float64)).detach())
 
 
 def _direction_losses(

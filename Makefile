@@ -1,0 +1,39 @@
+# Everything runs in .venv, which is made on first use; PYTHON chooses the interpreter that makes it.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Models come from folders in tests and in the quick profile; nothing may wait for the hub.
+export HF_HUB_OFFLINE ?= 1
+DATA ?= $(TEMPPLUG_DATA)
+
+.PHONY: quickstart test lint bench clean
+
+quickstart: .venv/bench.stamp
+	$(BIN)/tempplug bench run sentence --profile quick --tasks supervised --output outputs/quickstart
+
+test: .venv/dev.stamp
+	$(BIN)/pytest
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/bench.stamp
+	$(BIN)/tempplug bench run sentence --profile small --data-dir "$(DATA)" --output outputs/small
+
+clean:
+	rm -rf .venv outputs
+
+# Two stamps, so that the quickstart need not install the linters.
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/bench.stamp: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e ".[bench]"
+	touch $@
+
+.venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	touch $@ .venv/bench.stamp

@@ -1,0 +1,103 @@
+"""The temperature flags as a dataclass for `transformers.HfArgumentParser`. It must not know the Trainer."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import distributed
+
+import tempplug
+from tempplug.arguments import merge_spec
+from tempplug.options import Option, options_of
+from tempplug.plugins import ObjectiveInfo, StrategyInfo, registry
+from tempplug.plugins.info import Info
+
+
+def _known(kind: type[Info]) -> str:
+    return ", ".join(info.name for info in registry().all(kind))
+
+
+_STRATEGY_HELP = (
+    f"Temperature strategy: name or name:key=value,... Known: {_known(StrategyInfo)}; `tempplug list` says what they do."
+)
+_ARGS_HELP = "Options of the temperature strategy, key=value ...; `tempplug show NAME` lists them with their ranges."
+_OBJECTIVE_HELP = f"Contrastive objective: name or name:key=value,... Known: {_known(ObjectiveInfo)}."
+
+
+@dataclass
+class TemperatureArguments:
+    """The flags ``--temperature-strategy``, ``--temperature-args`` and ``--contrastive-objective``, checked when parsed.
+
+    Stands beside ``TrainingArguments`` in an `HfArgumentParser`, which accepts each flag with ``-`` and with ``_``.
+
+    Args:
+        temperature_strategy: spec string of the strategy; None leaves the choice to a training command's recipe, and is
+            ``fixed`` where there is none.
+        temperature_args: further options of the strategy, ``key=value`` each.
+        contrastive_objective: spec string of the objective; None as above, ``infonce`` where there is no recipe.
+
+    Raises:
+        UnknownNameError: no such strategy, option or objective; the message suggests the nearest.
+        ConfigError: an option is malformed, given twice or out of range.
+
+    >>> TemperatureArguments("macl:alpha=2", ["threshold=0.8"]).create_loss("cross-view").strategy.spec()
+    'macl:base_temperature=0.1,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false'
+    >>> TemperatureArguments("macle")
+    Traceback (most recent call last):
+    tempplug.errors.UnknownNameError: unknown strategy 'macle'. Did you mean 'macl'? Known: ...
+    """
+
+    temperature_strategy: str | None = field(default="fixed", metadata={"help": _STRATEGY_HELP, "metavar": "SPEC"})
+    temperature_args: list[str] = field(default_factory=list, metadata={"help": _ARGS_HELP, "metavar": "KEY=VALUE"})
+    contrastive_objective: str | None = field(default="infonce", metadata={"help": _OBJECTIVE_HELP, "metavar": "SPEC"})
+
+    def __post_init__(self) -> None:
+        if self.temperature_strategy is not None:
+            name, options = merge_spec(self.temperature_strategy, self.temperature_args)
+            required = {option.name for option in _options(name) if option.required}
+            # what only the data know (class counts) is filled in later, and the rest can be checked only then
+            if required <= options.keys():
+                tempplug.create_strategy(name, **options)
+        if self.contrastive_objective is not None:
+            tempplug.create_objective(self.contrastive_objective)
+
+    def create_loss(
+        self, layout: str = "two-view", *, symmetric: bool = False, gather: bool | None = None, **known: Any
+    ) -> tempplug.ContrastiveLoss:
+        """Returns the loss that the flags describe.
+
+        Args:
+            layout: as in `tempplug.ContrastiveLoss`.
+            symmetric: whether to average both directions of ``cross-view``.
+            gather: whether candidates come from all processes; None gathers wherever there are several.
+            **known: options that the data or the recipe decide, such as ``class_counts`` or ``period``: used where the
+                strategy takes them and the flags do not give them.
+
+        Raises:
+            UnknownNameError: as in the constructor.
+            ConfigError: as in the constructor; also where the strategy needs an option that nobody gave.
+        """
+        name, options = merge_spec(self.temperature_strategy or "fixed", self.temperature_args)
+        taken = {option.name for option in _options(name)}
+        filled = {key: value for key, value in known.items() if key in taken}
+        return tempplug.ContrastiveLoss(
+            strategy=tempplug.create_strategy(name, **{**filled, **options}),
+            objective=self.contrastive_objective or "infonce",
+            layout=layout,
+            symmetric=symmetric,
+            gather=_several_processes() if gather is None else gather,
+        )
+
+
+def _several_processes() -> bool:
+    """Returns whether the program was launched as one of several processes, also before they have met."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size() > 1
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def _options(strategy: str) -> tuple[Option, ...]:
+    """Returns the options that a strategy takes; raises where there is none of that name."""
+    return options_of(registry().load(registry().get(StrategyInfo, strategy)))

@@ -1,0 +1,97 @@
+"""The callback that tells a loss how far training is, and measures what its last training batch looked like.
+
+It must not know the mixin: whoever computes the loss calls `TemperatureCallback.observe`, whoever logs asks `measure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+import tempplug
+from tempplug import StepRecord
+from tempplug.plugins import registry
+
+Embeddings = Tensor | Sequence[Tensor]
+
+# the Trainer logs its own loss, and a loss that is not finite shows there
+_NOT_LOGGED = ("loss", "finite")
+
+
+class TemperatureCallback(TrainerCallback):
+    """Gives schedules their progress and keeps the last training batch for the log.
+
+    `TemperatureTrainerMixin` installs one. Each of its numbers describes the last training batch of this process:
+    nothing is reduced over processes or over the logging window, and nothing waits for the device until a log is due.
+
+    Args:
+        contrastive_loss: the loss that is trained with.
+    """
+
+    def __init__(self, contrastive_loss: tempplug.ContrastiveLoss) -> None:
+        self.contrastive_loss = contrastive_loss
+        self._record: StepRecord | None = None
+        self._record_is_stale = False
+        self._views: list[tuple[Tensor, Tensor | None]] = []
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Tells the loss where training starts, or resumes."""
+        self._set_progress(state)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Tells the loss how far training is, once per optimizer step: all its micro-batches share one progress."""
+        self._set_progress(state)
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Hands the record of the last training batch to the ``tempplug_log`` plugins, on the main process."""
+        record = self.record()
+        if record is not None and state.is_world_process_zero and "loss" in kwargs.get("logs", {}):
+            registry().log(record)
+
+    def record(self) -> StepRecord | None:
+        """Returns the record of the last training batch, None before the first.
+
+        Call it before the loss is used for anything but training: the loss itself remembers its last call only.
+        """
+        if self._record_is_stale:
+            self._record, self._record_is_stale = self.contrastive_loss.record, False
+        return self._record
+
+    def observe(self, view_a: Embeddings, view_b: Embeddings | None) -> None:
+        """Tells that the loss was just called with this training batch; keeps it until the next one.
+
+        Args:
+            view_a: [B, D] embeddings, or one such matrix per head.
+            view_b: likewise, or None where the loss was given one view.
+        """
+        self._record_is_stale = True
+        heads_a = [view_a] if isinstance(view_a, Tensor) else list(view_a)
+        heads_b = [view_b] if view_b is None or isinstance(view_b, Tensor) else list(view_b)
+        self._views = [(a.detach(), None if b is None else b.detach()) for a, b in zip(heads_a, heads_b, strict=True)]
+
+    def measure(self) -> dict[str, float]:
+        """Returns the numbers of the last training batch, empty before the first: waits for the device.
+
+        Returns:
+            The fields of `tempplug.StepRecord` but ``loss`` and ``finite``, its ``temperature_mean`` under the name
+            ``temperature``; ``uniformity`` of view_a; ``alignment`` where row i of both views is one item. The last two
+            are means over the heads.
+        """
+        record = self.record()
+        if record is None:
+            return {}
+        numbers = {name: value for name, value in record.numbers().items() if name not in _NOT_LOGGED}
+        measured = {"temperature": numbers.pop("temperature_mean"), **numbers}
+        uniformity = [tempplug.metrics.uniformity(a) for a, _ in self._views if len(a) > 1]
+        alignment = [tempplug.metrics.alignment(a, b) for a, b in self._views if b is not None and a.shape == b.shape]
+        for name, values in (("uniformity", uniformity), ("alignment", alignment)):
+            if values:
+                measured[name] = float(torch.stack(values).mean())
+        return measured
+
+    def _set_progress(self, state: TrainerState) -> None:
+        self.contrastive_loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)

@@ -1,0 +1,231 @@
+"""The Trainer mixin: contrastive training with any temperature strategy, in any `transformers.Trainer` subclass.
+
+The loss stays outside the model, so that ``save_pretrained`` writes the encoder alone and DistributedDataParallel meets
+no parameter that is used outside ``forward``. The price is that the Trainer does not see its parameters; this module and
+`tempplug_adapters.huggingface.parameters` pay it. It must not know any strategy, model or data set.
+
+A script of one's own gets every strategy by flag (``Encoder`` maps a batch to embeddings, ``views`` is a data set)::
+
+    class MyTrainer(TemperatureTrainerMixin, Trainer):
+        def contrastive_views(self, model, inputs):
+            both = model(torch.cat([inputs["a"], inputs["b"]]))
+            return tuple(both.chunk(2))
+
+
+    parser = HfArgumentParser((TemperatureArguments, TrainingArguments))
+    temperature, training = parser.parse_args_into_dataclasses()
+    training.remove_unused_columns = False  # keep what only contrastive_views reads
+    loss = temperature.create_loss(layout="cross-view")
+    trainer = MyTrainer(Encoder(), training, train_dataset=views, contrastive_loss=loss)
+    trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+
+A batch of one item has no negatives in most layouts: ``--dataloader_drop_last`` leaves a last one out.
+Gradient accumulation is not a bigger batch: negatives, and MACL's mean similarity, are those of one micro-batch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import tempplug
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
+from tempplug_adapters.huggingface.parameters import (
+    LossParametersCallback,
+    add_parameter_groups,
+    average_gradients,
+    refuse_sharding,
+)
+
+# to a type checker the mixin is a Trainer; at run time it stands before one
+if TYPE_CHECKING:
+    from transformers import Trainer as _Base
+else:
+    _Base = object
+
+LOSS_FILE = "contrastive_loss.pt"
+
+
+class Views(NamedTuple):
+    """What `TemperatureTrainerMixin.contrastive_views` returns; a plain tuple of the first two to four is enough.
+
+    Attributes:
+        view_a: [B, D] embeddings, or one such matrix per head.
+        view_b: likewise; None where the layout takes one view.
+        arguments: further keyword arguments of the loss: ``{"hard_negatives": [H, D]}``, ``{"labels": [B]}``, …
+        auxiliary_loss: [] a further loss, already weighted, that is added (SimCSE's masked language model).
+    """
+
+    view_a: Embeddings
+    view_b: Embeddings | None
+    arguments: Mapping[str, Any] = {}
+    auxiliary_loss: Tensor | None = None
+
+
+class TemperatureTrainerMixin(_Base):
+    """Trains with a `tempplug.ContrastiveLoss`: put it before `Trainer` and override `contrastive_views`.
+
+    The parameters of the loss join the optimizer, spared by weight decay where the strategy says so; their gradients are
+    averaged over processes, clipped by themselves and zeroed with the model's. The state of the loss is saved beside
+    each checkpoint, as ``contrastive_loss.pt``, and comes back on resume and with the best model. Logs carry what
+    `TemperatureCallback.measure` returns. Evaluation reports the loss of the views, in evaluation mode.
+
+    Args:
+        *args: of the Trainer.
+        contrastive_loss: the loss, with ``reduction="mean"``; it gathers over processes where it was built to.
+        **kwargs: of the Trainer.
+
+    Raises:
+        ConfigError: the loss is not a `tempplug.ContrastiveLoss` that returns a mean, or ``compute_loss_func`` is given
+            too; at the start of training, the loss learns something and DeepSpeed or FSDP owns the optimizer.
+    """
+
+    # a mean over the micro-batch: the Trainer has to divide it by the accumulation steps
+    loss_is_scaled_for_ga: bool | None = False
+
+    def __init__(self, *args: Any, contrastive_loss: tempplug.ContrastiveLoss, **kwargs: Any) -> None:
+        if not isinstance(contrastive_loss, tempplug.ContrastiveLoss):
+            raise ConfigError(f"contrastive_loss of type {type(contrastive_loss).__name__} must be a tempplug.ContrastiveLoss.")
+        if contrastive_loss.reduction != "mean":
+            raise ConfigError(f"reduction='{contrastive_loss.reduction}' of contrastive_loss must be 'mean'.")
+        if kwargs.get("compute_loss_func") is not None:
+            raise ConfigError("compute_loss_func must be None: the loss of this Trainer is contrastive_loss.")
+        self.contrastive_loss = contrastive_loss
+        self._initial_loss_state = copy.deepcopy(contrastive_loss.state_dict())
+        super().__init__(*args, **kwargs)
+        # releases without loss_is_scaled_for_ga look here instead, and no release then counts label tokens for nothing
+        self.model_accepts_loss_kwargs = False
+        self.contrastive_loss.to(self.args.device)
+        self.temperature_callback = TemperatureCallback(contrastive_loss)
+        self.add_callback(self.temperature_callback)
+        self.add_callback(LossParametersCallback(contrastive_loss))
+
+    def contrastive_views(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Any, ...]:
+        """Returns the embeddings of a batch: ``(view_a, view_b)``, or more of `Views`. Override it.
+
+        One call of ``model`` for both views is the safe way under DistributedDataParallel: a second one may overwrite
+        buffers (batch normalisation) that the backward pass of the first still needs.
+
+        Args:
+            model: the model, wrapped where training is distributed.
+            inputs: a batch, on the device. With ``remove_unused_columns`` on, the Trainer has dropped what
+                ``model.forward`` does not name.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must override contrastive_views(model, inputs).")
+
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Returns the loss of a batch, or with ``return_outputs`` the pair (loss, {"view_a", "view_b"}).
+
+        Args:
+            model: the model, wrapped where training is distributed; the loss follows its training mode.
+            inputs: a batch, on the device.
+            return_outputs: whether to return the embeddings too.
+            num_items_in_batch: not used; the loss is a mean over the anchors.
+
+        Raises:
+            ConfigError: `contrastive_views` returned something else than `Views`.
+        """
+        returned = self.contrastive_views(model, inputs)
+        if not isinstance(returned, tuple) or not 2 <= len(returned) <= 4:
+            raise ConfigError(
+                f"contrastive_views returned {type(returned).__name__}, but must return (view_a, view_b), "
+                "(view_a, view_b, arguments) or (view_a, view_b, arguments, auxiliary_loss)."
+            )
+        views = Views(*returned)
+        if not model.training:
+            # a log that is due after this evaluation still describes the last training batch
+            self.temperature_callback.record()
+        self.contrastive_loss.train(model.training)
+        loss: Tensor = self.contrastive_loss(views.view_a, views.view_b, **views.arguments)
+        if model.training:
+            self.temperature_callback.observe(views.view_a, views.view_b)
+        if views.auxiliary_loss is not None:
+            loss = loss + views.auxiliary_loss
+        return (loss, {"view_a": views.view_a, "view_b": views.view_b}) if return_outputs else loss
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Runs forward and backward of a micro-batch; the last of a step also averages the gradients of the loss."""
+        # here, because gradient scaling and clipping come next and must see the same gradients on every process
+        loss: Tensor = super().training_step(*args, **kwargs)
+        if self.accelerator.sync_gradients:
+            average_gradients(self.contrastive_loss)
+        return loss
+
+    def prediction_step(
+        self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Returns (loss, (view_a, view_b), labels) of an evaluation batch; no labels are needed for a loss."""
+        inputs = self._prepare_inputs(inputs)
+        labels = tuple(inputs.get(name) for name in self.label_names)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+        if prediction_loss_only:
+            return loss.detach(), None, None
+        known = labels if labels and all(label is not None for label in labels) else None
+        return loss.detach(), tuple(outputs.values()), known[0] if known and len(known) == 1 else known
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """Returns the Trainer's optimizer, or the one that was passed, with the parameters of the loss added."""
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            refuse_sharding(self.contrastive_loss, "DeepSpeed" if self.is_deepspeed_enabled else "FSDP")
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
+        spared = self.contrastive_loss.no_weight_decay()
+        if add_parameter_groups(optimizer, self.contrastive_loss, spared, self.args.weight_decay) and self.lr_scheduler:
+            raise ConfigError(
+                "the optimizer passed with its scheduler lacks the parameters of contrastive_loss, and a scheduler cannot "
+                "take them later: build the optimizer with contrastive_loss.parameters(), or pass (optimizer, None)."
+            )
+        return optimizer
+
+    def call_model_init(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """Returns a fresh model and takes the loss back to its start, so that no trial inherits a learned temperature."""
+        self.contrastive_loss.load_state_dict(self._initial_loss_state)
+        model: nn.Module = super().call_model_init(*args, **kwargs)
+        return model
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Logs; a training log (one with a loss) also gets the measurements of the last training batch."""
+        if "loss" in logs:
+            logs.update(self.temperature_callback.measure())
+        super().log(logs, *args, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model, and beside it the state of the loss."""
+        if self.args.should_save:
+            # before the model, because saving that may upload the folder
+            folder = Path(output_dir or str(self.args.output_dir))
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(self.contrastive_loss.state_dict(), folder / LOSS_FILE)
+        super().save_model(output_dir, _internal_call)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        self._load_contrastive_loss(resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        self._load_contrastive_loss(str(self.state.best_model_checkpoint))
+
+    def _load_contrastive_loss(self, checkpoint: str) -> None:
+        path = Path(checkpoint) / LOSS_FILE
+        if path.is_file():
+            try:
+                self.contrastive_loss.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+            except RuntimeError as error:
+                raise DataError(
+                    f"{path} does not fit strategy '{self.contrastive_loss.strategy.name}', so it was saved with another one: "
+                    "resume with the strategy of that run."
+                ) from error
+        elif self._initial_loss_state:
+            raise DataError(
+                f"{path} does not exist: the checkpoint was not saved by a Trainer with TemperatureTrainerMixin, "
+                "so the state of contrastive_loss is unknown."
+            )

@@ -1,0 +1,174 @@
+"""The STS protocol: cosine similarity of sentence pairs against people's scores, as Spearman correlation × 100.
+
+The "all" setting of the literature: the subsets of a year are concatenated and get one correlation. Knows nothing of models:
+an encoder is any callable from a list of sentences to a tensor of vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor
+from torch.nn import functional
+
+from tempplug.errors import ConfigError, DataError, ShapeError
+from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, StsPairs, find_task, load_sts
+
+Encode = Callable[[list[str]], Tensor]
+"""From n sentences to their vectors [n, D], without gradient."""
+
+# The cosine similarities of one and the same float32 vector with its own rounding noise (1e-7) differ by about 1e-14.
+CONSTANT_WITHIN = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class StsResult:
+    """What an encoder scored.
+
+    Attributes:
+        spearman: Spearman correlation × 100, by task, in order of evaluation.
+        pairs: number of pairs, by task.
+        split: ``test`` or ``dev``.
+        source: ``folder``, or ``hub`` where the data came from the Hugging Face hub (see `sts_data.load_sts`).
+        sentences: number of distinct sentences that were encoded.
+    """
+
+    spearman: dict[str, float]
+    pairs: dict[str, int]
+    split: str
+    source: str
+    sentences: int
+
+    @property
+    def average(self) -> float | None:
+        """The mean over the seven tasks; ``None`` where some are missing, as that mean compares with nothing."""
+        if set(self.spearman) != set(STS_TASKS):
+            return None
+        return sum(self.spearman.values()) / len(self.spearman)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all of it as plain values for JSON, ``average`` among them."""
+        return {
+            "spearman": dict(self.spearman),
+            "average": self.average,
+            "pairs": dict(self.pairs),
+            "split": self.split,
+            "source": self.source,
+            "sentences": self.sentences,
+        }
+
+
+def evaluate_sts(
+    encode: Encode,
+    data_dir: str | Path | None = None,
+    tasks: Sequence[str] | None = None,
+    split: str = "test",
+    batch_size: int = 512,
+) -> StsResult:
+    """Returns how well cosine similarities of an encoder rank sentence pairs.
+
+    Each distinct sentence of all tasks is encoded once, long ones first, so that the batches hold sentences of like length.
+
+    Args:
+        encode: from at most ``batch_size`` sentences to their vectors [n, D]; any dtype, any device, any norm. A zero vector
+            has similarity 0 to everything.
+        data_dir: the folder with the data; ``None`` loads from the Hugging Face hub (see `sts_data.load_sts`).
+        tasks: names out of `sts_data.STS_TASKS`; by default all that have the split, which are seven for ``test`` and
+            STSB and SICKR for ``dev``.
+        split: ``test`` or ``dev``.
+        batch_size: sentences a call, at least 1.
+
+    Raises:
+        UnknownNameError: no task has that name.
+        ConfigError: an option is out of range; a vector is not finite; or all pairs of a task have the same similarity
+            (a collapsed encoder), which leaves the correlation undefined. It is raised rather than reported as NaN or 0, so
+            that no average and no choice of a checkpoint rests on it.
+        ShapeError: the encoder does not return one vector a sentence, or vectors of different widths.
+        DataError: a data file is missing or malformed.
+
+    Source:
+        SimCSE (Gao et al. 2021), appendix B: "all" setting, Spearman, no regressor.
+    """
+    names = _check_tasks(tasks, split)
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} must be a whole number of at least 1.")
+    data = {name: load_sts(name, data_dir, split) for name in names}
+    rows, vectors = _encode_distinct(encode, data.values(), batch_size)
+    spearman = {}
+    for name, pairs in data.items():
+        similarity = _cosine_similarity(vectors, rows, pairs)
+        spearman[name] = _spearman(name, similarity, torch.tensor(pairs.scores, dtype=torch.float64))
+    source = "hub" if data_dir is None else "folder"
+    return StsResult(spearman, {name: len(pairs) for name, pairs in data.items()}, split, source, len(rows))
+
+
+def evaluate_stsb(encode: Encode, data_dir: str | Path | None = None, split: str = "dev", batch_size: int = 512) -> float:
+    """Returns Spearman × 100 on STS-B: the number by which training chooses its checkpoint.
+
+    Args and errors are those of `evaluate_sts`.
+    """
+    return evaluate_sts(encode, data_dir, ("STSB",), split, batch_size).spearman["STSB"]
+
+
+def _check_tasks(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:
+    if split not in ("test", "dev"):
+        raise ConfigError(f"split='{split}' must be test or dev.")
+    if tasks is None:
+        return tuple(name for name in STS_TASKS if split in find_task(name).splits)
+    if isinstance(tasks, str) or not tasks or len(set(tasks)) != len(tasks):
+        raise ConfigError(f"tasks={tasks!r} must be a list of one or more different names out of {', '.join(STS_TASKS)}.")
+    for name in tasks:
+        find_task(name).files(split)
+    return tuple(tasks)
+
+
+def _encode_distinct(encode: Encode, data: Iterable[StsPairs], batch_size: int) -> tuple[dict[str, int], Tensor]:
+    """Returns the row of each distinct sentence, and the vectors [U, D] on the CPU in at least float32."""
+    distinct = dict.fromkeys(sentence for pairs in data for side in (pairs.sentences_a, pairs.sentences_b) for sentence in side)
+    ordered = sorted(distinct, key=len, reverse=True)
+    batches: list[Tensor] = []
+    for start in range(0, len(ordered), batch_size):
+        sentences = ordered[start : start + batch_size]
+        vectors = torch.as_tensor(encode(sentences)).detach()
+        wanted = batches[0].shape[1] if batches else "D"
+        if vectors.ndim != 2 or len(vectors) != len(sentences) or wanted not in ("D", vectors.shape[1]):
+            raise ShapeError(
+                f"the encoder returned {list(vectors.shape)} for {len(sentences)} sentences, not [{len(sentences)}, {wanted}]."
+            )
+        vectors = vectors.to("cpu", torch.promote_types(vectors.dtype, torch.float32))
+        finite = vectors.isfinite().all(dim=1)
+        if not finite.all():
+            sentence = sentences[int(finite.logical_not().nonzero()[0])]
+            raise ConfigError(
+                f"the encoder returned NaN or infinity for the sentence {sentence!r}; its weights may have diverged."
+            )
+        batches.append(vectors)
+    return {sentence: row for row, sentence in enumerate(ordered)}, torch.cat(batches)
+
+
+def _cosine_similarity(vectors: Tensor, rows: dict[str, int], pairs: StsPairs) -> Tensor:
+    """Returns the cosine similarity of each pair, in float64."""
+    tiny = torch.finfo(torch.float64).tiny
+    sides = (
+        functional.normalize(vectors[[rows[sentence] for sentence in sentences]].double(), dim=1, eps=tiny)
+        for sentences in (pairs.sentences_a, pairs.sentences_b)
+    )
+    a, b = sides
+    return (a * b).sum(dim=1)
+
+
+def _spearman(name: str, similarity: Tensor, scores: Tensor) -> float:
+    """Returns Spearman × 100; raises where a side is constant, since no ranking exists."""
+    if scores.min() == scores.max():
+        raise DataError(f"all {len(scores)} scores of {name} are {float(scores[0]):g}, so there is no ranking to compare with.")
+    if similarity.max() - similarity.min() <= CONSTANT_WITHIN:
+        raise ConfigError(
+            f"all {len(scores)} pairs of {name} have the cosine similarity {float(similarity[0]):.6f}: the encoder has "
+            "collapsed to one direction, and the Spearman correlation is undefined."
+        )
+    return 100.0 * float(spearmanr(similarity.numpy(), scores.numpy()).statistic)

@@ -1,0 +1,233 @@
+"""The seven STS data sets: which files each has, and how they are read from a folder or from the Hugging Face hub.
+
+Knows nothing of encoders or correlations. The folder layout is ``STS12/MSRpar.tsv`` … ``STSB/test.tsv``, ``SICKR/test.tsv``:
+UTF-8, a header with ``score``, ``sentence1`` and ``sentence2``, fields split by tabs, nothing quoted. Every fault of a file is
+a `tempplug.errors.DataError` that names the file and the line; nothing is skipped or guessed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
+
+COLUMNS = ("score", "sentence1", "sentence2")
+
+
+@dataclass(frozen=True, slots=True)
+class StsTask:
+    """One of the seven data sets.
+
+    Attributes:
+        name: its folder, and its name in results.
+        hub: its repository on the Hugging Face hub.
+        revision: the commit of that repository.
+        subsets: the parts of its test set, a file each; empty where the splits are files.
+        hub_splits: its splits here, and what the hub calls them.
+    """
+
+    name: str
+    hub: str
+    revision: str
+    subsets: tuple[str, ...] = ()
+    hub_splits: tuple[tuple[str, str], ...] = (("test", "test"),)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that can be evaluated."""
+        return ("test",) if self.subsets else ("test", "dev")
+
+    def files(self, split: str) -> tuple[str, ...]:
+        """Returns the files of a split, relative to the folder of the data set.
+
+        Raises:
+            ConfigError: the data set has no such split.
+        """
+        if split not in self.splits:
+            raise ConfigError(f"split='{split}' of {self.name} does not exist; it has {' and '.join(self.splits)}.")
+        return tuple(f"{subset}.tsv" for subset in self.subsets) or (f"{split}.tsv",)
+
+
+_TASKS = (
+    StsTask(
+        "STS12",
+        "mteb/sts12-sts",
+        "a0d554a64d88156834ff5ae9920b964011b16384",
+        ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
+    ),
+    # Without the SMT part, whose sentences are not free to distribute: the usual protocol leaves it out.
+    StsTask("STS13", "mteb/sts13-sts", "7e90230a92c190f1bf69ae9002b8cea547a64cca", ("FNWN", "headlines", "OnWN")),
+    StsTask(
+        "STS14",
+        "mteb/sts14-sts",
+        "6031580fec1f6af667f0bd2da0a551cf4f0b2375",
+        ("deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
+    ),
+    StsTask(
+        "STS15",
+        "mteb/sts15-sts",
+        "ae752c7c21bf194d8b67fd573edf7ae58183cbe3",
+        ("answers-forums", "answers-students", "belief", "headlines", "images"),
+    ),
+    StsTask(
+        "STS16",
+        "mteb/sts16-sts",
+        "4d8694f8f0e0100860b497b999b3dbed754a0513",
+        ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+    ),
+    StsTask(
+        "STSB",
+        "mteb/stsbenchmark-sts",
+        "b0fddb56ed78048fa8b90373c8a3cfc37b684831",
+        hub_splits=(("test", "test"), ("dev", "validation")),
+    ),
+    StsTask("SICKR", "mteb/sickr-sts", "20a6d6f312dd54037fe07a32d58e5e168867909d"),
+)
+TASKS = {task.name: task for task in _TASKS}
+STS_TASKS = tuple(TASKS)
+
+
+@dataclass(frozen=True, slots=True)
+class StsPairs:
+    """Pairs of sentences with the similarity that people gave them.
+
+    Attributes:
+        sentences_a: the first sentence of each pair.
+        sentences_b: the second.
+        scores: the gold similarity, 0 to 5 (SICK-R: 1 to 5).
+    """
+
+    sentences_a: list[str]
+    sentences_b: list[str]
+    scores: list[float]
+
+    def __len__(self) -> int:
+        """The number of pairs."""
+        return len(self.scores)
+
+
+def find_task(name: str) -> StsTask:
+    """Returns the data set of that name.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    if name not in TASKS:
+        raise UnknownNameError(f"unknown STS task '{name}'.{nearest(name, TASKS)} Known: {', '.join(TASKS)}.")
+    return TASKS[name]
+
+
+def load_sts(name: str, data_dir: str | Path | None = None, split: str = "test") -> StsPairs:
+    """Returns the pairs of one data set, the subsets of a year concatenated.
+
+    Args:
+        name: one of `STS_TASKS`.
+        data_dir: the folder with the data sets, or one that holds it as ``text/sts`` or ``sts``; ``None`` loads from the
+            Hugging Face hub, at pinned revisions. The texts there are the original ones, whereas results in the literature
+            are mostly on the Moses-tokenised, partly lowercased text of SentEval; and SICK-R's "test" there is all of SICK
+            (9,927 pairs in place of 4,927). Numbers from the hub are thus near those of a folder, but not the same.
+        split: ``test``, or ``dev`` for STSB and SICKR.
+
+    Raises:
+        UnknownNameError: there is no such data set.
+        ConfigError: the data set has no such split.
+        DataError: a file is missing, empty or malformed, or the hub cannot be reached.
+    """
+    task = find_task(name)
+    files = task.files(split)
+    if data_dir is None:
+        return _load_from_hub(task, split)
+    folder = find_sts_folder(data_dir) / task.name
+    pairs = StsPairs([], [], [])
+    for file in files:
+        for score, sentence_a, sentence_b in _read_tsv(folder / file):
+            pairs.scores.append(score)
+            pairs.sentences_a.append(sentence_a)
+            pairs.sentences_b.append(sentence_b)
+    return pairs
+
+
+def find_sts_folder(data_dir: str | Path) -> Path:
+    """Returns ``data_dir``, its ``text/sts`` or its ``sts``: the first that holds the folder of any data set.
+
+    Raises:
+        DataError: none does.
+    """
+    data_dir = Path(data_dir)
+    if not data_dir.is_dir():
+        raise DataError(f"data_dir='{data_dir}' is not a folder; name the one that holds {', '.join(STS_TASKS)}.")
+    for folder in (data_dir, data_dir / "text" / "sts", data_dir / "sts"):
+        if any((folder / name).is_dir() for name in STS_TASKS):
+            return folder
+    raise DataError(f"data_dir='{data_dir}' holds none of the folders {', '.join(STS_TASKS)}, nor do its text/sts and sts.")
+
+
+def _read_tsv(path: Path) -> Iterator[tuple[float, str, str]]:
+    """Yields score and sentences, line by line."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    # Lines are split as bytes: str.splitlines would also split at the Unicode separators that sentences may contain.
+    lines = content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
+    if lines == [b""]:
+        raise DataError(f"{path} is empty; wanted a header with {', '.join(COLUMNS)} and a pair a line.")
+    header = _fields(path, 1, lines[0])
+    missing = [column for column in COLUMNS if column not in header]
+    if missing:
+        raise DataError(f"{path}, line 1: the header lacks {', '.join(missing)}; it has {', '.join(header)}.")
+    if len(lines) == 1:
+        raise DataError(f"{path} holds no pairs, only a header.")
+    places = [header.index(column) for column in COLUMNS]
+    for number, line in enumerate(lines[1:], start=2):
+        fields = _fields(path, number, line)
+        if len(fields) != len(header):
+            raise DataError(f"{path}, line {number}: {len(fields)} tab-separated fields, but the header has {len(header)}.")
+        score, sentence_a, sentence_b = (fields[place] for place in places)
+        yield _checked(f"{path}, line {number}", score, sentence_a, sentence_b)
+
+
+def _fields(path: Path, number: int, line: bytes) -> list[str]:
+    try:
+        return line.removesuffix(b"\r").decode("utf-8").split("\t")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start} of the line).") from error
+
+
+def _checked(place: str, score: object, sentence_a: object, sentence_b: object) -> tuple[float, str, str]:
+    """Returns a pair whose score is finite and whose sentences are not blank."""
+    try:
+        number = float(str(score))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(f"{place}: score '{score}' is not a finite number.")
+    for column, sentence in (("sentence1", sentence_a), ("sentence2", sentence_b)):
+        if not isinstance(sentence, str) or not sentence.strip():
+            raise DataError(f"{place}: {column} is empty.")
+    return number, str(sentence_a), str(sentence_b)
+
+
+def _load_from_hub(task: StsTask, split: str) -> StsPairs:
+    from datasets import load_dataset  # type: ignore[import-untyped]
+
+    remedy = f"Pass the folder that holds {task.name} as data_dir (--data-dir or TEMPPLUG_DATA)."
+    hub_split = dict(task.hub_splits).get(split)
+    if hub_split is None:
+        raise DataError(f"{task.hub} on the Hugging Face hub has no {split} split. {remedy}")
+    try:
+        rows = load_dataset(task.hub, revision=task.revision, split=hub_split)
+        columns = [list(rows[column]) for column in COLUMNS]
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{task.hub}, {hub_split}, cannot be loaded from the Hugging Face hub: {error}. {remedy}") from error
+    pairs = [
+        _checked(f"{task.hub}, {hub_split}, row {number}", *row)
+        for number, row in enumerate(zip(*columns, strict=True), start=1)
+    ]
+    if not pairs:
+        raise DataError(f"{task.hub}, {hub_split}, holds no pairs. {remedy}")
+    return StsPairs([a for _, a, _ in pairs], [b for _, _, b in pairs], [score for score, _, _ in pairs])

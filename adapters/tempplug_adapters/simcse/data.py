@@ -1,0 +1,188 @@
+"""Training data of SimCSE: sentences, pairs or triplets from a file, to token ids, to batches of views.
+
+Every fault of a file is a `DataError` that names the file and the line. It must not know the model.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
+
+from tempplug.errors import ConfigError, DataError, nearest
+
+TABLES = (".tsv", ".csv", ".jsonl")
+
+
+def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """Returns the samples of a file: each a tuple of one sentence, of a pair, or of a pair and a hard negative.
+
+    Args:
+        path: ``.txt`` with one sentence a line (blank lines are skipped), or a table: ``.tsv`` (first line names the
+            columns, nothing is quoted), ``.csv`` (likewise, quoted as usual) or ``.jsonl``; each also with ``.gz``.
+        columns: of a table: two or three names; by default all of a table that has two or three columns.
+        where: conditions ``column=value``, all of which a row must meet.
+
+    Raises:
+        DataError: the file is missing, empty, not UTF-8, malformed, or no row meets the conditions.
+        ConfigError: a column does not exist, or columns are given for sentences.
+    """
+    file = Path(path)
+    suffix = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
+    if suffix not in (".txt", *TABLES):
+        raise DataError(f"{file}: the name must end in .txt, {', '.join(TABLES)}, or one of them and .gz.")
+    if not file.is_file():
+        raise DataError(f"{file} does not exist or is not a file.")
+    if suffix == ".txt":
+        if columns or where:
+            raise ConfigError(f"columns and where belong to tables ({', '.join(TABLES)}), not to {file}.")
+        samples: list[tuple[str, ...]] = [(line.strip(),) for _, line in _lines(file) if line.strip()]
+    else:
+        samples = _table_samples(file, suffix, list(columns), _conditions(where))
+    if len(samples) < 2:
+        what = f" that meet {' and '.join(where)}" if where else ""
+        raise DataError(f"{file} holds {len(samples)} samples{what}; contrastive training needs at least 2.")
+    return samples
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yields the numbered lines, 1-based, without their ends."""
+    number = 0
+    try:
+        with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}, line {number}: not UTF-8 ({error.reason}).") from error
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise DataError(f"{file}, after line {number}: not a complete gzip file ({error}).") from error
+
+
+def _conditions(where: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for condition in where:
+        column, equals, value = condition.partition("=")
+        if not equals or not column:
+            raise ConfigError(f"where='{condition}' must be written column=value.")
+        found[column] = value
+    return found
+
+
+def _table_samples(file: Path, suffix: str, columns: list[str], where: dict[str, str]) -> list[tuple[str, ...]]:
+    samples: list[tuple[str, ...]] = []
+    for number, row in _rows(file, suffix):
+        if not columns:
+            if len(row) not in (2, 3):
+                raise ConfigError(f"{file} has the columns {', '.join(row)}: choose two or three of them with columns.")
+            columns = list(row)
+        for column in (*columns, *where):
+            if column not in row:
+                hint = f"{nearest(column, row)} It has: {', '.join(row)}."
+                raise ConfigError(f"{file}, line {number}: no column '{column}'.{hint}")
+        if all(row[column] == value for column, value in where.items()):
+            sample = tuple(row[column].strip() for column in columns)
+            if not all(sample):
+                raise DataError(f"{file}, line {number}: column '{columns[sample.index('')]}' is empty.")
+            samples.append(sample)
+    return samples
+
+
+def _rows(file: Path, suffix: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields each row with its line number, as a mapping from column to text."""
+    if suffix == ".jsonl":
+        for number, line in _lines(file):
+            try:
+                row = json.loads(line) if line.strip() else None
+            except json.JSONDecodeError as error:
+                raise DataError(f"{file}, line {number}: not JSON ({error.msg}).") from error
+            if row is not None:
+                if not isinstance(row, dict):
+                    raise DataError(f"{file}, line {number}: must be a JSON object with one key a column.")
+                yield number, {str(key): "" if value is None else str(value) for key, value in row.items()}
+        return
+    numbers: list[int] = []
+
+    def text() -> Iterator[str]:
+        for number, line in _lines(file):
+            numbers.append(number)
+            yield line + "\n"
+
+    unquoted = csv.reader(text(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    reader = unquoted if suffix == ".tsv" else csv.reader(text(), strict=True)
+    header: list[str] | None = None
+    try:
+        for fields in reader:
+            if header is None:
+                header = fields
+            elif fields:
+                if len(fields) != len(header):
+                    raise DataError(f"{file}, line {numbers[-1]}: {len(fields)} fields where the header names {len(header)}.")
+                yield numbers[-1], dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{file}, line {numbers[-1] if numbers else 1}: {error}.") from error
+
+
+class TokenizedViews(Dataset[list[list[int]]]):
+    """The token ids of each sample's views; a sentence alone becomes two views, which dropout tells apart.
+
+    Args:
+        samples: from `read_samples`.
+        tokenizer: a fast or slow Hugging Face tokenizer.
+        max_length: tokens a sentence, special ones included.
+    """
+
+    def __init__(self, samples: Sequence[tuple[str, ...]], tokenizer: Any, max_length: int) -> None:
+        width = len(samples[0])
+        flat = [sentence for sample in samples for sentence in sample]
+        ids = tokenizer(flat, truncation=True, max_length=max_length, add_special_tokens=True)["input_ids"]
+        self.rows = [ids[start : start + width] for start in range(0, len(ids), width)]
+        self.views = max(2, width)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, position: int) -> list[list[int]]:
+        row: list[list[int]] = self.rows[position]
+        return row * 2 if len(row) == 1 else row
+
+
+class ViewCollator:
+    """Pads the views of a batch into one matrix, view by view: all of view a, then all of view b, then hard negatives.
+
+    Args:
+        tokenizer: for its padding and mask tokens.
+        mlm_probability: fraction of tokens to mask for the masked language model; None for no such inputs.
+    """
+
+    def __init__(self, tokenizer: Any, mlm_probability: float | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.mlm_probability = mlm_probability
+
+    def __call__(self, samples: list[list[list[int]]]) -> dict[str, Tensor]:
+        """Returns ``input_ids`` and ``attention_mask`` [V·B, T], with masked tokens ``mlm_input_ids`` and ``mlm_labels``."""
+        rows = [torch.tensor(ids) for view in zip(*samples, strict=True) for ids in view]
+        batch = {
+            "input_ids": pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id),
+            "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], batch_first=True),
+        }
+        if self.mlm_probability is not None:
+            batch["mlm_input_ids"], batch["mlm_labels"] = self._mask(batch["input_ids"], self.mlm_probability)
+        return batch
+
+    def _mask(self, input_ids: Tensor, probability: float) -> tuple[Tensor, Tensor]:
+        """Masks as BERT does: of the chosen tokens 80 % become [MASK], 10 % a random token, 10 % stay."""
+        special = torch.isin(input_ids, torch.tensor(self.tokenizer.all_special_ids))
+        chosen = (torch.rand(input_ids.shape) < probability) & ~special
+        fate = torch.rand(input_ids.shape)
+        masked = torch.where(chosen & (fate < 0.8), self.tokenizer.mask_token_id, input_ids)
+        random_tokens = torch.randint(len(self.tokenizer), input_ids.shape)
+        masked = torch.where(chosen & (fate >= 0.9), random_tokens, masked)
+        return masked, torch.where(chosen, input_ids, -100)

@@ -1,0 +1,193 @@
+"""Compares all arms of a task: measured means, differences to the baseline over common seeds, and the papers' rows beside.
+
+It refuses to average or compare results of different experiments. It must not know how anything is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tempplug.errors import DataError
+from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
+from tempplug_benchmarks.results import Difference, Loaded, Summary, paired_difference, summarise
+from tempplug_benchmarks.store import Entry, Failure, Result
+from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.task import Metric, Profile, Task
+
+
+@dataclass(frozen=True)
+class ReportedLine:
+    """What a paper reports for an arm.
+
+    Attributes:
+        paper: the paper.
+        table: number of the table.
+        method: heading of the row.
+        cells: its figures, by metric.
+    """
+
+    paper: Paper
+    table: str
+    method: str
+    cells: Mapping[str, Cell]
+
+    @property
+    def source(self) -> str:
+        """Paper, table and method in words."""
+        return f"{self.paper.name} table {self.table}, {self.method}"
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """One arm of a comparison.
+
+    Attributes:
+        label: of the arm.
+        strategy: resolved spec.
+        objective: resolved spec.
+        summaries: by metric; empty where no run has finished.
+        differences: to the baseline, by metric; empty for the baseline itself and where no seed is common.
+        reported: what papers report for it.
+        failures: seeds that failed, with their messages.
+    """
+
+    label: str
+    strategy: str
+    objective: str
+    summaries: Mapping[str, Summary]
+    differences: Mapping[str, Difference]
+    reported: tuple[ReportedLine, ...]
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All arms of one task in one profile.
+
+    Attributes:
+        suite: name of the suite.
+        profile_name: name of the profile.
+        task: the task.
+        profile: the profile as declared now.
+        recipe: settings of the stored results, which a later version of the profile may differ from.
+        dataset: data of the stored results.
+        rows: the arms that have results or failures, the task's own first.
+        environments: the distinct machines and versions that the results were made on.
+    """
+
+    suite: str
+    profile_name: str
+    task: Task
+    profile: Profile
+    recipe: Mapping[str, object]
+    dataset: str
+    rows: tuple[ArmRow, ...]
+    environments: tuple[str, ...]
+
+    @property
+    def primary(self) -> Metric:
+        """The metric that headlines use."""
+        return self.profile.primary_metric()
+
+
+def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ...]:
+    """Returns one comparison for every suite, profile and task that has results or failures.
+
+    Args:
+        loaded: see `load_results`.
+        suites: by name, all that occur in the results.
+
+    Raises:
+        DataError: results that would be averaged or compared are of different experiments.
+    """
+    entries: tuple[Entry, ...] = (*loaded.results, *loaded.failures)
+    places = dict.fromkeys((entry.suite, entry.profile, entry.task) for entry in entries)
+    comparisons = []
+    for suite, profile, task in places:
+        here = [each for each in loaded.results if (each.suite, each.profile, each.task) == (suite, profile, task)]
+        failed = [each for each in loaded.failures if (each.suite, each.profile, each.task) == (suite, profile, task)]
+        comparisons.append(_compare_task(suites[suite].task(task), suite, profile, here, failed))
+    return tuple(comparisons)
+
+
+def _compare_task(
+    task: Task, suite: str, profile_name: str, results: Sequence[Result], failures: Sequence[Failure]
+) -> Comparison:
+    profile = task.profile(profile_name)
+    _check_one_experiment(task.name, profile, results)
+    tables = load(task.papers) if task.papers else None
+    entries: tuple[Entry, ...] = (*results, *failures)
+    present = dict.fromkeys(each.arm for each in entries)
+    labels = [arm.label for arm in profile.arms if arm.label in present]
+    labels += [label for label in present if label not in labels]
+    of_baseline = _values([each for each in results if each.arm == task.baseline], profile)
+    rows = []
+    for label in labels:
+        mine = [each for each in results if each.arm == label]
+        values = _values(mine, profile)
+        arm = profile.arm(label)
+        differences = {name: paired_difference(values[name], of_baseline[name]) for name in values if name in of_baseline}
+        rows.append(
+            ArmRow(
+                label=label,
+                strategy=mine[0].strategy if mine else "",
+                objective=mine[0].objective if mine else "",
+                summaries={name: summarise(by_seed) for name, by_seed in values.items()},
+                differences={name: each for name, each in differences.items() if each and label != task.baseline},
+                reported=tuple(_reported(tables, row) for row in arm.reported) if arm and tables else (),
+                failures=tuple(each for each in failures if each.arm == label),
+            )
+        )
+    return Comparison(
+        suite=suite,
+        profile_name=profile_name,
+        task=task,
+        profile=profile,
+        recipe=results[0].recipe if results else profile.recipe,
+        dataset=results[0].dataset if results else profile.dataset,
+        rows=tuple(rows),
+        environments=tuple(dict.fromkeys(_environment(each) for each in results)),
+    )
+
+
+def _reported(tables: PaperTables, row: PaperRow) -> ReportedLine:
+    return ReportedLine(tables.papers[row.paper], row.table, row.method, tables.row(row))
+
+
+def _values(results: Sequence[Result], profile: Profile) -> dict[str, dict[int, float]]:
+    """Returns the metrics that every result has, by name and seed."""
+    if not results:
+        return {}
+    return {
+        metric.name: {each.seed: each.metrics[metric.name] for each in sorted(results, key=lambda each: each.seed)}
+        for metric in profile.metrics
+    }
+
+
+def _check_one_experiment(task: str, profile: Profile, results: Sequence[Result]) -> None:
+    names = {metric.name for metric in profile.metrics}
+    first_of_arm: dict[str, Result] = {}
+    for result in results:
+        where = f"task '{task}', arm '{result.arm}', seed {result.seed}"
+        if set(result.metrics) != names:
+            raise DataError(
+                f"{where} has the metrics {sorted(result.metrics)}, now declared are {sorted(names)}: run it again."
+            )
+        for other, keys in ((results[0], ("dataset", "recipe")), (first_of_arm.setdefault(result.arm, result), None)):
+            mine, theirs = result.identity(), other.identity()
+            differing = [key for key in keys or mine if mine[key] != theirs[key]]
+            if differing:
+                raise DataError(
+                    f"{where} and arm '{other.arm}', seed {other.seed} are of different experiments "
+                    f"(they differ in {', '.join(differing)}): run them again with --rerun-changed or report them apart."
+                )
+
+
+def _environment(result: Result) -> str:
+    """Returns machine and versions in one line."""
+    hardware, versions = result.hardware, result.versions
+    machine = f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['threads']} threads"
+    if "gpu" in hardware:
+        machine += f", {hardware['gpu']}"
+    return machine + "; " + ", ".join(f"{name} {number}" for name, number in versions.items())

@@ -1,0 +1,242 @@
+"""Generated English-like sentences: paraphrase pairs, plain sentences and pairs with a graded similarity.
+
+A sentence says who did what to which thing where. Each of the four slots is a concept with two or three synonyms, and a
+template puts the words in order. Two sentences of the same four concepts are paraphrases, whatever their words and template;
+otherwise their similarity is the share of concepts they have in common. Nothing is measured on what was trained on: the
+combinations of concepts are dealt out to training, dev and test once and for all, and evaluation has templates of its own.
+Single words and function words are shared, or nothing could be learned.
+
+This module must not know any model or training.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from tempplug.errors import ConfigError
+
+Split = Literal["train", "dev", "test"]
+Concepts = tuple[int, int, int, int]
+
+VERSION = 1
+"""Grows with every change of what is generated, so that results of different sentences are told apart."""
+
+# subject, verb (past tense and participle are one word), object, place
+SLOTS: tuple[tuple[tuple[str, ...], ...], ...] = (
+    (
+        ("man", "guy", "gentleman"),
+        ("woman", "lady"),
+        ("child", "kid"),
+        ("doctor", "physician"),
+        ("teacher", "tutor"),
+        ("thief", "robber"),
+        ("sailor", "seaman"),
+        ("dog", "hound"),
+        ("farmer", "grower"),
+        ("singer", "vocalist"),
+        ("soldier", "fighter"),
+        ("writer", "novelist"),
+    ),
+    (
+        ("carried", "hauled"),
+        ("bought", "purchased"),
+        ("found", "discovered", "spotted"),
+        ("repaired", "fixed", "mended"),
+        ("watched", "observed"),
+        ("cleaned", "washed"),
+        ("lifted", "raised"),
+        ("destroyed", "ruined", "wrecked"),
+        ("collected", "gathered"),
+        ("pushed", "shoved"),
+        ("covered", "wrapped"),
+        ("sold", "peddled"),
+    ),
+    (
+        ("stone", "rock"),
+        ("car", "vehicle"),
+        ("boat", "ship"),
+        ("picture", "photo"),
+        ("bag", "sack"),
+        ("gift", "present"),
+        ("hat", "cap"),
+        ("bike", "bicycle"),
+        ("sofa", "couch"),
+        ("coat", "jacket"),
+        ("lamp", "lantern"),
+        ("carpet", "rug"),
+    ),
+    (
+        ("street", "road"),
+        ("forest", "woods"),
+        ("shop", "store"),
+        ("hill", "slope"),
+        ("house", "home"),
+        ("school", "college"),
+        ("river", "stream"),
+        ("beach", "shore"),
+        ("garden", "yard"),
+        ("hotel", "lodge"),
+        ("village", "hamlet"),
+        ("church", "chapel"),
+    ),
+)
+TRAINING_TEMPLATES = (
+    "the {0} {1} a {2} near the {3} .",
+    "at the {3} a {0} {1} the {2} .",
+    "a {2} was {1} by the {0} near a {3} .",
+    "the {2} near the {3} was {1} by a {0} .",
+)
+EVALUATION_TEMPLATES = (
+    "near the {3} a {2} was {1} by the {0} .",
+    "a {0} at the {3} {1} the {2} .",
+    "the {2} was {1} at a {3} by a {0} .",
+)
+_SHARES = {"train": (0.0, 0.6), "dev": (0.6, 0.8), "test": (0.8, 1.0)}
+_ATTEMPTS = 10_000
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """Two sentences and their similarity.
+
+    Attributes:
+        score: 5 × the share of concepts that the two have in common: 0, 1.25, 2.5, 3.75 or 5.
+        sentence_a: the first sentence.
+        sentence_b: the second sentence.
+    """
+
+    score: float
+    sentence_a: str
+    sentence_b: str
+
+
+@cache
+def combinations(split: Split) -> frozenset[Concepts]:
+    """Returns the combinations of concepts that belong to a split: 60 % train, 20 % dev, 20 % test, disjoint.
+
+    >>> combinations("train") & combinations("test")
+    frozenset()
+    """
+    if split not in _SHARES:
+        raise ConfigError(f"split='{split}' must be one of {', '.join(_SHARES)}.")
+    everything = [(s, v, o, p) for s, v, o, p in itertools.product(*(range(len(slot)) for slot in SLOTS))]
+    random.Random(0).shuffle(everything)
+    low, high = _SHARES[split]
+    return frozenset(everything[round(low * len(everything)) : round(high * len(everything))])
+
+
+def paraphrase_pairs(count: int, seed: int) -> list[tuple[str, str]]:
+    """Returns pairs of sentences that say the same in other words, for supervised training.
+
+    Args:
+        count: how many, at least 1; no combination of concepts occurs twice until all are used.
+        seed: at least 0.
+
+    >>> paraphrase_pairs(1, seed=0)
+    [('at the hill a fighter purchased the lantern .', 'a lamp was bought by the soldier near a slope .')]
+    """
+    generator = _generator(count, seed, "pairs")
+    pairs = []
+    for concepts in itertools.islice(_endless("train", generator), count):
+        first, second = generator.sample(TRAINING_TEMPLATES, 2)
+        pairs.append((_sentence(concepts, first, generator), _sentence(concepts, second, generator)))
+    return pairs
+
+
+def plain_sentences(count: int, seed: int) -> list[str]:
+    """Returns sentences on their own, for unsupervised training; arguments as in `paraphrase_pairs`."""
+    generator = _generator(count, seed, "plain")
+    drawn = itertools.islice(_endless("train", generator), count)
+    return [_sentence(concepts, generator.choice(TRAINING_TEMPLATES), generator) for concepts in drawn]
+
+
+def scored_pairs(split: Split, count: int, seed: int) -> list[ScoredPair]:
+    """Returns pairs with a graded similarity, as many of each score as of any other (± 1), shuffled.
+
+    Args:
+        split: whose combinations of concepts; ``train`` has the training templates, the others those of evaluation.
+        count: how many, at least 1.
+        seed: at least 0.
+    """
+    generator = _generator(count, seed, split)
+    allowed = combinations(split)
+    ordered = sorted(allowed)
+    templates = TRAINING_TEMPLATES if split == "train" else EVALUATION_TEMPLATES
+    pairs = []
+    for position in range(count):
+        shared = position % (len(SLOTS) + 1)
+        concepts = generator.choice(ordered)
+        other = _sharing(concepts, shared, allowed, generator)
+        first, second = generator.sample(templates, 2)
+        score = 5 * shared / len(SLOTS)
+        pairs.append(ScoredPair(score, _sentence(concepts, first, generator), _sentence(other, second, generator)))
+    generator.shuffle(pairs)
+    return pairs
+
+
+def vocabulary() -> list[str]:
+    """Returns every word and sign that a sentence may hold, sorted."""
+    words = {word for slot in SLOTS for concept in slot for word in concept}
+    for template in (*TRAINING_TEMPLATES, *EVALUATION_TEMPLATES):
+        words.update(word for word in template.split() if "{" not in word)
+    return sorted(words)
+
+
+def write_sts(folder: Path, seed: int, train: int = 1000, dev: int = 500, test: int = 1000) -> None:
+    """Writes scored pairs as STS-B is laid out: ``STSB/{train,dev,test}.tsv`` with ``score``, ``sentence1``, ``sentence2``.
+
+    Args:
+        folder: where ``STSB`` is made.
+        seed: at least 0.
+        train: pairs of the train split, at least 1.
+        dev: pairs of the dev split, at least 1.
+        test: pairs of the test split, at least 1.
+    """
+    target = folder / "STSB"
+    target.mkdir(parents=True, exist_ok=True)
+    counts: tuple[tuple[Split, int], ...] = (("train", train), ("dev", dev), ("test", test))
+    for split, count in counts:
+        lines = ["score\tsentence1\tsentence2"]
+        lines += [f"{pair.score:.3f}\t{pair.sentence_a}\t{pair.sentence_b}" for pair in scored_pairs(split, count, seed)]
+        (target / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _generator(count: int, seed: int, purpose: str) -> random.Random:
+    """Returns a generator of its own for each purpose, so that no two kinds of data are drawn alike."""
+    if count < 1:
+        raise ConfigError(f"count={count} of generated sentences must be at least 1.")
+    if seed < 0:
+        raise ConfigError(f"seed={seed} of generated sentences must be at least 0.")
+    return random.Random(f"{purpose} {seed}")
+
+
+def _endless(split: Split, generator: random.Random) -> Iterator[Concepts]:
+    """Yields all combinations of a split in random order, again and again."""
+    ordered = sorted(combinations(split))
+    while True:
+        generator.shuffle(ordered)
+        yield from ordered
+
+
+def _sharing(concepts: Concepts, shared: int, allowed: frozenset[Concepts], generator: random.Random) -> Concepts:
+    """Returns a combination of the split that has exactly ``shared`` concepts in common with ``concepts``."""
+    for _ in range(_ATTEMPTS):
+        kept = set(generator.sample(range(len(SLOTS)), shared))
+        s, v, o, p = (
+            concept if slot in kept else (concept + generator.randrange(1, len(SLOTS[slot]))) % len(SLOTS[slot])
+            for slot, concept in enumerate(concepts)
+        )
+        if (s, v, o, p) in allowed:
+            return s, v, o, p
+    raise RuntimeError(f"no combination shares {shared} concepts with {concepts}.")
+
+
+def _sentence(concepts: Concepts, template: str, generator: random.Random) -> str:
+    words = (generator.choice(SLOTS[slot][concept]) for slot, concept in enumerate(concepts))
+    return template.format(*words)

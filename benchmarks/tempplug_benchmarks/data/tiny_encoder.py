@@ -1,0 +1,48 @@
+"""A tiny untrained BERT for the generated sentences, saved as an ordinary Hugging Face folder.
+
+It must not know how it is trained.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, BertModel, BertTokenizer
+
+from tempplug_benchmarks.data.sentences import vocabulary
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def write_tiny_encoder(folder: Path, seed: int, layers: int = 2, width: int = 64, dropout: float = 0.1) -> None:
+    """Writes an encoder with random weights and the tokenizer of the generated sentences.
+
+    ``AutoModel`` and ``AutoTokenizer`` load the folder. Weights depend on the seed alone: torch's global generator is
+    left as it was.
+
+    Args:
+        folder: made where missing.
+        seed: of the weights, at least 0.
+        layers: transformer layers, at least 1.
+        width: hidden width, a multiple of 4 (the heads).
+        dropout: probability in [0, 1), of hidden units and attention alike.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [*SPECIAL, *vocabulary()]
+    tokenizer = BertTokenizer(vocab={word: position for position, word in enumerate(words)}, do_lower_case=True)
+    tokenizer.model_max_length = 64
+    tokenizer.save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        intermediate_size=2 * width,
+        max_position_embeddings=64,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        BertModel(config).save_pretrained(folder)

@@ -1,0 +1,210 @@
+"""The command ``tempplug plot``: temperature, logit and gradient against similarity, for any spec strings.
+
+It draws what a strategy's map says and must not know any strategy: what a strategy may look at is put into one batch, and a
+map that differs from anchor to anchor is drawn once for each distinct anchor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from torch import Tensor
+
+from tempplug import Batch, LogitMap, Strategy, create_strategy
+from tempplug.errors import ConfigError, TempplugError
+
+FORMATS = (".png", ".svg", ".pdf")
+POINTS = 801
+UNCERTAINTIES = (-2.0, 0.0, 2.0)
+_COLOURS = ("#2563a8", "#d9622b", "#2f8f5b", "#8a4fae", "#b8325a", "#8b6d1f", "#3aa0a8", "#5a6270")
+_DASHES: tuple[tuple[float, tuple[float, ...] | None], ...] = ((0, None), (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one strategy does to similarities.
+
+    Attributes:
+        label: the spec string, with the anchor where the map differs among anchors.
+        similarity: [P] from -1 to 1.
+        temperature: [P].
+        logit: [P], nats.
+        gradient: [P], nats per unit of similarity.
+    """
+
+    label: str
+    similarity: Tensor
+    temperature: Tensor
+    logit: Tensor
+    gradient: Tensor
+
+
+def curves(spec: str, positive_similarity: float = 0.8, epoch: float = 0.0) -> list[Curve]:
+    """Returns the curves of a strategy: one, or one for each distinct anchor of a map that differs among anchors.
+
+    Args:
+        spec: spec string of a strategy.
+        positive_similarity: mean similarity of the positives, in [-1, 1], for strategies that follow it.
+        epoch: at least 0, for strategies that follow training.
+
+    Raises:
+        ConfigError: a number is out of range, or the strategy needs embeddings or an input that a drawing has not.
+        UnknownNameError: there is no such strategy or option.
+
+    >>> [curve.label for curve in curves("head-tail:class_counts=450/270/162")]
+    ['head-tail:class_counts=450/270/162, classes 0, 1', 'head-tail:class_counts=450/270/162, class 2']
+    """
+    if not -1 <= positive_similarity <= 1:
+        raise ConfigError(f"positive_similarity={positive_similarity:g} of a plot must be at least -1 and at most 1.")
+    if not (math.isfinite(epoch) and epoch >= 0):
+        raise ConfigError(f"epoch={epoch:g} of a plot must be a finite number of at least 0.")
+    strategy = create_strategy(spec)
+    strategy.set_progress(epoch)
+    names, batch = _batch(strategy, positive_similarity)
+    try:
+        whole = strategy.prepare(batch)
+    except ConfigError as error:
+        raise ConfigError(f"'{spec}' cannot be drawn as a curve over similarity alone: {error}") from error
+    if whole.uniform:
+        return [_curve(spec, whole)]
+    found: dict[tuple[float, ...], list[str]] = {}
+    drawn: dict[tuple[float, ...], Curve] = {}
+    for row, name in enumerate(names):
+        curve = _curve(spec, whole.at(slice(row, row + 1), slice(0, POINTS)))
+        key = tuple(curve.logit.tolist())
+        drawn.setdefault(key, curve)
+        found.setdefault(key, []).append(name)
+    return [replace(drawn[key], label=f"{spec}, {_together(anchors)}") for key, anchors in found.items()]
+
+
+def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
+    """Writes three panels, temperature, logit and gradient against similarity.
+
+    Args:
+        found: at least one curve.
+        out: file that ends in .png, .svg or .pdf; missing folders are made.
+        caption: one line above the legend.
+
+    Raises:
+        ConfigError: the file has another ending.
+    """
+    if out.suffix.lower() not in FORMATS:
+        raise ConfigError(f"out={out} of a plot must end in {', '.join(FORMATS)}.")
+    columns = 1 if max(len(curve.label) for curve in found) > 60 else 2
+    height = 4.2 + 0.22 * math.ceil(len(found) / columns)
+    figure = Figure(figsize=(12.6, height), facecolor="white", layout="constrained")
+    panels = figure.subplots(1, 3)
+    for position, curve in enumerate(found):
+        style = {
+            "color": _COLOURS[position % len(_COLOURS)],
+            "linestyle": _DASHES[position % len(_DASHES)],
+            "linewidth": 2.2,
+        }
+        for panel, values in zip(panels, (curve.temperature, curve.logit, curve.gradient), strict=True):
+            panel.plot(curve.similarity.numpy(), values.numpy(), label=curve.label, **style)
+    names = (
+        ("temperature", "τ"),
+        ("logit", "l, nats"),
+        ("gradient of the logit", "dl/ds, nats per unit of similarity"),
+    )
+    for panel, (name, unit) in zip(panels, names, strict=True):
+        panel.set_title(name, fontsize=12, loc="left", fontweight="bold")
+        panel.set_xlabel("similarity s")
+        panel.set_ylabel(unit)
+        panel.set_xlim(-1, 1)
+        panel.set_xticks((-1, -0.5, 0, 0.5, 1))
+        panel.grid(color="#e3e6ec", linewidth=0.8)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylim(bottom=0)
+    _scale_gradient(panels[2], torch.cat([curve.gradient for curve in found]))
+    handles, labels = panels[0].get_legend_handles_labels()
+    legend = figure.legend(
+        handles, labels, title=caption, loc="outside lower center", ncols=columns, frameon=False, fontsize=10, handlelength=3.4
+    )
+    legend.get_title().set(fontsize=9, color="#5a6270")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=150)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: the words behind ``tempplug plot``; None means those of the process.
+
+    Returns:
+        0, or 2 where the command could not be carried out.
+    """
+    parser = argparse.ArgumentParser(
+        prog="tempplug plot",
+        description="Draw temperature, logit and gradient against similarity.",
+        epilog="example: tempplug plot fixed:temperature=0.1 macl temperature-free dystress --out curves.png",
+    )
+    parser.add_argument("specs", nargs="+", metavar="SPEC", help="spec string of a strategy; `tempplug list` shows the names")
+    parser.add_argument("--out", type=Path, default=Path("curves.png"), metavar="FILE", help=".png, .svg or .pdf (curves.png)")
+    parser.add_argument(
+        "--positive-similarity",
+        type=float,
+        default=0.8,
+        metavar="A",
+        help="mean similarity of the positives, in [-1, 1], for strategies that follow it (0.8)",
+    )
+    parser.add_argument("--epoch", type=float, default=0.0, metavar="E", help="for strategies that follow training (0)")
+    options = parser.parse_args(arguments)
+    try:
+        found = [curve for spec in options.specs for curve in curves(spec, options.positive_similarity, options.epoch)]
+        caption = f"drawn at a mean positive similarity of {options.positive_similarity:g} and epoch {options.epoch:g}"
+        draw(found, options.out, caption)
+    except TempplugError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"wrote {options.out}")
+    return 0
+
+
+def _batch(strategy: Strategy, positive_similarity: float) -> tuple[list[str], Batch]:
+    """Returns names of anchors, and a batch with everything that can be made up without embeddings."""
+    counts = strategy.options.get("class_counts")
+    names = [f"class {label}" for label in range(len(counts))] if counts else [f"u = {u:g}" for u in UNCERTAINTIES]
+    batch = Batch(
+        positive_similarity=torch.full((len(names),), positive_similarity, dtype=torch.float64),
+        labels=torch.arange(len(names)) if counts else None,
+        uncertainty=None if counts else torch.tensor(UNCERTAINTIES, dtype=torch.float64),
+    )
+    return names, batch
+
+
+def _scale_gradient(panel: Axes, gradients: Tensor) -> None:
+    """Sets a logarithmic scale, as log-odds reach 2/eps near s = ±1; with a negative gradient the scale stays linear."""
+    if bool((gradients < 0).any()):
+        return
+    panel.set_yscale("log", nonpositive="mask")  # leaves a gap where a gradient is 0, outside a clamp
+    positive = gradients[gradients > 0]
+    decades = math.log10(float(positive.max() / positive.min()))
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.yaxis.set_minor_locator(NullLocator())
+
+
+def _curve(label: str, logit_map: LogitMap) -> Curve:
+    similarity = torch.linspace(-1, 1, POINTS, dtype=torch.float64)
+    with torch.no_grad():
+        values = [values(similarity[None])[0] for values in (logit_map.temperature, logit_map.logit, logit_map.slope)]
+    return Curve(label, similarity, *values)
+
+
+def _together(anchors: Sequence[str]) -> str:
+    """Returns ``classes 0, 1`` for ``class 0`` and ``class 1``, and a single name as it is."""
+    if len(anchors) == 1:
+        return anchors[0]
+    return "classes " + ", ".join(name.removeprefix("class ") for name in anchors)

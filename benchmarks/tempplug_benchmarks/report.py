@@ -1,0 +1,102 @@
+"""The report on a terminal and as Markdown. What it says is decided in `report_tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from tempplug_benchmarks.comparison import Comparison
+from tempplug_benchmarks.report_tables import READING, REPORTED, SEPARATOR, Row, Table, all_metrics, headline, remarks, title
+
+_STYLES = {"baseline": "bold", "reported": "dim", "failed": "red", "measured": ""}
+_TONES = {"better": "green", "worse": "red", "": ""}
+DIFFERENCE = 3  # the column of the headline that the tone is about
+
+
+def print_report(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
+    """Prints the tables of every comparison on a terminal.
+
+    Args:
+        console: where to print.
+        comparisons: what to print.
+        problems: messages about files that could not be read.
+    """
+    for comparison in comparisons:
+        console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(comparison.task.summary)}", highlight=False)
+        console.print(_terminal_table(headline(comparison), has_tone=True))
+        if len(comparison.profile.metrics) > 1:
+            console.print(_terminal_table(all_metrics(comparison), has_tone=False))
+        for line in remarks(comparison):
+            console.print(Text(line, style="red" if line.startswith("failed:") else "dim"))
+        console.print()
+    for problem in problems:
+        console.print(Text(f"left out: {problem}", style="red"))
+    for line in reading(comparisons):
+        console.print(Text(line, style="dim"))
+
+
+def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
+    """Returns the report as Markdown.
+
+    Args:
+        comparisons: what to report.
+        problems: messages about files that could not be read.
+    """
+    blocks = ["# Benchmark report", *reading(comparisons)]
+    for comparison in comparisons:
+        blocks += [f"## {title(comparison)}", comparison.task.summary, _markdown_table(headline(comparison))]
+        if len(comparison.profile.metrics) > 1:
+            blocks.append(_markdown_table(all_metrics(comparison)))
+        blocks.append("\n".join(f"- {_escape(line)}" for line in remarks(comparison)))
+    if problems:
+        blocks += ["## Left out", "\n".join(f"- {_escape(problem)}" for problem in problems)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def reading(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """Returns how the figures are to be read."""
+    with_reported = any(row.reported for comparison in comparisons for row in comparison.rows)
+    return (READING, REPORTED) if with_reported else (READING,)
+
+
+def _terminal_table(table: Table, has_tone: bool) -> TerminalTable:
+    shown = TerminalTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for position, name in enumerate(table.header):
+        first, last = position == 0, position == len(table.header) - 1
+        shown.add_column(name, justify="left" if first else "right", overflow="fold", no_wrap=not first and not last)
+    for row in table.rows:
+        cells = [Text(cell.replace(SEPARATOR, "\n"), style=_STYLES[row.kind]) for cell in row.cells]
+        if has_tone and row.tone:
+            cells[DIFFERENCE].stylize(_TONES[row.tone])
+        shown.add_row(*cells)
+    return shown
+
+
+def _markdown_table(table: Table) -> str:
+    lines = [_markdown_row(table.header), "|" + "|".join([" :-- ", *[" --: "] * (len(table.header) - 1)]) + "|"]
+    return "\n".join([*lines, *(_markdown_row(_emphasised(row)) for row in table.rows)])
+
+
+def _emphasised(row: Row) -> tuple[str, ...]:
+    if row.kind == "reported":
+        return tuple(f"*{_escape(cell)}*" for cell in row.cells)
+    cells = tuple(_escape(cell) for cell in row.cells)
+    return tuple(f"**{cell}**" for cell in cells) if row.kind == "baseline" else cells
+
+
+def _escape(text: str) -> str:
+    """Returns text that Markdown shows as it is: ``w/ DySTreSS**`` is a name, not emphasis."""
+    return "".join(f"\\{letter}" if letter in "|*`<\\" else letter for letter in _one_line(text))
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

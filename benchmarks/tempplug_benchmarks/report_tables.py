@@ -1,0 +1,168 @@
+"""The tables and remarks of a report, as plain strings: what is said, not how it looks.
+
+Terminal, Markdown and HTML render the same `Table`, so that the three always agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tempplug_benchmarks.comparison import ArmRow, Comparison, ReportedLine
+from tempplug_benchmarks.papers import Cell
+from tempplug_benchmarks.results import Difference, Summary
+from tempplug_benchmarks.task import Metric
+
+Kind = Literal["measured", "baseline", "reported", "failed"]
+Tone = Literal["", "better", "worse"]
+NOTHING = "-"
+SEPARATOR = "; "
+READING = (
+    "measured: mean ± sample standard deviation over seeds. Difference: paired over the seeds that both arms have, with its "
+    "95 % t interval, not corrected for the number of arms."
+)
+REPORTED = (
+    "reported: as printed in the papers, for their models and data; where the recipe here is smaller, compare directions, "
+    "not values."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table.
+
+    Attributes:
+        cells: as many as the table has columns.
+        kind: what the line is about.
+        tone: whether the interval of the difference excludes zero, and on which side.
+    """
+
+    cells: tuple[str, ...]
+    kind: Kind
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and lines; the first column holds words, the others figures."""
+
+    header: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def title(comparison: Comparison) -> str:
+    """Returns suite, task and profile."""
+    return f"{comparison.suite} / {comparison.task.name} / {comparison.profile_name}"
+
+
+def format_summary(summary: Summary | None, metric: Metric) -> str:
+    """Returns ``76.25 ± 0.31``, without the deviation for a single seed."""
+    if summary is None:
+        return NOTHING
+    mean = f"{summary.mean:.{metric.decimals}f}"
+    return mean if summary.std is None else f"{mean} ± {summary.std:.{metric.decimals}f}"
+
+
+def format_difference(difference: Difference | None, metric: Metric) -> str:
+    """Returns ``+0.41 [-0.10, +0.92]``, without the interval for a single common seed."""
+    if difference is None:
+        return NOTHING
+    digits = metric.decimals
+    mean = f"{difference.mean:+.{digits}f}"
+    if difference.low is None or difference.high is None:
+        return mean
+    return f"{mean} [{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
+
+
+def format_cell(cell: Cell | None, metric: Metric) -> str:
+    """Returns the printed figure of a paper."""
+    if cell is None or cell.value is None:
+        return NOTHING
+    value = f"{cell.value:.{metric.decimals}f}"
+    return value if cell.std is None else f"{value} ± {cell.std:.{metric.decimals}f}"
+
+
+def headline(comparison: Comparison) -> Table:
+    """Returns the table of the primary metric: measured, difference to the baseline, and reported beside them."""
+    metric = comparison.primary
+    baseline = comparison.task.baseline
+    header = ["arm", f"{metric.name} measured", "seeds", f"minus {baseline}"]
+    with_reported = any(row.reported for row in comparison.rows)
+    if with_reported:
+        header.append(f"{metric.name} reported")
+    rows = []
+    for row in comparison.rows:
+        summary, difference = row.summaries.get(metric.name), row.differences.get(metric.name)
+        cells = [
+            row.label,
+            format_summary(summary, metric) if summary or not row.failures else "failed",
+            _seeds(summary, row),
+            "baseline" if row.label == baseline else _with_count(difference, summary, metric),
+        ]
+        if with_reported:
+            parts = [(format_cell(line.cells.get(metric.name), metric), line) for line in row.reported]
+            shown = [f"{value} {line.paper.name} {line.table}" for value, line in parts if value != NOTHING]
+            cells.append(SEPARATOR.join(shown) or NOTHING)
+        kind: Kind = "failed" if summary is None else "baseline" if row.label == baseline else "measured"
+        rows.append(Row(tuple(cells), kind, tone(difference, metric)))
+    return Table(tuple(header), tuple(rows))
+
+
+def all_metrics(comparison: Comparison) -> Table:
+    """Returns the table of every metric, each arm's measured line followed by the lines that papers report for it."""
+    metrics = comparison.profile.metrics
+    rows = []
+    for row in comparison.rows:
+        if row.summaries:
+            cells = tuple(format_summary(row.summaries.get(metric.name), metric) for metric in metrics)
+            rows.append(Row((row.label, *cells), "baseline" if row.label == comparison.task.baseline else "measured"))
+        for line in row.reported:
+            cells = tuple(format_cell(line.cells.get(metric.name), metric) for metric in metrics)
+            if set(cells) != {NOTHING}:
+                rows.append(Row((f"{row.label}: {line.source}", *cells), "reported"))
+    return Table(("arm", *(metric.name for metric in metrics)), tuple(rows))
+
+
+def tone(difference: Difference | None, metric: Metric) -> Tone:
+    """Returns whether the interval of a difference excludes zero, and whether that side is the better one."""
+    if difference is None or difference.low is None or difference.high is None or difference.low <= 0 <= difference.high:
+        return ""
+    return "better" if (difference.low > 0) == metric.higher_is_better else "worse"
+
+
+def remarks(comparison: Comparison) -> tuple[str, ...]:
+    """Returns what a reader must know beside the tables: data, recipe, metric, specs, failures, notes of papers, machines."""
+    metric = comparison.primary
+    direction = "higher" if metric.higher_is_better else "lower"
+    lines = [
+        f"data: {comparison.dataset}",
+        "recipe: " + (", ".join(f"{key}={value}" for key, value in comparison.recipe.items()) or "none"),
+        f"{metric.name}: {metric.summary}; {direction} is better",
+    ]
+    lines += [f"{row.label}: {row.strategy} with {row.objective}" for row in comparison.rows if row.strategy]
+    lines += [
+        f"failed: {row.label}, seed {failure.seed}: {failure.error}" for row in comparison.rows for failure in row.failures
+    ]
+    reported = [line for row in comparison.rows for line in row.reported]
+    lines += dict.fromkeys(f"{line.paper.name}: {line.paper.citation}" for line in reported)
+    lines += dict.fromkeys(f"{line.source}: {_settings(line)}" for line in reported)
+    lines += [f"{line.source}, {cell.metric}: {cell.note}" for line in reported for cell in line.cells.values() if cell.note]
+    return (*lines, *(f"made on: {environment}" for environment in comparison.environments))
+
+
+def _settings(line: ReportedLine) -> str:
+    """Returns what the paper says about a row; the cells of a row share their settings."""
+    settings = next(iter(line.cells.values())).settings
+    return ", ".join(f"{key}={value}" for key, value in settings.items()) or "no settings printed"
+
+
+def _seeds(summary: Summary | None, row: ArmRow) -> str:
+    count = summary.count if summary else 0
+    return f"{count} of {count + len(row.failures)}" if row.failures else str(count)
+
+
+def _with_count(difference: Difference | None, summary: Summary | None, metric: Metric) -> str:
+    text = format_difference(difference, metric)
+    if difference is not None and summary is not None and difference.count < summary.count:
+        text += f" over {difference.count} common"
+    return text

@@ -1,0 +1,125 @@
+"""From files to statistics: loads the results of a folder; means, deviations and paired differences over seeds.
+
+It must not know tasks or papers, nor how anything is printed.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tempplug.errors import DataError
+from tempplug_benchmarks.store import FAILED, Failure, Result, read_failure, read_result
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric over seeds.
+
+    Attributes:
+        mean: the mean.
+        std: the sample standard deviation (divisor n - 1); None for a single seed.
+        values: by seed.
+    """
+
+    mean: float
+    std: float | None
+    values: Mapping[int, float]
+
+    @property
+    def count(self) -> int:
+        """How many seeds."""
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A metric minus the baseline's, seed by seed.
+
+    Attributes:
+        mean: the mean difference.
+        low: lower end of the 95 % t interval; None for a single common seed.
+        high: upper end.
+        count: how many seeds both have.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The files of a folder: finished runs, failed ones, and messages about files that cannot be read."""
+
+    results: tuple[Result, ...]
+    failures: tuple[Failure, ...]
+    problems: tuple[str, ...]
+
+
+def load_results(folder: Path) -> Loaded:
+    """Returns all results below a folder.
+
+    Args:
+        folder: the ``--output`` of ``tempplug bench run``.
+
+    Raises:
+        DataError: the folder is missing or has no results.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: give the --output of tempplug bench run.")
+    results: list[Result] = []
+    failures: list[Failure] = []
+    problems: list[str] = []
+    for path in sorted(folder.glob("*/*/*/*/seed-*.json")):
+        try:
+            if path.name.endswith(FAILED):
+                failures.append(read_failure(path))
+            else:
+                results.append(read_result(path))
+        except DataError as error:
+            problems.append(str(error))
+    if not results and not failures and not problems:
+        raise DataError(f"{folder} has no results: run tempplug bench run SUITE --output {folder} first.")
+    return Loaded(tuple(results), tuple(failures), tuple(problems))
+
+
+def summarise(values: Mapping[int, float]) -> Summary:
+    """Returns mean and sample standard deviation over seeds.
+
+    Args:
+        values: by seed, at least one.
+
+    >>> summarise({0: 1.0, 1: 2.0, 2: 6.0})
+    Summary(mean=3.0, std=2.6457513110645907, values={0: 1.0, 1: 2.0, 2: 6.0})
+    """
+    numbers = list(values.values())
+    return Summary(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None, values)
+
+
+def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
+    """Returns the mean difference over the common seeds with its 95 % t interval; None where no seed is common.
+
+    Args:
+        values: of the arm, by seed.
+        baseline: of the baseline, by seed.
+
+    >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 1: 1.0, 2: 5.0}).mean
+    2.0
+    """
+    from scipy.stats import t
+
+    pairs = [values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())]
+    if not pairs:
+        return None
+    mean = statistics.fmean(pairs)
+    if len(pairs) == 1:
+        return Difference(mean, None, None, 1)
+    half = float(t.ppf((1 + CONFIDENCE) / 2, len(pairs) - 1)) * statistics.stdev(pairs) / math.sqrt(len(pairs))
+    return Difference(mean, mean - half, mean + half, len(pairs))

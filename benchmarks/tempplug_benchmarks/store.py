@@ -1,0 +1,183 @@
+"""Results on disk: one JSON file a finished run, written whole or not at all. It must not know how runs are executed.
+
+A file that is there is a finished run. It holds the specs, the recipe and the data that made it, so that a run of other
+settings is told apart and never silently reused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tempplug.errors import DataError
+from tempplug_benchmarks.environment import hardware, versions
+from tempplug_benchmarks.plan import Run
+
+FORMAT = 1
+FAILED = ".failed.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Which run a file is about.
+
+    Attributes:
+        suite: name of the suite.
+        profile: name of the profile.
+        task: name of the task.
+        arm: label of the arm.
+        seed: the seed.
+    """
+
+    suite: str
+    profile: str
+    task: str
+    arm: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Entry):
+    """One finished run, as its file tells it.
+
+    Attributes:
+        metrics: what was measured.
+        strategy: resolved spec of the strategy.
+        objective: resolved spec of the objective.
+        dataset: what was trained and measured on.
+        recipe: settings of the training.
+        seconds: wall time.
+        versions: of Python and the packages.
+        hardware: processor, cores, threads, GPU.
+        date: when it finished, UTC, ISO 8601.
+    """
+
+    metrics: Mapping[str, float]
+    strategy: str
+    objective: str
+    dataset: str
+    recipe: Mapping[str, Any]
+    seconds: float
+    versions: Mapping[str, str]
+    hardware: Mapping[str, str | int]
+    date: str
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what `Run.identity` returns for the run that made it."""
+        return {"strategy": self.strategy, "objective": self.objective, "dataset": self.dataset, "recipe": dict(self.recipe)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure(Entry):
+    """One run that raised.
+
+    Attributes:
+        error: the message.
+        trace: the traceback, empty for an error whose message says it all.
+    """
+
+    error: str
+    trace: str = ""
+
+
+Record = TypeVar("Record", Result, Failure)
+
+
+def write_atomically(path: Path, content: str) -> None:
+    """Writes a text file so that a reader, or a crash at any moment, meets the old file or the new one, never a part.
+
+    Args:
+        path: the file; missing folders are made.
+        content: written as UTF-8.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        with partial.open("w", encoding="utf-8") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: float) -> Result:
+    """Writes the file of a finished run, removes the note of an earlier failure, and returns what it wrote."""
+    result = Result(
+        **_place(run),
+        metrics=dict(metrics),
+        **run.identity(),
+        seconds=round(seconds, 3),
+        versions=versions(),
+        hardware=hardware(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    write_atomically(run.path(output), json.dumps({"format": FORMAT, **asdict(result)}, indent=2, allow_nan=False) + "\n")
+    failure_path(run, output).unlink(missing_ok=True)
+    return result
+
+
+def _place(run: Run) -> dict[str, Any]:
+    return {"suite": run.suite, "profile": run.profile, "task": run.task.name, "arm": run.arm.label, "seed": run.seed}
+
+
+def failure_path(run: Run, output: Path) -> Path:
+    """Returns the file that notes the failure of a run."""
+    return run.path(output).with_suffix(FAILED)
+
+
+def write_failure(run: Run, output: Path, error: str, trace: str) -> Failure:
+    """Notes a failed run beside the place of its result, for the report; the same command tries it again."""
+    failure = Failure(**_place(run), error=error, trace=trace)
+    write_atomically(failure_path(run, output), json.dumps({"format": FORMAT, **asdict(failure)}, indent=2) + "\n")
+    return failure
+
+
+def read_result(path: Path) -> Result:
+    """Returns a finished run.
+
+    Raises:
+        DataError: the file is not a result of this format, for instance because it is truncated; the message names it.
+    """
+    return _read(path, Result)
+
+
+def read_failure(path: Path) -> Failure:
+    """Returns a failed run; raises like `read_result`."""
+    return _read(path, Failure)
+
+
+def _read(path: Path, kind: type[Record]) -> Record:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON ({error}): it was truncated or changed by hand.") from error
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise DataError(f"{path} is not a benchmark file of format {FORMAT}.")
+    try:
+        return kind(**content)
+    except TypeError as error:
+        raise DataError(f"{path} has not the fields of a benchmark file of format {FORMAT}: {error}.") from error
+
+
+def difference_from(run: Run, result: Result) -> str:
+    """Returns in words how the experiment of a stored result differs from that of a run; empty where it does not."""
+    now, then = run.identity(), result.identity()
+    changes = [
+        f"{key} was {then.get(key)!r} and is now {now.get(key)!r}"
+        for key in ("strategy", "objective", "dataset")
+        if then.get(key) != now.get(key)
+    ]
+    old, new = then["recipe"], now["recipe"]
+    for key in sorted({*old, *new}):
+        was, now_is = (repr(recipe[key]) if key in recipe else "absent" for recipe in (old, new))
+        if was != now_is:
+            changes.append(f"{key} was {was} and is now {now_is}")
+    return "; ".join(changes)

@@ -1,0 +1,55 @@
+"""Small stand-ins shared by the adapters' tests: a tiny BERT with its tokenizer, and a folder with all STS data sets."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel, BertTokenizer
+
+from tempplug_adapters.sentence_evaluation.sts_data import TASKS
+
+WORDS = ["a", "the", "man", "woman", "dog", "horse", "plays", "runs", "sleeps", "guitar", "piano", "park", "red", "green", "in"]
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a random BERT of two layers, width 16 and 40 positions, in the plain transformers layout."""
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    BertTokenizer(vocab={token: place for place, token in enumerate(tokens)}).save_pretrained(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=len(tokens),
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=40,
+            initializer_range=0.5,
+        )
+        BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every file of the seven STS data sets, a dozen random pairs each."""
+    folder = tmp_path_factory.mktemp("sts")
+    chance = random.Random(0)
+    for task in TASKS.values():
+        (folder / task.name).mkdir()
+        for split in task.splits:
+            for file in task.files(split):
+                rows = [f"{chance.randrange(500) / 100}\t{_sentence(chance)}\t{_sentence(chance)}" for _ in range(12)]
+                (folder / task.name / file).write_text(
+                    "score\tsentence1\tsentence2\n" + "\n".join(rows) + "\n", encoding="utf-8"
+                )
+    return folder
+
+
+def _sentence(chance: random.Random) -> str:
+    return " ".join(chance.choices(WORDS, k=chance.randint(2, 15)))

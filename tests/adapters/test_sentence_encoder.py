@@ -1,0 +1,370 @@
+"""Sentence encoders: pooling against loops over tokens, loading, and what a model's folder says of itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, RobertaConfig, RobertaModel
+
+from tempplug.errors import ConfigError, DataError, ShapeError, UnknownNameError
+from tempplug_adapters.huggingface.pooling import POOLINGS, pool
+from tempplug_adapters.sentence_evaluation import encoder as encoder_module
+from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder
+from tempplug_adapters.sentence_evaluation.encoder_settings import EncoderSettings, read_encoder_settings
+
+SENTENCES = ["the dog runs", "a", "the man plays a red guitar in the park", "horse sleeps", "a woman plays piano in the park"]
+MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
+
+
+def layers(dtype: torch.dtype = torch.float32) -> SimpleNamespace:
+    generator = torch.Generator().manual_seed(0)
+    states = tuple(torch.randn(2, 4, 3, generator=generator).to(dtype) for _ in range(3))
+    return SimpleNamespace(last_hidden_state=states[-1], hidden_states=states)
+
+
+@pytest.fixture
+def folder(tiny_bert: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that a test may change."""
+    return Path(shutil.copytree(tiny_bert, tmp_path / "model"))
+
+
+def write_json(file: Path, content: Any) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(content))
+
+
+def write_modules(
+    folder: Path, kinds: list[str], pooling: dict[str, Any] | None = None, prefix: str = "package.models."
+) -> None:
+    """Makes the folder one of sentence-transformers."""
+    paths = ["" if kind == "Transformer" else f"{place}_{kind}" for place, kind in enumerate(kinds)]
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": prefix + kind}
+        for place, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+    write_json(folder / "modules.json", modules)
+    if pooling is not None:
+        write_json(folder / paths[kinds.index("Pooling")] / "config.json", pooling)
+
+
+def test_cls_is_the_first_token() -> None:
+    outputs = layers()
+    assert torch.equal(pool(outputs, MASK, "cls"), outputs.last_hidden_state[:, 0])
+
+
+def test_cls_of_left_padded_batches_is_no_padding_token() -> None:
+    outputs = layers()
+    pooled = pool(outputs, MASK.flip(1), "cls")
+    assert torch.equal(pooled, torch.stack([outputs.last_hidden_state[0, 1], outputs.last_hidden_state[1, 2]]))
+
+
+def test_averages_are_over_real_tokens_only() -> None:
+    outputs = layers()
+    first, last = outputs.hidden_states[0], outputs.last_hidden_state
+    for row, length in enumerate((3, 2)):
+        mean = sum(last[row, token] for token in range(length)) / length
+        both = sum((first[row, token] + last[row, token]) / 2 for token in range(length)) / length
+        torch.testing.assert_close(pool(outputs, MASK, "avg")[row], mean)
+        torch.testing.assert_close(pool(last, MASK, "avg")[row], mean)
+        torch.testing.assert_close(pool(outputs, MASK.bool(), "avg_first_last")[row], both)
+
+
+def test_averages_are_taken_in_float32_or_wider() -> None:
+    outputs = layers(torch.bfloat16)
+    wide = outputs.last_hidden_state.float()
+    torch.testing.assert_close(pool(outputs, MASK, "avg"), pool(wide, MASK, "avg"), rtol=0, atol=0)
+    assert pool(wide.double(), MASK, "avg").dtype == torch.float64
+
+
+def test_a_sentence_without_tokens_averages_to_zero() -> None:
+    assert torch.equal(pool(layers(), torch.tensor([[0] * 4, [1] * 4]), "avg")[0], torch.zeros(3))
+
+
+def test_pooling_carries_gradient() -> None:
+    tokens = torch.ones(2, 4, 3, requires_grad=True)
+    pool(tokens, MASK, "avg").sum().backward()
+    assert tokens.grad is not None
+    torch.testing.assert_close(tokens.grad[..., 0], MASK / MASK.sum(1, keepdim=True))
+
+
+def test_faulty_poolings() -> None:
+    with pytest.raises(UnknownNameError, match=r"pooling='mean' is not one of cls, avg, avg_first_last"):
+        pool(layers(), MASK, "mean")
+    with pytest.raises(ConfigError, match="output_hidden_states=True"):
+        pool(layers().last_hidden_state, MASK, "avg_first_last")
+    with pytest.raises(ConfigError, match="output_hidden_states=True"):
+        pool(SimpleNamespace(last_hidden_state=layers().last_hidden_state, hidden_states=None), MASK, "avg_first_last")
+    with pytest.raises(ShapeError, match=r"hidden states \[2, 4, 3\] and attention_mask \[2, 3\]"):
+        pool(layers(), MASK[:, :3], "cls")
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_vectors_are_those_of_each_sentence_alone(tiny_bert: Path, pooling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder_module, "FORWARD_BATCH", 2)
+    model, tokenizer = AutoModel.from_pretrained(tiny_bert).eval(), AutoTokenizer.from_pretrained(tiny_bert)
+    vectors = load_encoder(tiny_bert, pooling)(SENTENCES)
+    assert vectors.shape == (5, 16)
+    for sentence, vector in zip(SENTENCES, vectors, strict=True):
+        inputs = tokenizer(sentence, return_tensors="pt")
+        with torch.no_grad():
+            last, embedded = model(**inputs).last_hidden_state[0], model.embeddings(inputs["input_ids"])[0]
+        wanted = {"cls": last[0], "avg": last.mean(dim=0), "avg_first_last": (embedded + last).mean(dim=0) / 2}
+        torch.testing.assert_close(vector, wanted[pooling], rtol=1e-4, atol=1e-5)
+
+
+def test_an_encoder_in_training_is_evaluated_without_dropout(tiny_bert: Path) -> None:
+    encoder = load_encoder(tiny_bert, "avg")
+    quiet = encoder(SENTENCES)
+    encoder.model.train()
+    assert torch.equal(encoder(SENTENCES), quiet)
+    assert encoder.model.training
+    encoder.model.eval()
+    encoder(SENTENCES)
+    assert not encoder.model.training
+
+
+def test_vectors_can_train_a_classifier(tiny_bert: Path) -> None:
+    classifier = torch.nn.Linear(16, 2)
+    vectors = load_encoder(tiny_bert)(SENTENCES)
+    assert not vectors.requires_grad
+    classifier(vectors).sum().backward()
+    assert classifier.weight.grad is not None
+
+
+def test_long_sentences_are_cut(tiny_bert: Path) -> None:
+    long, head = "the man plays a red guitar in the park", "the man plays"
+    cut, whole = load_encoder(tiny_bert, "avg", max_length=5), load_encoder(tiny_bert, "avg")
+    assert torch.equal(cut([long]), cut([head]))
+    assert not torch.allclose(whole([long]), whole([head]))
+    assert whole.max_length == 40
+    assert whole(["dog " * 100]).isfinite().all()
+
+
+@pytest.mark.parametrize("max_length", [2, 41, 16.0])
+def test_max_length_must_fit_the_model(tiny_bert: Path, max_length: Any) -> None:
+    with pytest.raises(ConfigError, match=f"max_length={max_length} must be a whole number from 3 to 40"):
+        load_encoder(tiny_bert, max_length=max_length)
+
+
+def test_roberta_has_fewer_positions_than_its_table(tiny_bert: Path) -> None:
+    config = RobertaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=12,
+    )
+    encoder = SentenceEncoder(RobertaModel(config), AutoTokenizer.from_pretrained(tiny_bert), "avg")
+    assert encoder.max_length == 10
+    assert encoder(["dog " * 30]).shape == (1, 16)
+
+
+def test_masked_language_models_load_as_encoders(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = BertForMaskedLM(BertConfig.from_pretrained(folder)).eval()
+    model.save_pretrained(folder)
+    inputs = AutoTokenizer.from_pretrained(folder)("the dog runs", return_tensors="pt")
+    with torch.no_grad():
+        wanted = model.bert(**inputs).last_hidden_state[:, 0]
+    capfd.readouterr()
+    torch.testing.assert_close(load_encoder(folder)(["the dog runs"]), wanted, rtol=1e-5, atol=1e-6)
+    assert "UNEXPECTED" not in "".join(capfd.readouterr())
+
+
+def test_weights_load_in_float32(folder: Path) -> None:
+    AutoModel.from_pretrained(folder).half().save_pretrained(folder)
+    assert load_encoder(folder)(SENTENCES).dtype == torch.float32
+
+
+def test_missing_weights_are_not_made_up(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", {**config, "num_hidden_layers": 3})
+    with pytest.raises(ConfigError, match=r"lacks weights of its architecture, such as encoder\.layer\.2\."):
+        load_encoder(folder)
+    write_json(folder / "config.json", {**config, "intermediate_size": 31})
+    with pytest.raises(ConfigError, match=r"such as encoder\.layer\.0\.intermediate\.dense\.bias \(of another shape\)"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"0" * 500), "cannot be loaded: Error while deserializing"),
+        (lambda folder: (folder / "model.safetensors").unlink(), r"cannot be loaded: .*no file named model\.safetensors"),
+        (lambda folder: (folder / "config.json").write_text("{"), r"cannot be loaded: .*config\.json' is not a valid JSON"),
+        (lambda folder: [file.unlink() for file in folder.glob("*token*")], "has no vocabulary: put its tokenizer's files"),
+    ],
+    ids=["weights garbled", "weights missing", "config garbled", "tokenizer missing"],
+)
+def test_damaged_folders(folder: Path, change: Callable[[Path], object], message: str) -> None:
+    change(folder)
+    with pytest.raises(ConfigError, match=message):
+        load_encoder(folder)
+
+
+def test_a_folder_without_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be loaded: .*config\.json, the weights and the tokenizer's files"):
+        load_encoder(tmp_path)
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"model='.*absent' cannot be loaded: .*or the name of a model on the Hugging Face hub"
+    ):
+        load_encoder(tmp_path / "absent")
+
+
+def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any, **__: Any) -> str:
+        raise LocalEntryNotFoundError("Cannot find the requested files in the cache.")
+
+    monkeypatch.setattr(encoder_module, "snapshot_download", unreachable)
+    with pytest.raises(ConfigError, match=r"model='someone/model' cannot be loaded: Cannot find the requested files"):
+        load_encoder("someone/model")
+
+
+def test_settings_of_hub_models_are_fetched(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """The settings come from the hub's files, and model and tokenizer load by the same name."""
+    write_json(folder / "tempplug_encoder.json", {"pooling": "avg_first_last"})
+    loaders = {"AutoModel": AutoModel, "AutoTokenizer": AutoTokenizer}
+    asked = []
+
+    def local(name: str) -> SimpleNamespace:
+        def from_pretrained(model: str, **options: Any) -> Any:
+            asked.append((name, model, options["trust_remote_code"]))
+            return loaders[name].from_pretrained(folder, **options)
+
+        return SimpleNamespace(from_pretrained=from_pretrained)
+
+    monkeypatch.setattr(encoder_module, "snapshot_download", lambda name, allow_patterns: str(folder))
+    for name in loaders:
+        monkeypatch.setattr(encoder_module, name, local(name))
+    assert load_encoder("someone/model").pooling == "avg_first_last"
+    assert asked == [("AutoTokenizer", "someone/model", False), ("AutoModel", "someone/model", False)]
+
+
+def test_code_in_a_model_folder_is_not_run(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    write_json(
+        folder / "config.json", {**config, "model_type": "mine", "auto_map": {"AutoConfig": "own.C", "AutoModel": "own.M"}}
+    )
+    (folder / "own.py").write_text("raise SystemExit('this code ran')")
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        load_encoder(folder)
+
+
+def test_a_device_that_is_not_there(tiny_bert: Path) -> None:
+    with pytest.raises(ConfigError, match="device='abacus' cannot be used"):
+        load_encoder(tiny_bert, device="abacus")
+
+
+def test_a_tokenizer_without_padding(folder: Path) -> None:
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    write_json(folder / "tokenizer_config.json", {**config, "pad_token": None})
+    with pytest.raises(ConfigError, match="tokenizer without a padding token"):
+        load_encoder(folder)
+
+
+def test_a_plain_folder_pools_by_cls(folder: Path) -> None:
+    assert read_encoder_settings(folder) == EncoderSettings("cls", "default, as the model says nothing")
+    encoder = load_encoder(folder)
+    assert (encoder.pooling, encoder.pooling_source) == ("cls", "default, as the model says nothing")
+
+
+def test_our_own_file_comes_first(folder: Path) -> None:
+    write_json(folder / "tempplug_encoder.json", {"pooling": "avg", "max_length": 12})
+    write_modules(folder, ["Transformer", "Pooling"], {"pooling_mode": "cls"})
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 20})
+    encoder = load_encoder(folder)
+    assert (encoder.pooling, encoder.pooling_source, encoder.max_length) == ("avg", "tempplug_encoder.json", 12)
+    asked = load_encoder(folder, "avg_first_last", max_length=15)
+    assert (asked.pooling, asked.pooling_source, asked.max_length) == ("avg_first_last", "as asked", 15)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "wanted"),
+    [
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}, "avg"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"embedding_dimension": 16, "pooling_mode": "mean", "include_prompt": True}, "avg"),
+        ({"pooling_mode": ["cls"]}, "cls"),
+        ({"word_embedding_dimension": 16}, "avg"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["sentence_transformers.models.", "sentence_transformers.base.modules.any."])
+def test_sentence_transformers_folders(folder: Path, pooling: dict[str, Any], wanted: str, prefix: str) -> None:
+    write_modules(folder, ["Transformer", "Pooling", "Normalize"], pooling, prefix)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": False})
+    encoder = load_encoder(folder)
+    assert (encoder.pooling, encoder.pooling_source, encoder.max_length) == (wanted, "sentence-transformers settings", 20)
+
+
+def test_the_transformer_may_lie_in_a_subfolder(tiny_bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_bert, tmp_path / "0_Transformer")
+    write_json(tmp_path / "0_Transformer" / "sentence_bert_config.json", {"max_seq_length": 21})
+    write_modules(tmp_path, ["Transformer", "Pooling"], {"pooling_mode": "mean"})
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    write_json(tmp_path / "modules.json", [{**modules[0], "path": "0_Transformer"}, modules[1]])
+    encoder = load_encoder(tmp_path)
+    assert encoder.max_length == 21
+    assert torch.equal(encoder(SENTENCES), load_encoder(tiny_bert, "avg")(SENTENCES))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "pooling", "message"),
+    [
+        (["Transformer", "Pooling", "Dense"], {"pooling_mode": "mean"}, "lists Transformer, Pooling, Dense; only"),
+        (["Transformer"], None, "lists Transformer; only"),
+        (["Transformer", "Pooling"], {"pooling_mode": "max"}, "pools by max; only mean and cls"),
+        (["Transformer", "Pooling"], {"pooling_mode": ["cls", "mean"]}, "pools by cls and mean; only"),
+        (
+            ["Transformer", "Pooling"],
+            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+            "pools by mean and max; only",
+        ),
+    ],
+)
+def test_other_sentence_transformers_are_refused(
+    folder: Path, kinds: list[str], pooling: dict[str, Any] | None, message: str
+) -> None:
+    write_modules(folder, kinds, pooling)
+    with pytest.raises(ConfigError, match=message):
+        load_encoder(folder)
+    assert load_encoder(folder, "avg").pooling == "avg"
+
+
+def test_unknown_poolings_are_refused(folder: Path) -> None:
+    with pytest.raises(UnknownNameError, match="pooling='mean'"):
+        load_encoder(folder, "mean")
+    write_json(folder / "tempplug_encoder.json", {"pooling": "mean"})
+    with pytest.raises(ConfigError, match=r"tempplug_encoder\.json: pooling='mean' must be one of cls, avg, avg_first_last"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("tempplug_encoder.json", "{", r"tempplug_encoder\.json cannot be read as JSON"),
+        ("tempplug_encoder.json", "[]", r"tempplug_encoder\.json holds a list, wanted a dict"),
+        ("modules.json", '{"0": 1}', r"modules\.json holds a dict, wanted a list"),
+        ("modules.json", '[{"path": ""}]', r"modules\.json: each module must be an object with type and path"),
+        ("modules.json", "[1]", r"modules\.json: each module must be an object with type and path"),
+        (
+            "modules.json",
+            '[{"type": "a.Transformer", "path": ""}, {"type": "a.Pooling", "path": "1_Pooling"}]',
+            r"1_Pooling/config\.json is missing",
+        ),
+    ],
+)
+def test_malformed_settings_are_named(folder: Path, file: str, content: str, message: str) -> None:
+    (folder / file).write_text(content)
+    with pytest.raises(DataError, match=message):
+        load_encoder(folder)

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tempplug.cli import main as tempplug
+from tempplug_benchmarks.command import main
+
+RUN = ["run", "toy", "--seeds", "0", "1"]
+
+
+def test_run_shows_the_table_and_report_repeats_it(toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--output", str(tmp_path)]) == 0
+    captured = capsys.readouterr()
+    assert "toy / toy-task / quick" in captured.out
+    assert "[6/6] toy-task · plain-dcl · seed 1: STSB" in captured.err
+    assert main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == captured.out
+
+
+def test_run_shows_what_was_asked_alone(toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*RUN, "--output", str(tmp_path)])
+    capsys.readouterr()
+    assert main(["run", "toy", "--seeds", "0", "--strategies", "macl", "--output", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "macl" in shown
+    assert "plain-dcl" not in shown
+    assert "±" not in shown.partition("data: none")[0], "one seed has no deviation"
+
+
+def test_reports_are_written_whole(toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*RUN, "--output", str(tmp_path / "out")])
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "out"), "--format", "markdown"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["report", str(tmp_path / "out"), "--format", "markdown", "--out", str(tmp_path / "a" / "report.md")]) == 0
+    assert (tmp_path / "a" / "report.md").read_text(encoding="utf-8") == shown
+    assert shown.startswith("# Benchmark report\n")
+    assert main(["report", str(tmp_path / "out"), "--format", "html", "--out", str(tmp_path / "report.html")]) == 0
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_failed_run_is_in_the_table_and_the_exit_code_is_1(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_FAIL", "macl 1")
+    assert main([*RUN, "--output", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert "1 of 2" in shown
+    assert "failed: macl, seed 1: RuntimeError: the toy broke" in shown
+    monkeypatch.delenv("TOY_FAIL")
+    assert main([*RUN, "--output", str(tmp_path)]) == 0
+    assert "failed" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "toi", "--output", "out"], "unknown suite 'toi'. Did you mean 'toy'?"),
+        (["run", "toy", "--output", "out", "--strategies", "nope"], "unknown strategy 'nope'."),
+        (["run", "toy", "--output", "out", "--profile", "small"], "task 'toy-task' needs real data (text/toy.tsv)"),
+        (["run", "toy", "--output", "out", "--data-dir", "absent"], "--data-dir absent is not a folder."),
+        (["run", "toy", "--output", "out", "--seeds", "-1"], "seeds=-1 must be different integers, each at least 0."),
+        (["run", "toy", "--output", "out", "--workers", "0"], "workers=0 must be at least 1."),
+        (["report", "absent"], "absent is not a folder"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2(
+    toy: ModuleType,
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"error: {message}")
+    assert captured.err.count("\n") == 1
+    assert list(tmp_path.rglob("seed-*")) == []
+
+
+def test_the_data_folder_comes_from_the_command_or_the_environment(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    (data / "text").mkdir(parents=True)
+    words = ["run", "toy", "--profile", "small", "--seeds", "0", "--output", str(tmp_path / "out")]
+    monkeypatch.setenv("TEMPPLUG_DATA", str(data))
+    assert main(words) == 2
+    assert "needs text/toy.tsv under the data folder" in capsys.readouterr().err
+    (data / "text" / "toy.tsv").touch()
+    assert main(words) == 0
+    monkeypatch.setenv("TEMPPLUG_DATA", str(tmp_path / "absent"))
+    assert main([*words, "--data-dir", str(data)]) == 0
+    assert main(words) == 2
+    assert "TEMPPLUG_DATA" in capsys.readouterr().err
+
+
+def test_an_interruption_keeps_what_is_finished(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(seconds: float) -> None:
+        if len(list(tmp_path.rglob("seed-0.json"))) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    assert main([*RUN, "--output", str(tmp_path)]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert len(list(tmp_path.rglob("seed-*.json"))) == 2
+
+
+def test_list_shows_suites_tasks_profiles_and_arms(toy: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out
+    assert "toy: nothing at all" in shown
+    assert "sentence: SimCSE" in shown
+    assert main(["list", "toy"]) == 0
+    shown = capsys.readouterr().out
+    assert "sentence" not in shown
+    assert "plain: fixed:temperature=0.05 with infonce (baseline)" in shown
+    assert "small: real; needs text/toy.tsv" in shown
+
+
+def test_help_explains_arms_and_the_tempplug_command_reaches_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["bench", "run", "--help"], ["bench", "--help"], ["bench", "report", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            tempplug(words)
+        assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "STRATEGY[+OBJECTIVE]" in shown
+    assert "--rerun-changed" in shown
+
+
+def test_an_added_arm_is_kept_beside_the_others(toy: ModuleType, tmp_path: Path) -> None:
+    assert main([*RUN, "--output", str(tmp_path), "--strategies", "macl+dcl"]) == 0
+    content = json.loads((tmp_path / "toy" / "quick" / "toy-task" / "macl-dcl" / "seed-0.json").read_text())
+    assert content["strategy"] == "macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false"
+    assert content["objective"] == "dcl"

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tempplug.errors import ConfigError, DataError, UnknownNameError
+from tempplug_benchmarks.plan import choose_arms, parse_arm, plan, slug
+from tempplug_benchmarks.task import Arm, Metric, Profile, RunContext, Task
+
+
+def profile(**changes: object) -> Profile:
+    settings: dict[str, object] = {
+        "dataset": "none",
+        "recipe": {},
+        "arms": (Arm("base", "fixed"),),
+        "metrics": (Metric(name="score", summary="a score"),),
+        "primary": "score",
+    }
+    return Profile(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+def task(measured: dict[str, float], **changes: object) -> Task:
+    settings: dict[str, object] = {"name": "t", "summary": "s", "baseline": "base", "profiles": {"quick": profile()}}
+    return Task(**{**settings, "train": lambda context: measured, **changes})  # type: ignore[arg-type]
+
+
+def context(folder: Path) -> RunContext:
+    return RunContext(arm=Arm("base", "fixed"), seed=0, profile="quick", recipe={}, data_dir=None, work_dir=folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "objective"),
+    [
+        ("fixed:temperature=0.05", "fixed:temperature=0.05", "infonce"),
+        ("fixed+dcl", "fixed", "dcl"),
+        ("fixed:temperature=1e+0+dclw:sigma=5e+1", "fixed:temperature=1e+0", "dclw:sigma=5e+1"),
+        ("macl", "macl:alpha=2", "reweighted"),
+        ("macl+dcl", "macl:alpha=2", "dcl"),
+    ],
+)
+def test_an_arm_is_a_label_or_a_strategy_with_an_objective(text: str, strategy: str, objective: str) -> None:
+    arm = parse_arm(text, {"macl": Arm("macl", "macl:alpha=2", "reweighted")})
+    assert (arm.label, arm.strategy, arm.objective) == (text, strategy, objective)
+
+
+def test_an_arm_without_a_strategy_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"arm '\+dcl' must be STRATEGY or STRATEGY\+OBJECTIVE"):
+        parse_arm("+dcl", {})
+
+
+def test_the_baseline_always_runs(toy: ModuleType) -> None:
+    chosen = choose_arms(toy.SUITE.tasks[0], "quick", ["macl", "temperature-free"])
+    assert [arm.label for arm in chosen] == ["plain", "macl", "temperature-free"]
+
+
+def test_all_stands_for_the_tasks_own_arms(toy: ModuleType) -> None:
+    chosen = choose_arms(toy.SUITE.tasks[0], "quick", ["all", "temperature-free", "macl"])
+    assert [arm.label for arm in chosen] == ["plain", "macl", "plain-dcl", "temperature-free"]
+
+
+def test_arms_that_would_share_a_folder_are_refused(toy: ModuleType) -> None:
+    assert slug("fixed+dcl") == slug("fixed:dcl")
+    with pytest.raises(ConfigError, match=r"'macl:alpha=1' and 'macl,alpha=1' would share the folder"):
+        choose_arms(toy.SUITE.tasks[0], "quick", ["macl:alpha=1", "macl,alpha=1"])
+
+
+def test_a_plan_has_every_seed_of_every_arm_with_resolved_specs(toy: ModuleType) -> None:
+    runs = plan(toy.SUITE, "quick", [3, 1])
+    assert [(run.arm.label, run.seed) for run in runs] == [
+        ("plain", 3), ("macl", 3), ("plain-dcl", 3), ("plain", 1), ("macl", 1), ("plain-dcl", 1),
+    ]  # fmt: skip
+    assert runs[1].arm.strategy == "macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false"
+
+
+@pytest.mark.parametrize("seeds", [[], [-1], [0, 0]])
+def test_seeds_are_checked(toy: ModuleType, seeds: list[int]) -> None:
+    with pytest.raises(ConfigError, match="must be different integers, each at least 0"):
+        plan(toy.SUITE, "quick", seeds)
+
+
+def test_unknown_names_are_refused_with_what_there_is(toy: ModuleType) -> None:
+    with pytest.raises(UnknownNameError, match=r"has no task 'toy-tusk'\. Did you mean 'toy-task'"):
+        plan(toy.SUITE, "quick", [0], tasks=["toy-tusk"])
+    with pytest.raises(UnknownNameError, match=r"unknown strategy 'mackl'\. Did you mean 'macl'"):
+        plan(toy.SUITE, "quick", [0], strategies=["mackl"])
+    with pytest.raises(ConfigError, match="no task of suite 'toy' has a profile 'paper'"):
+        plan(toy.SUITE, "paper", [0])
+    with pytest.raises(UnknownNameError, match=r"no profile 'paper'\. It has: quick, small"):
+        plan(toy.SUITE, "paper", [0], tasks=["toy-task"])
+
+
+def test_a_changed_recipe_has_its_own_folder_of_checkpoints(toy: ModuleType, tmp_path: Path) -> None:
+    old, new = (plan(toy.make_suite(steps=steps), "quick", [0])[0] for steps in (10, 20))
+    assert old.path(tmp_path) == new.path(tmp_path)
+    assert old.work_dir(tmp_path) != new.work_dir(tmp_path)
+
+
+def test_a_task_checks_its_profiles() -> None:
+    with pytest.raises(ConfigError, match="profile 'tiny' of task 't' must be one of quick, small, paper"):
+        task({}, profiles={"tiny": profile()})
+    with pytest.raises(ConfigError, match="must have an arm labelled 'other'"):
+        task({}, baseline="other")
+    with pytest.raises(ConfigError, match="must not have two arms of one label"):
+        task({}, profiles={"quick": profile(arms=(Arm("base", "fixed"), Arm("base", "macl")))})
+    with pytest.raises(ConfigError, match="must have a metric named 'speed'"):
+        task({}, profiles={"quick": profile(primary="speed")})
+
+
+def test_a_run_returns_the_declared_metrics_and_finite_ones(tmp_path: Path) -> None:
+    assert task({"score": 3}).run(context(tmp_path)) == {"score": 3.0}
+    with pytest.raises(ConfigError, match=r"returned the metrics \['points'\], declared are \['score'\]"):
+        task({"points": 1.0}).run(context(tmp_path))
+    with pytest.raises(ConfigError, match="metric score=nan of task 't' must be finite"):
+        task({"score": float("nan")}).run(context(tmp_path))
+
+
+def test_missing_data_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").touch()
+    needing = profile(needs=("a.tsv", "b.tsv"))
+    with pytest.raises(DataError, match=r"task 't' needs real data \(a.tsv, b.tsv\) and no data folder was given"):
+        needing.check_data("t", None)
+    with pytest.raises(DataError, match=r"task 't' needs b.tsv under the data folder"):
+        needing.check_data("t", tmp_path)
+    (tmp_path / "b.tsv").touch()
+    needing.check_data("t", tmp_path)
+    profile().check_data("t", None)

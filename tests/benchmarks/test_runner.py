@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from rich.console import Console
+
+from tempplug.errors import ConfigError, DataError
+from tempplug_benchmarks.plan import Run, plan
+from tempplug_benchmarks.progress import Progress
+from tempplug_benchmarks.runner import execute
+from tempplug_benchmarks.store import Failure, read_failure
+
+HERE = Path(__file__).parent
+
+
+def run_all(runs: Sequence[Run], output: Path, **options: object) -> tuple[list[Failure], str]:
+    """Returns the failures and the lines that were printed."""
+    shown = io.StringIO()
+    failures = execute(runs, output, None, Progress(Console(file=shown, width=400)), **options)  # type: ignore[arg-type]
+    return failures, shown.getvalue()
+
+
+def figures(output: Path) -> dict[str, object]:
+    """Returns what is measured, by file; what differs from run to run, such as seconds and date, is left out."""
+    return {
+        str(path.relative_to(output)): json.loads(path.read_text())["metrics"]
+        for path in sorted(output.glob("*/*/*/*/seed-?.json"))
+    }
+
+
+def executed(log: Path) -> list[str]:
+    return [line.rpartition(" ")[0] for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "log"
+    monkeypatch.setenv("TOY_LOG", str(path))
+    return path
+
+
+def test_finished_runs_are_not_run_again(toy: ModuleType, tmp_path: Path, log: Path) -> None:
+    runs = plan(toy.SUITE, "quick", [0, 1])
+    run_all(runs[:4], tmp_path)
+    before = figures(tmp_path)
+    failures, shown = run_all(runs, tmp_path)
+    assert failures == []
+    assert "4 of 6 runs are finished already." in shown
+    assert executed(log) == [f"{run.arm.label} {run.seed}" for run in runs]
+    assert figures(tmp_path).items() > before.items()
+    assert not list(tmp_path.rglob("*.work"))
+
+
+def test_a_run_that_raises_is_noted_and_the_others_go_on(
+    toy: ModuleType, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = plan(toy.SUITE, "quick", [0])
+    monkeypatch.setenv("TOY_FAIL", "macl 0")
+    failures, shown = run_all(runs, tmp_path)
+    assert [(failure.arm, failure.seed) for failure in failures] == [("macl", 0)]
+    assert "[2/3] toy-task · macl · seed 0: failed: RuntimeError: the toy broke" in shown
+    assert len(figures(tmp_path)) == 2
+    note = read_failure(runs[1].path(tmp_path).with_suffix(".failed.json"))
+    assert note.error == "RuntimeError: the toy broke\non purpose"
+    assert "toy_suite.py" in note.trace
+    monkeypatch.delenv("TOY_FAIL")
+    assert run_all(runs, tmp_path)[0] == []
+    assert executed(log) == ["plain 0", "macl 0", "plain-dcl 0", "macl 0"]
+
+
+def test_a_result_of_another_recipe_is_refused_unless_asked(toy: ModuleType, tmp_path: Path, log: Path) -> None:
+    old, new = (plan(toy.make_suite(steps=steps), "quick", [0]) for steps in (10, 20))
+    run_all(old, tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        run_all(new, tmp_path)
+    assert str(caught.value) == (
+        f"{new[0].path(tmp_path)} is of another experiment: steps was 10 and is now 20. So are 2 more. "
+        "Pass --rerun-changed to replace it, or choose another --output."
+    )
+    run_all(new[:1], tmp_path, rerun_changed=True)
+    run_all(new, tmp_path, rerun_changed=True)
+    assert executed(log) == ["plain 0", "macl 0", "plain-dcl 0", "plain 0", "macl 0", "plain-dcl 0"]
+    assert json.loads(new[2].path(tmp_path).read_text())["recipe"]["steps"] == 20
+
+
+def test_a_replaced_result_is_gone_when_its_rerun_fails(
+    toy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_all(plan(toy.make_suite(steps=10), "quick", [0]), tmp_path)
+    monkeypatch.setenv("TOY_FAIL", "macl 0")
+    runs = plan(toy.make_suite(steps=20), "quick", [0])
+    run_all(runs, tmp_path, rerun_changed=True)
+    assert not runs[1].path(tmp_path).exists()
+
+
+def test_a_truncated_result_is_reported_and_run_again(toy: ModuleType, tmp_path: Path, log: Path) -> None:
+    runs = plan(toy.SUITE, "quick", [0])
+    run_all(runs, tmp_path)
+    before = figures(tmp_path)
+    path = runs[1].path(tmp_path)
+    path.write_text(path.read_text()[:100])
+    failures, shown = run_all(runs, tmp_path)
+    assert failures == []
+    assert f"{path} is not JSON" in shown
+    assert executed(log)[3:] == ["macl 0"]
+    assert figures(tmp_path) == before
+
+
+def test_missing_data_stop_everything_before_the_first_run(toy: ModuleType, tmp_path: Path, log: Path) -> None:
+    with pytest.raises(DataError, match=r"text/toy\.tsv"):
+        run_all(plan(toy.SUITE, "small", [0]), tmp_path)
+    assert executed(log) == []
+
+
+def test_workers_measure_what_one_process_measures(toy: ModuleType, tmp_path: Path) -> None:
+    runs = plan(toy.SUITE, "quick", [0], strategies=["macl"])
+    run_all(runs, tmp_path / "one")
+    failures, shown = run_all(runs, tmp_path / "two", workers=2)
+    assert failures == []
+    assert figures(tmp_path / "two") == figures(tmp_path / "one")
+    assert "[2/2]" in shown
+    with pytest.raises(ConfigError, match="workers=0 must be at least 1"):
+        run_all(runs, tmp_path, workers=0)
+
+
+def test_a_worker_that_dies_costs_its_run_alone(toy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOY_CRASH", "macl 0")
+    failures, _ = run_all(plan(toy.SUITE, "quick", [0], strategies=["macl"]), tmp_path, workers=2)
+    assert [(failure.arm, failure.error) for failure in failures] == [
+        ("macl", "its process ended without a result (exit code 7).")
+    ]
+    assert len(figures(tmp_path)) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_kill_loses_the_runs_in_flight_alone(toy: ModuleType, tmp_path: Path, log: Path, workers: int) -> None:
+    undisturbed = tmp_path / "undisturbed"
+    run_all(plan(toy.SUITE, "quick", [0]), undisturbed)
+    log.unlink()
+    output = tmp_path / "killed"
+    words = ["run", "toy", "--output", str(output), "--seeds", "0", "--workers", str(workers)]
+    command = [sys.executable, str(HERE / "toy_main.py"), *words]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+    process = subprocess.Popen(
+        command, env={**environment, "TOY_SLEEP": "0.5"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(lambda: len(figures(output)) >= 1 and len(executed(log)) > len(figures(output)))
+    finally:
+        process.kill()
+        process.wait()
+    wait_for(lambda: not any(alive(int(line.rpartition(" ")[2])) for line in log.read_text().splitlines()))
+    kept = figures(output)
+    started = executed(log)
+    assert 1 <= len(kept) < 3
+    assert len(started) - len(kept) <= workers
+    resumed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"{len(kept)} of 3 runs are finished already." in resumed.stderr
+    assert len(executed(log)) == len(started) + 3 - len(kept)
+    assert figures(output) == figures(undisturbed)
+
+
+def wait_for(condition: object, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "nothing happened in time"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"

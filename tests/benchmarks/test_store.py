@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tempplug.errors import DataError
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.store import difference_from, read_result, write_atomically, write_failure, write_result
+
+KILLED_BEFORE_THE_RENAME = """
+import os, signal, sys
+from pathlib import Path
+from tempplug_benchmarks.store import write_atomically
+os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+write_atomically(Path(sys.argv[1]), "new " * 10000)
+"""
+
+
+def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
+    run = plan(toy.SUITE, "quick", [4], strategies=["macl"])[1]
+    written = write_result(run, tmp_path, {"STSB": 71.25, "error": 0.5}, seconds=1.23456)
+    path = tmp_path / "toy" / "quick" / "toy-task" / "macl" / "seed-4.json"
+    assert read_result(path) == written
+    assert written.metrics == {"STSB": 71.25, "error": 0.5}
+    assert written.recipe == {"steps": 10, "rate": 0.1}
+    assert written.seconds == 1.235
+    assert {"python", "torch", "tempplug"} <= written.versions.keys()
+    assert written.hardware.keys() >= {"cpu", "cores", "threads"}
+    assert written.date.endswith("+00:00")
+
+
+def test_a_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "seed-0.json"
+    path.write_text("old")
+    killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_RENAME, path], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(("where", "name"), [(os, "fsync"), (Path, "replace")])
+def test_a_writer_that_raises_leaves_the_old_file_and_no_rest(
+    where: object, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    path = tmp_path / "seed-0.json"
+    path.write_text("old")
+    monkeypatch.setattr(where, name, full)
+    with pytest.raises(OSError, match="no space left"):
+        write_atomically(path, "new")
+    assert [each.name for each in tmp_path.iterdir()] == ["seed-0.json"]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("content", ["", '{"format": 1, "suite": "t', "[]", '{"format": 99}', '{"format": 1, "suite": "t"}'])
+def test_a_file_that_is_no_result_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "seed-0.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=r"seed-0\.json"):
+        read_result(path)
+
+
+def test_a_result_of_a_later_format_is_refused(toy: ModuleType, tmp_path: Path) -> None:
+    run = plan(toy.SUITE, "quick", [0])[0]
+    write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, seconds=1)
+    path = run.path(tmp_path)
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(DataError, match="is not a benchmark file of format 1"):
+        read_result(path)
+
+
+def test_a_success_removes_the_note_of_a_failure(toy: ModuleType, tmp_path: Path) -> None:
+    run = plan(toy.SUITE, "quick", [0])[0]
+    write_failure(run, tmp_path, "it broke", "trace")
+    note = run.path(tmp_path).with_name("seed-0.failed.json")
+    assert json.loads(note.read_text())["error"] == "it broke"
+    write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, seconds=1)
+    assert not note.exists()
+
+
+def test_the_difference_between_experiments_is_told_in_words(toy: ModuleType, tmp_path: Path) -> None:
+    old = plan(toy.make_suite(steps=10), "quick", [0])[0]
+    result = write_result(old, tmp_path, {"STSB": 1.0, "error": 1.0}, seconds=1)
+    assert difference_from(old, result) == ""
+    assert difference_from(plan(toy.make_suite(steps=20), "quick", [0])[0], result) == "steps was 10 and is now 20"
+    other = plan(toy.make_suite(), "small", [0])[0]
+    assert difference_from(other, result) == "dataset was 'none' and is now 'real'; rate was 0.1 and is now absent"

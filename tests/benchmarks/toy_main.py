@@ -1,0 +1,14 @@
+"""``tempplug bench`` with the toy suite installed, as a program of its own that tests can kill."""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    from toy_suite import Plugin
+
+    from tempplug.plugins import registry
+    from tempplug_benchmarks.command import main
+
+    registry().register(Plugin(), "toy")
+    sys.exit(main(sys.argv[1:]))

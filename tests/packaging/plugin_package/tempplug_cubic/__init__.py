@@ -1,0 +1,1 @@
+"""A temperature strategy, an objective and a listener of a third party."""

@@ -1,0 +1,118 @@
+"""The shape of the source tree: what stands at the top, what must and must not be in a folder, how long files may be."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import tempplug
+import tempplug.objectives
+import tempplug.strategies
+from tempplug.plugins import ObjectiveInfo, Registry, StrategyInfo
+from tempplug.plugins.info import Info
+
+PACKAGES = ("tempplug", "adapters/tempplug_adapters", "benchmarks/tempplug_benchmarks")
+PLUGIN_PACKAGE = "tests/packaging/plugin_package/"
+LONGEST = 400
+# a path below a folder that only some machine has: Unix homes and scratch folders, Windows drives
+MACHINE_PATH = re.compile(r"(?<![\w.])(?:/(?:work|root|home|Users|tmp|mnt)/\w|[A-Z]:\\\w)")
+
+
+def test_the_visible_top_level_is_the_one_that_was_agreed(product_files: list[str]) -> None:
+    visible = {name.split("/")[0] for name in product_files if not name.startswith(".")}
+    folders = {"tempplug", "adapters", "benchmarks", "tests"}
+    files = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt"}
+    assert visible == folders | files
+
+
+def test_containers_are_no_packages(product_files: list[str]) -> None:
+    inside = [f"{package}/" for package in PACKAGES] + [PLUGIN_PACKAGE]
+    stray = [name for name in product_files if name.endswith("__init__.py") and not name.startswith(tuple(inside))]
+    assert stray == []
+
+
+def test_every_folder_of_a_package_is_a_package(product_files: list[str]) -> None:
+    folders = {str(Path(name).parent) for name in product_files if name.endswith(".py") and name.startswith(PACKAGES)}
+    assert folders > set(PACKAGES)
+    assert [folder for folder in sorted(folders) if f"{folder}/__init__.py" not in product_files] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_say_that_they_are_typed(product_files: list[str], package: str) -> None:
+    assert f"{package}/py.typed" in product_files
+
+
+@pytest.mark.parametrize(
+    ("package", "kind", "shared"),
+    [(tempplug.strategies, StrategyInfo, {"maps"}), (tempplug.objectives, ObjectiveInfo, set())],
+    ids=["strategies", "objectives"],
+)
+def test_every_file_of_a_strategy_or_objective_is_declared(package: ModuleType, kind: type[Info], shared: set[str]) -> None:
+    (folder,) = map(Path, package.__path__)
+    files = {file.stem for file in folder.glob("*.py")} - {"__init__", "base", "plugin"} - shared
+    targets = [info.target for info in Registry().all(kind) if info.target.startswith(f"{package.__name__}.")]
+    assert {target.partition(":")[0].rpartition(".")[2] for target in targets} == files
+    assert len(set(targets)) == len(targets)
+
+
+def test_no_file_is_too_long(root: Path, product_files: list[str]) -> None:
+    lengths = {
+        name: len((root / name).read_text(encoding="utf-8").splitlines()) for name in product_files if name.endswith(".py")
+    }
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_every_module_says_what_it_holds(root: Path, product_files: list[str]) -> None:
+    modules = [name for name in product_files if name.endswith(".py")]
+    assert [name for name in modules if not (root / name).read_text(encoding="utf-8").startswith('"""')] == []
+
+
+def test_the_pattern_for_machine_paths_finds_them() -> None:
+    for path in ("/home/" + "me/data", "cd /" + "tmp/x", '"/' + 'Users/me"', "C:" + "\\data"):
+        assert MACHINE_PATH.search(path)
+    for text in ("https://example.org/home/page", "a/tmp/b", "../work/x", "/usr/bin/env"):
+        assert not MACHINE_PATH.search(text)
+
+
+def test_no_file_names_a_folder_of_somebodys_machine(root: Path, product_files: list[str]) -> None:
+    found = {
+        f"{name}:{number}": line.strip()
+        for name in product_files
+        for number, line in enumerate((root / name).read_text(encoding="utf-8").splitlines(), 1)
+        if MACHINE_PATH.search(line)
+    }
+    assert found == {}
+
+
+def test_the_readme_leads_to_a_first_run_and_to_the_tests(root: Path) -> None:
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert "make quickstart" in readme
+    assert "make test" in readme
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"\bmake ([a-z]+)", readme):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"README names `make {target}`, which the Makefile lacks"
+
+
+def test_readme_and_changelog_know_every_strategy_and_objective(root: Path) -> None:
+    for file in ("README.md", "CHANGELOG.md"):
+        text = (root / file).read_text(encoding="utf-8")
+        known = [info.name for kind in (StrategyInfo, ObjectiveInfo) for info in Registry().all(kind)]
+        assert [name for name in known if f"`{name}`" not in text] == [], f"{file} leaves some out"
+
+
+def test_the_changelog_has_the_version(root: Path) -> None:
+    headings = re.findall(r"^## \[?v?([^\s\]]+)", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert tempplug.__version__ in headings or "Unreleased" in headings
+
+
+def test_every_extra_that_a_declaration_names_exists(root: Path) -> None:
+    from tempplug.plugins import AdapterInfo, CommandInfo, SuiteInfo
+
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    named = {info.extra for kind in (AdapterInfo, SuiteInfo, CommandInfo) for info in Registry().all(kind)} - {""}
+    assert named <= set(extras)
+    assert named

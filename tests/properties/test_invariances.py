@@ -1,0 +1,212 @@
+"""What must hold for every input: order, shift and scale invariances, slopes, finite values, and identities of gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tempplug import Batch, ContrastiveLoss, RowStatistics, create_objective, create_strategy
+from tempplug.types import Auxiliary
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*below its floor:RuntimeWarning")
+quick = settings(deadline=None, max_examples=12, derandomize=True)
+
+UNIFORM = [
+    "fixed:temperature=0.07",
+    "learnable",
+    "macl",
+    "macl:base_temperature=0.05,alpha=2,threshold=0.8",
+    *[f"dystress:profile={each}" for each in ("cosine", "linear", "exponential", "monotonic", "shifted,shift=-0.4")],
+    *[
+        f"dystress:profile={each},detach=false"
+        for each in ("cosine", "linear", "exponential", "monotonic", "shifted,shift=0.2")
+    ],
+    "temperature-free",
+    "schedule",
+]
+EXTREME = [
+    "fixed:temperature=0.005",
+    "learnable:initial_temperature=0.005,max_scale=200",
+    "macl:base_temperature=0.05,alpha=2,threshold=0.8",
+    "dystress:temperature_min=0.005,temperature_max=0.01",
+    "dystress:profile=shifted,shift=-0.4,temperature_min=0.005,temperature_max=0.01,detach=false",
+    "temperature-free:eps=1.2e-7",
+    "schedule:temperature_min=0.005,temperature_max=0.005",
+]
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1"]
+seeds = st.integers(0, 10_000)
+
+
+def randn(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    values = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return values.to(dtype).requires_grad_()
+
+
+def value_and_gradients(loss_fn: ContrastiveLoss, *leaves: Tensor, **inputs: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+    loss = loss_fn(*leaves, **inputs)
+    return loss.detach(), torch.autograd.grad(loss, leaves)
+
+
+@quick
+@given(seed=seeds, rows=st.integers(2, 9), extra=st.integers(1, 12))
+@pytest.mark.parametrize("strategy", ["fixed", "macl", "dystress:detach=false", "temperature-free"])
+def test_order_of_the_negatives_does_not_matter(strategy: str, seed: int, rows: int, extra: int) -> None:
+    a, b, queue, hard = randn(seed, rows, 5), randn(seed + 1, rows, 5), randn(seed + 2, extra, 5), randn(seed + 3, extra, 5)
+    loss_fn = ContrastiveLoss(strategy, layout="queue", reduction="none")
+    order = torch.randperm(extra, generator=torch.Generator().manual_seed(seed))
+    expected = loss_fn(a, b, queue=queue, hard_negatives=hard)
+    moved = loss_fn(a, b, queue=queue[order], hard_negatives=hard[order.flip(0)])
+    swapped = loss_fn(a, b, queue=hard, hard_negatives=queue)
+    torch.testing.assert_close(moved, expected, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(swapped, expected, rtol=1e-13, atol=1e-13)
+
+
+@quick
+@given(seed=seeds, rows=st.integers(2, 9))
+@pytest.mark.parametrize("layout", ["two-view", "cross-view"])
+def test_order_of_the_batch_moves_the_rows_along(layout: str, seed: int, rows: int) -> None:
+    a, b = randn(seed, rows, 5), randn(seed + 1, rows, 5)
+    loss_fn = ContrastiveLoss("macl", "reweighted", layout, reduction="none")
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    both = torch.cat([order, order + rows]) if layout == "two-view" else order
+    torch.testing.assert_close(loss_fn(a[order], b[order]), loss_fn(a, b)[both], rtol=1e-13, atol=1e-13)
+
+
+@quick
+@given(d=st.lists(st.floats(-200, 200), min_size=2, max_size=8), shift=st.floats(-50, 50))
+@pytest.mark.parametrize("objective", [each for each in OBJECTIVES if each != "dclw"])
+def test_constant_added_to_all_logits_of_a_row_does_nothing(objective: str, d: list[float], shift: float) -> None:
+    margin = torch.tensor(d, dtype=torch.float64)
+    one = torch.ones(len(margin), dtype=torch.long)
+
+    def row_loss(constant: float) -> Tensor:
+        positive = torch.full_like(margin, constant)
+        similarity = torch.zeros_like(margin)
+        statistics = RowStatistics(positive, similarity, positive, positive + margin, one, 8 * one)
+        second = RowStatistics(positive, similarity, positive, positive + margin / 10, one, 8 * one)
+        return create_objective(objective).row_loss(statistics, Auxiliary(similarity, second))
+
+    assert row_loss(0.0).isfinite().all()
+    torch.testing.assert_close(row_loss(shift), row_loss(0.0), rtol=1e-10, atol=1e-10)
+
+
+@quick
+@given(seed=seeds, power=st.floats(-8, 8))
+@pytest.mark.parametrize("layout", ["two-view", "cross-view", "queue"])
+def test_length_of_the_embeddings_does_nothing(layout: str, seed: int, power: float) -> None:
+    a, b, queue = randn(seed, 6, 5), randn(seed + 1, 6, 5), randn(seed + 2, 7, 5)
+    inputs = {"queue": queue} if layout == "queue" else {}
+    loss_fn = ContrastiveLoss("dystress", "infonce", layout)
+    lengths = torch.logspace(0, power, 6, dtype=torch.float64)[:, None]
+    expected, (gradient, _) = value_and_gradients(loss_fn, a, b, **inputs)
+    scaled = (a.detach() * lengths).requires_grad_()
+    loss, (scaled_gradient, _) = value_and_gradients(loss_fn, scaled, b, **inputs)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(scaled_gradient * lengths, gradient, rtol=1e-9, atol=1e-11)
+    assert (a * gradient).sum(dim=1).abs().max() < 1e-12  # moving along the embedding itself changes nothing
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e-6, 1e6, 1e25])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_very_long_and_very_short_embeddings_stay_finite(objective: str, scale: float) -> None:
+    a, b = randn(0, 6, 5, dtype=torch.float32), randn(1, 6, 5, dtype=torch.float32)
+    loss_fn = ContrastiveLoss("fixed", objective, "cross-view")
+    expected = loss_fn(a, b).detach()
+    leaves = [(each.detach() * scale).requires_grad_() for each in (a, b)]
+    loss, gradients = value_and_gradients(loss_fn, *leaves)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    assert all(each.isfinite().all() and (each != 0).any() for each in gradients)
+
+
+@quick
+@given(values=st.lists(st.floats(-0.999, 0.999), min_size=1, max_size=20))
+@pytest.mark.parametrize("spec", UNIFORM)
+def test_slope_is_the_derivative_of_the_logit(spec: str, values: list[float]) -> None:
+    """Away from the corners of the curves: 0, and the edges of `shifted` at minus its shift."""
+    s = torch.tensor([each for each in values if min(abs(each), abs(each - 0.4), abs(each + 0.2)) > 1e-6], dtype=torch.float64)
+    s.requires_grad_()
+    strategy = create_strategy(spec)
+    strategy.set_progress(epoch=30.0)
+    logit_map = strategy.prepare(Batch(positive_similarity=torch.tensor([0.4, 0.7], dtype=torch.float64)))
+    (expected,) = torch.autograd.grad(logit_map.logit(s).sum(), s)
+    torch.testing.assert_close(logit_map.slope(s.detach()), expected, rtol=1e-11, atol=1e-11)
+
+
+def cornered(dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+    """Returns pairs of views whose similarities are ±1 or nearly: identical, opposite, one row for all, almost identical."""
+    rows = randn(0, 5, 4).detach()
+    signs = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0], dtype=torch.float64)[:, None]
+    one_row = rows[:1].expand(5, 4)
+    pairs = [(rows, rows), (rows, -rows), (one_row, one_row), (one_row, one_row * signs), (rows, rows * (1 + 1e-4 * rows))]
+    return [(a.to(dtype).requires_grad_(), b.to(dtype).requires_grad_()) for a, b in pairs]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("strategy", EXTREME)
+def test_extreme_similarities_and_temperatures_stay_finite(strategy: str, objective: str, dtype: torch.dtype) -> None:
+    for layout in ("two-view", "cross-view"):
+        loss_fn = ContrastiveLoss(strategy, objective, layout)
+        loss_fn.set_progress(epoch=30.0)
+        for position, (a, b) in enumerate(cornered(dtype)):
+            loss = loss_fn(a, b)
+            loss.backward()
+            assert loss.isfinite(), f"{layout}, pair {position}: the loss is {loss.item()}"
+            for leaf in (a, b, *loss_fn.parameters()):
+                assert leaf.grad is not None
+                assert leaf.grad.isfinite().all(), f"{layout}, pair {position}: a gradient is not finite"
+
+
+@quick
+@given(seed=seeds, rows=st.integers(2, 12), temperature=st.floats(0.01, 1.0))
+@pytest.mark.parametrize("strategy", ["fixed", "dystress:detach=false", "temperature-free", "macl"])
+@pytest.mark.parametrize("layout", ["two-view", "cross-view"])
+def test_reweighted_dcl_and_flatnce_have_one_gradient(
+    layout: str, strategy: str, seed: int, rows: int, temperature: float
+) -> None:
+    """MACL's V = 1/W times InfoNCE, whose gradient is W·∇d, is ∇d; DCL is d; FlatNCE is e^(d - sg d)."""
+    spec = f"fixed:temperature={temperature}" if strategy == "fixed" else strategy
+    a, b = randn(seed, rows, 6), randn(seed + 1, rows, 6)
+    results = {
+        name: value_and_gradients(ContrastiveLoss(spec, name, layout), a, b) for name in ("dcl", "flatnce", "reweighted")
+    }
+    for name in ("flatnce", "reweighted"):
+        for ours, dcl in zip(results[name][1], results["dcl"][1], strict=True):
+            torch.testing.assert_close(ours, dcl, rtol=1e-12, atol=1e-12 * max(1.0, dcl.abs().max().item()))
+    assert results["flatnce"][0].item() == pytest.approx(1, abs=1e-12)
+    assert results["reweighted"][0].item() >= 1 - 1e-12
+
+
+@quick
+@given(seed=seeds, rows=st.integers(2, 12))
+def test_dual_temperature_has_the_gradient_of_the_margin_times_the_second_scale(seed: int, rows: int) -> None:
+    a, b = randn(seed, rows, 6), randn(seed + 1, rows, 6)
+    arguments: dict[str, Any] = {"layout": "cross-view", "reduction": "none"}
+    margin = ContrastiveLoss("fixed:temperature=0.1", "dcl", **arguments)(a, b)
+    second = torch.sigmoid(ContrastiveLoss("fixed:temperature=1", "dcl", **arguments)(a, b).detach())
+    dual = ContrastiveLoss("fixed:temperature=0.1", "dual-temperature", **arguments)(a, b)
+    ours, expected = torch.autograd.grad(dual.sum(), a), torch.autograd.grad((second * margin).sum(), a)
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
+
+
+@quick
+@given(seed=seeds, temperature=st.floats(0.005, 2.0))
+def test_equal_temperatures_make_every_strategy_the_fixed_one(seed: int, temperature: float) -> None:
+    a, b = randn(seed, 7, 6), randn(seed + 1, 7, 6)
+    expected = ContrastiveLoss(f"fixed:temperature={temperature!r}")(a, b)
+    bounds = f"temperature_min={temperature!r},temperature_max={temperature!r}"
+    specs = [f"dystress:{bounds}", f"schedule:{bounds}", f"macl:base_temperature={temperature!r},alpha=0"]
+    for spec in specs:
+        loss_fn = ContrastiveLoss(spec)
+        loss_fn.set_progress(epoch=30.0)
+        torch.testing.assert_close(loss_fn(a, b), expected, rtol=1e-12, atol=1e-12, msg=spec)
+    confident = (torch.zeros(7, dtype=torch.float64), torch.zeros(7, dtype=torch.float64))
+    halved = ContrastiveLoss(f"uncertainty:base_temperature={temperature / 2!r}")(a, b, uncertainty=confident)
+    torch.testing.assert_close(halved, expected, rtol=1e-12, atol=1e-12)
+    assert math.isfinite(expected.item())

@@ -1,0 +1,166 @@
+"""The ``tempplug`` command and what plugins add to it: sub-commands, and declarations that are right, wrong or missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import tempplug
+from tempplug.errors import ConfigError
+from tempplug.plugins import CommandInfo, Registry, StrategyInfo, SuiteInfo, hookimpl
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+class Commands:
+    """A plugin whose commands remember how they were called."""
+
+    @hookimpl
+    def tempplug_register_commands(self) -> list[CommandInfo]:
+        targets = {
+            "grow": "succeeds",
+            "grow rose": "returns_three",
+            "grow rose fast": "returns_nothing",
+            "wilt": "fails",
+            "absent": "is_not_there",
+        }
+        return [CommandInfo(name=name, target=f"{__name__}:{target}", summary=f"to {name}") for name, target in targets.items()]
+
+
+CALLS: list[tuple[str, list[str]]] = []
+
+
+def succeeds(arguments: list[str]) -> int:
+    CALLS.append(("succeeds", arguments))
+    return 0
+
+
+def returns_three(arguments: list[str]) -> int:
+    CALLS.append(("returns_three", arguments))
+    return 3
+
+
+def returns_nothing(arguments: list[str]) -> None:
+    CALLS.append(("returns_nothing", arguments))
+
+
+def fails(arguments: list[str]) -> int:
+    raise ConfigError("no water.")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "call"),
+    [
+        (["grow"], 0, ("succeeds", [])),
+        (["grow", "--help"], 0, ("succeeds", ["--help"])),
+        (["grow", "tulip", "-h"], 0, ("succeeds", ["tulip", "-h"])),
+        (["grow", "rose"], 3, ("returns_three", [])),
+        (["grow", "rose", "-h"], 3, ("returns_three", ["-h"])),
+        (["grow", "rose", "--fast", "fast"], 3, ("returns_three", ["--fast", "fast"])),
+        (["grow", "rose", "fast", "--version"], 0, ("returns_nothing", ["--version"])),
+    ],
+)
+def test_a_plugin_command_gets_the_words_after_its_name(
+    run_command: Run, own_registry: Registry, words: list[str], status: int, call: tuple[str, list[str]]
+) -> None:
+    own_registry.register(Commands(), "garden")
+    CALLS.clear()
+    assert run_command(*words) == (status, "", "")
+    assert [call] == CALLS
+
+
+def test_errors_of_a_plugin_command_are_messages(run_command: Run, own_registry: Registry) -> None:
+    own_registry.register(Commands(), "garden")
+    assert run_command("wilt") == (2, "", "error: no water.\n")
+    status, _, err = run_command("absent")
+    assert status == 2
+    assert err.startswith("error: command 'absent' of the plugin 'garden' cannot be loaded from ")
+    assert "has no attribute 'is_not_there'" in err
+
+
+def test_help_of_a_real_plugin_command_is_its_own(run_command: Run) -> None:
+    status, out, _ = run_command("bench", "-h")
+    assert status == 0
+    assert out.startswith("usage: tempplug bench ")
+
+
+def strategies(*infos: StrategyInfo) -> object:
+    class Plugin:
+        @hookimpl
+        def tempplug_register_strategies(self) -> list[StrategyInfo]:
+            return list(infos)
+
+    return Plugin()
+
+
+def info(name: str, target: str) -> StrategyInfo:
+    return StrategyInfo(name=name, target=target, summary="a test")
+
+
+class Undeclared(tempplug.Strategy):
+    """An author who declared no kinds of options, no formula and no source."""
+
+    name = "undeclared"
+
+    def __init__(self, size: int, width: float = 2.0) -> None:
+        super().__init__(size=size, width=width)
+
+
+def test_show_copes_with_options_without_a_kind(run_command: Run, own_registry: Registry) -> None:
+    own_registry.register(strategies(info("undeclared", f"{__name__}:Undeclared")), "theirs")
+    status, out, _ = run_command("show", "undeclared")
+    assert status == 0
+    assert out == (
+        "strategy undeclared: a test\n\n"
+        "  formula  -\n"
+        "  source   -\n"
+        "  spec     undeclared:size=VALUE,width=2\n"
+        "  options\n"
+        "    size   required\n"
+        "    width  default 2\n"
+    )
+
+
+def test_show_of_a_name_that_two_plugins_offer(run_command: Run, own_registry: Registry) -> None:
+    own_registry.register(strategies(info("rose", "json:loads")), "first")
+    own_registry.register(strategies(info("rose", "json:dumps")), "second")
+    status, _, err = run_command("show", "rose")
+    assert status == 2
+    assert err.startswith("error: strategy 'rose' is offered by the plugins 'first' and 'second'")
+
+
+def test_show_of_what_is_no_strategy_names_the_plugin(run_command: Run, own_registry: Registry) -> None:
+    own_registry.register(strategies(info("rose", "json:loads")), "garden")
+    status, _, err = run_command("show", "rose")
+    assert status == 2
+    assert err.startswith("error: strategy 'rose' of the plugin 'garden' must point to a subclass of tempplug.Strategy")
+
+
+def test_show_of_a_name_with_two_meanings_explains_both(run_command: Run, own_registry: Registry) -> None:
+    class Plugin:
+        @hookimpl
+        def tempplug_register_suites(self) -> list[SuiteInfo]:
+            return [SuiteInfo(name="macl", target="json:loads", summary="a test")]
+
+    own_registry.register(Plugin(), "theirs")
+    status, out, _ = run_command("show", "macl")
+    assert status == 0
+    assert [line for line in out.splitlines() if line and line[0] != " "] == [
+        "strategy macl: follows the mean similarity of the positives",
+        "suite macl: a test",
+    ]
+
+
+def test_errors_about_names_tell_of_broken_plugins(run_command: Run, own_registry: Registry) -> None:
+    class Broken:
+        @hookimpl
+        def tempplug_register_strategies(self) -> list[StrategyInfo]:
+            raise RuntimeError("cannot start")
+
+    own_registry.register(Broken(), "theirs")
+    with pytest.warns(RuntimeWarning, match="plugin 'theirs' failed in tempplug_register_strategies"):
+        status, _, err = run_command("show", "rose")
+    assert status == 2
+    assert err.splitlines()[1].startswith("The plugin 'theirs' failed in tempplug_register_strategies: RuntimeError")
+    assert "The plugin 'theirs' failed" in run_command("frobnicate")[2]

@@ -1,0 +1,238 @@
+"""From spec strings to strategies and objectives, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tempplug
+from tempplug import Objective, Strategy, create_objective, create_strategy
+from tempplug.errors import ConfigError, MissingDependencyError, UnknownNameError
+from tempplug.objectives.infonce import InfoNCE
+from tempplug.options import options_of
+from tempplug.plugins import ObjectiveInfo, Registry, StrategyInfo, hookimpl, registry
+from tempplug.strategies.fixed import Fixed
+
+REQUIRED: dict[str, dict[str, Any]] = {
+    "head-tail": {"class_counts": (50, 5, 20)},
+    "amcl": {"dimension": 16},
+    "individual": {"size": 100},
+}
+STRATEGIES = [info.name for info in Registry().all(StrategyInfo)]
+OBJECTIVES = [info.name for info in Registry().all(ObjectiveInfo)]
+
+
+def same(left: Strategy | Objective, right: Strategy | Objective) -> bool:
+    """Returns whether two objects are of one class, with equal options, resolved attributes and state."""
+    plain = [
+        {key: value for key, value in vars(each).items() if not key.startswith("_") and key != "training"}
+        for each in (left, right)
+    ]
+    states = [{key: value for key, value in each.state_dict().items() if "extra_state" not in key} for each in (left, right)]
+    equal_states = states[0].keys() == states[1].keys() and all(
+        torch.equal(states[0][key], states[1][key]) for key in states[0]
+    )
+    return type(left) is type(right) and plain[0] == plain[1] and left.options == right.options and equal_states
+
+
+def test_the_comparison_used_here_sees_a_difference() -> None:
+    assert same(Fixed(0.1), Fixed(0.1))
+    assert not same(Fixed(0.1), Fixed(0.1 + 1e-15))
+    assert not same(create_strategy("learnable:initial_temperature=0.1"), create_strategy("learnable"))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_is_rebuilt_from_its_spec(name: str) -> None:
+    made = create_strategy(name, **REQUIRED.get(name, {}))
+    assert made.spec().startswith(name)
+    assert same(create_strategy(made.spec()), made)
+    assert set(made.options) == {option.name for option in options_of(type(made))}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_is_rebuilt_from_its_spec(name: str) -> None:
+    made = create_objective(name)
+    assert same(create_objective(made.spec()), made)
+    assert set(made.options) == {option.name for option in options_of(type(made))}
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        ("fixed", {"temperature": 1 / 3}),
+        ("fixed", {"temperature": 1.0000000000000002}),
+        ("fixed", {"temperature": 1e-300}),
+        ("macl:alpha=2,strict=true", {"threshold": -1}),
+        ("dystress:profile=shifted,shift=-0.4", {}),
+        ("dystress:profile=exponential,rate=2,detach=false", {}),
+        ("head-tail:class_counts=450/270/162", {"head_classes": (2,)}),
+        ("head-tail:class_counts=450/270/162", {"head_classes": 2}),
+        ("head-tail:class_counts=450/270/162", {"head_classes": {2, 0}}),
+        ("schedule:shape=random,seed=12345678901234567891", {}),
+        ("temperature-free:eps=1.2e-07", {}),
+    ],
+)
+def test_options_away_from_their_defaults_are_rebuilt_too(spec: str, options: dict[str, Any]) -> None:
+    made = create_strategy(spec, **options)
+    assert made.spec() != create_strategy(made.name, **REQUIRED.get(made.name, {})).spec()
+    assert same(create_strategy(made.spec()), made)
+
+
+def test_one_head_class_in_a_list_is_not_a_number_of_classes() -> None:
+    one = create_strategy("head-tail:class_counts=5/50/20,head_classes=2/")
+    assert one.spec() == "head-tail:class_counts=5/50/20,temperature_head=1,temperature_tail=0.1,head_classes=2/"
+    assert one.head == (2,)
+    assert create_strategy("head-tail:class_counts=5/50/20,head_classes=2").head == (1, 2)
+
+
+def test_keyword_options_win_over_the_spec_string() -> None:
+    assert create_strategy("fixed:temperature=0.2", temperature=0.3).spec() == "fixed:temperature=0.3"
+    assert create_objective("dclw:sigma=0.2", sigma=0.3).spec() == "dclw:sigma=0.3"
+
+
+def test_instances_are_returned_as_they_are() -> None:
+    strategy, objective = Fixed(0.2), InfoNCE()
+    assert create_strategy(strategy) is strategy
+    assert create_objective(objective) is objective
+    with pytest.raises(ConfigError, match="options temperature cannot be given beside a Fixed instance"):
+        create_strategy(strategy, temperature=0.1)
+    with pytest.raises(ConfigError, match="options sigma cannot be given beside a InfoNCE instance"):
+        create_objective(objective, sigma=0.1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("macle", "unknown strategy 'macle'. Did you mean 'macl'? Known: "),
+        ("temperature_free", "unknown strategy 'temperature_free'. Did you mean 'temperature-free'? Known: "),
+        (
+            "macl:treshold=0.8",
+            "unknown option 'treshold' of strategy 'macl'. Did you mean 'threshold'? "
+            "Known: base_temperature, alpha, threshold, floor_ratio, strict.",
+        ),
+        ("fixed:zzz=1", "unknown option 'zzz' of strategy 'fixed'. Known: temperature."),
+    ],
+)
+def test_unknown_strategies_and_options_suggest_the_nearest(spec: str, message: str) -> None:
+    with pytest.raises(UnknownNameError) as error:
+        create_strategy(spec)
+    assert str(error.value).startswith(message)
+    assert isinstance(error.value, LookupError)
+
+
+def test_unknown_objectives_and_options_suggest_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"^unknown objective 'dlc'\. Did you mean 'dcl'\? Known: dcl, "):
+        create_objective("dlc")
+    with pytest.raises(UnknownNameError, match=r"^unknown option 'sigma' of objective 'infonce'\. Known: none\.$"):
+        create_objective("infonce:sigma=1")
+    with pytest.raises(UnknownNameError, match=r"^unknown option 'sigm' of objective 'dclw'\. Did you mean 'sigma'\?"):
+        create_objective("dclw", sigm=1)
+
+
+def test_required_options_are_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"^strategy 'head-tail' needs class_counts=\.$"):
+        create_strategy("head-tail")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("fixed:temperature=-0.1", "temperature=-0.1 of strategy 'fixed' must be greater than 0."),
+        ("fixed:temperature=nan", "temperature=nan of strategy 'fixed' must be greater than 0."),
+        ("fixed:temperature=warm", "temperature=warm of strategy 'fixed' must be a number."),
+        ("macl:strict=1", "strict=1 of strategy 'macl' must be true or false."),
+        ("schedule:seed=inf", "seed=inf of strategy 'schedule' must be an integer, at least 0."),
+        ("schedule:seed=0.5", "seed=0.5 of strategy 'schedule' must be an integer, at least 0."),
+        ("schedule:shape=sine", "shape=sine of strategy 'schedule' must be one of cosine, triangle, step, random."),
+        (
+            "head-tail:class_counts=450",
+            "class_counts=450 of strategy 'head-tail' must be a list of 2 or more numbers such as 100/100, "
+            "each an integer, at least 0.",
+        ),
+        (
+            "head-tail:class_counts=450/-1",
+            "item -1 of class_counts=450/-1 of strategy 'head-tail' must be an integer, at least 0.",
+        ),
+    ],
+)
+def test_values_out_of_range_name_option_value_strategy_and_range(spec: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        create_strategy(spec)
+    assert str(error.value) == message
+
+
+class Misnamed(Fixed):
+    name = "other"
+
+
+class Sound(Fixed):
+    name = "sound"
+
+
+class Theirs:
+    """A plugin whose declarations point to all sorts of things."""
+
+    @hookimpl
+    def tempplug_register_strategies(self) -> list[StrategyInfo]:
+        targets = {
+            "function": "json:loads",
+            "misnamed": f"{__name__}:Misnamed",
+            "sound": f"{__name__}:Sound",
+            "objective": "tempplug.objectives.dcl:DCL",
+            "absent": "json:Absent",
+            "needy": "no_such_framework.inner:Thing",
+        }
+        return [
+            StrategyInfo(name=name, target=target, summary="a test", requires=("no_such_framework",))
+            for name, target in targets.items()
+        ]
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    made = Registry()
+    made.register(Theirs(), "theirs")
+    monkeypatch.setattr("tempplug.plugins.manager._registry", made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "function",
+            "strategy 'function' of the plugin 'theirs' must point to a subclass of tempplug.Strategy, not to <function",
+        ),
+        (
+            "objective",
+            "strategy 'objective' of the plugin 'theirs' must point to a subclass of tempplug.Strategy, not to <class",
+        ),
+        (
+            "misnamed",
+            "strategy 'misnamed' of the plugin 'theirs' points to a class that calls itself 'other': set name = 'misnamed'",
+        ),
+        ("absent", "strategy 'absent' of the plugin 'theirs' cannot be loaded from 'json:Absent': AttributeError: "),
+    ],
+)
+def test_a_declaration_that_points_to_the_wrong_thing_names_its_plugin(theirs: Registry, name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        create_strategy(name)
+    assert str(error.value).startswith(message)
+    assert create_strategy("sound").spec() == "sound:temperature=0.1"
+
+
+def test_a_missing_framework_reaches_the_caller(theirs: Registry) -> None:
+    with pytest.raises(MissingDependencyError, match="pip install 'no_such_framework'"):
+        tempplug.ContrastiveLoss("needy")
+
+
+def test_the_public_lists_are_those_of_the_registry() -> None:
+    # type checkers see the packages, which are callable only when the program runs
+    strategies: Any = tempplug.strategies
+    objectives: Any = tempplug.objectives
+    assert strategies() == registry().all(StrategyInfo)
+    assert objectives() == registry().all(ObjectiveInfo)
+    assert [info.name for info in strategies()][:2] == ["fixed", "learnable"]
+    assert objectives()[0].name == "infonce"

@@ -1,0 +1,219 @@
+"""`ContrastiveLoss` at its door: what it refuses and how it says so, reductions, heads, the record, and its state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError, NonFiniteError, ShapeError, UnknownNameError
+
+
+def views(rows: int = 5, dimension: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, dimension, generator=generator), torch.randn(rows, dimension, generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"strategy": "macle"}, UnknownNameError, "unknown strategy 'macle'. Did you mean 'macl'?"),
+        ({"strategy": "macl:alfa=1"}, UnknownNameError, "unknown option 'alfa' of strategy 'macl'. Did you mean 'alpha'?"),
+        ({"objective": "infonse"}, UnknownNameError, "unknown objective 'infonse'. Did you mean 'infonce'?"),
+        ({"layout": "crossview"}, UnknownNameError, "unknown layout 'crossview'. Did you mean 'cross-view'?"),
+        ({"layout": "two-view", "symmetric": True}, ConfigError, "symmetric=True belongs to layout 'cross-view'"),
+        ({"reduction": "median"}, ConfigError, "reduction='median' must be one of mean, sum, none."),
+        ({"engine": "tiled"}, ConfigError, "engine='tiled' is not available: choose one of auto, dense."),
+        ({"layout": "masks", "gather": True}, ConfigError, "gather=True has no meaning for layout 'masks'"),
+    ],
+)
+def test_construction_refuses(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        ContrastiveLoss(**arguments)
+    assert message in str(caught.value)
+
+
+A, B = views()
+MASK = torch.eye(5, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("layout", "given", "error", "message"),
+    [
+        ("two-view", {"view_a": A, "view_b": B[:3]}, ShapeError, "view_b has 3 rows where view_a has 5"),
+        ("two-view", {"view_a": A, "view_b": B[:, :2]}, ShapeError, "view_b has 2 dimensions where view_a has 4."),
+        ("two-view", {"view_a": A}, ShapeError, "layout 'two-view' needs view_b beside view_a."),
+        ("two-view", {"view_a": A[0], "view_b": B[0]}, ShapeError, "view_a of shape [4] and dtype torch.float32 must be"),
+        ("two-view", {"view_a": A[:0], "view_b": B[:0]}, ShapeError, "view_a of shape [0, 4]"),
+        ("two-view", {"view_a": A.long(), "view_b": B}, ShapeError, "must be floating point"),
+        ("two-view", {"view_a": A.tolist(), "view_b": B}, ShapeError, "view_a is a list of heads"),
+        ("two-view", {"view_a": "text", "view_b": B}, TypeError, "view_a is a str; wanted a tensor"),
+        ("two-view", {"view_a": A[:1], "view_b": B[:1]}, ShapeError, "layout 'two-view' leaves 2 of 2 anchors without a"),
+        ("cross-view", {"view_a": A[:1], "view_b": B[:1]}, ShapeError, "leaves 1 of 1 anchors without a negative"),
+        ("two-view", {"view_a": A, "view_b": B, "queue": B}, ConfigError, "layout 'two-view' has no use for queue=."),
+        ("queue", {"view_a": A, "view_b": B}, ShapeError, "layout 'queue' needs queue=, the past candidates [K, D]."),
+        ("cross-view", {"view_a": A, "view_b": B, "labels": torch.zeros(3)}, ShapeError, "labels of shape [3] must have"),
+        ("labels", {"view_a": A}, ConfigError, "layout 'labels' needs labels="),
+        ("labels", {"view_a": A, "labels": torch.arange(5)}, ShapeError, "no anchor has a positive"),
+        ("labels", {"view_a": A, "labels": torch.zeros(5)}, ShapeError, "leaves 5 of 5 anchors without a negative"),
+        ("masks", {"view_a": A, "view_b": B, "positive_mask": MASK}, ShapeError, "layout 'masks' needs negative_mask="),
+        (
+            "masks",
+            {"view_a": A, "view_b": B, "positive_mask": MASK.float(), "negative_mask": ~MASK},
+            ShapeError,
+            "positive_mask of shape [5, 5] and dtype torch.float32 must be boolean of shape [5, 5].",
+        ),
+        ("masks", {"view_a": A, "view_b": B, "positive_mask": MASK, "negative_mask": MASK}, ConfigError, "overlap"),
+        ("cross-view", {"view_a": A, "view_b": B, "hard_negatives": B[None]}, ShapeError, "must be [H, D] or [5, k, D]."),
+        ("two-view", {"view_a": A, "view_b": B, "uncertainty": B[:, 0]}, ShapeError, "uncertainty must be a pair"),
+    ],
+)
+def test_a_call_refuses(layout: str, given: dict[str, Any], error: type[Exception], message: str) -> None:
+    strategy = "uncertainty" if "uncertainty" in given else "fixed"
+    with pytest.raises(error) as caught:
+        ContrastiveLoss(strategy, layout=layout)(given.pop("view_a"), given.pop("view_b", None), **given)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["view_a", "view_b", "queue", "hard_negatives"])
+def test_values_that_are_not_finite_are_named_with_their_row(name: str, bad: float) -> None:
+    given = {"view_a": A, "view_b": B, "queue": B, "hard_negatives": B}
+    given[name] = given[name].clone()
+    given[name][3, 1] = bad
+    with pytest.raises(NonFiniteError, match=rf"{name} holds NaN or infinite values in 1 of 5 rows \(first: row 3\)"):
+        ContrastiveLoss(layout="queue")(given.pop("view_a"), given.pop("view_b"), **given)
+
+
+def test_missing_labels_and_progress_are_named_through_the_loss() -> None:
+    with pytest.raises(ConfigError, match="pass labels= to the loss"):
+        ContrastiveLoss("head-tail:class_counts=5/3")(A, B)
+    with pytest.raises(ConfigError, match="never told its progress"):
+        ContrastiveLoss("schedule")(A, B)
+
+
+def test_a_queue_serves_a_batch_of_one() -> None:
+    assert torch.isfinite(ContrastiveLoss(layout="queue")(A[:1], B[:1], queue=B))
+    assert torch.isfinite(ContrastiveLoss(layout="cross-view")(A[:1], B[:1], hard_negatives=B))
+
+
+def test_hard_negatives_do_not_help_the_anchors_that_do_not_see_them() -> None:
+    with pytest.raises(ShapeError, match="leaves 1 of 2 anchors without a negative"):
+        ContrastiveLoss()(A[:1], B[:1], hard_negatives=B)
+    with pytest.raises(ShapeError, match="leaves 1 of 1 anchors without a negative"):
+        ContrastiveLoss(layout="cross-view", symmetric=True)(A[:1], B[:1], hard_negatives=B)
+
+
+@pytest.mark.parametrize(
+    ("layout", "symmetric", "rows"), [("two-view", False, 10), ("cross-view", False, 5), ("cross-view", True, 5)]
+)
+def test_reductions_agree(layout: str, symmetric: bool, rows: int) -> None:
+    each = ContrastiveLoss(layout=layout, symmetric=symmetric, reduction="none")(A, B)
+    assert each.shape == (rows,)
+    for reduction, expected in (("mean", each.mean()), ("sum", each.sum())):
+        assert torch.allclose(ContrastiveLoss(layout=layout, symmetric=symmetric, reduction=reduction)(A, B), expected)
+
+
+def test_rows_without_a_positive_leave_the_mean() -> None:
+    labels = torch.tensor([0, 0, 1, 2, 2])
+    each = ContrastiveLoss(layout="labels", reduction="none")(A, labels=labels)
+    assert each[2].item() == 0
+    assert torch.allclose(ContrastiveLoss(layout="labels")(A, labels=labels), each.sum() / 4)
+    loss_fn = ContrastiveLoss("macl", layout="labels")
+    loss_fn(A, labels=labels)
+    unit = torch.nn.functional.normalize(A)
+    expected = (2 * unit[0] @ unit[1] + 2 * unit[3] @ unit[4]) / 4
+    assert torch.allclose(loss_fn.record.positive_similarity, expected)
+    assert torch.allclose(loss_fn.record.temperature_mean, 0.1 * (1 + 0.5 * expected))
+
+
+def test_heads_are_summed() -> None:
+    c, d = views(seed=1)
+    loss_fn = ContrastiveLoss("dystress")
+    together = loss_fn([A, c], [B, d])
+    assert torch.allclose(together, loss_fn(A, B) + loss_fn(c, d))
+    with pytest.raises(ShapeError, match="view_b must be a list of as many"):
+        loss_fn([A, c], [B])
+
+
+def test_zero_rows_have_similarity_zero_and_no_gradient_and_are_counted() -> None:
+    first = A.clone()
+    first[2] = 0
+    first.requires_grad_()
+    loss_fn = ContrastiveLoss("temperature-free")
+    loss_fn(first, B).backward()
+    assert torch.equal(first.grad[2], torch.zeros(4))
+    assert torch.isfinite(first.grad).all()
+    assert loss_fn.record.zero_norm_rows.item() == 1
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e18, 3e38])
+def test_the_length_of_an_embedding_does_not_matter(scale: float) -> None:
+    assert torch.allclose(ContrastiveLoss()(A.clamp(-1, 1) * scale, B), ContrastiveLoss()(A.clamp(-1, 1), B), rtol=1e-5)
+
+
+def test_the_record_describes_the_call() -> None:
+    loss_fn = ContrastiveLoss("fixed:temperature=0.2", "reweighted", "cross-view")
+    with pytest.raises(ConfigError, match="record is empty: call the loss first"):
+        _ = loss_fn.record
+    loss = loss_fn(A, B)
+    a, b = torch.nn.functional.normalize(A), torch.nn.functional.normalize(B)
+    probability = torch.softmax(a @ b.T / 0.2, 1).diagonal()
+    record = loss_fn.record
+    assert torch.allclose(record.loss, loss)
+    assert torch.allclose(record.infonce, -probability.log().mean())
+    assert torch.allclose(record.positive_probability, probability.mean(), rtol=1e-5)
+    assert torch.allclose(record.gradient_scale, 1 - probability.mean(), rtol=1e-5)
+    assert torch.allclose(record.positive_similarity, (a * b).sum(1).mean())
+    off = ~torch.eye(5, dtype=torch.bool)
+    assert torch.allclose(record.negative_similarity, (a @ b.T)[off].mean(), atol=1e-6)
+    assert record.temperature_min.item() == record.temperature_max.item() == pytest.approx(0.2)
+    assert record.engine == "dense"
+    assert set(record.to_dict()) > {"loss", "infonce", "temperature_mean", "floor_hits", "engine"}
+    assert not any(value.requires_grad for value in (record.loss, record.infonce, record.temperature_mean))
+
+
+def test_the_sampled_temperatures_cover_a_large_batch() -> None:
+    a, b = views(rows=300, dimension=3)
+    loss_fn = ContrastiveLoss("dystress:temperature_min=0.1,temperature_max=0.9", layout="two-view")
+    loss_fn(a, b)
+    assert 0.1 <= loss_fn.record.temperature_min.item() < 0.11
+    assert 0.85 < loss_fn.record.temperature_max.item() <= 0.9
+    everyone = torch.nn.functional.normalize(torch.cat([a, b]))
+    exact = (everyone @ everyone.T).fill_diagonal_(0).sum() / (600 * 599)
+    assert loss_fn.record.negative_similarity.item() == pytest.approx(exact.item(), abs=0.04)
+
+
+def test_dense_logits_are_those_of_the_strategy() -> None:
+    loss_fn = ContrastiveLoss("macl:base_temperature=0.05,alpha=0.5", layout="cross-view")
+    a, b = torch.nn.functional.normalize(A), torch.nn.functional.normalize(B)
+    temperature = 0.05 * (1 + 0.5 * (a * b).sum(1).mean())
+    assert torch.allclose(loss_fn.logits(A, B), a @ b.T / temperature, atol=1e-4)
+
+
+def test_state_and_weight_decay_names_come_from_the_strategy() -> None:
+    loss_fn = ContrastiveLoss("learnable")
+    assert loss_fn.no_weight_decay() == {"strategy.log_scale"}
+    with torch.no_grad():
+        loss_fn.strategy.log_scale.fill_(1.5)
+    other = ContrastiveLoss("learnable")
+    other.load_state_dict(loss_fn.state_dict())
+    assert other.strategy.log_scale.item() == 1.5
+
+
+def test_autocast_does_not_reach_the_loss() -> None:
+    plain = ContrastiveLoss("fixed:temperature=0.01")(A, B)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(ContrastiveLoss("fixed:temperature=0.01")(A, B), plain)
+
+
+def test_observe_runs_in_training_only() -> None:
+    seen: list[int] = []
+    loss_fn = ContrastiveLoss("fixed")
+    loss_fn.strategy.observe = lambda batch, statistics: seen.append(len(statistics.negative_lse))  # type: ignore[method-assign]
+    loss_fn(A, B)
+    loss_fn.eval()(A, B)
+    assert seen == [10]

@@ -1,0 +1,240 @@
+"""The oracle itself, against closed forms and numbers worked out by hand: what it says must not rest on the code it judges."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError, ShapeError
+from tempplug.testing import oracle_logit, oracle_loss, oracle_row_losses
+
+HALF = {"temperature": 0.5}
+
+
+def at_angles(*degrees: float) -> Tensor:
+    radians = torch.tensor(degrees, dtype=torch.float64).deg2rad()
+    return torch.stack([radians.cos(), radians.sin()], dim=1)
+
+
+def random_views(rows: int = 6, dimension: int = 4) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(rows, dimension, generator=generator, dtype=torch.float64) for _ in range(2))
+    return a.requires_grad_(), b.requires_grad_()
+
+
+def value(logits: list[float], positives: int = 1) -> float:
+    """Returns InfoNCE of one row whose first logits are its positives."""
+    total = math.log(sum(math.exp(each) for each in logits))
+    return total - sum(logits[:positives]) / positives
+
+
+@pytest.mark.parametrize("similarity", [-0.9, -0.3, 0.0, 0.4, 0.99])
+@pytest.mark.parametrize("candidates", [2, 16, 512])
+def test_temperature_free_has_its_closed_form(similarity: float, candidates: int) -> None:
+    """One positive at C, the others at -C: L = ln(1 + (N-1)((1-C)/(1+C))²) and its derivative."""
+    c = torch.tensor(similarity, dtype=torch.float64, requires_grad=True)
+    logits = oracle_logit("temperature-free", torch.cat([c[None], -c.expand(candidates - 1)]))
+    loss = torch.logsumexp(logits, 0) - logits[0]
+    (slope,) = torch.autograd.grad(loss, c)
+    n = candidates
+    ratio = (1 - similarity) / (1 + similarity)
+    assert loss.item() == pytest.approx(math.log(1 + (n - 1) * ratio**2), rel=1e-12)
+    expected = 4 * (n - 1) * (1 - similarity) / ((1 + similarity) * (n * (1 - similarity) ** 2 + 4 * similarity))
+    assert slope.item() == pytest.approx(-expected, rel=1e-12)
+
+
+def test_cross_view_reads_one_direction() -> None:
+    a, b = at_angles(0, 90), at_angles(60, 150)
+    rows, kept = oracle_row_losses(a, b, layout="cross-view", strategy_options=HALF)
+    s, c = math.sin(math.radians(60)), 0.5
+    assert rows.tolist() == pytest.approx([value([c / 0.5, -s / 0.5]), value([c / 0.5, s / 0.5])])
+    assert kept.tolist() == [True, True]
+
+
+def test_symmetric_cross_view_averages_both_directions() -> None:
+    a, b = random_views()
+    arguments: dict[str, Any] = {"layout": "cross-view", "strategy": "dystress", "reduction": "none"}
+    both = oracle_loss(a, b, symmetric=True, **arguments)
+    forth, back = oracle_loss(a, b, **arguments), oracle_loss(b, a, **arguments)
+    torch.testing.assert_close(both, (forth + back) / 2, rtol=1e-14, atol=1e-14)
+
+
+def test_two_view_has_same_side_negatives_and_no_self_pair() -> None:
+    a, b = at_angles(0, 90), at_angles(0, 90)
+    rows = oracle_loss(a, b, strategy_options=HALF, reduction="none")
+    assert rows.tolist() == pytest.approx([value([2, 0, 0])] * 4)
+
+
+def test_queue_ignores_the_other_rows_of_the_batch() -> None:
+    a, b, queue = at_angles(0, 0), at_angles(90, 0), at_angles(180, 60, 90)
+    rows = oracle_loss(a, b, layout="queue", queue=queue, strategy_options=HALF, reduction="none")
+    assert rows.tolist() == pytest.approx([value([0, -2, 1, 0]), value([2, -2, 1, 0])])
+
+
+def test_labels_average_over_the_positives_and_drop_lone_rows() -> None:
+    z, labels = at_angles(0, 60, 90, 180), torch.tensor([3, 3, 3, 8])
+    rows, kept = oracle_row_losses(z, layout="labels", labels=labels, strategy_options=HALF)
+    assert kept.tolist() == [True, True, True, False]
+    assert rows[0].item() == pytest.approx(value([1, 0, -2], positives=2))
+    assert rows[3].item() == 0
+    mean = oracle_loss(z, layout="labels", labels=labels, strategy_options=HALF)
+    assert mean.item() == pytest.approx(rows.sum().item() / 3)
+
+
+def test_labels_of_two_views_serve_both() -> None:
+    a, b = at_angles(0, 90), at_angles(0, 90)
+    labels = oracle_loss(a, b, layout="labels", labels=torch.tensor([0, 1]), reduction="none")
+    torch.testing.assert_close(labels, oracle_loss(a, b, reduction="none"))
+
+
+def test_masks_ignore_pairs_without_a_role() -> None:
+    a, candidates = at_angles(0), at_angles(60, 0, 180)
+    positive, negative = torch.tensor([[True, False, False]]), torch.tensor([[False, False, True]])
+    loss = oracle_loss(a, candidates, layout="masks", positive_mask=positive, negative_mask=negative, strategy_options=HALF)
+    assert loss.item() == pytest.approx(value([1, -2]))
+
+
+@pytest.mark.parametrize(("layout", "touched"), [("two-view", [True, True, False, False]), ("cross-view", [True, True])])
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1, 2)])
+def test_hard_negatives_join_the_anchors_of_view_a(layout: str, touched: list[bool], shape: tuple[int, ...]) -> None:
+    a, b, hard = at_angles(0, 90), at_angles(0, 90), at_angles(0, 90).reshape(shape)
+    rows = oracle_loss(a, b, layout=layout, hard_negatives=hard, strategy_options=HALF, reduction="none")
+    others = [0.0, 0.0] if layout == "two-view" else [0.0]
+    expected = [value([2, *others, *([2.0, 0.0] if each else [])]) for each in touched]
+    assert rows.tolist() == pytest.approx(expected)
+
+
+def test_objectives_on_one_row() -> None:
+    """Similarities 0.5 to the positive, 0 and -1 to the negatives: d = ln(e^0 + e^-2) - 1 at τ = 0.5."""
+    a, b, queue = at_angles(0), at_angles(60), at_angles(90, 180)
+    d, d_second = math.log(1 + math.exp(-2)) - 1, math.log(1 + math.exp(-0.5)) - 0.25
+    infonce, scale, second = math.log1p(math.exp(d)), 1 / (1 + math.exp(-d)), 1 / (1 + math.exp(-d_second))
+    expected = {
+        "infonce": infonce,
+        "dcl": d,
+        "dclw": d,  # one row is its own mean: weight 1
+        "flatnce": 1.0,
+        "reweighted": infonce / scale,
+        "dual-temperature": second / scale * infonce,
+    }
+    for objective, wanted in expected.items():
+        options = {"second_temperature": 2.0} if objective == "dual-temperature" else {}
+        loss = oracle_loss(
+            a,
+            b,
+            layout="queue",
+            queue=queue,
+            strategy_options=HALF,
+            objective=objective,
+            objective_options=options,
+        )
+        assert loss.item() == pytest.approx(wanted, rel=1e-12), objective
+
+
+def test_weighted_positives_compare_with_the_mean_of_the_batch() -> None:
+    a, b = at_angles(0, 90), at_angles(0, 150)
+    rows = oracle_loss(a, b, layout="cross-view", objective="dclw", strategy_options=HALF, reduction="none")
+    exponentials = [math.exp(1 / 0.5), math.exp(0.5 / 0.5)]
+    weights = [2 - each / (sum(exponentials) / 2) for each in exponentials]
+    negatives = [math.cos(math.radians(150)) / 0.5, 0.0]
+    expected = [n - w * s / 0.5 for n, w, s in zip(negatives, weights, [1.0, 0.5], strict=True)]
+    assert rows.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("objective", "factor"), [("infonce", "w"), ("dcl", "1"), ("flatnce", "1"), ("reweighted", "1")])
+def test_gradients_are_those_of_the_margin_times_a_factor(objective: str, factor: str) -> None:
+    """InfoNCE has W·∇d; DCL, FlatNCE and MACL's reweighting have ∇d."""
+    for row in range(3):
+        a, b = random_views()
+        arguments: dict[str, Any] = {"layout": "cross-view", "strategy_options": HALF, "reduction": "none"}
+        margin = oracle_loss(a, b, objective="dcl", **arguments)[row]
+        expected = torch.autograd.grad(margin, (a, b))
+        scale = torch.sigmoid(margin.detach()) if factor == "w" else 1.0
+        ours = torch.autograd.grad(oracle_loss(a, b, objective=objective, **arguments)[row], (a, b))
+        for left, right in zip(ours, expected, strict=True):
+            torch.testing.assert_close(left, right * scale, rtol=1e-13, atol=1e-13)
+
+
+def test_reweighting_stays_exact_where_the_positive_has_all_probability() -> None:
+    """At τ = 0.002 the margin is -1000 and W = e^-1000, which is 0: value 1, gradient that of the margin."""
+    a, b = at_angles(0, 180).requires_grad_(), at_angles(1, 181)
+    arguments: dict[str, Any] = {"layout": "cross-view", "strategy_options": {"temperature": 0.002}}
+    loss = oracle_loss(a, b, objective="reweighted", **arguments)
+    (gradient,) = torch.autograd.grad(loss, a)
+    (expected,) = torch.autograd.grad(oracle_loss(a, b, objective="dcl", **arguments), a)
+    assert loss.item() == pytest.approx(1)
+    assert expected.abs().max() > 1
+    torch.testing.assert_close(gradient, expected, rtol=1e-14, atol=1e-14)
+
+
+def test_macl_adapts_to_the_mean_positive_without_a_gradient() -> None:
+    """A = cos 60° gives τ = 0.1·(1 + 0.5·0.5) = 0.125."""
+    a, b = random_views()
+    rotated = at_angles(60, 150)
+    macl = oracle_loss(at_angles(0, 90), rotated, strategy="macl")
+    fixed = oracle_loss(at_angles(0, 90), rotated, strategy_options={"temperature": 0.125})
+    assert macl.item() == pytest.approx(fixed.item(), rel=1e-12)
+    similarity = torch.nn.functional.cosine_similarity(a, b).mean().item()
+    frozen = {"temperature": 0.1 * (1 + 0.5 * similarity)}
+    ours = torch.autograd.grad(oracle_loss(a, b, strategy="macl"), a)
+    plain = torch.autograd.grad(oracle_loss(a, b, strategy_options=frozen), a)
+    torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_anchor_temperatures() -> None:
+    s = torch.full((3, 2), 0.5, dtype=torch.float64)
+    head_tail: dict[str, Any] = {"class_counts": [5, 9, 5], "labels": torch.tensor([0, 1, 2])}
+    # three classes, two of them head: the largest, and of the two equal ones the lower number
+    assert (s / oracle_logit("head-tail", s, **head_tail))[:, 0].tolist() == pytest.approx([1.0, 1.0, 0.1])
+    assert (s / oracle_logit("head-tail", s, head_classes=[2], **head_tail))[:, 0].tolist() == pytest.approx([0.1, 0.1, 1.0])
+    uncertainty = torch.tensor([0.0, math.log(3), -math.log(3)])
+    logits = oracle_logit("uncertainty", s, uncertainty=uncertainty, base_temperature=0.2)
+    assert logits[:, 0].tolist() == pytest.approx([0.5 * p / 0.2 for p in (0.5, 0.75, 0.25)])
+
+
+def test_learned_scale_is_clamped_but_keeps_its_gradient() -> None:
+    t = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
+    logit = oracle_logit("learnable", torch.tensor(0.5), log_scale=t)
+    assert logit.item() == pytest.approx(50)
+    assert torch.autograd.grad(logit, t)[0].item() == pytest.approx(50)
+
+
+def test_rows_of_zeros_are_similar_to_nothing_and_get_no_gradient() -> None:
+    a, b = random_views(3)
+    with torch.no_grad():
+        a[1] = 0
+    rows = oracle_loss(a, b, layout="cross-view", reduction="none")
+    assert rows[1].item() == pytest.approx(math.log(3))
+    (gradient,) = torch.autograd.grad(rows.sum(), a)
+    assert gradient.isfinite().all()
+    assert (gradient[1] == 0).all()
+    assert (gradient[0] != 0).any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"strategy": "warm"}, ConfigError, "strategy='warm' has no oracle"),
+        ({"objective": "warm"}, ConfigError, "objective='warm' is unknown"),
+        ({"layout": "queue"}, ConfigError, "layout='queue'"),
+        ({"strategy": "uncertainty"}, ConfigError, "uncertainty=None"),
+        ({"strategy": "head-tail", "strategy_options": {"class_counts": [1, 2]}}, ConfigError, "labels=None"),
+        ({"strategy": "schedule", "strategy_options": {"shape": "random"}}, ConfigError, "shape=random"),
+        ({"strategy": "dystress", "objective": "dual-temperature"}, ConfigError, "second_temperature=None"),
+        ({"layout": "labels", "labels": torch.zeros(6), "objective": "dclw"}, ShapeError, "has no negative"),
+        ({"layout": "labels", "labels": torch.arange(6) % 2, "objective": "dclw"}, ConfigError, "several positives"),
+    ],
+)
+def test_what_the_oracle_cannot_say_is_an_error(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        oracle_loss(*random_views(), **arguments)
+
+
+def test_anchors_without_any_positive_are_an_error() -> None:
+    a, _ = random_views()
+    with pytest.raises(ShapeError, match="no anchor of layout 'labels' has a positive"):
+        oracle_loss(a, layout="labels", labels=torch.arange(6))

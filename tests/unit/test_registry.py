@@ -1,0 +1,339 @@
+"""The registry on real distributions: each test writes modules and metadata, as pip would, and puts them on the path."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tempplug.errors import (
+    DuplicateNameError,
+    UnknownNameError,
+)
+from tempplug.plugins import (
+    AdapterInfo,
+    CommandInfo,
+    ObjectiveInfo,
+    Registry,
+    StrategyInfo,
+    SuiteInfo,
+)
+from tempplug.plugins.info import Info
+
+Install = Callable[..., None]
+
+
+def offers(*names: str) -> str:
+    """Returns the source of a hook that declares these strategies."""
+    declared = ", ".join(f"strategy({name!r})" for name in names)
+    return f"""
+    @hookimpl
+    def tempplug_register_strategies():
+        return [{declared}]
+    """
+
+
+def names(known: Registry, kind: type[Info] = StrategyInfo) -> list[str]:
+    return [info.name for info in known.all(kind)]
+
+
+def fails(known: Registry, match: str) -> str:
+    """Returns the error for an unknown name, after the warning that matches."""
+    with pytest.warns(RuntimeWarning, match=match) as caught:
+        names(known)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # each fault warns once
+        with pytest.raises(UnknownNameError) as error:
+            known.get(StrategyInfo, "nobody-offers-this")
+    return str(error.value)
+
+
+def test_built_ins_resolve_without_scanning_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scanned(**_: str) -> None:
+        raise AssertionError("entry points were scanned")
+
+    monkeypatch.setattr("tempplug.plugins.manager.entry_points", scanned)
+    known = Registry()
+    assert known.get(StrategyInfo, "macl").target == "tempplug.strategies.macl:MACL"
+    assert known.load(known.get(ObjectiveInfo, "dcl")).name == "dcl"
+    with pytest.raises(AssertionError, match="scanned"):
+        known.get(StrategyInfo, "not-built-in")
+
+
+def test_an_installed_plugin_joins_after_the_built_ins(install: Install) -> None:
+    install("garden", offers("rose", "tulip"))
+    known = Registry()
+    assert known.get(StrategyInfo, "tulip").target == "json:loads"
+    listed = names(known)
+    assert listed[0] == "fixed"
+    assert listed[-2:] == ["rose", "tulip"]
+    assert known.describe(known.get(StrategyInfo, "rose")) == "strategy 'rose' of the plugin 'garden'"
+    assert known.describe(known.get(StrategyInfo, "fixed")) == "strategy 'fixed'"
+
+
+def test_every_kind_of_declaration_has_its_hook(install: Install) -> None:
+    kinds = {
+        StrategyInfo: "strategies",
+        ObjectiveInfo: "objectives",
+        AdapterInfo: "adapters",
+        SuiteInfo: "suites",
+        CommandInfo: "commands",
+    }
+    hooks = [
+        f"""
+        @hookimpl
+        def tempplug_register_{hook}():
+            return [{kind.__name__}(name="own {hook}", target="json:loads", summary="a test")]
+        """
+        for kind, hook in kinds.items()
+    ]
+    install("everything", "\n".join(textwrap.dedent(hook) for hook in hooks))
+    known = Registry()
+    for kind, hook in kinds.items():
+        assert known.get(kind, f"own {hook}").summary == "a test"
+        assert [name for name in names(known, kind) if name.startswith("own ")] == [f"own {hook}"]
+
+
+def test_entry_points_load_once_and_hooks_run_once(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+    from pathlib import Path
+
+    calls = Path(__file__).with_name("calls")
+
+    def count(event):
+        with calls.open("a") as file:
+            file.write(event)
+
+    count("i")
+
+    @hookimpl
+    def tempplug_register_strategies():
+        count("s")
+        yield strategy("counted")
+    """
+    install("counting", source)
+    known = Registry()
+    for _ in range(2):
+        assert "counted" in names(known)
+        known.get(StrategyInfo, "counted")
+        with pytest.raises(UnknownNameError):
+            known.get(StrategyInfo, "nobody-offers-this")
+    assert (tmp_path / "calls").read_text() == "is"
+
+
+@pytest.mark.parametrize(
+    ("source", "match"),
+    [
+        ("raise RuntimeError('cannot start')", r"plugin 'broken' could not be loaded: RuntimeError\('cannot start'\)"),
+        ("import no_such_package", "plugin 'broken' could not be loaded: ModuleNotFoundError"),
+        ("def (:", "plugin 'broken' could not be loaded: .*SyntaxError"),
+        (
+            """
+            @hookimpl
+            def tempplug_register_strategies():
+                raise KeyError("wrong key")
+            """,
+            "plugin 'broken' failed in tempplug_register_strategies: KeyError",
+        ),
+        (
+            """
+            @hookimpl
+            def tempplug_register_strategies():
+                yield strategy("half")
+                raise KeyError("wrong key")
+            """,
+            "plugin 'broken' failed in tempplug_register_strategies: KeyError",
+        ),
+        (
+            """
+            @hookimpl
+            def tempplug_register_strategies():
+                return None
+            """,
+            "plugin 'broken' failed in tempplug_register_strategies: TypeError",
+        ),
+        (
+            """
+            @hookimpl
+            def tempplug_register_strategies():
+                return [42]
+            """,
+            "plugin 'broken' returned 42 from tempplug_register_strategies, which is no StrategyInfo",
+        ),
+        (
+            """
+            @hookimpl
+            def tempplug_register_strategies():
+                return [ObjectiveInfo(name="mine", target="json:loads", summary="a test")]
+            """,
+            "plugin 'broken' returned ObjectiveInfo.* which is no StrategyInfo",
+        ),
+        (
+            """
+            @hookimpl
+            def tempplug_register_strategies():
+                return [strategy("a:b")]
+            """,
+            "plugin 'broken' failed in tempplug_register_strategies: ConfigError.*must be words without",
+        ),
+        (
+            """
+            @hookimpl
+            def tempplug_register_strategys():
+                return [strategy("mine")]
+            """,
+            "plugin 'broken' could not be loaded: .*unknown hook 'tempplug_register_strategys'",
+        ),
+        (
+            """
+            @hookimpl
+            def tempplug_register_strategies(context):
+                return [strategy("mine")]
+            """,
+            "plugin 'broken' could not be loaded: PluginValidationError",
+        ),
+        (
+            """
+            def tempplug_register_strategies():
+                return [strategy("mine")]
+            """,
+            "plugin 'broken' could not be loaded: .*mark its functions with tempplug.plugins.hookimpl",
+        ),
+    ],
+)
+def test_a_broken_plugin_is_a_warning_and_a_line_in_later_errors(install: Install, source: str, match: str) -> None:
+    install("broken", source)
+    install("healthy", offers("rose"))
+    known = Registry()
+    error = fails(known, match)
+    lines = error.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("unknown strategy 'nobody-offers-this'.")
+    assert lines[1].startswith("The plugin 'broken' ")
+    assert known.faults() == lines[1:]
+    assert names(known)[-1] == "rose"
+    assert known.get(StrategyInfo, "fixed").name == "fixed"
+
+
+def test_a_plugin_that_fails_in_one_hook_keeps_the_others(install: Install) -> None:
+    source = """
+    @hookimpl
+    def tempplug_register_objectives():
+        raise KeyError("wrong key")
+    """
+    install("half", textwrap.dedent(offers("rose")) + textwrap.dedent(source))
+    known = Registry()
+    assert names(known)[-1] == "rose"
+    with pytest.warns(RuntimeWarning, match="failed in tempplug_register_objectives"):
+        assert names(known, ObjectiveInfo)[0] == "infonce"
+
+
+def test_a_registry_whose_warnings_are_errors_stays_whole(install: Install) -> None:
+    install("broken", "raise RuntimeError('cannot start')")
+    install("healthy", offers("rose"))
+    known = Registry()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning):
+            names(known)
+        assert names(known)[-1] == "rose"
+
+
+def test_built_in_names_are_reserved(install: Install) -> None:
+    install("thief", offers("macl", "rose"))
+    known = Registry()
+    with pytest.warns(RuntimeWarning, match="plugin 'thief' offers 'macl', a built-in name: its declaration is ignored"):
+        assert names(known).count("macl") == 1
+    assert known.get(StrategyInfo, "macl").target.startswith("tempplug.strategies")
+    assert known.get(StrategyInfo, "rose").target == "json:loads"
+
+
+@pytest.mark.parametrize("name", ["list", "show", "show flowers"])
+def test_the_words_of_the_command_itself_are_reserved(install: Install, name: str) -> None:
+    source = f"""
+    @hookimpl
+    def tempplug_register_commands():
+        return [CommandInfo(name={name!r}, target="json:loads", summary="a test")]
+    """
+    install("thief", source)
+    known = Registry()
+    with pytest.warns(RuntimeWarning, match=f"offers '{name}', a built-in name"):
+        assert name not in names(known, CommandInfo)
+
+
+def test_an_objective_may_have_the_name_of_a_strategy(install: Install) -> None:
+    source = """
+    @hookimpl
+    def tempplug_register_objectives():
+        return [ObjectiveInfo(name="macl", target="json:dumps", summary="a test")]
+    """
+    install("other", source)
+    known = Registry()
+    assert known.get(ObjectiveInfo, "macl").target == "json:dumps"
+    assert known.get(StrategyInfo, "macl").target.startswith("tempplug.strategies")
+
+
+def test_two_plugins_with_one_name_fail_only_when_it_is_asked_for(install: Install) -> None:
+    install("first", offers("rose", "tulip"))
+    install("second", offers("rose", "lily"))
+    known = Registry()
+    assert {"tulip", "lily"} < set(names(known))
+    assert known.get(StrategyInfo, "lily").name == "lily"
+    with pytest.raises(DuplicateNameError, match="strategy 'rose' is offered by the plugins") as error:
+        known.get(StrategyInfo, "rose")
+    assert "'first'" in str(error.value)
+    assert "'second'" in str(error.value)
+    assert "TEMPPLUG_DISABLE_PLUGINS" in str(error.value)
+
+
+def test_a_plugin_that_declares_a_name_twice_keeps_the_first(install: Install) -> None:
+    install("stutter", offers("rose", "rose"))
+    known = Registry()
+    with pytest.warns(RuntimeWarning, match="plugin 'stutter' offers 'rose' twice"):
+        assert names(known).count("rose") == 1
+    assert known.get(StrategyInfo, "rose").name == "rose"
+
+
+def test_two_distributions_may_call_their_entry_points_alike(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("plugin", offers("rose"), distribution="meadow")
+    install("plugin", offers("rose", "lily"), distribution="forest")
+    known = Registry()
+    with pytest.raises(DuplicateNameError) as error:
+        known.get(StrategyInfo, "rose")
+    second = "meadow" if "'plugin of meadow'" in str(error.value) else "forest"
+    assert f"'plugin of {second}'" in str(error.value)
+    monkeypatch.setenv("TEMPPLUG_DISABLE_PLUGINS", f"plugin of {second}")
+    assert Registry().get(StrategyInfo, "rose").name == "rose"
+    monkeypatch.setenv("TEMPPLUG_DISABLE_PLUGINS", "plugin")
+    assert "rose" not in names(Registry())
+
+
+def test_disabled_plugins_are_not_even_imported(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("broken", "raise RuntimeError('cannot start')")
+    install("first", offers("rose"))
+    install("second", offers("rose"))
+    monkeypatch.setenv("TEMPPLUG_DISABLE_PLUGINS", " broken, second ,unknown")
+    known = Registry()
+    assert known.describe(known.get(StrategyInfo, "rose")).endswith("of the plugin 'first'")
+    assert not {"module_of_broken", "module_of_second"} & set(sys.modules)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        (StrategyInfo, "macle", r"unknown strategy 'macle'\. Did you mean 'macl'\? Known: .*dystress, fixed, "),
+        (ObjectiveInfo, "info-nce", r"unknown objective 'info-nce'\. Did you mean 'infonce'\?"),
+        (AdapterInfo, "simsce", r"unknown adapter 'simsce'\. Did you mean 'simcse'\?"),
+        (SuiteInfo, "sentences", r"unknown suite 'sentences'\. Did you mean 'sentence'\?"),
+        (CommandInfo, "train simsce", r"unknown command 'train simsce'\. Did you mean 'train simcse'\?"),
+        (StrategyInfo, "zzz", r"unknown strategy 'zzz'\. Known: "),
+    ],
+)
+def test_unknown_names_suggest_the_nearest(kind: type[Info], name: str, expected: str) -> None:
+    with pytest.raises(UnknownNameError, match=expected):
+        Registry().get(kind, name)

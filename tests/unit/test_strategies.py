@@ -1,0 +1,168 @@
+"""Each strategy: its temperatures, its options' ranges, what it needs, and what it keeps."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+
+from tempplug import Batch, create_strategy
+from tempplug.errors import ConfigError
+
+
+def batch(*similarities: float, **given: torch.Tensor) -> Batch:
+    return Batch(positive_similarity=torch.tensor(similarities or (0.5,), dtype=torch.float64), **given)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("fixed:temperature=-0.1", "temperature=-0.1 of strategy 'fixed' must be greater than 0."),
+        ("fixed:temperature=nan", "temperature=nan of strategy 'fixed' must be greater than 0."),
+        ("fixed:temperature=true", "temperature=true of strategy 'fixed' must be a number."),
+        ("fixed:temperature=warm", "temperature=warm of strategy 'fixed' must be a number."),
+        ("learnable:initial_temperature=0", "initial_temperature=0 of strategy 'learnable' must be greater than 0."),
+        ("learnable:initial_temperature=0.005", "must be at least 1/max_scale = 0.01."),
+        ("macl:alpha=-1", "alpha=-1 of strategy 'macl' must be at least 0."),
+        ("macl:threshold=1.5", "threshold=1.5 of strategy 'macl' must be at least -1 and at most 1."),
+        ("macl:floor_ratio=0", "floor_ratio=0 of strategy 'macl' must be greater than 0 and at most 1."),
+        ("macl:strict=1", "strict=1 of strategy 'macl' must be true or false."),
+        ("dystress:temperature_max=0.05", "temperature_max=0.05 of strategy 'dystress' must be at least temperature_min=0.1."),
+        ("dystress:profile=square", "must be one of cosine, linear, exponential, monotonic, shifted."),
+        ("dystress:shift=0.2", "shift=0.2 of strategy 'dystress' is ignored by profile=cosine"),
+        ("dystress:profile=linear,width=0.6", "width=0.6 of strategy 'dystress' is ignored by profile=linear"),
+        ("dystress:profile=shifted,rate=2", "rate=2 of strategy 'dystress' is ignored by profile=shifted"),
+        ("temperature-free:eps=1e-8", "eps=1e-08 of strategy 'temperature-free' must be at least 1.2e-07 and less than 1."),
+        ("temperature-free:eps=1", "must be at least 1.2e-07 and less than 1."),
+        ("schedule:period=0", "period=0 of strategy 'schedule' must be greater than 0."),
+        ("schedule:temperature_min=2", "must be at least temperature_min=2."),
+        ("schedule:seed=0.5", "seed=0.5 of strategy 'schedule' must be an integer"),
+        ("head-tail:class_counts=5", "class_counts=5 of strategy 'head-tail' must be a list of 2 or more numbers"),
+        ("head-tail:class_counts=5/3,head_classes=3", "must be at most 2, the number of classes."),
+        ("head-tail", "strategy 'head-tail' needs class_counts=."),
+        ("uncertainty:base_temperature=0", "must be greater than 0."),
+    ],
+)
+def test_an_option_out_of_range_is_named_with_its_value_and_its_range(spec: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        create_strategy(spec)
+    assert message in str(caught.value)
+
+
+def test_learnable_starts_at_its_temperature_and_is_brought_back_to_its_bound() -> None:
+    strategy = create_strategy("learnable:initial_temperature=0.05,max_scale=50")
+    assert strategy.prepare(batch()).temperature(torch.zeros(1)).item() == pytest.approx(0.05)
+    with torch.no_grad():
+        strategy.log_scale.fill_(10.0)
+    assert strategy.prepare(batch()).temperature(torch.zeros(1)).item() == pytest.approx(0.02)
+    assert strategy.log_scale.item() == pytest.approx(math.log(50))
+    assert strategy.no_weight_decay() == {"log_scale"}
+
+
+def test_learnable_gets_the_gradient_of_its_logarithm() -> None:
+    strategy = create_strategy("learnable")
+    similarity = torch.tensor([0.3, -0.2])
+    strategy.prepare(batch()).logit(similarity).sum().backward()
+    assert strategy.log_scale.grad.item() == pytest.approx(0.1 / 0.07, rel=1e-5)
+
+
+def test_macl_floors_warns_once_and_counts_every_hit() -> None:
+    strategy = create_strategy("macl:base_temperature=0.05,alpha=2,threshold=0.8")
+    with pytest.warns(RuntimeWarning, match="mean positive similarity 0.2 gives the temperature -0.01, below its floor 0.005"):
+        assert strategy.prepare(batch(0.2)).temperature(torch.zeros(1)).item() == pytest.approx(0.005)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        strategy.prepare(batch(0.1))
+        strategy.prepare(batch(0.9))
+    assert strategy.floor_hits.item() == 2
+    assert strategy.state_dict()["floor_hits"].item() == 2
+
+
+def test_macl_warns_at_the_floor_and_not_at_construction() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        create_strategy("macl:alpha=2,threshold=0.8")
+
+
+def test_strict_macl_raises_instead_of_flooring() -> None:
+    strategy = create_strategy("macl:base_temperature=0.05,alpha=2,threshold=0.8,strict=true")
+    with pytest.raises(ConfigError, match="choose a smaller alpha or threshold, or strict=false"):
+        strategy.prepare(batch(0.3))
+
+
+def test_shifted_dystress_defaults_to_the_width_that_ends_at_the_maximum_and_warns_of_another() -> None:
+    assert create_strategy("dystress:profile=shifted,shift=-0.4").width == pytest.approx(0.7)
+    with pytest.warns(RuntimeWarning, match="only width=0.7 puts the temperature"):
+        create_strategy("dystress:profile=shifted,shift=-0.4,width=0.5")
+
+
+def test_a_schedule_that_was_never_told_its_progress_says_so() -> None:
+    with pytest.raises(ConfigError, match="'schedule' was never told its progress: call set_progress"):
+        create_strategy("schedule").prepare(batch())
+
+
+@pytest.mark.parametrize("epoch", [-1.0, float("nan"), float("inf")])
+def test_a_schedule_refuses_an_impossible_epoch(epoch: float) -> None:
+    with pytest.raises(ConfigError, match="must be a finite number of at least 0"):
+        create_strategy("schedule").set_progress(epoch=epoch)
+
+
+def test_a_random_schedule_depends_on_seed_and_whole_epoch_alone() -> None:
+    def draw(seed: int, epoch: float) -> float:
+        strategy = create_strategy(f"schedule:shape=random,seed={seed}")
+        strategy.set_progress(epoch=epoch)
+        return strategy.temperature()
+
+    torch.manual_seed(1)
+    first = draw(0, 7.0)
+    torch.manual_seed(2)
+    assert draw(0, 7.9) == first
+    assert draw(0, 8.0) != first
+    assert draw(1, 7.0) != first
+    drawn = [draw(0, epoch) for epoch in range(400)]
+    assert 0.1 <= min(drawn) < 0.15
+    assert 0.95 < max(drawn) <= 1.0
+
+
+def test_a_schedule_keeps_its_epoch_in_its_state() -> None:
+    before = create_strategy("schedule:period=10")
+    before.set_progress(epoch=3.25)
+    after = create_strategy("schedule:period=10")
+    after.load_state_dict(before.state_dict())
+    assert after.temperature() == before.temperature()
+
+
+def test_head_tail_takes_the_more_frequent_half_and_breaks_ties_by_the_lower_class() -> None:
+    strategy = create_strategy("head-tail:class_counts=10/30/10/20/10,temperature_head=1,temperature_tail=0.1")
+    assert strategy.head == (0, 1, 3)
+    labels = torch.tensor([0, 2, 3])
+    temperature = strategy.prepare(batch(labels=labels)).at(slice(None), slice(None)).temperature(torch.zeros(3, 4))
+    assert temperature[:, 0].tolist() == pytest.approx([1.0, 0.1, 1.0])
+
+
+def test_head_tail_takes_head_classes_as_a_number_or_as_the_classes() -> None:
+    assert create_strategy("head-tail:class_counts=1/5/3,head_classes=1").head == (1,)
+    assert create_strategy("head-tail:class_counts=1/5/3,head_classes=0/2").head == (0, 2)
+
+
+def test_head_tail_names_missing_and_impossible_labels() -> None:
+    strategy = create_strategy("head-tail:class_counts=10/30")
+    with pytest.raises(ConfigError, match="'head-tail' needs the class of each anchor: pass labels= to the loss"):
+        strategy.prepare(batch())
+    with pytest.raises(ConfigError, match="labels holds the class 2; strategy 'head-tail' knows the classes 0 to 1"):
+        strategy.prepare(batch(labels=torch.tensor([0, 2])))
+    with pytest.raises(ConfigError, match="must be integers"):
+        strategy.prepare(batch(labels=torch.tensor([0.0, 1.0])))
+
+
+def test_uncertainty_scales_rows_by_its_sigmoid_and_passes_gradient() -> None:
+    strategy = create_strategy("uncertainty:base_temperature=0.1")
+    uncertainty = torch.tensor([0.0, 2.0], dtype=torch.float64, requires_grad=True)
+    bound = strategy.prepare(batch(uncertainty=uncertainty)).at(slice(None), slice(None))
+    assert bound.logit(torch.ones(2, 1, dtype=torch.float64)).flatten().tolist() == pytest.approx([5.0, 10 / (1 + math.exp(-2))])
+    bound.logit(torch.ones(2, 1, dtype=torch.float64)).sum().backward()
+    assert uncertainty.grad[0].item() == pytest.approx(10 * 0.25)
+    with pytest.raises(ConfigError, match="'uncertainty' needs the learned uncertainty of each anchor: pass uncertainty="):
+        strategy.prepare(batch())
