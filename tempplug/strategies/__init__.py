@@ -1,28 +1,17 @@
 """Temperature strategies, one file a paper; `tempplug.create_strategy` builds them by name. Importing this loads no torch.
 
-The package is callable, since ``tempplug.strategies()`` lists what there is: a function of that name would hide the package.
+``tempplug.strategies()`` lists what there is.
 """
 
 from __future__ import annotations
 
-import sys
-import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tempplug.plugins.info import StrategyInfo
+from tempplug.plugins.listing import make_listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     __call__: Callable[[], list[StrategyInfo]]
 
-
-class _Listing(types.ModuleType):
-    def __call__(self) -> list[StrategyInfo]:
-        """Returns the declarations of all temperature strategies, built in or from plugins."""
-        from tempplug.plugins.manager import registry
-
-        return registry().all(StrategyInfo)
-
-
-sys.modules[__name__].__class__ = _Listing
+make_listing(__name__, StrategyInfo)

@@ -72,7 +72,7 @@ def test_wrong_columns_and_conditions_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, "n.tsv", "label\tpremise\thypothesis\tsource\nyes\tx\ty\ts\nno\tq\tr\ts\n")
     with pytest.raises(ConfigError, match="has the columns label, premise, hypothesis, source: choose two or three"):
         read_samples(path)
-    with pytest.raises(ConfigError, match="no column 'premis'. Did you mean 'premise'?"):
+    with pytest.raises(ConfigError, match=r"no column 'premis'\. Did you mean 'premise'\?"):
         read_samples(path, ["premis", "hypothesis"])
     with pytest.raises(ConfigError, match="where='label' must be written column=value"):
         read_samples(path, ["premise", "hypothesis"], ["label"])
@@ -94,7 +94,7 @@ class Words:
     pad_token_id, mask_token_id, all_special_ids = 0, 3, [0, 1, 2, 3]
 
     def __call__(self, sentences: list[str], max_length: int, **_: object) -> dict[str, list[list[int]]]:
-        letters = [[1, *(ord(letter) - 87 for letter in each)][: max_length - 1] + [2] for each in sentences]
+        letters = [[1, *(ord(letter) - 87 for letter in each[: max_length - 2]), 2] for each in sentences]
         return {"input_ids": letters}
 
     def __len__(self) -> int:

@@ -67,9 +67,7 @@ def test_the_loss_of_a_batch_is_simcses_cross_entropy(generated: Path, tmp_path:
             ModelArguments(str(generated / "encoder")),
             DataArguments(str(generated / "sentences.txt"), sts_test=False),
             TemperatureArguments("fixed:temperature=0.07"),
-            SimCSETrainingArguments(
-                str(tmp_path), max_steps=2, eval_strategy="no", save_strategy="no", use_cpu=True, disable_tqdm=True, report_to=[]
-            ),
+            SimCSETrainingArguments(str(tmp_path), max_steps=2, eval_strategy="no", save_strategy="no", report_to=[]),
         )
     finally:
         module.SimCSETrainer = original  # type: ignore[misc]
@@ -168,6 +166,7 @@ def test_a_new_run_does_not_write_over_an_old_one(
         (["--sts-dir", "nowhere"], "nowhere"),
         (["--pooler", "max"], "pooler='max' must be one of cls_mlp, cls, avg, avg_first_last."),
         (["--resume-from-checkpoint", "nowhere"], "resume_from_checkpoint='nowhere' is not a complete checkpoint"),
+        (["--fp16", "true"], "fp16=true needs a GPU: use bf16=true on a CPU."),
         (["--max-train-samples", "1"], "max_train_samples=1 must be at least 2."),
     ],
 )
@@ -192,3 +191,16 @@ def test_the_recipe_fills_what_the_flags_leave_out() -> None:
     ]:
         assert create_loss(TemperatureArguments(given), epochs=3).strategy.spec() == expected
     assert known_options(parse_spec("temperature-free")[0], 1.0) == {}
+
+
+def test_two_processes_train_one_encoder(generated: Path, tmp_path: Path) -> None:
+    more = ["--temperature-strategy", "learnable", "--max-steps", "5", "--ddp-backend", "gloo"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tempplug.cli"]
+    command += ["train", "simcse", *words(generated, tmp_path, "pairs.tsv", *more)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("STS-B dev") == 1
+    results = json.loads((tmp_path / "simcse_results.json").read_text())
+    assert results["steps"] == 5
+    state = torch.load(tmp_path / "contrastive_loss.pt", weights_only=True)
+    assert state["strategy.log_scale"].item() != pytest.approx(torch.tensor(1 / 0.05).log().item(), abs=1e-6)

@@ -51,6 +51,7 @@ def loaded(python: Python, program: str) -> set[str]:
         "import tempplug_adapters.plugin",
         "import tempplug_adapters.huggingface",
         "import tempplug_adapters.simcse",
+        "import tempplug_adapters.sentence_evaluation",
         "import tempplug_benchmarks",
         "import tempplug_benchmarks.plugin",
         "import tempplug.cli",
@@ -74,9 +75,7 @@ def test_listing_everything_asks_all_plugins(python: Python) -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        "import tempplug; tempplug.ContrastiveLoss",
-        "import tempplug; [getattr(tempplug, name) for name in tempplug.__all__]",
-        "import tempplug; tempplug.ContrastiveLoss('macl', 'dcl')",
+        "import tempplug; tempplug.ContrastiveLoss('macl', 'dcl'); [getattr(tempplug, name) for name in tempplug.__all__]",
         "from tempplug.cli import main; assert main(['show', 'dystress']) == 0",
     ],
 )

@@ -97,6 +97,9 @@ class SimCSETrainingArguments(TrainingArguments):
 
     Source: Gao et al. 2021, appendix A: one epoch, batch 64, learning rate 3e-5, linear decay without warm-up, no weight
     decay, evaluation every 125 steps.
+
+    Raises:
+        ConfigError: fp16 without a GPU.
     """
 
     learning_rate: float = field(default=3e-5, metadata={"help": "The initial learning rate."})
@@ -120,6 +123,10 @@ class SimCSETrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        # bf16 without a GPU is refused unless the CPU was asked for, which then goes without saying
+        self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
+        if self.fp16 and self.use_cpu:
+            raise ConfigError("fp16=true needs a GPU: use bf16=true on a CPU.")
         if self.eval_strategy == "no":
             # without evaluation there is no best checkpoint to go back to
             self.load_best_model_at_end = False

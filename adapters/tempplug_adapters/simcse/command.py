@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -31,14 +32,27 @@ def main(arguments: list[str]) -> int:
         description=DESCRIPTION,
     )
     try:
-        results = train_simcse(*parser.parse_args_into_dataclasses(arguments))
+        given = parser.parse_args_into_dataclasses(arguments)
+    except (TempplugError, ValueError) as error:  # ValueError: what TrainingArguments refuses
+        return _fault(error)
+    try:
+        results = train_simcse(*given)
     except TempplugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _fault(error)
+    if int(os.environ.get("RANK", "0")) == 0:
+        _print(results)
+    return 0
+
+
+def _fault(error: Exception) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+
+
+def _print(results: dict[str, Any]) -> None:
     if "stsb_dev" in results:
         print(f"STS-B dev  {results['stsb_dev']:6.2f}")
     for task, value in results.get("sts", {}).get("spearman", {}).items():
         print(f"{task:<10} {value:6.2f}")
     if "sts" in results:
         print(f"average    {results['sts']['average']:6.2f}")
-    return 0

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, set_seed
 import tempplug
 from tempplug.arguments import parse_spec
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.huggingface.loading import explained
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
 from tempplug_adapters.sentence_evaluation.sts_data import load_sts
 from tempplug_adapters.simcse.arguments import DataArguments, ModelArguments, SimCSETrainingArguments
@@ -75,7 +76,8 @@ def train_simcse(
         dropout=model.dropout,
         mlm=model.mlm_weight > 0,
     )
-    tokenizer = AutoTokenizer.from_pretrained(model.model_name_or_path)
+    with explained(model.model_name_or_path):
+        tokenizer = AutoTokenizer.from_pretrained(model.model_name_or_path)
     trainer = SimCSETrainer(
         model=encoder,
         args=training,

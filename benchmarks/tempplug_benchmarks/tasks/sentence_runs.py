@@ -112,8 +112,6 @@ def _train(context: RunContext, sources: Sources) -> tuple[Path, float]:
     Returns:
         The folder of the encoder, and its STS-B dev (NaN where it was not evaluated).
     """
-    import torch
-
     from tempplug_adapters.huggingface import TemperatureArguments
     from tempplug_adapters.simcse import DataArguments, ModelArguments, SimCSETrainingArguments, train_simcse
 
@@ -134,6 +132,7 @@ def _train(context: RunContext, sources: Sources) -> tuple[Path, float]:
         SimCSETrainingArguments(
             output_dir=str(output),
             learning_rate=recipe["learning_rate"],
+            warmup_steps=recipe["warmup"],
             per_device_train_batch_size=recipe["batch_size"],
             num_train_epochs=recipe["epochs"],
             eval_strategy=when,
@@ -142,7 +141,6 @@ def _train(context: RunContext, sources: Sources) -> tuple[Path, float]:
             save_steps=recipe["eval_steps"] or 500,
             bf16=recipe["precision"] == "bf16",
             fp16=recipe["precision"] == "fp16",
-            use_cpu=not torch.cuda.is_available(),
             seed=context.seed,
             disable_tqdm=True,
             report_to=[],
