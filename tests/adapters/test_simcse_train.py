@@ -145,9 +145,7 @@ def test_a_killed_run_resumes_to_the_same_weights(generated: Path, tmp_path: Pat
     assert len(set(temperatures[0])) > 1
 
 
-def test_a_new_run_does_not_write_over_an_old_one(
-    generated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_run_does_not_write_over_an_old_one(generated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = words(generated, tmp_path, "pairs.tsv", "--max-steps", "5")
     assert main(arguments) == 0
     assert main(arguments) == 2
@@ -160,7 +158,10 @@ def test_a_new_run_does_not_write_over_an_old_one(
     ("extra", "message"),
     [
         (["--temperature-strategy", "macle"], "unknown strategy 'macle'. Did you mean 'macl'?"),
-        (["--temperature-strategy", "macl", "--temperature-args", "alpha=-2"], "alpha=-2 of strategy 'macl' must be at least 0."),
+        (
+            ["--temperature-strategy", "macl", "--temperature-args", "alpha=-2"],
+            "alpha=-2 of strategy 'macl' must be at least 0.",
+        ),
         (["--train-file", "nothing.txt"], "nothing.txt does not exist"),
         (["--model-name-or-path", "./nothing"], "cannot be loaded"),
         (["--sts-dir", "nowhere"], "nowhere"),

@@ -87,7 +87,7 @@ def test_dual_temperature_wants_a_second_temperature_where_the_strategy_has_no_s
     views = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
     with pytest.raises(ConfigError, match="needs second_temperature= beside a strategy without one scalar"):
         ContrastiveLoss("dystress", "dual-temperature")(*views)
-    with pytest.raises(ConfigError, match="must be at least the strategy's temperature 0.5"):
+    with pytest.raises(ConfigError, match=r"must be at least the strategy's temperature 0\.5"):
         ContrastiveLoss("fixed:temperature=0.5", "dual-temperature:second_temperature=0.1")(*views)
     by_default = ContrastiveLoss("fixed:temperature=0.1", "dual-temperature")(*views)
     by_name = ContrastiveLoss("fixed:temperature=0.1", "dual-temperature:second_temperature=1")(*views)

@@ -161,7 +161,9 @@ def test_uncertainty_scales_rows_by_its_sigmoid_and_passes_gradient() -> None:
     strategy = create_strategy("uncertainty:base_temperature=0.1")
     uncertainty = torch.tensor([0.0, 2.0], dtype=torch.float64, requires_grad=True)
     bound = strategy.prepare(batch(uncertainty=uncertainty)).at(slice(None), slice(None))
-    assert bound.logit(torch.ones(2, 1, dtype=torch.float64)).flatten().tolist() == pytest.approx([5.0, 10 / (1 + math.exp(-2))])
+    assert bound.logit(torch.ones(2, 1, dtype=torch.float64)).flatten().tolist() == pytest.approx(
+        [5.0, 10 / (1 + math.exp(-2))]
+    )
     bound.logit(torch.ones(2, 1, dtype=torch.float64)).sum().backward()
     assert uncertainty.grad[0].item() == pytest.approx(10 * 0.25)
     with pytest.raises(ConfigError, match="'uncertainty' needs the learned uncertainty of each anchor: pass uncertainty="):

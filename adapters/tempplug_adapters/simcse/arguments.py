@@ -69,9 +69,7 @@ class DataArguments:
         ConfigError: an option is out of range.
     """
 
-    train_file: str = field(
-        metadata={"help": "Sentences (.txt) or pairs or triplets (.tsv, .csv, .jsonl), .gz too."}
-    )
+    train_file: str = field(metadata={"help": "Sentences (.txt) or pairs or triplets (.tsv, .csv, .jsonl), .gz too."})
     columns: list[str] = field(
         default_factory=list, metadata={"help": "Column names of view a, view b and, where there is one, the hard negative."}
     )
