@@ -31,7 +31,7 @@ def parse_value(text: str) -> Any:
     if lowered.lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
     items = text.removesuffix("/").split("/")
-    if "/" in text and all(_NUMBER.fullmatch(item) for item in items):
+    if all(_NUMBER.fullmatch(item) for item in items):
         return [parse_value(item) for item in items]
     return text
 
@@ -47,9 +47,9 @@ def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
     """
     options: dict[str, Any] = {}
     for pair in pairs:
-        key, equals, value = pair.partition("=")
+        key, _, value = pair.partition("=")
         key = key.strip().replace("-", "_")
-        if not equals or not key or not value.strip():
+        if not key or not value.strip():
             raise ConfigError(f"'{pair}' is not an option: write key=value, such as alpha=0.5, and a list as 450/270.")
         if key in options:
             raise ConfigError(f"option '{key}' is given twice.")

@@ -45,13 +45,8 @@ class Number:
         """Returns a number inside the range, for the spec string that ``tempplug show`` prints."""
         bounds = [bound for bound in (self.above, self.at_least, self.below, self.at_most) if bound is not None]
         middle = sum(bounds) / max(1, len(bounds))
-        wanted = (
-            100 if self.integer else 1.0,
-            middle,
-            *bounds,
-            *(bound + 1 for bound in bounds),
-            *(bound - 1 for bound in bounds),
-        )
+        beside = (*(bound + 1 for bound in bounds), *(bound - 1 for bound in bounds))
+        wanted = (100 if self.integer else 1.0, *bounds, *beside)
         return next((number for number in wanted if self._holds(number)), middle)
 
     def _holds(self, number: float) -> bool:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import HfArgumentParser, TrainingArguments
 
 import tempplug
@@ -34,6 +35,11 @@ def test_each_flag_parses_in_both_spellings(flags: tuple[str, str, str]) -> None
     assert loss.strategy.spec() == "macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false"
     assert loss.objective.spec() == "dclw:sigma=0.25"
     assert loss.layout.name == "cross-view"
+    noise = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0))
+    view_a, view_b = (torch.eye(4, 8) + 0.2 * noise).unbind()
+    torch.testing.assert_close(loss(view_a, view_b), loss(view_b, view_a))
+    one_way = arguments.create_loss("cross-view")
+    assert not torch.allclose(one_way(view_a, view_b), one_way(view_b, view_a))
 
 
 def test_without_flags_the_strategy_is_fixed_and_the_objective_infonce() -> None:

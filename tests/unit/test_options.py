@@ -199,6 +199,15 @@ class Narrows(Base):
         self.configure(half=half)
 
 
+class Together(Base):
+    """Configures its own option and its base's in one call."""
+
+    name = "together"
+
+    def __init__(self, half: Annotated[float, Number(at_most=10)]) -> None:
+        self.configure(size=2 * half, half=half)
+
+
 class Forgets(Base):
     def __init__(self, given: Fraction | None = None) -> None: ...
 
@@ -228,6 +237,8 @@ def test_a_subclass_may_configure_its_base() -> None:
     made = Narrows(half=2)
     assert (made.half, made.size) == (2.0, 4.0)
     assert made.spec() == "narrows:half=2"
+    assert Together(half=2).size == 4.0
+    assert Together(half=2).spec() == "together:half=2"
     with pytest.raises(ConfigError, match=r"^size=-2 of strategy 'narrows' must be greater than 0\.$"):
         Narrows(half=-1)
     with pytest.raises(ConfigError, match=r"^half=11 of strategy 'narrows' must be at most 10\.$"):

@@ -1,4 +1,4 @@
-"""Loading pretrained encoders: quietly where nothing is wrong, with an error where weights are missing.
+"""Loading pretrained encoders and their tokenizers: quietly where nothing is wrong, with an error where weights are missing.
 
 Shared by training and evaluation. Runs no code from model repositories.
 """
@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transformers import AutoTokenizer
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, TempplugError
 
 
 def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
@@ -30,12 +31,37 @@ def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
     """
     with explained(name), quiet_transformers():
         model, report = auto_class.from_pretrained(
-            name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, **options
+            name,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+            **options,
         )
-    missing = sorted(key for key in report["missing_keys"] if "pooler." not in key)
-    if missing or report["mismatched_keys"]:
-        raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {(missing or ['of another shape'])[0]}.")
+    missing = [key for key in report["missing_keys"] if "pooler." not in key]
+    faulty = sorted(missing) + sorted(f"{key} (of another shape)" for key, *_ in report["mismatched_keys"])
+    if faulty:
+        raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {faulty[0]}.")
     return model
+
+
+def load_tokenizer(name: str, **options: Any) -> Any:
+    """Returns the tokenizer of a pretrained model.
+
+    Args:
+        name: a folder or a name on the Hugging Face hub.
+        options: of ``from_pretrained``.
+
+    Raises:
+        ConfigError: it cannot be loaded, or has no vocabulary or no padding token.
+    """
+    with explained(name), quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise ConfigError(f"model='{name}' has no vocabulary: put its tokenizer's files into the folder.")
+    if tokenizer.pad_token is None:
+        raise ConfigError(f"model='{name}' has a tokenizer without a padding token, so sentences cannot be batched.")
+    return tokenizer
 
 
 @contextmanager
@@ -43,19 +69,19 @@ def explained(name: str) -> Iterator[None]:
     """Turns the many errors of loading a model into one that says what was wanted."""
     try:
         yield
-    except ConfigError:
+    except TempplugError:
         raise
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # the parsers of configurations, tokenizers and weights raise errors of every class
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
         raise ConfigError(
-            f"model='{name}' cannot be loaded: {reason} Give a folder with config.json, the weights and the tokenizer's files, "
-            "or the name of a model on the Hugging Face hub."
+            f"model='{name}' cannot be loaded: {reason}. Give a folder with config.json, the weights and the tokenizer's "
+            "files, or the name of a model on the Hugging Face hub."
         ) from error
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Mutes the loading report: heads that are left out are no news, and missing weights raise."""
+    """Mutes the loading report: masked-LM heads that are left out are no news, and missing weights raise."""
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)

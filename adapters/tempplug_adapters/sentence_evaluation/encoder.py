@@ -6,7 +6,6 @@ nothing of the data that it encodes or of training.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +14,10 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
-from tempplug.errors import ConfigError, TempplugError
+from tempplug.errors import ConfigError
+from tempplug_adapters.huggingface.loading import explained, load_pretrained, load_tokenizer
 from tempplug_adapters.huggingface.pooling import check_pooling, pool
 from tempplug_adapters.sentence_evaluation.encoder_settings import ENCODER_FILE, MODULES_FILE, read_encoder_settings
 
@@ -108,34 +108,17 @@ def load_encoder(
     name = str(model_name_or_path)
     if pooling is not None:
         check_pooling(pooling)
-    with _explained(name), _quiet_transformers():
+    with explained(name):
         folder = Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns=SETTINGS_FILES))
         settings = read_encoder_settings(folder, pooling)
-        options = {"subfolder": settings.subfolder, "trust_remote_code": False}
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        model, report = AutoModel.from_pretrained(
-            name, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, **options
-        )
-    _check_loaded(name, tokenizer, report)
+    tokenizer = load_tokenizer(name, subfolder=settings.subfolder)
+    model = load_pretrained(AutoModel, name, subfolder=settings.subfolder)
     try:
         model = model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device='{device}' cannot be used: {error}") from error
     wanted = settings.max_length if max_length is None else max_length
     return SentenceEncoder(model.eval(), tokenizer, settings.pooling, wanted, settings.source)
-
-
-def _check_loaded(name: str, tokenizer: Any, report: dict[str, Any]) -> None:
-    """Raises where transformers would make something up: random weights, or a tokenizer without words."""
-    # The pooler is not used here, and models pre-trained without one, such as RoBERTa, have no weights for it.
-    missing = [key for key in report["missing_keys"] if not key.startswith("pooler.")]
-    faulty = sorted(missing) + sorted(f"{key} (of another shape)" for key, *_ in report["mismatched_keys"])
-    if faulty:
-        raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {faulty[0]}.")
-    if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise ConfigError(f"model='{name}' has no vocabulary: put its tokenizer's files into the folder.")
-    if tokenizer.pad_token is None:
-        raise ConfigError(f"model='{name}' has a tokenizer without a padding token, so sentences cannot be batched.")
 
 
 def _longest_input(model: nn.Module, tokenizer: Any) -> int:
@@ -162,30 +145,3 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         model.train(was_training)
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Turns the many errors of loading a model into one that says what was wanted."""
-    try:
-        yield
-    except TempplugError:
-        raise
-    except Exception as error:  # the parsers of configurations, tokenizers and weights raise errors of every class
-        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
-        raise ConfigError(
-            f"model='{name}' cannot be loaded: {reason}. Give a folder with config.json, the weights and the tokenizer's "
-            "files, or the name of a model on the Hugging Face hub."
-        ) from error
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Mutes the loading report: masked-LM heads that are left out are no news, and missing weights raise."""
-    logger = logging.getLogger("transformers")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, set_seed
+from transformers import set_seed
 
 import tempplug
 from tempplug.arguments import parse_spec
 from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.huggingface.loading import explained
+from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
 from tempplug_adapters.sentence_evaluation.sts_data import load_sts
 from tempplug_adapters.simcse.arguments import DataArguments, ModelArguments, SimCSETrainingArguments
@@ -76,8 +76,7 @@ def train_simcse(
         dropout=model.dropout,
         mlm=model.mlm_weight > 0,
     )
-    with explained(model.model_name_or_path):
-        tokenizer = AutoTokenizer.from_pretrained(model.model_name_or_path)
+    tokenizer = load_tokenizer(model.model_name_or_path)
     trainer = SimCSETrainer(
         model=encoder,
         args=training,
