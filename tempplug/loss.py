@@ -120,12 +120,11 @@ class ContrastiveLoss(nn.Module):
         heads = _heads(view_a, view_b)
         device = heads[0][0].device if isinstance(heads[0][0], Tensor) else torch.device("cpu")
         self._traces, self._record = [], None
-        self._call = {"zero_norm_rows": torch.zeros((), dtype=torch.int64, device=device)}
+        self._call = {"loss": 0.0, "zero_norm_rows": torch.zeros((), dtype=torch.int64, device=device)}
         # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
         with torch.autocast(device.type, enabled=False):
             losses = [self._head(first, second, given) for first, second in heads]
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
-        self._call["loss"] = loss.detach() if loss.ndim == 0 else loss.detach().mean()
         return loss
 
     def logits(self, view_a: Tensor, view_b: Tensor, **given: Any) -> Tensor:
@@ -184,6 +183,7 @@ class ContrastiveLoss(nn.Module):
         valid = results[0][1].positive_count > 0
         if directions[0].roles.positive_index is None:
             row_losses = torch.where(valid, row_losses, 0.0)
+        self._call["loss"] = self._call["loss"] + row_losses.detach().sum() / valid.sum()
         if self.reduction == "none":
             return row_losses
         # Every rank's sum times world over the global count: the mean over its own rows where all ranks hold as many, and

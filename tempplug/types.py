@@ -75,7 +75,7 @@ class StepRecord:
     Temperatures are taken over all positives and a strided sample of at most 4,096 negatives.
 
     Attributes:
-        loss: mean of the objective's row losses.
+        loss: mean of the objective's row losses over this process's anchors that have a positive; summed over heads.
         infonce: mean InfoNCE of the same logits, comparable across strategies (MACL's own value never falls below 1).
         temperature_mean: mean temperature.
         temperature_min: smallest temperature.

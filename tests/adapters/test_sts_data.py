@@ -43,7 +43,7 @@ def test_subsets_of_a_year_are_concatenated(tmp_path: Path) -> None:
 def test_text_is_taken_as_it_stands(tmp_path: Path) -> None:
     """Bare quotes, Unicode line separators and spaces belong to the sentence; columns go by their names."""
     separator = "x\u2028y\x85z"
-    content = f'\ufeffgenre\tsentence2\tscore\tsentence1\r\nnews\t"b" said\t2.5\t a " b\r\nnews\t{separator}\t0\té'
+    content = f'\ufeffsentence2\tgenre\tscore\tsentence1\r\n"b" said\tnews\t2.5\t a " b\r\n{separator}\tnews\t0\té'
     pairs = load_sts("STSB", write_stsb(tmp_path, content.encode()))
     assert pairs == StsPairs([' a " b', "é"], ['"b" said', separator], [2.5, 0.0])
 
