@@ -8,8 +8,9 @@ DATA ?= $(TEMPPLUG_DATA)
 
 .PHONY: quickstart test lint bench clean
 
+# One thread: so small a model is done sooner without waiting for a second one.
 quickstart: .venv/bench.stamp
-	$(BIN)/tempplug bench run sentence --profile quick --tasks supervised --output outputs/quickstart
+	OMP_NUM_THREADS=1 $(BIN)/tempplug bench run sentence --profile quick --tasks supervised --output outputs/quickstart
 
 test: .venv/dev.stamp
 	$(BIN)/pytest
