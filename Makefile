@@ -10,10 +10,11 @@ DATA ?= $(TEMPPLUG_DATA)
 
 # One thread: so small a model is done sooner without waiting for a second one.
 quickstart: .venv/bench.stamp
-	OMP_NUM_THREADS=1 $(BIN)/tempplug bench run sentence --profile quick --tasks supervised --output outputs/quickstart
+	OMP_NUM_THREADS=1 $(BIN)/tempplug bench run sentence --profile quick --tasks supervised --seeds 0 1 --output outputs/quickstart
 
+# One test file a core, each on one thread.
 test: .venv/dev.stamp
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

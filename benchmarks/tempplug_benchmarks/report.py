@@ -30,7 +30,8 @@ def print_report(console: Console, comparisons: Sequence[Comparison], problems: 
         console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(comparison.task.summary)}", highlight=False)
         console.print(_terminal_table(headline(comparison), has_tone=True))
         if len(comparison.profile.metrics) > 1:
-            console.print(_terminal_table(all_metrics(comparison), has_tone=False))
+            for part in fitting(all_metrics(comparison), console.width):
+                console.print(_terminal_table(part, has_tone=False))
         for line in remarks(comparison):
             console.print(Text(line, style="red" if line.startswith("failed:") else "dim"))
         console.print()
@@ -62,6 +63,30 @@ def reading(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
     """Returns how the figures are to be read."""
     with_reported = any(row.reported for comparison in comparisons for row in comparison.rows)
     return (READING, REPORTED) if with_reported else (READING,)
+
+
+def fitting(table: Table, width: int) -> list[Table]:
+    """Returns the table in parts that fit a terminal, each with the first column; a column wider than that stands alone.
+
+    Args:
+        table: any.
+        width: of the terminal, in letters.
+    """
+    needed = [max(map(len, column)) + 1 for column in zip(table.header, *(row.cells for row in table.rows), strict=True)]
+    # The label may fold, but not below half the terminal; the box adds a letter on either side.
+    room = width - 2 - min(needed[0], width // 2)
+    parts: list[list[int]] = [[]]
+    for position in range(1, len(needed)):
+        if parts[-1] and sum(needed[each] for each in parts[-1]) + needed[position] > room:
+            parts.append([])
+        parts[-1].append(position)
+    return [
+        Table(
+            tuple(table.header[each] for each in (0, *part)),
+            tuple(Row(tuple(row.cells[each] for each in (0, *part)), row.kind) for row in table.rows),
+        )
+        for part in parts
+    ]
 
 
 def _terminal_table(table: Table, has_tone: bool) -> TerminalTable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 import sys
 import textwrap
@@ -12,121 +11,27 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from huggingface_toys import (
+    TEMPERATURE,
+    Data,
+    Encoder,
+    MyTrainer,
+    PlainTrainer,
+    ScaleAndShift,
+    assert_equal,
+    cross_view,
+    logged,
+    make,
+    weights,
+)
+from torch import nn
 from torch.nn import functional as F
-from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback
 
 import tempplug
 import tempplug_adapters.huggingface.trainer as trainer_module
-from tempplug.errors import ConfigError, DataError
-from tempplug.plugins import Registry, hookimpl
-from tempplug.strategies.maps import ScaleMap
+from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface import TemperatureTrainerMixin, Views
-
-TEMPERATURE = 0.2
-
-
-class Encoder(nn.Module):
-    """Takes anything beside ``x`` too, so that the Trainer believes that it may scale the loss."""
-
-    def __init__(self, dropout: float = 0.1) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 8))
-
-    def forward(self, x: Tensor, **ignored: Any) -> Tensor:
-        return self.layers(x)
-
-
-class Data(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Pairs of noisy copies; ``labels`` are there because users have them, not because the loss needs them."""
-
-    def __init__(self, items: int = 64, seed: int = 0, sign: float = 1.0) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        self.a = torch.randn(items, 8, generator=generator)
-        self.b = sign * self.a + 0.5 * torch.randn(items, 8, generator=generator)
-
-    def __len__(self) -> int:
-        return len(self.a)
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {"a": self.a[index], "b": self.b[index], "labels": torch.tensor(index)}
-
-
-class MyTrainer(TemperatureTrainerMixin, Trainer):
-    def contrastive_views(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(model(torch.cat([inputs["a"], inputs["b"]])).chunk(2))
-
-
-class PlainTrainer(Trainer):
-    """What a user would write without tempplug."""
-
-    loss_is_scaled_for_ga = False
-
-    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
-        view_a, view_b = model(torch.cat([inputs["a"], inputs["b"]])).chunk(2)
-        similarity = F.normalize(view_a) @ F.normalize(view_b).T
-        return F.cross_entropy(similarity / TEMPERATURE, torch.arange(len(view_a)))
-
-
-class ScaleAndShift(tempplug.Strategy):
-    """Two parameters, of which weight decay may have one; counts the calls of `observe`."""
-
-    name = "scale-and-shift"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log_scale = nn.Parameter(torch.tensor(1.0))
-        self.log_gain = nn.Parameter(torch.tensor(1.0))
-        self.observed = 0
-
-    def prepare(self, batch: tempplug.Batch) -> tempplug.LogitMap:
-        return ScaleMap((self.log_scale + self.log_gain).exp())
-
-    def observe(self, batch: tempplug.Batch, statistics: tempplug.RowStatistics) -> None:
-        self.observed += 1
-
-    def no_weight_decay(self) -> set[str]:
-        return {"log_scale"}
-
-
-def cross_view(strategy: str | tempplug.Strategy = f"fixed:temperature={TEMPERATURE}") -> tempplug.ContrastiveLoss:
-    return tempplug.ContrastiveLoss(strategy, layout="cross-view")
-
-
-def make(
-    folder: Path,
-    loss: tempplug.ContrastiveLoss | str | None,
-    trainer_class: type[Trainer] = MyTrainer,
-    *,
-    model_seed: int = 0,
-    dropout: float = 0.1,
-    keywords: dict[str, Any] | None = None,
-    **arguments: Any,
-) -> Any:
-    """Returns a trainer; ``loss`` None is for those that take none."""
-    given = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "learning_rate": 0.02, "save_strategy": "no"}
-    given["remove_unused_columns"] = False
-    training = TrainingArguments(output_dir=str(folder), **{**given, "logging_steps": 1, **arguments})
-    torch.manual_seed(model_seed)
-    keywords = {"model": Encoder(dropout), "train_dataset": Data(), **(keywords or {})}
-    if loss is not None:
-        keywords["contrastive_loss"] = cross_view(loss) if isinstance(loss, str) else loss
-    return trainer_class(args=training, **keywords)
-
-
-def weights(trainer: Any) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
-
-
-def logged(trainer: Any, key: str) -> list[float]:
-    return [entry[key] for entry in trainer.state.log_history if key in entry]
-
-
-def assert_equal(first: dict[str, Any], second: dict[str, Any]) -> None:
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        assert torch.equal(value, second[name]) if isinstance(value, Tensor) else value == second[name], name
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -255,228 +160,6 @@ def test_an_optimizer_and_scheduler_of_ones_own_must_hold_the_parameters_of_the_
     whole = pair([*model.parameters(), *loss.parameters()])
     make(tmp_path, loss, keywords={"model": model, "optimizers": whole}, max_steps=2).train()
     assert len(whole[0].param_groups) == 1
-
-
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "learnable",
-        "macl:base_temperature=0.1,alpha=0.5",
-        "schedule:temperature_min=0.1,temperature_max=0.5,period=1.7",
-        "schedule:shape=random,temperature_min=0.1,temperature_max=0.5",
-    ],
-)
-@pytest.mark.parametrize("stop", [8, 11], ids=["between epochs", "within an epoch"])
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path, strategy: str, stop: int) -> None:
-    """Eight steps an epoch and two epochs, with dropout; the period of the schedules does not fit the epochs."""
-    arguments: dict[str, Any] = {"max_steps": 16, "weight_decay": 0.1}
-    whole = make(tmp_path, strategy, save_strategy="steps", save_steps=stop, **arguments)
-    whole.train()
-    resumed = make(tmp_path, strategy, model_seed=1, **arguments)
-    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
-
-    assert_equal(weights(resumed), weights(whole))
-    assert_equal(resumed.contrastive_loss.state_dict(), whole.contrastive_loss.state_dict())
-    for key in ("temperature", "loss", "uniformity"):
-        assert logged(resumed, key) == logged(whole, key)
-    assert len(set(logged(whole, "temperature"))) > 1
-
-
-def test_a_schedule_runs_on_fractions_of_epochs_shared_by_the_micro_batches_of_a_step(tmp_path: Path) -> None:
-    strategy = "schedule:temperature_min=0.1,temperature_max=0.5,period=3"
-    trainer = make(tmp_path, strategy, gradient_accumulation_steps=2, num_train_epochs=2)
-    trainer.train()
-    schedule = tempplug.create_strategy(strategy)
-    expected = []
-    for step in range(8):
-        schedule.set_progress(epoch=step / 4)
-        expected.append(schedule.temperature())
-    assert logged(trainer, "temperature") == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_schedule_knows_its_progress_before_the_first_step(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {"eval_on_start": True, "eval_strategy": "epoch", "max_steps": 1}
-    trainer = make(tmp_path, "schedule", keywords={"eval_dataset": Data(16)}, **arguments)
-    trainer.train()
-    assert "eval_loss" in trainer.state.log_history[0]
-
-
-def test_the_best_model_comes_back_with_its_loss_also_after_resuming(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {
-        "max_steps": 12,
-        "save_strategy": "steps",
-        "save_steps": 4,
-        "eval_strategy": "steps",
-        "eval_steps": 4,
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "loss",
-    }
-
-    class EarlierIsBetter(MyTrainer):
-        def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-            return {"eval_loss": float(self.state.global_step)}
-
-    keywords = {"eval_dataset": Data(16)}
-    trainer = make(tmp_path, "learnable", EarlierIsBetter, keywords=keywords, **arguments)
-    trainer.train()
-    best = Path(trainer.state.best_model_checkpoint)
-    assert best.name == "checkpoint-4"
-    states = {n: torch.load(tmp_path / f"checkpoint-{n}" / "contrastive_loss.pt", weights_only=True) for n in (4, 8, 12)}
-    assert not torch.equal(states[4]["strategy.log_scale"], states[12]["strategy.log_scale"])
-    assert_equal(trainer.contrastive_loss.state_dict(), states[4])
-
-    resumed = make(tmp_path, "learnable", EarlierIsBetter, model_seed=1, keywords=keywords, **arguments)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
-    assert_equal(resumed.contrastive_loss.state_dict(), states[4])
-    assert_equal(weights(resumed), weights(trainer))
-
-
-def test_saving_writes_the_loss_beside_a_model_that_is_untouched(tmp_path: Path) -> None:
-    trainer = make(tmp_path, "learnable", max_steps=2)
-    trainer.train()
-    trainer.save_model(str(tmp_path / "final"))
-    assert load_file(tmp_path / "final" / "model.safetensors").keys() == Encoder().state_dict().keys()
-    saved = torch.load(tmp_path / "final" / "contrastive_loss.pt", weights_only=True)
-    assert_equal(saved, trainer.contrastive_loss.state_dict())
-
-
-def test_a_checkpoint_without_the_state_of_the_loss_is_refused_unless_there_is_none(tmp_path: Path) -> None:
-    for strategy in ("learnable", "fixed"):
-        make(tmp_path, strategy, max_steps=2, save_strategy="steps", save_steps=1).train()
-        (tmp_path / "checkpoint-1" / "contrastive_loss.pt").unlink()
-        resumed = make(tmp_path, strategy, max_steps=2)
-        if strategy == "learnable":
-            with pytest.raises(DataError, match=r"contrastive_loss\.pt does not exist"):
-                resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-        else:
-            resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-            assert resumed.state.global_step == 2
-
-
-def test_a_checkpoint_of_another_strategy_is_refused(tmp_path: Path) -> None:
-    make(tmp_path, "learnable", max_steps=1, save_strategy="steps", save_steps=1).train()
-    with pytest.raises(DataError, match=r"contrastive_loss\.pt does not fit strategy 'macl'"):
-        make(tmp_path, "macl", max_steps=2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-
-
-class Reporter(TrainerCallback):
-    """What a logging integration sees."""
-
-    def __init__(self) -> None:
-        self.seen: list[dict[str, float]] = []
-
-    def on_log(self, *args: Any, logs: dict[str, float], **kwargs: Any) -> None:
-        self.seen.append(dict(logs))
-
-
-def test_training_logs_measure_the_last_batch_and_reach_history_reporters_and_plugins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records: list[tempplug.StepRecord] = []
-
-    class Plugin:
-        @hookimpl
-        def tempplug_log(self, record: tempplug.StepRecord) -> None:
-            records.append(record)
-
-    registry = Registry()
-    registry.register(Plugin(), name="collector")
-    monkeypatch.setattr("tempplug.plugins.manager._registry", registry)
-    reporter, data = Reporter(), Data(8)
-    keywords = {"train_dataset": data, "callbacks": [reporter]}
-    trainer = make(tmp_path, "macl:base_temperature=0.1", dropout=0.0, keywords=keywords, max_steps=1, learning_rate=0.0)
-    trainer.train()
-
-    history = trainer.state.log_history[0]
-    assert history["temperature_min"] <= history["temperature"] <= history["temperature_max"]
-    a, b = F.normalize(trainer.model(data.a)), F.normalize(trainer.model(data.b))
-    similarity = (a * b).sum(1).mean().item()
-    assert history["positive_similarity"] == pytest.approx(similarity, rel=1e-5)
-    assert history["temperature"] == pytest.approx(0.1 * (1 + 0.5 * similarity), rel=1e-5)
-    assert history["alignment"] == pytest.approx(2 - 2 * similarity, rel=1e-5)
-    potential = torch.exp(-2 * torch.cdist(a, a).square())[~torch.eye(8, dtype=torch.bool)]
-    assert history["uniformity"] == pytest.approx(potential.mean().log().item(), rel=1e-4)
-    logits = a @ b.T / history["temperature"]
-    assert history["infonce"] == pytest.approx(F.cross_entropy(logits, torch.arange(8)).item(), rel=1e-4)
-    assert history["gradient_scale"] == pytest.approx(1 - history["positive_probability"], rel=1e-5)
-    assert reporter.seen[0] == {key: value for key, value in history.items() if key != "step"}
-    assert "temperature" not in trainer.state.log_history[-1]
-    assert [record.positive_similarity.item() for record in records] == [history["positive_similarity"]]
-    json.dumps(history)
-
-
-def test_a_log_due_after_an_evaluation_still_describes_the_last_training_batch(tmp_path: Path) -> None:
-    keywords = {"eval_dataset": Data(16, sign=-1.0)}
-    arguments: dict[str, Any] = {"num_train_epochs": 1, "logging_strategy": "epoch", "eval_strategy": "steps", "eval_steps": 8}
-    trainer = make(tmp_path, f"fixed:temperature={TEMPERATURE}", dropout=0.0, keywords=keywords, **arguments)
-    trainer.train()
-    order = [next(key for key in ("eval_loss", "loss", "train_loss") if key in entry) for entry in trainer.state.log_history]
-    assert order == ["eval_loss", "loss", "train_loss"]
-    assert logged(trainer, "positive_similarity")[0] > 0.3
-    trainer.evaluate()
-    assert trainer.contrastive_loss.record.positive_similarity < 0
-
-
-def test_the_record_is_built_only_when_something_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    record, numbers = tempplug.ContrastiveLoss.record.fget, tempplug.StepRecord.numbers
-
-    def count_record(loss: tempplug.ContrastiveLoss) -> tempplug.StepRecord:
-        read.append("record")
-        return record(loss)
-
-    def count_numbers(step: tempplug.StepRecord) -> dict[str, float]:
-        read.append("numbers")
-        return numbers(step)
-
-    monkeypatch.setattr(tempplug.ContrastiveLoss, "record", property(count_record))
-    monkeypatch.setattr(tempplug.StepRecord, "numbers", count_numbers)
-    make(tmp_path, "fixed", num_train_epochs=1, logging_steps=4).train()
-    assert read == ["record", "numbers"] * 2
-
-
-def test_evaluation_reports_the_loss_of_the_views_in_evaluation_mode(tmp_path: Path) -> None:
-    strategy, data = ScaleAndShift(), Data(16, seed=1)
-    seen: list[EvalPrediction] = []
-
-    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        seen.append(prediction)
-        return {"count": float(len(prediction.label_ids))}
-
-    keywords = {"eval_dataset": data, "compute_metrics": compute_metrics}
-    trainer = make(tmp_path, cross_view(strategy), dropout=0.5, keywords=keywords, max_steps=3, label_names=["labels"])
-    gradients: list[bool] = []
-    hook = trainer.model.register_forward_hook(lambda module, inputs, output: gradients.append(output.requires_grad))
-    metrics = trainer.evaluate()
-    hook.remove()
-    assert gradients == [False, False]
-    model, loss = trainer.model.eval(), trainer.contrastive_loss
-    a, b = model(data.a), model(data.b)
-    expected = torch.stack([loss(a[:8], b[:8]), loss(a[8:], b[8:])]).mean()
-    assert metrics["eval_loss"] == pytest.approx(expected.item(), rel=1e-5)
-    assert metrics["eval_count"] == 16
-    torch.testing.assert_close(torch.from_numpy(seen[0].predictions[0]), a)
-    torch.testing.assert_close(torch.from_numpy(seen[0].predictions[1]), b)
-    assert strategy.observed == 0
-    trainer.train()
-    assert strategy.observed == 3
-    trainer.evaluate()
-    assert strategy.observed == 3
-
-
-def test_evaluation_needs_no_labels_and_leaves_an_overridden_evaluate_alone(tmp_path: Path) -> None:
-    class Unlabelled(Data):
-        def __getitem__(self, index: int) -> dict[str, Tensor]:
-            return {"a": self.a[index], "b": self.b[index]}
-
-    class Own(MyTrainer):
-        def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-            return {**super().evaluate(*args, **kwargs), "eval_own": 1.0}
-
-    trainer = make(tmp_path, "fixed", Own, keywords={"eval_dataset": Unlabelled(16)})
-    metrics = trainer.evaluate()
-    assert metrics["eval_own"] == 1.0
-    assert metrics["eval_loss"] > 0
 
 
 def test_views_may_bring_arguments_of_the_loss_and_a_further_loss(tmp_path: Path) -> None:

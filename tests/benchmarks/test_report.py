@@ -12,10 +12,10 @@ from rich.console import Console
 
 from tempplug_benchmarks.comparison import Comparison, compare
 from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.report import markdown, print_report
+from tempplug_benchmarks.report import fitting, markdown, print_report
 from tempplug_benchmarks.report_html import html
 from tempplug_benchmarks.report_plots import ticks
-from tempplug_benchmarks.report_tables import all_metrics, headline
+from tempplug_benchmarks.report_tables import Row, Table, all_metrics, headline
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.store import write_failure, write_result
 
@@ -93,6 +93,28 @@ def test_the_terminal_shows_every_arm_and_the_failure(comparisons: tuple[Compari
     assert "+1.33 [+0.62, +2.05]" in text
     assert "failed: temperature-free, seed 2: RuntimeError: <b>it</b> broke" in text
     assert "left out: seed-9.json is not JSON" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_table_with_many_metrics_is_shown_whole(width: int) -> None:
+    from tempplug_benchmarks.report import _terminal_table
+
+    names = [f"metric{number}" for number in range(9)]
+    rows = [
+        Row((label, *(f"{60 + row}.{number}0 ± 0.{number}{row}" for number in range(9))), "measured")
+        for row, label in enumerate(("fixed-0.05", "temperature-free", "schedule"))
+    ]
+    parts = fitting(Table(("arm", *names), tuple(rows)), width)
+    shown = io.StringIO()
+    for part in parts:
+        Console(file=shown, width=width).print(_terminal_table(part, has_tone=False))
+    text = shown.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert (len(parts) == 1) == (width == 200)
+    for row in rows:
+        assert text.count(row.cells[0]) == len(parts)
+        assert all(cell in text for cell in row.cells)
+    assert all(name in text for name in names)
 
 
 class Page(HTMLParser):

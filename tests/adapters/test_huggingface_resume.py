@@ -1,0 +1,124 @@
+"""What a Trainer with the mixin saves and brings back: resumed runs, schedules within epochs, the best model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_toys import (
+    Data,
+    Encoder,
+    MyTrainer,
+    assert_equal,
+    logged,
+    make,
+    weights,
+)
+from safetensors.torch import load_file
+
+import tempplug
+from tempplug.errors import DataError
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "learnable",
+        "macl:base_temperature=0.1,alpha=0.5",
+        "schedule:temperature_min=0.1,temperature_max=0.5,period=1.7",
+        "schedule:shape=random,temperature_min=0.1,temperature_max=0.5",
+    ],
+)
+@pytest.mark.parametrize("stop", [8, 11], ids=["between epochs", "within an epoch"])
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path, strategy: str, stop: int) -> None:
+    """Eight steps an epoch and two epochs, with dropout; the period of the schedules does not fit the epochs."""
+    arguments: dict[str, Any] = {"max_steps": 16, "weight_decay": 0.1}
+    whole = make(tmp_path, strategy, save_strategy="steps", save_steps=stop, **arguments)
+    whole.train()
+    resumed = make(tmp_path, strategy, model_seed=1, **arguments)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
+
+    assert_equal(weights(resumed), weights(whole))
+    assert_equal(resumed.contrastive_loss.state_dict(), whole.contrastive_loss.state_dict())
+    for key in ("temperature", "loss", "uniformity"):
+        assert logged(resumed, key) == logged(whole, key)
+    assert len(set(logged(whole, "temperature"))) > 1
+
+
+def test_a_schedule_runs_on_fractions_of_epochs_shared_by_the_micro_batches_of_a_step(tmp_path: Path) -> None:
+    strategy = "schedule:temperature_min=0.1,temperature_max=0.5,period=3"
+    trainer = make(tmp_path, strategy, gradient_accumulation_steps=2, num_train_epochs=2)
+    trainer.train()
+    schedule = tempplug.create_strategy(strategy)
+    expected = []
+    for step in range(8):
+        schedule.set_progress(epoch=step / 4)
+        expected.append(schedule.temperature())
+    assert logged(trainer, "temperature") == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_schedule_knows_its_progress_before_the_first_step(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"eval_on_start": True, "eval_strategy": "epoch", "max_steps": 1}
+    trainer = make(tmp_path, "schedule", keywords={"eval_dataset": Data(16)}, **arguments)
+    trainer.train()
+    assert "eval_loss" in trainer.state.log_history[0]
+
+
+def test_the_best_model_comes_back_with_its_loss_also_after_resuming(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {
+        "max_steps": 12,
+        "save_strategy": "steps",
+        "save_steps": 4,
+        "eval_strategy": "steps",
+        "eval_steps": 4,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "loss",
+    }
+
+    class EarlierIsBetter(MyTrainer):
+        def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+            return {"eval_loss": float(self.state.global_step)}
+
+    keywords = {"eval_dataset": Data(16)}
+    trainer = make(tmp_path, "learnable", EarlierIsBetter, keywords=keywords, **arguments)
+    trainer.train()
+    best = Path(trainer.state.best_model_checkpoint)
+    assert best.name == "checkpoint-4"
+    states = {n: torch.load(tmp_path / f"checkpoint-{n}" / "contrastive_loss.pt", weights_only=True) for n in (4, 8, 12)}
+    assert not torch.equal(states[4]["strategy.log_scale"], states[12]["strategy.log_scale"])
+    assert_equal(trainer.contrastive_loss.state_dict(), states[4])
+
+    resumed = make(tmp_path, "learnable", EarlierIsBetter, model_seed=1, keywords=keywords, **arguments)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert_equal(resumed.contrastive_loss.state_dict(), states[4])
+    assert_equal(weights(resumed), weights(trainer))
+
+
+def test_saving_writes_the_loss_beside_a_model_that_is_untouched(tmp_path: Path) -> None:
+    trainer = make(tmp_path, "learnable", max_steps=2)
+    trainer.train()
+    trainer.save_model(str(tmp_path / "final"))
+    assert load_file(tmp_path / "final" / "model.safetensors").keys() == Encoder().state_dict().keys()
+    saved = torch.load(tmp_path / "final" / "contrastive_loss.pt", weights_only=True)
+    assert_equal(saved, trainer.contrastive_loss.state_dict())
+
+
+def test_a_checkpoint_without_the_state_of_the_loss_is_refused_unless_there_is_none(tmp_path: Path) -> None:
+    for strategy in ("learnable", "fixed"):
+        make(tmp_path, strategy, max_steps=2, save_strategy="steps", save_steps=1).train()
+        (tmp_path / "checkpoint-1" / "contrastive_loss.pt").unlink()
+        resumed = make(tmp_path, strategy, max_steps=2)
+        if strategy == "learnable":
+            with pytest.raises(DataError, match=r"contrastive_loss\.pt does not exist"):
+                resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+        else:
+            resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+            assert resumed.state.global_step == 2
+
+
+def test_a_checkpoint_of_another_strategy_is_refused(tmp_path: Path) -> None:
+    make(tmp_path, "learnable", max_steps=1, save_strategy="steps", save_steps=1).train()
+    with pytest.raises(DataError, match=r"contrastive_loss\.pt does not fit strategy 'macl'"):
+        make(tmp_path, "macl", max_steps=2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
