@@ -61,11 +61,13 @@ def test_the_folder_may_be_a_parent(tmp_path: Path, below: str) -> None:
     assert find_sts_folder(tmp_path) == tmp_path / below
 
 
-@pytest.mark.parametrize("name", ["absent", "file", "empty"])
-def test_a_wrong_folder_is_named(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "fault"), [("absent", "is not a folder"), ("file", "is not a folder"), ("empty", "holds none of the folders")]
+)
+def test_a_wrong_folder_is_named(tmp_path: Path, name: str, fault: str) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=f"data_dir='.*{name}'.*STS12"):
+    with pytest.raises(DataError, match=f"data_dir='.*{name}' {fault}.*STS12"):
         load_sts("STS12", tmp_path / name)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -169,6 +170,31 @@ def test_kill_loses_the_runs_in_flight_alone(toy: ModuleType, tmp_path: Path, lo
     assert f"{len(kept)} of 3 runs are finished already." in resumed.stderr
     assert len(executed(log)) == len(started) + 3 - len(kept)
     assert figures(output) == figures(undisturbed)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX")
+def test_workers_end_with_a_killed_parent(tmp_path: Path, log: Path) -> None:
+    """An orphan would go on with a run that the same command starts again; here it would for ten minutes."""
+    search_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, str(HERE / "toy_main.py"), "run", "toy", "--output", str(tmp_path / "out"), "--seeds", "0"]
+    process = subprocess.Popen(
+        [*command, "--workers", "2"],
+        env={**os.environ, "PYTHONPATH": search_path, "TOY_SLEEP": "600"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    workers: list[int] = []
+    try:
+        wait_for(lambda: len(executed(log)) >= 1, seconds=120)
+        workers = [int(line.rpartition(" ")[2]) for line in log.read_text().splitlines()]
+        process.kill()
+        process.wait()
+        wait_for(lambda: not any(map(alive, workers)), seconds=30)
+    finally:
+        process.kill()
+        for pid in filter(alive, workers):
+            os.kill(pid, signal.SIGKILL)
+    assert figures(tmp_path / "out") == {}
 
 
 def wait_for(condition: object, seconds: float = 60) -> None:
