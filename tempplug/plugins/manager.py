@@ -173,7 +173,7 @@ class Registry:
         disabled = {name.strip() for name in os.environ.get("TEMPPLUG_DISABLE_PLUGINS", "").split(",")}
         for entry_point in entry_points(group=hookspecs.PROJECT):
             name = self._name(entry_point)
-            if disabled & {name, entry_point.name}:
+            if name in disabled:
                 continue
             try:
                 plugin = entry_point.load()
@@ -184,7 +184,7 @@ class Registry:
 
     def _name(self, entry_point: EntryPoint) -> str:
         """Returns the name of an entry point, with its distribution where another one has that name already."""
-        taken = self._plugins.has_plugin(entry_point.name) and entry_point.dist is not None
+        taken = self._plugins.has_plugin(entry_point.name)
         return f"{entry_point.name} of {entry_point.dist.name}" if taken and entry_point.dist else entry_point.name
 
     def _register(self, plugin: object, name: str) -> None:

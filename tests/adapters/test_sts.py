@@ -173,7 +173,7 @@ def test_vectors_that_are_not_finite_are_refused(sts_folder: Path, value: float)
     [
         (lambda sentences: torch.ones(len(sentences)), r"returned \[5\] for 5 sentences, not \[5, D\]"),
         (lambda sentences: torch.ones(len(sentences) + 1, 4), r"returned \[6, 4\] for 5 sentences"),
-        (lambda sentences: torch.ones(5, len(sentences)), r"returned \[5, \d\] for \d sentences, not \[\d, 5\]"),
+        (lambda sentences: torch.ones(len(sentences), len(sentences)), r"returned \[4, 4\] for 4 sentences, not \[4, 5\]"),
     ],
     ids=["no width", "a row too many", "widths differ"],
 )
@@ -217,3 +217,10 @@ def test_equal_scores_are_a_fault_of_the_data(tmp_path: Path) -> None:
 def test_options_out_of_range(sts_folder: Path, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         evaluate_sts(random_encoder, sts_folder, **options)
+
+
+def test_options_are_checked_before_any_file_is_read(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="unknown STS task 'STS17'"):
+        evaluate_sts(random_encoder, tmp_path, ["STSB", "STS17"])
+    with pytest.raises(ConfigError, match="split='dev' of STS12"):
+        evaluate_sts(random_encoder, tmp_path, ["STSB", "STS12"], split="dev")

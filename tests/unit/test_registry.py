@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import textwrap
 import warnings
@@ -311,6 +312,15 @@ def test_two_distributions_may_call_their_entry_points_alike(install: Install, m
     assert Registry().get(StrategyInfo, "rose").name == "rose"
     monkeypatch.setenv("TEMPPLUG_DISABLE_PLUGINS", "plugin")
     assert "rose" not in names(Registry())
+
+
+def test_an_installed_plugin_that_a_program_registered_itself_joins_once(install: Install) -> None:
+    install("garden", offers("rose"))
+    known = Registry()
+    known.register(importlib.import_module("module_of_garden"), "by hand")
+    assert names(known).count("rose") == 1
+    assert known.describe(known.get(StrategyInfo, "rose")) == "strategy 'rose' of the plugin 'by hand'"
+    assert known.faults() == []
 
 
 def test_disabled_plugins_are_not_even_imported(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

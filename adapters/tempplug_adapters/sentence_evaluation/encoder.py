@@ -134,10 +134,7 @@ def _longest_input(model: nn.Module, tokenizer: Any) -> int:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Switches dropout and gradients off, and puts the training mode back.
-
-    Gradients go by no_grad, not by inference_mode, whose vectors could not become the inputs of a classifier in training.
-    """
+    """Switches dropout and gradients off, and puts the training mode back."""
     was_training = model.training
     model.eval()
     try:
