@@ -44,4 +44,7 @@ def tempplug_register_commands() -> Iterable[CommandInfo]:  # type: ignore[empty
 
 @hookspec
 def tempplug_log(record: StepRecord) -> None:
-    """Called by the adapters whenever they log, with the record of the last loss; the return value is ignored."""
+    """Called by the adapters whenever they log, with the record of the last loss; the return value is ignored.
+
+    A plugin that raises here is named in a warning and gets no further records; training goes on.
+    """

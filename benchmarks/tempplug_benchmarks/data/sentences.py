@@ -139,7 +139,7 @@ def paraphrase_pairs(count: int, seed: int) -> list[tuple[str, str]]:
         seed: at least 0.
 
     >>> paraphrase_pairs(1, seed=0)
-    [('at the hill a fighter purchased the lantern .', 'a lamp was bought by the soldier near a slope .')]
+    [('at the garden a seaman peddled the car .', 'the sailor sold a vehicle near the yard .')]
     """
     generator = _generator(count, seed, "pairs")
     pairs = []
