@@ -66,7 +66,9 @@ def test_the_environment_names_the_data(
 ) -> None:
     monkeypatch.setenv("TEMPPLUG_DATA", str(sts_folder))
     assert run(tiny_bert, "--split", "dev") == 0
-    assert f"data     {sts_folder}, dev" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"data     {sts_folder}, dev" in printed
+    assert "SentEval" not in printed
 
 
 def test_without_a_folder_the_hub_is_used_and_said_to_differ(

@@ -127,7 +127,7 @@ def test_the_example_of_a_range_lies_inside(
         at_most=high if includes_high else None,
         integer=integer,
     )
-    kind.check(WHERE, kind.example())
+    assert kind.check(WHERE, kind.example()) == kind.example()
 
 
 @pytest.mark.parametrize(
