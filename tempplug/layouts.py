@@ -7,24 +7,31 @@ engine or objective. Shapes: B local pairs, G global ones, N local anchors, M ca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from tempplug.distributed import Rows
+from tempplug.embeddings import paired_similarity
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest
-from tempplug.roles import PairRoles
+from tempplug.roles import Pairing, PairRoles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """The unit embeddings of a call. ``all_*`` hold the rows of every process (the same tensors without gathering)."""
+    """The unit embeddings of a call. ``all_*`` hold the rows of every process (the same tensors without gathering).
+
+    ``joined`` [2B, D] is view_a followed by view_b, for layouts whose anchors are both; ``precision`` is that of the raw
+    embeddings.
+    """
 
     view_a: Tensor
     all_a: Tensor
     rows: Rows
+    joined: Tensor | None = None
+    precision: torch.dtype = torch.float32
     view_b: Tensor | None = None
     all_b: Tensor | None = None
     queue: Tensor | None = None
@@ -39,7 +46,10 @@ class Views:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Direction:
-    """One block of similarities: anchors [N, D] against candidates [M, D], their roles, and what is known per anchor."""
+    """One block of similarities: anchors [N, D] against candidates [M, D], their roles, and what is known per anchor.
+
+    ``mirrored`` says that the block is the transpose of the call's first one: the same pairs the other way round.
+    """
 
     anchors: Tensor
     candidates: Tensor
@@ -47,23 +57,33 @@ class Direction:
     labels: Tensor | None = None
     index: Tensor | None = None
     uncertainty: Tensor | None = None
+    mirrored: bool = False
 
-    def positive_count(self) -> Tensor:
-        """Returns the number of positives of each anchor, [N]."""
-        roles = self.roles
-        if roles.positive_index is not None:
-            return torch.ones(roles.anchors, dtype=torch.int64, device=roles.device)
-        return roles.positive(*roles.tile(slice(None), slice(None))).sum(1)
+    def detached(self) -> Direction:
+        """Returns the same block without gradient."""
+        anchors = self.anchors.detach()
+        candidates = anchors if self.candidates is self.anchors else self.candidates.detach()
+        uncertainty = None if self.uncertainty is None else self.uncertainty.detach()
+        return replace(self, anchors=anchors, candidates=candidates, uncertainty=uncertainty)
 
     def positive_similarity(self) -> Tensor:
-        """Returns each anchor's mean similarity over its positives, [N], without gradient (0 where it has none)."""
+        """Returns each anchor's mean similarity over its positives, [N] (0 where it has none).
+
+        With gradient where every anchor has one positive, without where there are several.
+        """
+        roles = self.roles
+        if roles.positives is not None:
+            return paired_similarity(self.anchors, self.candidates, roles.positives)
         with torch.no_grad():
-            roles = self.roles
-            if roles.positive_index is not None:
-                return (self.anchors * self.candidates[roles.positive_index]).sum(1)
-            positive = roles.positive(*roles.tile(slice(None), slice(None)))
-            sums = positive.to(self.candidates.dtype) @ self.candidates
-            return (self.anchors * sums).sum(1) / positive.sum(1).clamp(min=1)
+            if roles.positive_mask is not None:
+                sums = roles.positive_mask.to(self.candidates.dtype) @ self.candidates
+                return (self.anchors * sums).sum(1) / roles.positive_count().clamp(min=1)
+            own, others = roles.classes()
+            sums = torch.zeros_like(self.candidates).index_add_(0, others, self.candidates[: len(others)])
+            total = (self.anchors * sums[own]).sum(1)
+            if roles.ignored is not None:
+                total = total - paired_similarity(self.anchors, self.candidates, roles.ignored)
+            return total / roles.positive_count().clamp(min=1)
 
 
 class PairLayout(ABC):
@@ -72,11 +92,14 @@ class PairLayout(ABC):
     Attributes:
         name: as in spec strings.
         takes: the optional arguments of the loss that this layout reads; others are refused.
+        one_view: whether a call without view_b makes sense.
+        joins_views: whether the anchors are the rows of both views, one behind the other.
     """
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]]
     one_view: ClassVar[bool] = False
+    joins_views: ClassVar[bool] = False
 
     @abstractmethod
     def directions(self, views: Views) -> list[Direction]:
@@ -87,9 +110,17 @@ class PairLayout(ABC):
         return False
 
 
-def _range(views: Views, shift: int = 0) -> Tensor:
-    count, start = views.view_a.shape[0], views.rows.offset + shift
-    return torch.arange(start, start + count, device=views.view_a.device)
+def _own(views: Views, shift: int = 0) -> tuple[int, int, int]:
+    """Returns the run that pairs each local row with itself among all rows, ``shift`` columns further."""
+    return 0, views.view_a.shape[0], views.rows.offset + shift
+
+
+def _of_both(views: Views, swapped: bool) -> Pairing:
+    """Returns the pairing of the joined rows with themselves, or with their counterpart in the other view."""
+    size, offset, total = views.view_a.shape[0], views.rows.offset, views.rows.total
+    # Anchor i of view_b is row size + i of the anchors and total + offset + i of the candidates.
+    first, second = (offset + total, offset - size) if swapped else (offset, offset + total - size)
+    return Pairing(((0, size, first), (size, 2 * size, second)))
 
 
 def _twice(values: Tensor | None) -> Tensor | None:
@@ -101,6 +132,10 @@ def _with_extra(candidates: Tensor, views: Views) -> tuple[Tensor, int | None]:
     if views.hard_negatives is None:
         return candidates, None
     return torch.cat([candidates, views.hard_negatives]), candidates.shape[0]
+
+
+def _joined(views: Views, view_b: Tensor) -> Tensor:
+    return torch.cat([views.view_a, view_b]) if views.joined is None else views.joined
 
 
 def _needs_second(views: Views, name: str) -> tuple[Tensor, Tensor]:
@@ -130,26 +165,28 @@ class TwoView(PairLayout):
 
     name = "two-view"
     takes = frozenset({"hard_negatives", "labels", "index", "uncertainty"})
+    joins_views = True
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [2B, 2G (+ H)]."""
         view_b, all_b = _needs_second(views, self.name)
-        candidates, extra_start = _with_extra(torch.cat([views.all_a, all_b]), views)
-        own, other = _range(views), _range(views, shift=views.rows.total)
+        anchors, alone = _joined(views, view_b), views.rows.world == 1
+        candidates, extra_start = _with_extra(anchors if alone else torch.cat([views.all_a, all_b]), views)
         uncertainty = None
         if views.uncertainty is not None:
             pair = [_one_uncertainty(views, position, self.name) for position in (0, 1)]
             uncertainty = torch.cat([each for each in pair if each is not None])
         return [
             Direction(
-                anchors=torch.cat([views.view_a, view_b]),
+                anchors=anchors,
                 candidates=candidates,
                 roles=PairRoles(
                     anchors=2 * view_b.shape[0],
                     candidates=candidates.shape[0],
                     device=candidates.device,
-                    positive_index=torch.cat([other, own]),
-                    ignored_index=torch.cat([own, other]),
+                    positives=_of_both(views, swapped=True),
+                    ignored=_of_both(views, swapped=False),
+                    square=alone,
                     extra_start=extra_start,
                     extra_anchors=view_b.shape[0],
                 ),
@@ -188,13 +225,14 @@ class CrossView(PairLayout):
                     anchors=anchors.shape[0],
                     candidates=candidates.shape[0],
                     device=candidates.device,
-                    positive_index=_range(views),
+                    positives=Pairing((_own(views),)),
                     extra_start=start,
                     extra_anchors=anchors.shape[0],
                 ),
                 labels=views.labels,
                 index=views.index,
                 uncertainty=_one_uncertainty(views, position, self.name),
+                mirrored=position == 1 and views.rows.world == 1 and extra_start is None,
             )
             for position, (anchors, candidates, start) in enumerate(blocks)
         ]
@@ -220,7 +258,7 @@ class Queue(PairLayout):
                     anchors=view_b.shape[0],
                     candidates=candidates.shape[0],
                     device=candidates.device,
-                    positive_index=torch.arange(view_b.shape[0], device=candidates.device),
+                    positives=Pairing(((0, view_b.shape[0], 0),)),
                     negatives_start=view_b.shape[0],
                     extra_start=extra_start,
                     extra_anchors=view_b.shape[0],
@@ -238,6 +276,7 @@ class Labels(PairLayout):
     name = "labels"
     takes = frozenset({"hard_negatives", "labels", "index", "uncertainty"})
     one_view = True
+    joins_views = True
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [B, G (+ H)] of one view, or [2B, 2G (+ H)] of two."""
@@ -245,11 +284,11 @@ class Labels(PairLayout):
             raise ConfigError("layout 'labels' needs labels=, the class of each row of view_a.")
         uncertainty = _one_uncertainty(views, 0, self.name)
         if views.view_b is None or views.all_b is None:
-            anchors, everyone, own = views.view_a, views.all_a, _range(views)
+            anchors, everyone, own = views.view_a, views.all_a, Pairing((_own(views),))
             labels, all_labels, index = views.labels, views.all_labels, views.index
         else:
-            anchors, everyone = torch.cat([views.view_a, views.view_b]), torch.cat([views.all_a, views.all_b])
-            own = torch.cat([_range(views), _range(views, shift=views.rows.total)])
+            anchors, own = _joined(views, views.view_b), _of_both(views, swapped=False)
+            everyone = anchors if views.rows.world == 1 else torch.cat([views.all_a, views.all_b])
             labels, all_labels = torch.cat([views.labels] * 2), torch.cat([views.all_labels] * 2)
             index = _twice(views.index)
             second = _one_uncertainty(views, 1, self.name)
@@ -266,7 +305,7 @@ class Labels(PairLayout):
                     anchors=anchors.shape[0],
                     candidates=candidates.shape[0],
                     device=candidates.device,
-                    ignored_index=own,
+                    ignored=own,
                     anchor_labels=labels,
                     candidate_labels=all_labels,
                     extra_start=extra_start,

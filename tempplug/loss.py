@@ -6,7 +6,6 @@ This is where strategies, objectives, engines and layouts meet; none of them kno
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -14,16 +13,20 @@ from torch import Tensor, nn
 
 from tempplug import distributed
 from tempplug.create import create_objective, create_strategy
-from tempplug.embeddings import check_embeddings, unit_rows
+from tempplug.embeddings import check_embeddings, check_finite, unit_rows
 from tempplug.engine.dispatch import check_engine, row_statistics
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.layouts import Direction, PairLayout, Views, create_layout
 from tempplug.objectives.base import Objective
-from tempplug.record import Trace, build_record
+from tempplug.record import Step, Trace, build_record
+from tempplug.roles import Block, PairRoles
 from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap
 from tempplug.types import Auxiliary, Batch, RowStatistics, StepRecord
+from tempplug.views import build_views, split_heads
 
 REDUCTIONS = ("mean", "sum", "none")
+Prepared = tuple[Block, LogitMap, Batch]
 
 
 class ContrastiveLoss(nn.Module):
@@ -36,7 +39,7 @@ class ContrastiveLoss(nn.Module):
         symmetric: of ``cross-view``: average both directions.
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
         gather: candidates of all processes of the default group; without a process group it changes nothing.
-        engine: ``auto`` or ``dense``.
+        engine: ``auto``, ``dense``, ``tiled`` or ``triton``; ``record.engine`` says which one ran.
 
     Raises:
         UnknownNameError: no such strategy, objective, option or layout.
@@ -70,8 +73,7 @@ class ContrastiveLoss(nn.Module):
         self.reduction = reduction
         self.gather = gather
         self.engine = check_engine(engine)
-        self._traces: list[Trace] = []
-        self._call: dict[str, Any] = {}
+        self._step: Step | None = None
         self._record: StepRecord | None = None
 
     def forward(
@@ -114,18 +116,14 @@ class ContrastiveLoss(nn.Module):
             "positive_mask": positive_mask,
             "negative_mask": negative_mask,
         }
-        for name, value in given.items():
-            if value is not None and name not in self.layout.takes:
-                raise ConfigError(f"layout '{self.layout.name}' has no use for {name}=.")
-        heads = _heads(view_a, view_b)
+        heads = split_heads(view_a, view_b)
         device = heads[0][0].device if isinstance(heads[0][0], Tensor) else torch.device("cpu")
-        self._traces, self._record = [], None
-        self._call = {"loss": 0.0, "zero_norm_rows": torch.zeros((), dtype=torch.int64, device=device)}
+        self._step = step = Step(device)
+        self._record = None
         # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
         with torch.autocast(device.type, enabled=False):
-            losses = [self._head(first, second, given) for first, second in heads]
-        loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
-        return loss
+            losses = [self._head(first, second, given, step) for first, second in heads]
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
 
     def logits(self, view_a: Tensor, view_b: Tensor, **given: Any) -> Tensor:
         """Returns the dense logits of view_a's rows against view_b's, [B, M], for losses that need them.
@@ -137,6 +135,8 @@ class ContrastiveLoss(nn.Module):
         """
         check_embeddings("view_a", view_a)
         check_embeddings("view_b", view_b, view_a.shape[1])
+        check_finite("view_a", view_a)
+        check_finite("view_b", view_b)
         with torch.autocast(view_a.device.type, enabled=False):
             anchors, candidates = unit_rows(view_a)[0], unit_rows(view_b)[0]
             paired = min(len(anchors), len(candidates))
@@ -157,10 +157,10 @@ class ContrastiveLoss(nn.Module):
             ConfigError: the loss was not called yet.
         """
         if self._record is None:
-            if not self._traces:
+            if self._step is None or not self._step.traces:
                 raise ConfigError("record is empty: call the loss first.")
             floor_hits = getattr(self.strategy, "floor_hits", torch.zeros((), dtype=torch.int64))
-            self._record = build_record(self._traces, floor_hits=floor_hits.detach().clone(), **self._call)
+            self._record = build_record(self._step, floor_hits.detach().clone())
         return self._record
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
@@ -175,70 +175,53 @@ class ContrastiveLoss(nn.Module):
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
-    def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
-        views = self._views(view_a, view_b, given)
+    def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step) -> Tensor:
+        views, zero = build_views(view_a, view_b, given, self.layout, self.gather)
+        step.zero_norm += zero
         directions = self.layout.directions(views)
-        results = [self._direction(direction, views.rows) for direction in directions]
-        row_losses = torch.stack([loss for loss, _ in results]).mean(0)
-        valid = results[0][1].positive_count > 0
-        if directions[0].roles.positive_index is None:
+        prepared: list[Prepared] = []
+        for direction in directions:
+            prepared.append(self._prepare(direction, views, prepared[0] if direction.mirrored else None))
+        losses, counts = [], None
+        found = self._statistics(prepared, step)
+        for (block, logit_map, batch), direction, statistics in zip(prepared, directions, found, strict=True):
+            losses.append(self._row_losses(block, logit_map, batch, statistics))
+            counts = counts if block.roles.positives is not None else statistics.positive_count
+            step.traces.append(Trace(direction.detached(), logit_map, statistics.detached()))
+        row_losses = losses[0] if len(losses) == 1 else (losses[0] + losses[1]) / 2
+        valid = None if counts is None else counts > 0
+        if valid is not None:
             row_losses = torch.where(valid, row_losses, 0.0)
-        self._call["loss"] = self._call["loss"] + row_losses.detach().sum() / valid.sum()
+        step.row_losses.append((row_losses.detach(), valid))
+        return self._reduce(row_losses, valid, views)
+
+    def _reduce(self, row_losses: Tensor, valid: Tensor | None, views: Views) -> Tensor:
         if self.reduction == "none":
             return row_losses
         # Every rank's sum times world over the global count: the mean over its own rows where all ranks hold as many, and
         # exact after DDP's averaging where they do not.
-        total = row_losses.sum() * views.rows.world
+        total = row_losses.sum()
+        if views.rows.world > 1:
+            total = total * views.rows.world
         if self.reduction == "sum":
             return total
-        if directions[0].roles.positive_index is not None:
-            return total / (views.rows.total * valid.numel() / view_a.shape[0])
+        if valid is None:
+            return total / (views.rows.total * row_losses.numel() / views.view_a.shape[0])
         return total / distributed.total(valid.sum(), views.rows)
 
-    def _views(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Views:
-        check_embeddings("view_a", view_a)
-        size, dimension = view_a.shape
-        if view_b is not None:
-            check_embeddings("view_b", view_b, dimension)
-            if view_b.shape[0] != size and self.layout.name != "masks":
-                raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
-        rows = distributed.share_rows(size, view_a.device, self.gather)
-        unit: dict[str, Tensor] = {}
-        extra = _flat_hard_negatives(given["hard_negatives"], size)
-        for name, raw in (("view_a", view_a), ("view_b", view_b), ("queue", given["queue"]), ("hard_negatives", extra)):
-            if raw is not None:
-                check_embeddings(name, raw, dimension)
-                unit[name], zero = unit_rows(raw)
-                self._call["zero_norm_rows"] = self._call["zero_norm_rows"] + zero.sum()
-        if extra is not None and rows.world > 1:
-            shared = distributed.share_rows(extra.shape[0], view_a.device, True)
-            unit["hard_negatives"] = distributed.gather(unit["hard_negatives"], shared)
-        labels = _per_row("labels", given["labels"], size)
-        return Views(
-            view_a=unit["view_a"],
-            all_a=distributed.gather(unit["view_a"], rows),
-            rows=rows,
-            view_b=unit.get("view_b"),
-            all_b=None if view_b is None else distributed.gather(unit["view_b"], rows),
-            queue=unit.get("queue"),
-            hard_negatives=unit.get("hard_negatives"),
-            labels=labels,
-            all_labels=None if labels is None else distributed.gather(labels, rows),
-            index=_per_row("index", given["index"], size),
-            uncertainty=_uncertainty(given["uncertainty"], size),
-            positive_mask=given["positive_mask"],
-            negative_mask=given["negative_mask"],
-        )
-
-    def _direction(self, direction: Direction, rows: distributed.Rows) -> tuple[Tensor, RowStatistics]:
-        counts = direction.positive_count()
-        own_positives = direction.positive_similarity()
-        if direction.roles.positive_index is None:
-            own_positives = own_positives[counts > 0]
+    def _prepare(self, direction: Direction, views: Views, mirror: Prepared | None) -> Prepared:
+        """Returns the block of a direction, its map and batch; a mirror image shares what its original found out."""
+        roles, rows = direction.roles, views.rows
+        shared_similarity = None if mirror is None else mirror[0].positive_similarity
+        similarity = direction.positive_similarity() if shared_similarity is None else shared_similarity
+        own = similarity.detach()
+        counts = None
+        if roles.positives is None:
+            counts = roles.positive_count()
+            own = own[counts > 0]
         # Two-view blocks hold each rank's rows twice, labelled blocks a different number on each rank.
-        shared = rows if rows.world == 1 else distributed.share_rows(own_positives.shape[0], own_positives.device, True)
-        positives = distributed.gather(own_positives, shared)
-        self._check_roles(direction, counts, positives)
+        positives = own if rows.world == 1 else distributed.gather(own, distributed.share_rows(own.shape[0], own.device, True))
+        self._check_roles(roles, counts, positives)
         batch = Batch(
             positive_similarity=positives,
             anchors=direction.anchors,
@@ -247,31 +230,34 @@ class ContrastiveLoss(nn.Module):
             index=direction.index,
             uncertainty=direction.uncertainty,
         )
-        logit_map = self.strategy.prepare(batch)
-        block = direction.anchors, direction.candidates, direction.roles
-        statistics, self._call["engine"] = row_statistics(self.engine, *block, logit_map)
+        paired = similarity if counts is None else None
+        block = Block(direction.anchors, direction.candidates, roles, paired, views.precision)
+        if mirror is not None and mirror[1].uniform and mirror[1].symmetric:
+            return block, mirror[1], batch
+        return block, self.strategy.prepare(batch), batch
+
+    def _statistics(self, prepared: list[Prepared], step: Step) -> list[RowStatistics]:
+        """Returns the statistics of every direction; those of a block and its mirror image come from one pass."""
+        (block, logit_map, _), *others = prepared
+        mirrored = bool(others) and others[0][1] is logit_map
+        first, step.engine = row_statistics(self.engine, block, logit_map, mirrored=mirrored)
+        for other, other_map, _ in others[len(first) - 1 :]:
+            first += row_statistics(self.engine, other, other_map)[0]
+        return first
+
+    def _row_losses(self, block: Block, logit_map: LogitMap, batch: Batch, statistics: RowStatistics) -> Tensor:
         if self.training:
             self.strategy.observe(batch, statistics)
-        second_map = self.objective.second_map(logit_map)
         second = None
+        second_map = self.objective.second_map(logit_map)
         if second_map is not None:
             with torch.no_grad():
-                second, _ = row_statistics(self.engine, *block, second_map)
-        detached = {each.name: _detached(getattr(direction, each.name)) for each in fields(direction)}
-        self._traces.append(
-            Trace(
-                replace(direction, **detached),
-                logit_map,
-                RowStatistics(**{each.name: _detached(getattr(statistics, each.name)) for each in fields(statistics)}),
-            )
-        )
-        return self.objective.row_loss(statistics, Auxiliary(positives, second)), statistics
+                second = row_statistics(self.engine, block, second_map)[0][0]
+        return self.objective.row_loss(statistics, Auxiliary(batch.positive_similarity, second))
 
-    def _check_roles(self, direction: Direction, counts: Tensor, positives: Tensor) -> None:
-        roles, name = direction.roles, self.layout.name
-        if roles.positive_index is None:
-            negatives = roles.negative(*roles.tile(slice(None), slice(None))).sum(1)
-            lonely = int((negatives == 0).sum())
+    def _check_roles(self, roles: PairRoles, counts: Tensor | None, positives: Tensor) -> None:
+        name = self.layout.name
+        if counts is not None:
             if positives.numel() == 0:
                 raise ShapeError(f"layout '{name}': no anchor has a positive, so there is nothing to pull together.")
             if not self.objective.several_positives and int(counts.max()) > 1:
@@ -279,52 +265,14 @@ class ContrastiveLoss(nn.Module):
                     f"objective '{self.objective.name}' has no form for several positives, and layout '{name}' gave an anchor "
                     f"{int(counts.max())}: use infonce or dcl, or masks with one positive a row."
                 )
+            lonely = int((roles.negative_count() == 0).sum())
         else:
-            ignored = 1 if roles.ignored_index is None else 2
-            columns = roles.candidates - (roles.negatives_start or ignored)
-            extra = 0 if roles.extra_start is None else roles.candidates - roles.extra_start
-            blind = roles.anchors - roles.extra_anchors if extra else 0
-            lonely = roles.anchors if columns <= 0 else (blind if columns - extra <= 0 else 0)
+            # Positions alone decide here: the first anchor and the last stand for all.
+            ends = {row: roles.negatives_of(row) == 0 for row in (0, roles.anchors - 1)}
+            seeing = roles.anchors if roles.extra_start is None else roles.extra_anchors
+            lonely = seeing * ends[0] + (roles.anchors - seeing) * ends[roles.anchors - 1]
         if lonely:
             raise ShapeError(
                 f"layout '{name}' leaves {lonely} of {roles.anchors} anchors without a negative: "
                 "give a larger batch, a queue or hard_negatives."
             )
-
-
-def _heads(view_a: Tensor | Sequence[Tensor], view_b: Tensor | Sequence[Tensor] | None) -> list[tuple[Tensor, Tensor | None]]:
-    if isinstance(view_a, list | tuple):
-        if not isinstance(view_b, list | tuple) or len(view_a) != len(view_b) or not view_a:
-            raise ShapeError("view_a is a list of heads, so view_b must be a list of as many, at least one.")
-        return list(zip(view_a, view_b, strict=True))
-    if isinstance(view_b, list | tuple):
-        raise ShapeError("view_b is a list of heads, so view_a must be a list of as many.")
-    return [(view_a, view_b)]  # type: ignore[list-item]
-
-
-def _flat_hard_negatives(hard_negatives: Tensor | None, size: int) -> Tensor | None:
-    if hard_negatives is None or hard_negatives.ndim != 3:
-        return hard_negatives
-    if hard_negatives.shape[0] != size:
-        raise ShapeError(f"hard_negatives of shape {list(hard_negatives.shape)} must be [H, D] or [{size}, k, D].")
-    return hard_negatives.flatten(0, 1)
-
-
-def _per_row(name: str, values: Tensor | None, size: int) -> Tensor | None:
-    if values is not None and tuple(values.shape) != (size,):
-        raise ShapeError(f"{name} of shape {list(values.shape)} must have shape [{size}], one value a row of view_a.")
-    return values
-
-
-def _uncertainty(values: Tensor | tuple[Tensor, Tensor] | None, size: int) -> Tensor | tuple[Tensor, Tensor] | None:
-    if values is None or isinstance(values, Tensor):
-        return _per_row("uncertainty", values, size)
-    if len(values) != 2:
-        raise ShapeError(f"uncertainty holds {len(values)} tensors; wanted one, or a pair (of view_a, of view_b).")
-    for value in values:
-        _per_row("uncertainty", value, size)
-    return (values[0], values[1])
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, Tensor) else value

@@ -6,12 +6,13 @@ Built when somebody reads it, not in the training step, and always without gradi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from tempplug.layouts import Direction
+from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics, StepRecord
 
@@ -48,32 +49,64 @@ def _sample_negatives(trace: Trace) -> tuple[Tensor, Tensor]:
     return rows[negative], columns[negative]
 
 
+def _some_positives(roles: PairRoles) -> tuple[Tensor, Tensor]:
+    """Returns rows and columns of the positives of evenly spread anchors, at most about a million pairs looked at."""
+    stride = max(1, roles.anchors * roles.candidates >> 20)
+    chosen = torch.arange(0, roles.anchors, stride, device=roles.device)
+    columns = torch.arange(roles.candidates, device=roles.device)
+    found, column = roles.positive(chosen[:, None], columns[None, :]).nonzero(as_tuple=True)
+    return chosen[found], column
+
+
 def _temperatures(trace: Trace) -> tuple[Tensor, Tensor]:
     """Returns the temperatures of positives and sampled negatives, and the similarities of the latter."""
     direction, roles = trace.direction, trace.direction.roles
     rows, columns = _sample_negatives(trace)
     negatives = (direction.anchors[rows] * direction.candidates[columns]).sum(1)
     found = [trace.logit_map.at(rows, columns, paired=True).temperature(negatives)]
-    if roles.positive_index is not None:
-        rows, columns = torch.arange(roles.anchors, device=roles.device), roles.positive_index
+    if roles.positives is not None:
+        rows = torch.arange(roles.anchors, device=roles.device)
+        columns = roles.positives.columns(rows)
     else:
-        rows, columns = roles.positive(*roles.tile(slice(None), slice(None))).nonzero(as_tuple=True)
+        rows, columns = _some_positives(roles)
     positives = (direction.anchors[rows] * direction.candidates[columns]).sum(1)
     found.append(trace.logit_map.at(rows, columns, paired=True).temperature(positives))
     return torch.cat(found), negatives
 
 
+@dataclass(slots=True)
+class Step:
+    """What a call leaves behind for whoever reads its record.
+
+    Attributes:
+        device: of the embeddings.
+        traces: one per direction and head.
+        row_losses: of each head, and which rows have a positive (None: all).
+        zero_norm: which rows had no norm, for every input that held some.
+        engine: that ran.
+    """
+
+    device: torch.device
+    traces: list[Trace] = field(default_factory=list)
+    row_losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
+    zero_norm: list[Tensor] = field(default_factory=list)
+    engine: str = ""
+
+
 @torch.no_grad()
-def build_record(traces: list[Trace], *, loss: Tensor, zero_norm_rows: Tensor, floor_hits: Tensor, engine: str) -> StepRecord:
+def build_record(step: Step, floor_hits: Tensor) -> StepRecord:
     """Returns the record of a call.
 
     Args:
-        traces: one per direction and head.
-        loss: [] the mean row loss.
-        zero_norm_rows: [] how many embeddings had no norm.
+        step: what the call left behind.
         floor_hits: [] from the strategy.
-        engine: that ran.
     """
+    traces = step.traces
+    means = [losses.mean() if valid is None else losses.sum() / valid.sum() for losses, valid in step.row_losses]
+    loss = means[0] if len(means) == 1 else torch.stack(means).sum()
+    zero_norm_rows = torch.zeros((), dtype=torch.int64, device=step.device)
+    for without_norm in step.zero_norm:
+        zero_norm_rows = zero_norm_rows + without_norm.sum()
     sampled = [_temperatures(trace) for trace in traces]
     temperatures = torch.cat([temperature for temperature, _ in sampled])
     negatives = torch.cat([similarity for _, similarity in sampled])
@@ -97,5 +130,5 @@ def build_record(traces: list[Trace], *, loss: Tensor, zero_norm_rows: Tensor, f
         zero_norm_rows=zero_norm_rows,
         floor_hits=floor_hits,
         finite=torch.isfinite(loss),
-        engine=engine,
+        engine=step.engine,
     )

@@ -1,6 +1,6 @@
 """Which candidate is positive, negative or ignored for which anchor, without an N×M mask where that can be avoided.
 
-Layouts write these records, engines read them. Nothing here knows a similarity.
+Layouts write these records, engines read them. Nothing here knows a logit.
 """
 
 from __future__ import annotations
@@ -11,6 +11,28 @@ import torch
 from torch import Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """One candidate for every anchor, as runs along diagonals: it costs no memory, and engines need not look into tensors.
+
+    Attributes:
+        runs: ``(start, stop, shift)``: anchors ``start`` to ``stop`` (excluded) go with candidate ``i + shift``. The runs
+            cover all anchors in order.
+
+    >>> Pairing(((0, 2, 2), (2, 4, -2))).columns(torch.tensor([0, 1, 2, 3]))
+    tensor([2, 3, 0, 1])
+    """
+
+    runs: tuple[tuple[int, int, int], ...]
+
+    def columns(self, rows: Tensor) -> Tensor:
+        """Returns the candidate of each of these anchors, in the shape of ``rows``."""
+        columns = rows + self.runs[0][2]
+        for start, _, shift in self.runs[1:]:
+            columns = torch.where(rows >= start, rows + shift, columns)
+        return columns
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRoles:
     """The roles of N anchors × M candidates; a pair that is neither positive nor negative is ignored.
@@ -19,8 +41,9 @@ class PairRoles:
         anchors: N.
         candidates: M.
         device: where index tensors live.
-        positive_index: [N] column of the anchor's only positive; None where labels or masks say it.
-        ignored_index: [N] column that is the anchor itself; None where there is none.
+        positives: the anchor's only positive; None where labels or masks say it.
+        ignored: the candidate that is the anchor itself; None where there is none.
+        square: the first N candidates are the anchors themselves, in order.
         negatives_start: columns before it are never negatives (a queue's own keys).
         extra_start: columns from here on are hard negatives, seen by the first ``extra_anchors`` anchors only.
         extra_anchors: how many anchors see them.
@@ -33,8 +56,9 @@ class PairRoles:
     anchors: int
     candidates: int
     device: torch.device
-    positive_index: Tensor | None = None
-    ignored_index: Tensor | None = None
+    positives: Pairing | None = None
+    ignored: Pairing | None = None
+    square: bool = False
     negatives_start: int = 0
     extra_start: int | None = None
     extra_anchors: int = 0
@@ -46,10 +70,9 @@ class PairRoles:
     def negative(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Returns whether these pairs are negatives, in the broadcast shape of the two index tensors."""
         found = columns >= self.negatives_start
-        if self.positive_index is not None:
-            found = found & (columns != self.positive_index[rows])
-        if self.ignored_index is not None:
-            found = found & (columns != self.ignored_index[rows])
+        for pairing in (self.positives, self.ignored):
+            if pairing is not None:
+                found = found & (columns != pairing.columns(rows))
         if self.anchor_labels is not None:
             found = found & ~self._same_label(rows, columns)
         if self.negative_mask is not None:
@@ -62,10 +85,56 @@ class PairRoles:
         """Returns whether these pairs are positives, in the broadcast shape of the two index tensors."""
         if self.positive_mask is not None:
             return self.positive_mask[rows, columns]
-        if self.positive_index is not None:
-            return columns == self.positive_index[rows]
+        if self.positives is not None:
+            return columns == self.positives.columns(rows)
         found = self._same_label(rows, columns)
-        return found if self.ignored_index is None else found & (columns != self.ignored_index[rows])
+        return found if self.ignored is None else found & (columns != self.ignored.columns(rows))
+
+    def positive_count(self) -> Tensor:
+        """Returns the number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
+        if self.positives is not None:
+            return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
+        if self.positive_mask is not None:
+            return self.positive_mask.sum(1)
+        return self._class_sizes() - (0 if self.ignored is None else 1)
+
+    def negative_count(self) -> Tensor:
+        """Returns the number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
+        if self.negative_mask is not None:
+            return self.negative_mask.sum(1)
+        end = self.candidates if self.extra_start is None else self.extra_start
+        count = torch.full((self.anchors,), end - self.negatives_start, dtype=torch.int64, device=self.device)
+        if self.extra_start is not None:
+            count[: self.extra_anchors] += self.candidates - self.extra_start
+        if self.anchor_labels is not None:
+            return count - self._class_sizes()
+        for pairing in (self.positives, self.ignored):
+            for start, stop, shift in () if pairing is None else pairing.runs:
+                start = max(start, self.negatives_start - shift)
+                count[start : max(start, stop)] -= 1
+        return count
+
+    def negatives_of(self, row: int) -> int:
+        """Returns how many negatives this anchor has, where positions alone decide it; asks nothing of the device."""
+        end = self.candidates if self.extra_start is None or row < self.extra_anchors else self.extra_start
+        count = end - self.negatives_start
+        for pairing in (self.positives, self.ignored):
+            for start, stop, shift in () if pairing is None else pairing.runs:
+                count -= start <= row < stop and self.negatives_start <= row + shift
+        return count
+
+    def classes(self) -> tuple[Tensor, Tensor]:
+        """Returns the classes of anchors [N] and of candidates [M'], numbered from 0; hard negatives have none."""
+        if self.anchor_labels is None or self.candidate_labels is None:
+            raise RuntimeError("these roles hold no labels.")
+        both = torch.cat([self.anchor_labels, self.candidate_labels[: self.extra_start]])
+        _, numbered = torch.unique(both, return_inverse=True)
+        return numbered[: self.anchors], numbered[self.anchors :]
+
+    def _class_sizes(self) -> Tensor:
+        """Returns how many candidates share the label of each anchor, the anchor itself included."""
+        anchors, candidates = self.classes()
+        return torch.bincount(candidates, minlength=self.anchors + self.candidates)[anchors]
 
     def _same_label(self, rows: Tensor, columns: Tensor) -> Tensor:
         if self.anchor_labels is None or self.candidate_labels is None:
@@ -78,3 +147,26 @@ class PairRoles:
         row_index = torch.arange(self.anchors, device=self.device)[rows]
         column_index = torch.arange(self.candidates, device=self.device)[columns]
         return row_index[:, None], column_index[None, :]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of similarities, all that an engine needs beside the logit map.
+
+    Attributes:
+        anchors: [N, D] unit rows, at least float32.
+        candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
+        roles: of the N×M pairs; every anchor has a negative.
+        positive_similarity: [N] similarity of each anchor and its only positive, with gradient; None where there are several.
+        precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.
+    """
+
+    anchors: Tensor
+    candidates: Tensor
+    roles: PairRoles
+    positive_similarity: Tensor | None
+    precision: torch.dtype
+
+    def mirrored(self) -> Block:
+        """Returns the transposed block: the candidates as anchors of the same pairs."""
+        return Block(self.candidates, self.anchors, self.roles, self.positive_similarity, self.precision)

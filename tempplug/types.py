@@ -54,6 +54,19 @@ class RowStatistics:
     negative_count: Tensor
     negative_similarity: Tensor | None = None
 
+    def detached(self) -> RowStatistics:
+        """Returns the same numbers without gradient."""
+        positive = self.positive_logit.detach()
+        return RowStatistics(
+            positive,
+            self.positive_similarity.detach(),
+            positive if self.positive_lse is self.positive_logit else self.positive_lse.detach(),
+            self.negative_lse.detach(),
+            self.positive_count,
+            self.negative_count,
+            None if self.negative_similarity is None else self.negative_similarity.detach(),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Auxiliary:

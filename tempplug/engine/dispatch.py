@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from tempplug.engine.dense import dense_statistics
 from tempplug.errors import ConfigError
-from tempplug.roles import PairRoles
+from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
 
@@ -21,16 +19,18 @@ def check_engine(engine: str) -> str:
 
 
 def row_statistics(
-    engine: str, anchors: Tensor, candidates: Tensor, roles: PairRoles, logit_map: LogitMap
-) -> tuple[RowStatistics, str]:
+    engine: str, block: Block, logit_map: LogitMap, *, mirrored: bool = False
+) -> tuple[list[RowStatistics], str]:
     """Returns the statistics of every row, and the name of the engine that computed them.
 
     Args:
         engine: ``auto`` or the name of an engine.
-        anchors: [N, D] unit rows, at least float32.
-        candidates: [M, D] unit rows.
-        roles: of the N×M pairs.
+        block: anchors, candidates and their roles.
         logit_map: of this batch.
+        mirrored: whether to return those of the transposed block as well, which may come from the same pass.
     """
     name = "dense" if engine == "auto" else engine
-    return ENGINES[name](anchors, candidates, roles, logit_map), name
+    found = [ENGINES[name](block, logit_map)]
+    if mirrored:
+        found.append(ENGINES[name](block.mirrored(), logit_map))
+    return found, name
