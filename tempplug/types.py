@@ -5,8 +5,11 @@ Shapes: N local anchors, G anchors of all processes (G = N without gathering), M
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -53,6 +56,15 @@ class RowStatistics:
     positive_count: Tensor
     negative_count: Tensor
     negative_similarity: Tensor | None = None
+
+    @classmethod
+    def joined(cls, parts: Sequence[RowStatistics]) -> RowStatistics:
+        """Returns the statistics of consecutive rows as one."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = {each.name: [getattr(part, each.name) for part in parts] for each in fields(cls)}
+        joined: dict[str, Any] = {name: None if values[0] is None else torch.cat(values) for name, values in columns.items()}
+        return cls(**joined)
 
     def detached(self) -> RowStatistics:
         """Returns the same numbers without gradient."""

@@ -1,14 +1,17 @@
-"""Chooses the engine. An explicit choice never falls back silently; ``auto`` means dense until a faster engine is there."""
+"""Chooses the engine. An explicit choice never falls back silently; ``auto`` takes the fastest that can do the block."""
 
 from __future__ import annotations
 
 from tempplug.engine.dense import dense_statistics
+from tempplug.engine.tiled import streams, tiled_statistics
 from tempplug.errors import ConfigError
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
 
-ENGINES = {"dense": dense_statistics}
+ENGINES = ("dense", "tiled")
+# A matrix of so many numbers is done at once sooner than in slabs, where no fast path is there.
+DENSE_UP_TO = 1 << 20
 
 
 def check_engine(engine: str) -> str:
@@ -29,8 +32,16 @@ def row_statistics(
         logit_map: of this batch.
         mirrored: whether to return those of the transposed block as well, which may come from the same pass.
     """
-    name = "dense" if engine == "auto" else engine
-    found = [ENGINES[name](block, logit_map)]
+    name = _choose(block, logit_map) if engine == "auto" else engine
+    if name == "tiled":
+        return tiled_statistics(block, logit_map, mirrored=mirrored), name
+    found = [dense_statistics(block, logit_map)]
     if mirrored:
-        found.append(ENGINES[name](block.mirrored(), logit_map))
+        found.append(dense_statistics(block.mirrored(), logit_map))
     return found, name
+
+
+def _choose(block: Block, logit_map: LogitMap) -> str:
+    if streams(block, logit_map) or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:
+        return "tiled"
+    return "dense"

@@ -13,6 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tempplug.strategies.tile_forms import CosineForm, LogOddsForm, PlainForm, ScaleForm, TileForm
+
 Profile = Literal["cosine", "linear", "exponential", "monotonic", "shifted"]
 Rows = slice | Tensor
 
@@ -59,6 +61,10 @@ class LogitMap(ABC):
         """Returns what carries gradient beside the similarity."""
         return ()
 
+    def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm | None:
+        """Returns the in-place form for rows of this many columns; None leaves the map to its ``logit``."""
+        return None
+
 
 class ScaleMap(LogitMap):
     """l = scale · s, with one scale for all pairs or one per anchor.
@@ -96,6 +102,11 @@ class ScaleMap(LogitMap):
     def tensors(self) -> tuple[Tensor, ...]:
         """Returns the scale where it is learned."""
         return (self.scale,) if self.scale.requires_grad else ()
+
+    def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
+        """Returns the form that folds the scale into the anchors' rows."""
+        scale = self.scale.detach()
+        return ScaleForm(scale, float(scale.max() if scale.ndim else scale), columns)
 
 
 class _BoundScaleMap(ScaleMap):
@@ -140,6 +151,10 @@ class LogOddsMap(LogitMap):
         small = clamped.abs() < 1e-3
         ratio = clamped / torch.where(small, torch.ones_like(clamped), self.logit(clamped))
         return torch.where(small, 0.5 - clamped.square() / 6, ratio)
+
+    def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
+        """Returns the form without an exponential."""
+        return LogOddsForm(self.eps, dtype)
 
 
 class ProfileMap(LogitMap):
@@ -228,3 +243,9 @@ class ProfileMap(LogitMap):
         if self.detach:
             return temperature.reciprocal()
         return (temperature - s * self.range * self._shape_slope(s)) / temperature.square()
+
+    def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
+        """Returns the polynomial form of the published profile; the others go through ``logit`` and ``slope``."""
+        if self.profile == "cosine" and self.detach:
+            return CosineForm(self.temperature_min, self.range, columns, dtype)
+        return PlainForm(self.logit, self.slope, 1 / self.temperature_min, columns)

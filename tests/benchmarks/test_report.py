@@ -97,7 +97,7 @@ def test_the_terminal_shows_every_arm_and_the_failure(comparisons: tuple[Compari
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_table_with_many_metrics_is_shown_whole(width: int) -> None:
-    from tempplug_benchmarks.report import _terminal_table
+    from tempplug_benchmarks.report import terminal_table
 
     names = [f"metric{number}" for number in range(9)]
     rows = [
@@ -107,7 +107,7 @@ def test_a_table_with_many_metrics_is_shown_whole(width: int) -> None:
     parts = fitting(Table(("arm", *names), tuple(rows)), width)
     shown = io.StringIO()
     for part in parts:
-        Console(file=shown, width=width).print(_terminal_table(part, has_tone=False))
+        Console(file=shown, width=width).print(terminal_table(part))
     text = shown.getvalue()
     assert max(map(len, text.splitlines())) <= width
     assert (len(parts) == 1) == (width == 200)

@@ -26,7 +26,7 @@ def views(rows: int = 5, dimension: int = 4, seed: int = 0) -> tuple[Tensor, Ten
         ({"layout": "crossview"}, UnknownNameError, "unknown layout 'crossview'. Did you mean 'cross-view'?"),
         ({"layout": "two-view", "symmetric": True}, ConfigError, "symmetric=True belongs to layout 'cross-view'"),
         ({"reduction": "median"}, ConfigError, "reduction='median' must be one of mean, sum, none."),
-        ({"engine": "tiled"}, ConfigError, "engine='tiled' is not available: choose one of auto, dense."),
+        ({"engine": "tiles"}, ConfigError, "engine='tiles' is not available: choose one of auto, dense, tiled"),
         ({"layout": "masks", "gather": True}, ConfigError, "gather=True has no meaning for layout 'masks'"),
     ],
 )
@@ -171,7 +171,7 @@ def test_the_record_describes_the_call() -> None:
     off = ~torch.eye(5, dtype=torch.bool)
     assert torch.allclose(record.negative_similarity, (a @ b.T)[off].mean(), atol=1e-6)
     assert record.temperature_min.item() == record.temperature_max.item() == pytest.approx(0.2)
-    assert record.engine == "dense"
+    assert record.engine == "tiled"
     assert set(record.to_dict()) > {"loss", "infonce", "temperature_mean", "floor_hits", "engine"}
     assert not any(value.requires_grad for value in (record.loss, record.infonce, record.temperature_mean))
 

@@ -1,0 +1,118 @@
+"""The tiled engine: row statistics and gradients in O(N·D) memory, whatever the map, the roles or the temperature.
+
+Two paths. Most blocks go through `stream`: one positive an anchor and a map with an in-place form. What that cannot do
+(several positives, masks, a third party's map, temperatures so small that sums without a maximum lose digits, other devices
+than the CPU) goes through the dense formulas, a few rows at a time and computed again in the backward pass: slower, just as
+exact.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from tempplug.engine import gemm
+from tempplug.engine.dense import dense_statistics
+from tempplug.engine.stream import RowLse, Stream
+from tempplug.engine.tiles import Plan, Shape, make_plan
+from tempplug.roles import Block, PairRoles
+from tempplug.strategies.maps import LogitMap
+from tempplug.types import RowStatistics
+
+# Numbers of a slab of whole rows; a GPU wants larger ones.
+SLAB = {"cpu": 2 << 20}
+SLAB_ELSEWHERE = 64 << 20
+# Below so many numbers of the whole matrix one thread is done before others have started.
+WORTH_THREADS = 2 << 20
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def tiled_statistics(block: Block, logit_map: LogitMap, *, mirrored: bool = False) -> list[RowStatistics]:
+    """Returns the statistics of every row, and with ``mirrored`` those of the transposed block from the same pass.
+
+    Args:
+        block: anchors, candidates and their roles.
+        logit_map: of this batch.
+        mirrored: whether the columns' statistics are wanted too; the map is then uniform and symmetric.
+    """
+    found = _streamed(block, logit_map, mirrored)
+    if found is None:
+        found = [_by_slabs(block, logit_map)]
+        if mirrored:
+            found.append(_by_slabs(block.mirrored(), logit_map))
+    return found
+
+
+def streams(block: Block, logit_map: LogitMap) -> bool:
+    """Returns whether the block goes through the fast path, small temperatures apart."""
+    built_in = type(logit_map).tile_form is not LogitMap.tile_form
+    return built_in and block.positive_similarity is not None and block.anchors.device.type == "cpu"
+
+
+def _streamed(block: Block, logit_map: LogitMap, mirrored: bool) -> list[RowStatistics] | None:
+    roles, anchors, similarity = block.roles, block.anchors, block.positive_similarity
+    form = logit_map.tile_form(roles.candidates, anchors.dtype) if streams(block, logit_map) else None
+    if form is None or similarity is None:
+        return None
+    triangle = roles.square and logit_map.uniform and logit_map.symmetric
+    plan = make_plan(Shape.of(roles), triangle)
+    panels = _panels(block, triangle)
+    scale = next(iter(logit_map.tensors()), None)
+    operands = (anchors, *panels[1:]) if triangle else (anchors, *panels)
+    needs_gradient = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (scale, *operands))
+    detached = tuple(panel.detach() for panel in panels)
+    stream = Stream(anchors.detach(), detached, form, plan, mirrored, _threads(plan, anchors))
+    counts = roles.negative_count()
+    with torch.no_grad():
+        if not stream.forward(counts, keep=needs_gradient):
+            return None
+    found = RowLse.apply(stream, scale, *operands)  # type: ignore[no-untyped-call]
+    positive_logit = _positive_pairs(roles, logit_map).logit(similarity)
+    ones = roles.positive_count()
+    every = found if mirrored else (found,)
+    return [RowStatistics(positive_logit, similarity, positive_logit, lse, ones, counts) for lse in every]
+
+
+def _positive_pairs(roles: PairRoles, logit_map: LogitMap) -> LogitMap:
+    """Returns the map bound to each anchor and its positive."""
+    if logit_map.uniform or roles.positives is None:
+        return logit_map
+    rows = torch.arange(roles.anchors)
+    return logit_map.at(rows, roles.positives.columns(rows), paired=True)
+
+
+def _panels(block: Block, triangle: bool) -> tuple[Tensor, ...]:
+    """Returns the candidates that may be negatives, and the hard negatives where there are some."""
+    roles, candidates = block.roles, block.candidates
+    end = roles.candidates if roles.extra_start is None else roles.extra_start
+    if triangle:
+        first = block.anchors
+    elif roles.negatives_start == 0 and end == roles.candidates:
+        first = candidates
+    else:
+        first = candidates[roles.negatives_start : end]
+    return (first,) if end == roles.candidates else (first, candidates[end:])
+
+
+def _threads(plan: Plan, anchors: Tensor) -> int:
+    """Returns how many tiles are worked on at once.
+
+    The plain product has threads of its own, which a tile's thread cannot turn off.
+    """
+    numbers = sum((tile.bottom - tile.top) * (tile.right - tile.left) for tile in plan.tiles)
+    alone = numbers < WORTH_THREADS or anchors.dtype != torch.float32 or not gemm.accelerated()
+    return 1 if alone else torch.get_num_threads()
+
+
+def _by_slabs(block: Block, logit_map: LogitMap) -> RowStatistics:
+    """Returns the dense engine's statistics, slab by slab of whole rows; a slab is forgotten as soon as it is summed up."""
+    size = SLAB.get(block.anchors.device.type, SLAB_ELSEWHERE)
+    height = max(1, size // block.roles.candidates)
+    parts: list[RowStatistics] = []
+    for start in range(0, block.roles.anchors, height):
+        rows = slice(start, min(start + height, block.roles.anchors))
+        parts.append(
+            checkpoint(dense_statistics, block, logit_map, rows, use_reentrant=False, preserve_rng_state=False)
+        )
+    return RowStatistics.joined(parts)
