@@ -63,27 +63,32 @@ def check_finite(name: str, embeddings: Tensor) -> None:
 
 
 class _Divide(torch.autograd.Function):
-    """Rows over their norm, keeping nothing but the result and the norms."""
+    """Rows over their norm, keeping nothing but the result and the norms; several inputs come out one behind the other."""
 
     @staticmethod
-    def forward(ctx: Any, wide: Tensor, norm: Tensor) -> Tensor:
+    def forward(ctx: Any, wide: Tensor, norm: Tensor, *raw: Tensor) -> Tensor:
         unit = wide / norm
         ctx.save_for_backward(unit, norm)
+        ctx.raw = [(len(each), each.dtype) for each in raw]
         return unit
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         unit, norm = ctx.saved_tensors
         (gradient,) = gradients
         radial = torch.linalg.vecdot(unit, gradient).unsqueeze(1)
-        return torch.addcmul(gradient, unit, radial, value=-1).div_(norm), None
+        of_wide = torch.addcmul(gradient, unit, radial, value=-1).div_(norm)
+        if len(ctx.raw) == 1:
+            return None, None, of_wide.to(ctx.raw[0][1])
+        parts = torch.split(of_wide, [rows for rows, _ in ctx.raw])
+        return None, None, *(part.to(dtype) for part, (_, dtype) in zip(parts, ctx.raw, strict=True))
 
 
-def unit_rows(embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
+def unit_rows(*embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
     """Returns the rows divided by their norm, in at least float32, and which rows had none.
 
     Args:
-        embeddings: [B, D].
+        embeddings: [B, D], or several such, whose rows come out one behind the other.
 
     Returns:
         [B, D] unit rows, and [B] booleans: True where the norm is below the smallest that has a direction; those rows are
@@ -94,15 +99,18 @@ def unit_rows(embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
     (tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]]), tensor([False,  True]))
     """
-    wide = at_least_float32(embeddings)
-    if wide.device.type == "cpu":
-        norm = torch.linalg.vector_norm(wide.detach(), dim=1, keepdim=True)
-        low, high = torch.aminmax(norm)
+    if embeddings[0].device.type == "cpu":
+        with torch.no_grad():
+            wide = at_least_float32(embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings))
+            norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+            low, high = torch.aminmax(norm)
         # A NaN fails both comparisons.
         if low.item() > 1e-6 and high.item() < 1e6:
-            unit: Tensor = _Divide.apply(wide, norm)  # type: ignore[no-untyped-call]
+            unit: Tensor = _Divide.apply(wide, norm, *embeddings)  # type: ignore[no-untyped-call]
             return unit, None
-    smallest = max(SMALLEST_NORM, torch.finfo(embeddings.dtype).tiny)
+    raw = embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings)
+    wide = at_least_float32(raw)
+    smallest = max(SMALLEST_NORM, torch.finfo(raw.dtype).tiny)
     # The largest entry is divided out first, so that squares neither overflow nor underflow; the result does not change
     # with it, so neither does the gradient.
     largest = wide.detach().abs().amax(1, keepdim=True)
@@ -113,57 +121,8 @@ def unit_rows(embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
     return unit, zero.squeeze(1)
 
 
-class _Paired(torch.autograd.Function):
-    """Similarities along a pairing, with one gradient tensor an operand."""
-
-    @staticmethod
-    def forward(ctx: Any, anchors: Tensor, candidates: Tensor, pairing: Pairing) -> Tensor:
-        ctx.save_for_backward(anchors, candidates)
-        ctx.runs = pairing.runs
-        return _along(anchors, candidates, pairing.runs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        anchors, candidates = ctx.saved_tensors
-        (gradient,) = gradients
-        of_anchors = of_candidates = None
-        if ctx.needs_input_grad[0]:
-            parts = [candidates[a + k : b + k] * gradient[a:b, None] for a, b, k in ctx.runs]
-            of_anchors = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if ctx.needs_input_grad[1]:
-            of_candidates = torch.zeros_like(candidates)
-            for a, b, k in ctx.runs:
-                of_candidates[a + k : b + k] += anchors[a:b] * gradient[a:b, None]
-        return of_anchors, of_candidates, None
-
-
-class _PairedWithItself(torch.autograd.Function):
-    """The same where anchors and candidates are one tensor and each anchor's positive has the anchor as its own."""
-
-    @staticmethod
-    def forward(ctx: Any, unit: Tensor, pairing: Pairing) -> Tensor:
-        ctx.save_for_backward(unit)
-        ctx.runs = pairing.runs
-        (_, half, shift), _ = pairing.runs
-        similarity = torch.linalg.vecdot(unit[:half], unit[shift:])
-        return torch.cat([similarity, similarity])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (unit,) = ctx.saved_tensors
-        (gradient,) = gradients
-        (_, half, _), _ = ctx.runs
-        both = (gradient[:half] + gradient[half:]).unsqueeze(1)
-        return torch.cat([unit[half:] * both, unit[:half] * both]), None
-
-
-def _along(anchors: Tensor, candidates: Tensor, runs: tuple[tuple[int, int, int], ...]) -> Tensor:
-    parts = [torch.linalg.vecdot(anchors[a:b], candidates[a + k : b + k]) for a, b, k in runs]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
 def paired_similarity(anchors: Tensor, candidates: Tensor, pairing: Pairing) -> Tensor:
-    """Returns the cosine similarity of each anchor and the candidate that it is paired with, [N], with gradient.
+    """Returns the cosine similarity of each anchor and the candidate that it is paired with, [N].
 
     Args:
         anchors: [N, D] unit rows.
@@ -172,7 +131,6 @@ def paired_similarity(anchors: Tensor, candidates: Tensor, pairing: Pairing) -> 
     """
     half = len(anchors) // 2
     if anchors is candidates and pairing.runs == ((0, half, half), (half, 2 * half, -half)):
-        similarity: Tensor = _PairedWithItself.apply(anchors, pairing)  # type: ignore[no-untyped-call]
-    else:
-        similarity = _Paired.apply(anchors, candidates, pairing)  # type: ignore[no-untyped-call]
-    return similarity
+        return torch.linalg.vecdot(anchors[:half], anchors[half:]).repeat(2)  # each pair from both its ends
+    parts = [torch.linalg.vecdot(anchors[a:b], candidates[a + k : b + k]) for a, b, k in pairing.runs]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import torch
@@ -23,17 +24,26 @@ from tempplug.roles import Pairing, PairRoles
 class Views:
     """The unit embeddings of a call. ``all_*`` hold the rows of every process (the same tensors without gathering).
 
-    ``joined`` [2B, D] is view_a followed by view_b, for layouts whose anchors are both; ``precision`` is that of the raw
-    embeddings.
+    Layouts whose anchors are both views get them as one tensor, ``joined`` [2B, D] (view_a's rows first) and ``all_joined``
+    [2G, D], the others one by one.
+
+    Attributes:
+        size: B, rows of view_a on this process.
+        rows: how those of all processes lie.
+        device: of everything.
+        precision: dtype of the raw embeddings.
     """
 
-    view_a: Tensor
-    all_a: Tensor
+    size: int
     rows: Rows
-    joined: Tensor | None = None
+    device: torch.device
     precision: torch.dtype = torch.float32
+    view_a: Tensor | None = None
+    all_a: Tensor | None = None
     view_b: Tensor | None = None
     all_b: Tensor | None = None
+    joined: Tensor | None = None
+    all_joined: Tensor | None = None
     queue: Tensor | None = None
     hard_negatives: Tensor | None = None
     labels: Tensor | None = None
@@ -67,14 +77,11 @@ class Direction:
         return replace(self, anchors=anchors, candidates=candidates, uncertainty=uncertainty)
 
     def positive_similarity(self) -> Tensor:
-        """Returns each anchor's mean similarity over its positives, [N] (0 where it has none).
-
-        With gradient where every anchor has one positive, without where there are several.
-        """
+        """Returns each anchor's mean similarity over its positives, [N] (0 where it has none), without gradient."""
         roles = self.roles
-        if roles.positives is not None:
-            return paired_similarity(self.anchors, self.candidates, roles.positives)
         with torch.no_grad():
+            if roles.positives is not None:
+                return paired_similarity(self.anchors, self.candidates, roles.positives)
             if roles.positive_mask is not None:
                 sums = roles.positive_mask.to(self.candidates.dtype) @ self.candidates
                 return (self.anchors * sums).sum(1) / roles.positive_count().clamp(min=1)
@@ -110,14 +117,14 @@ class PairLayout(ABC):
         return False
 
 
-def _own(views: Views, shift: int = 0) -> tuple[int, int, int]:
-    """Returns the run that pairs each local row with itself among all rows, ``shift`` columns further."""
-    return 0, views.view_a.shape[0], views.rows.offset + shift
+def _own(views: Views) -> Pairing:
+    """Returns the pairing of each local row with itself among all rows."""
+    return Pairing(((0, views.size, views.rows.offset),))
 
 
-def _of_both(views: Views, swapped: bool) -> Pairing:
+@lru_cache(maxsize=64)
+def _of_both(size: int, offset: int, total: int, swapped: bool) -> Pairing:
     """Returns the pairing of the joined rows with themselves, or with their counterpart in the other view."""
-    size, offset, total = views.view_a.shape[0], views.rows.offset, views.rows.total
     # Anchor i of view_b is row size + i of the anchors and total + offset + i of the candidates.
     first, second = (offset + total, offset - size) if swapped else (offset, offset + total - size)
     return Pairing(((0, size, first), (size, 2 * size, second)))
@@ -134,14 +141,10 @@ def _with_extra(candidates: Tensor, views: Views) -> tuple[Tensor, int | None]:
     return torch.cat([candidates, views.hard_negatives]), candidates.shape[0]
 
 
-def _joined(views: Views, view_b: Tensor) -> Tensor:
-    return torch.cat([views.view_a, view_b]) if views.joined is None else views.joined
-
-
-def _needs_second(views: Views, name: str) -> tuple[Tensor, Tensor]:
-    if views.view_b is None or views.all_b is None:
+def _given(tensor: Tensor | None, name: str) -> Tensor:
+    if tensor is None:
         raise ShapeError(f"layout '{name}' needs view_b beside view_a.")
-    return views.view_b, views.all_b
+    return tensor
 
 
 def _one_uncertainty(views: Views, position: int, name: str) -> Tensor | None:
@@ -169,9 +172,9 @@ class TwoView(PairLayout):
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [2B, 2G (+ H)]."""
-        view_b, all_b = _needs_second(views, self.name)
-        anchors, alone = _joined(views, view_b), views.rows.world == 1
-        candidates, extra_start = _with_extra(anchors if alone else torch.cat([views.all_a, all_b]), views)
+        anchors, everyone = _given(views.joined, self.name), _given(views.all_joined, self.name)
+        candidates, extra_start = _with_extra(everyone, views)
+        where = views.size, views.rows.offset, views.rows.total
         uncertainty = None
         if views.uncertainty is not None:
             pair = [_one_uncertainty(views, position, self.name) for position in (0, 1)]
@@ -181,14 +184,14 @@ class TwoView(PairLayout):
                 anchors=anchors,
                 candidates=candidates,
                 roles=PairRoles(
-                    anchors=2 * view_b.shape[0],
+                    anchors=2 * views.size,
                     candidates=candidates.shape[0],
-                    device=candidates.device,
-                    positives=_of_both(views, swapped=True),
-                    ignored=_of_both(views, swapped=False),
-                    square=alone,
+                    device=views.device,
+                    positives=_of_both(*where, swapped=True),
+                    ignored=_of_both(*where, swapped=False),
+                    square=views.rows.world == 1,
                     extra_start=extra_start,
-                    extra_anchors=view_b.shape[0],
+                    extra_anchors=views.size,
                 ),
                 labels=_twice(views.labels),
                 index=_twice(views.index),
@@ -212,11 +215,11 @@ class CrossView(PairLayout):
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [B, G (+ H)], and its counterpart where symmetric (hard negatives serve view_a's anchors)."""
-        view_b, all_b = _needs_second(views, self.name)
-        forward, extra_start = _with_extra(all_b, views)
-        blocks = [(views.view_a, forward, extra_start)]
+        view_a, view_b = _given(views.view_a, self.name), _given(views.view_b, self.name)
+        forward, extra_start = _with_extra(_given(views.all_b, self.name), views)
+        blocks = [(view_a, forward, extra_start)]
         if self.symmetric:
-            blocks.append((view_b, views.all_a, None))
+            blocks.append((view_b, _given(views.all_a, self.name), None))
         return [
             Direction(
                 anchors=anchors,
@@ -224,8 +227,8 @@ class CrossView(PairLayout):
                 roles=PairRoles(
                     anchors=anchors.shape[0],
                     candidates=candidates.shape[0],
-                    device=candidates.device,
-                    positives=Pairing((_own(views),)),
+                    device=views.device,
+                    positives=_own(views),
                     extra_start=start,
                     extra_anchors=anchors.shape[0],
                 ),
@@ -246,13 +249,13 @@ class Queue(PairLayout):
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [B, B + K (+ H)], whose first B columns hold the keys and no negatives."""
-        view_b, _ = _needs_second(views, self.name)
+        view_a, view_b = _given(views.view_a, self.name), _given(views.view_b, self.name)
         if views.queue is None:
             raise ShapeError("layout 'queue' needs queue=, the past candidates [K, D].")
         candidates, extra_start = _with_extra(torch.cat([view_b, views.queue]), views)
         return [
             Direction(
-                anchors=views.view_a,
+                anchors=view_a,
                 candidates=candidates,
                 roles=PairRoles(
                     anchors=view_b.shape[0],
@@ -283,13 +286,13 @@ class Labels(PairLayout):
         if views.labels is None or views.all_labels is None:
             raise ConfigError("layout 'labels' needs labels=, the class of each row of view_a.")
         uncertainty = _one_uncertainty(views, 0, self.name)
-        if views.view_b is None or views.all_b is None:
-            anchors, everyone, own = views.view_a, views.all_a, Pairing((_own(views),))
-            labels, all_labels, index = views.labels, views.all_labels, views.index
+        labels, all_labels, index = views.labels, views.all_labels, views.index
+        if views.joined is None:
+            anchors, everyone, own = _given(views.view_a, self.name), _given(views.all_a, self.name), _own(views)
         else:
-            anchors, own = _joined(views, views.view_b), _of_both(views, swapped=False)
-            everyone = anchors if views.rows.world == 1 else torch.cat([views.all_a, views.all_b])
-            labels, all_labels = torch.cat([views.labels] * 2), torch.cat([views.all_labels] * 2)
+            anchors, everyone = views.joined, _given(views.all_joined, self.name)
+            own = _of_both(views.size, views.rows.offset, views.rows.total, swapped=False)
+            labels, all_labels = torch.cat([labels] * 2), torch.cat([all_labels] * 2)
             index = _twice(views.index)
             second = _one_uncertainty(views, 1, self.name)
             if uncertainty is not None and second is not None:
@@ -309,7 +312,7 @@ class Labels(PairLayout):
                     anchor_labels=labels,
                     candidate_labels=all_labels,
                     extra_start=extra_start,
-                    extra_anchors=views.view_a.shape[0],
+                    extra_anchors=views.size,
                 ),
                 labels=labels,
                 index=index,
@@ -326,18 +329,18 @@ class Masks(PairLayout):
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [N, M] with the given masks."""
-        view_b, _ = _needs_second(views, self.name)
-        wanted = (views.view_a.shape[0], view_b.shape[0])
+        view_a, view_b = _given(views.view_a, self.name), _given(views.view_b, self.name)
+        wanted = (view_a.shape[0], view_b.shape[0])
         positive = _mask("positive_mask", views.positive_mask, wanted)
         negative = _mask("negative_mask", views.negative_mask, wanted)
         if bool((positive & negative).any()):
             raise ConfigError("positive_mask and negative_mask overlap: a pair cannot be both.")
         return [
             Direction(
-                anchors=views.view_a,
+                anchors=view_a,
                 candidates=view_b,
                 roles=PairRoles(
-                    anchors=views.view_a.shape[0],
+                    anchors=view_a.shape[0],
                     candidates=view_b.shape[0],
                     device=view_b.device,
                     positive_mask=positive,

@@ -6,7 +6,7 @@ This is where strategies, objectives, engines and layouts meet; none of them kno
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -73,9 +73,10 @@ class ContrastiveLoss(nn.Module):
         self.reduction = reduction
         self.gather = gather
         self.engine = check_engine(engine)
-        self._step: Step | None = None
-        self._record: StepRecord | None = None
+        # A list, because assigning attributes of a module costs more than some operations on tensors.
+        self._last: list[Any] = [None, None]
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self,
         view_a: Tensor | Sequence[Tensor],
@@ -118,8 +119,7 @@ class ContrastiveLoss(nn.Module):
         }
         heads = split_heads(view_a, view_b)
         device = heads[0][0].device if isinstance(heads[0][0], Tensor) else torch.device("cpu")
-        self._step = step = Step(device)
-        self._record = None
+        self._last[:] = step, _ = Step(device), None
         # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
         with torch.autocast(device.type, enabled=False):
             losses = [self._head(first, second, given, step) for first, second in heads]
@@ -156,12 +156,13 @@ class ContrastiveLoss(nn.Module):
         Raises:
             ConfigError: the loss was not called yet.
         """
-        if self._record is None:
-            if self._step is None or not self._step.traces:
-                raise ConfigError("record is empty: call the loss first.")
+        step, record = self._last
+        if step is None or not step.traces:
+            raise ConfigError("record is empty: call the loss first.")
+        if record is None:
             floor_hits = getattr(self.strategy, "floor_hits", torch.zeros((), dtype=torch.int64))
-            self._record = build_record(self._step, floor_hits.detach().clone())
-        return self._record
+            record = self._last[1] = build_record(step, floor_hits.detach().clone())
+        return cast(StepRecord, record)
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
         """Tells a schedule how far training is: epochs done (fractions allowed), and optimizer steps done."""
@@ -198,6 +199,8 @@ class ContrastiveLoss(nn.Module):
     def _reduce(self, row_losses: Tensor, valid: Tensor | None, views: Views) -> Tensor:
         if self.reduction == "none":
             return row_losses
+        if self.reduction == "mean" and valid is None and views.rows.world == 1:
+            return row_losses.mean()
         # Every rank's sum times world over the global count: the mean over its own rows where all ranks hold as many, and
         # exact after DDP's averaging where they do not.
         total = row_losses.sum()
@@ -206,7 +209,7 @@ class ContrastiveLoss(nn.Module):
         if self.reduction == "sum":
             return total
         if valid is None:
-            return total / (views.rows.total * row_losses.numel() / views.view_a.shape[0])
+            return total / (views.rows.total * row_losses.numel() / views.size)
         return total / distributed.total(valid.sum(), views.rows)
 
     def _prepare(self, direction: Direction, views: Views, mirror: Prepared | None) -> Prepared:
@@ -214,7 +217,7 @@ class ContrastiveLoss(nn.Module):
         roles, rows = direction.roles, views.rows
         shared_similarity = None if mirror is None else mirror[0].positive_similarity
         similarity = direction.positive_similarity() if shared_similarity is None else shared_similarity
-        own = similarity.detach()
+        own = similarity
         counts = None
         if roles.positives is None:
             counts = roles.positive_count()

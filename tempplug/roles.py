@@ -33,7 +33,7 @@ class Pairing:
         return columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PairRoles:
     """The roles of N anchors × M candidates; a pair that is neither positive nor negative is ignored.
 
@@ -103,16 +103,22 @@ class PairRoles:
         if self.negative_mask is not None:
             return self.negative_mask.sum(1)
         end = self.candidates if self.extra_start is None else self.extra_start
-        count = torch.full((self.anchors,), end - self.negatives_start, dtype=torch.int64, device=self.device)
+        everywhere = end - self.negatives_start
+        somewhere: list[tuple[int, int, int]] = []
+        for pairing in (self.positives, self.ignored):
+            if pairing is None or self.anchor_labels is not None:
+                continue
+            if all(start + shift >= self.negatives_start for start, _, shift in pairing.runs):
+                everywhere -= 1
+            else:
+                somewhere += pairing.runs
+        count = torch.full((self.anchors,), everywhere, dtype=torch.int64, device=self.device)
+        for start, stop, shift in somewhere:
+            start = max(start, self.negatives_start - shift)
+            count[start : max(start, stop)] -= 1
         if self.extra_start is not None:
             count[: self.extra_anchors] += self.candidates - self.extra_start
-        if self.anchor_labels is not None:
-            return count - self._class_sizes()
-        for pairing in (self.positives, self.ignored):
-            for start, stop, shift in () if pairing is None else pairing.runs:
-                start = max(start, self.negatives_start - shift)
-                count[start : max(start, stop)] -= 1
-        return count
+        return count if self.anchor_labels is None else count - self._class_sizes()
 
     def negatives_of(self, row: int) -> int:
         """Returns how many negatives this anchor has, where positions alone decide it; asks nothing of the device."""
@@ -157,7 +163,8 @@ class Block:
         anchors: [N, D] unit rows, at least float32.
         candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
         roles: of the N×M pairs; every anchor has a negative.
-        positive_similarity: [N] similarity of each anchor and its only positive, with gradient; None where there are several.
+        positive_similarity: [N] similarity of each anchor and its only positive, without gradient; None where there are
+            several.
         precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.
     """
 

@@ -66,15 +66,6 @@ def build_views(
     rows = distributed.share_rows(size, view_a.device, gather)
     zero: list[Tensor] = []
 
-    joined: Tensor | None = None
-    if view_b is not None and layout.joins_views:
-        # One tensor of both views from the start: half the passes over memory, and a small batch feels each of them.
-        joined = _unit({"view_a": view_a, "view_b": view_b}, zero)
-        unit_a = joined[:size]
-        unit_b: Tensor | None = joined[size:]
-    else:
-        unit_a = _unit({"view_a": view_a}, zero)
-        unit_b = None if view_b is None else _unit({"view_b": view_b}, zero)
     queue, extra = given["queue"], _flat_hard_negatives(given["hard_negatives"], size)
     if queue is not None:
         check_embeddings("queue", queue, dimension)
@@ -84,14 +75,24 @@ def build_views(
         extra = _unit({"hard_negatives": extra}, zero)
         if rows.world > 1:
             extra = distributed.gather(extra, distributed.share_rows(extra.shape[0], view_a.device, True))
+    parts: dict[str, Tensor | None]
+    if view_b is not None and layout.joins_views:
+        # One tensor from the start: half the passes over memory, and a small batch feels each of them.
+        joined = _unit({"view_a": view_a, "view_b": view_b}, zero)
+        everyone = joined
+        if rows.world > 1:
+            everyone = torch.cat([distributed.gather(joined[:size], rows), distributed.gather(joined[size:], rows)])
+        parts = {"joined": joined, "all_joined": everyone}
+    else:
+        unit_a = _unit({"view_a": view_a}, zero)
+        unit_b = None if view_b is None else _unit({"view_b": view_b}, zero)
+        all_b = None if unit_b is None else distributed.gather(unit_b, rows)
+        parts = {"view_a": unit_a, "all_a": distributed.gather(unit_a, rows), "view_b": unit_b, "all_b": all_b}
     views = Views(
-        view_a=unit_a,
-        all_a=distributed.gather(unit_a, rows),
+        size=size,
         rows=rows,
-        joined=joined,
+        device=view_a.device,
         precision=view_a.dtype,
-        view_b=unit_b,
-        all_b=None if unit_b is None else distributed.gather(unit_b, rows),
         queue=queue,
         hard_negatives=extra,
         labels=labels,
@@ -100,13 +101,14 @@ def build_views(
         uncertainty=uncertainty,
         positive_mask=given["positive_mask"],
         negative_mask=given["negative_mask"],
+        **parts,
     )
     return views, zero
 
 
 def _unit(named: dict[str, Tensor], zero: list[Tensor]) -> Tensor:
     """Returns the unit rows of these embeddings, one behind the other, and notes rows without norm in ``zero``."""
-    unit, without_norm = unit_rows(*named.values()) if len(named) == 1 else unit_rows(torch.cat(list(named.values())))
+    unit, without_norm = unit_rows(*named.values())
     if without_norm is not None:
         for name, raw in named.items():
             check_finite(name, raw)

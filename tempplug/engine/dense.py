@@ -31,9 +31,9 @@ def dense_statistics(
     mean_negative = (torch.softmax(masked, 1) * similarity).sum(1) if negative_similarity else None
     negative_count = roles.negative_count()[rows]
 
-    if roles.positives is not None and block.positive_similarity is not None:
+    if roles.positives is not None:
         anchors = indices[0].squeeze(1)
-        positive_similarity = block.positive_similarity[rows]
+        positive_similarity = torch.linalg.vecdot(block.anchors[rows], block.candidates[roles.positives.columns(anchors)])
         pairs = logit_map.at(anchors, roles.positives.columns(anchors), paired=True)
         positive_logit = pairs.logit(positive_similarity)
         return RowStatistics(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,35 +19,39 @@ from torch import Tensor
 from tempplug.engine import gemm
 from tempplug.engine.tiles import Plan, Tile
 from tempplug.engine.workers import InOrder, Turns, run
+from tempplug.roles import Block
 from tempplug.strategies.tile_forms import TileForm
 
 # Sums below this are no longer exact: what they were made of may have underflowed.
 SMALLEST_SUM = 2.0**-100
 
 
-@dataclass(slots=True)
 class Stream:
     """One pass over a block, and what its backward pass needs.
 
-    Attributes:
-        anchors: [N, D] detached unit rows.
-        panels: the candidates [M, D], detached, and the hard negatives [H, D] where there are some.
+    Args:
+        block: anchors, candidates and roles; every anchor has one positive.
         form: of the map.
         plan: the tiles.
         columns: whether the columns' sums are wanted too.
-        row_sums: [N] of E, in units of 2^shift; and of the columns [M], where wanted.
-        kept: W of every tile, where the plan keeps them.
+        threads: how many tiles are worked on at once.
+
+    Attributes:
+        row_sums: [N] of E, in units of 2^shift, after `forward`.
+        column_sums: [M] likewise, where wanted.
     """
 
-    anchors: Tensor
-    panels: tuple[Tensor, ...]
-    form: TileForm
-    plan: Plan
-    columns: bool
-    threads: int
-    row_sums: Tensor = field(init=False)
-    column_sums: Tensor | None = None
-    kept: dict[int, Tensor] = field(default_factory=dict)
+    def __init__(self, block: Block, form: TileForm, plan: Plan, columns: bool, threads: int) -> None:
+        self.roles = block.roles
+        self.anchors = block.anchors.detach()
+        self.candidates = self.anchors if block.candidates is block.anchors else block.candidates.detach()
+        start, end = block.roles.negatives_start, block.roles.candidates - plan.extra_columns
+        self.spans = ((start, end), (end, block.roles.candidates))
+        first = self.anchors if plan.triangle else self.candidates[start:end]
+        self.panels = (first, self.candidates[end:]) if plan.extra_columns else (first,)
+        self.form, self.plan, self.columns, self.threads = form, plan, columns, threads
+        self.row_sums = self.column_sums = torch.empty(0)
+        self._kept: dict[int, Tensor] = {}
 
     def forward(self, counts: Tensor, keep: bool) -> bool:
         """Computes the sums; returns whether they are exact.
@@ -58,27 +61,36 @@ class Stream:
             keep: whether a backward pass will follow.
         """
         anchors, form, plan = self.anchors, self.form, self.plan
-        of_rows = anchors.new_zeros(len(anchors))
-        of_columns = of_rows if plan.triangle else anchors.new_zeros(len(self.panels[0])) if self.columns else None
+        keep = keep and plan.keep
         scratch = _Scratch(plan.largest if form.scratch else 0, anchors)
+        whole = len(plan.tiles) == 1
+        of_rows = anchors.new_empty(0 if whole else len(anchors))
+        mirrors = self.columns or (plan.triangle and not whole)
+        of_columns = anchors.new_zeros(len(self.panels[0]) if mirrors else 0)
 
         def work(index: int, turns: Turns | InOrder) -> None:
+            nonlocal of_rows
             tile = plan.tiles[index]
             values = self._exponentials(tile, scratch)
             sums = values.sum(1)
-            turns.take(("row", tile.top), tile.row_turn, lambda: of_rows[tile.top : tile.bottom].add_(sums))
-            if of_columns is not None and tile.panel == 0 and tile.mirrored_from < tile.right - tile.left:
-                mirrored = values[:, tile.mirrored_from :].sum(0)
-                target = of_columns[tile.left + tile.mirrored_from : tile.right]
-                turns.take(("column", tile.column_group), tile.column_turn, lambda: target.add_(mirrored))
-            if keep and plan.keep:
+            if whole:
+                of_rows = sums
+            else:
+                target = of_rows[tile.top : tile.bottom]
+                turns.take(("row", tile.top), tile.row_turn, target.add_ if tile.row_turn else target.copy_, sums)
+            if mirrors and tile.panel == 0 and tile.mirrors:
+                below = of_columns[tile.left + tile.mirrored_from : tile.right]
+                turns.take(("column", tile.group), tile.column_turn, below.add_, values[:, tile.mirrored_from :].sum(0))
+            if keep:
                 form.weigh_(values, scratch.like(values))
-                self.kept[index] = values
+                self._kept[index] = values
 
         run(range(len(plan.tiles)), work, self.threads)
+        if plan.triangle and mirrors:
+            of_rows += of_columns
         self.row_sums = self._affine(of_rows, counts)
         exact = _exact(self.row_sums)
-        if self.columns and of_columns is not None:
+        if self.columns:
             self.column_sums = self._affine(of_columns, counts)
             exact = exact and _exact(self.column_sums)
         return exact
@@ -101,7 +113,7 @@ class Stream:
         return values
 
     def _weights(self, index: int, scratch: _Scratch) -> Tensor:
-        kept = self.kept.pop(index, None)
+        kept = self._kept.pop(index, None)
         if kept is not None:
             return kept
         values = self._exponentials(self.plan.tiles[index], scratch)
@@ -111,7 +123,9 @@ class Stream:
     def backward(
         self, of_rows: Tensor, of_columns: Tensor | None, wants_anchors: bool, wants_panels: tuple[bool, ...]
     ) -> tuple[Tensor | None, list[Tensor | None]]:
-        """Returns the gradients of the anchors [N, D] and of each panel (None where unwanted; of a triangle, all in the first).
+        """Returns the gradients of the anchors [N, D] and of each panel (None where unwanted).
+
+        Where the first panel is the anchors, all of its gradient is in that of the anchors.
 
         Args:
             of_rows: [N] gradient of each row's log-sum-exp.
@@ -121,43 +135,44 @@ class Stream:
         """
         anchors, plan = self.anchors, self.plan
         a = of_rows * self.form.slope / self.row_sums
-        b = None
-        if plan.triangle:
-            b = a
-        elif of_columns is not None and self.column_sums is not None:
+        b = a if plan.triangle else None
+        if of_columns is not None:
             b = of_columns * self.form.slope / self.column_sums
-        of_anchors = torch.zeros_like(anchors) if wants_anchors else None
+        whole = len(plan.tiles) == 1
+        of_anchors: Tensor | None = None
+        if wants_anchors and not whole:
+            of_anchors = torch.empty_like(anchors)
         # Transposed, because that is the shape in which their product runs at full speed.
-        turned = [
-            panel.new_zeros(panel.shape[1], len(panel)) if wanted and not self._all_on_diagonal(number) else None
+        turned: list[Tensor | None] = [
+            panel.new_zeros(panel.shape[1], len(panel)) if wanted and plan.mirrors[number] else None
             for number, (panel, wanted) in enumerate(zip(self.panels, wants_panels, strict=True))
         ]
         scratch = _Scratch(plan.largest if self.form.scratch or b is not None else 0, anchors)
 
         def work(index: int, turns: Turns | InOrder) -> None:
+            nonlocal of_anchors
             tile = plan.tiles[index]
             rows, left, panel = slice(tile.top, tile.bottom), anchors[tile.top : tile.bottom], self.panels[tile.panel]
             values = self._weights(index, scratch)
-            if b is not None and tile.panel == 0:
-                coefficients = scratch.like(values)
-                torch.add(a[rows, None], b[None, tile.left : tile.right], out=coefficients)
-                values.mul_(coefficients)
-                row_scale = None
-            else:
-                row_scale = a[rows, None]
-            if of_anchors is not None:
+            both = b is not None and tile.panel == 0
+            if b is not None and both:
+                values.mul_(torch.add(a[rows, None], b[None, tile.left : tile.right], out=scratch.like(values)))
+            if wants_anchors:
                 product = gemm.times(values, panel[tile.left : tile.right])
-                if row_scale is not None:
-                    product.mul_(row_scale)
-                target = of_anchors[rows]
-                turns.take(("row", tile.top), tile.row_turn, lambda: target.add_(product))
+                if not both:
+                    product.mul_(a[rows, None])
+                if of_anchors is None:
+                    of_anchors = product
+                elif not whole:
+                    target = of_anchors[rows]
+                    turns.take(("row", tile.top), tile.row_turn, target.add_ if tile.row_turn else target.copy_, product)
             columns = turned[tile.panel]
-            if columns is not None and tile.mirrored_from < tile.right - tile.left:
-                scaled = left if row_scale is None else left * row_scale
+            if columns is not None and tile.mirrors:
+                scaled = left if both else left * a[rows, None]
                 # A copy where the tile is cut: the fast product is slow on rows with gaps between them.
                 mirrored = gemm.turned(scaled, values[:, tile.mirrored_from :].contiguous())
-                part = columns[:, tile.left + tile.mirrored_from : tile.right]
-                turns.take(("column", tile.column_group), tile.column_turn, lambda: part.add_(mirrored))
+                below = columns[:, tile.left + tile.mirrored_from : tile.right]
+                turns.take(("column", tile.group), tile.column_turn, below.add_, mirrored)
 
         run(range(len(plan.tiles)), work, self.threads)
         of_panels: list[Tensor | None] = [None if part is None else part.t() for part in turned]
@@ -166,12 +181,6 @@ class Stream:
                 of_anchors.add_(of_panels[0])
             of_panels[0] = None
         return of_anchors, of_panels
-
-    def _all_on_diagonal(self, panel: int) -> bool:
-        """Returns whether no tile of the panel has a mirror image to give."""
-        if panel or not self.plan.triangle:
-            return False
-        return all(tile.mirrored_from == tile.right - tile.left for tile in self.plan.tiles if tile.panel == 0)
 
 
 class _Scratch:
@@ -197,60 +206,109 @@ def _exact(sums: Tensor) -> bool:
     return low.item() > SMALLEST_SUM and high.item() < torch.finfo(sums.dtype).max
 
 
-class RowLse(torch.autograd.Function):
-    """The log-sum-exps of a stream that has run, with their gradients."""
+class Streamed(torch.autograd.Function):
+    """What a stream that has run found, with gradient: log-sum-exps, and the similarities of the positive pairs.
+
+    The latter are here because their gradient goes where that of the sums goes, and N×D tensors are worth saving.
+    """
 
     @staticmethod
-    def forward(ctx: Any, stream: Stream, scale: Tensor | None, *operands: Tensor) -> Any:
-        """Returns [N], or [N] and [M] where the stream has columns' sums.
+    def forward(ctx: Any, stream: Stream, similarity: Tensor, scale: Tensor | None, anchors: Tensor, *others: Tensor) -> Any:
+        """Returns the positive similarities [N], the rows' log-sum-exp [N], and the columns' [M] where the stream has them.
 
         Args:
             ctx: of autograd.
             stream: that has run.
+            similarity: [N] of the positive pairs.
             scale: the map's own where it is learned, so that its gradient costs O(N·D).
-            operands: anchors, then the panels; without the first panel where it is the anchors.
+            anchors: [N, D].
+            others: the candidates [M, D] where they are not the anchors.
         """
         ctx.stream = stream
         ctx.scale = None if scale is None else scale.detach()
         # Kept for what autograd checks: that nobody changed them in place, and that the graph is still there.
-        ctx.save_for_backward(*operands)
+        ctx.save_for_backward(anchors, *others)
         rows = _logarithm(stream.row_sums, stream.form.shift)
-        if stream.column_sums is None:
-            return rows
-        return rows, _logarithm(stream.column_sums, stream.form.shift)
+        if not stream.columns:
+            return similarity.clone(), rows
+        return similarity.clone(), rows, _logarithm(stream.column_sums, stream.form.shift)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Returns the gradients of scale and operands."""
+    def backward(ctx: Any, of_similarity: Tensor, of_rows: Tensor, *of_columns: Tensor) -> tuple[Tensor | None, ...]:
+        """Returns the gradients of scale, anchors and candidates."""
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "engine='tiled' has no second derivative: call backward without create_graph=True, or use engine='dense'."
             )
         stream: Stream = ctx.stream
-        triangle = stream.plan.triangle
         _ = ctx.saved_tensors
-        _, wants_scale, wants_anchors, *wants_panels = ctx.needs_input_grad
-        wants_anchors = wants_anchors or wants_scale
-        if triangle:
-            wants_panels = [wants_anchors, *(wanted or wants_scale for wanted in wants_panels)]
-        of_rows = gradients[0].contiguous()
-        of_columns = gradients[1].contiguous() if len(gradients) > 1 else None
-        of_anchors, of_panels = stream.backward(of_rows, of_columns, wants_anchors, tuple(wants_panels))
+        _, _, wants_scale, wants_anchors, *wants_candidates = ctx.needs_input_grad
+        triangle, alone = stream.plan.triangle, not wants_candidates
+        wanted = wants_anchors if alone else wants_candidates[0]
+        parts = tuple(wanted or (wants_scale and triangle) for _ in stream.panels)
+        columns = of_columns[0] if of_columns else None
+        of_anchors, of_panels = stream.backward(of_rows, columns, wants_anchors or wants_scale, parts)
         of_scale = None
         if wants_scale and of_anchors is not None:
-            along = torch.linalg.vecdot(stream.anchors, of_anchors)
-            if triangle:
-                # A pair of the square is counted from both its ends; with the hard negatives' end, so is every other pair.
-                ends = [along.sum()]
-                for panel, of_panel in zip(stream.panels[1:], of_panels[1:], strict=True):
-                    ends.append(torch.linalg.vecdot(panel, of_panel).sum())
-                along = sum(ends[1:], ends[0]) / 2
-            of_scale = along / ctx.scale if ctx.scale.ndim else along.sum() / ctx.scale
-        if triangle:
-            del of_panels[0]
-        return (None, of_scale, of_anchors if ctx.needs_input_grad[2] else None, *of_panels)
+            of_scale = _along_scale(stream, ctx.scale, of_anchors, of_panels)
+        of_candidates = None
+        if not alone and wanted:
+            of_candidates = _whole(stream, of_panels)
+        elif alone and not triangle and of_anchors is not None and of_panels[0] is not None:
+            of_anchors.add_(of_panels[0])
+        _add_pairs(stream, of_similarity, of_anchors if wants_anchors else None, of_anchors if alone else of_candidates)
+        of_anchors = of_anchors if wants_anchors else None
+        return (None, None, of_scale, of_anchors) if alone else (None, None, of_scale, of_anchors, of_candidates)
+
+
+def _along_scale(stream: Stream, scale: Tensor, of_anchors: Tensor, of_panels: list[Tensor | None]) -> Tensor:
+    """Returns the gradient of the scale: Σ G_ij s_ij / scale, and Σ_j G_ij s_ij is the anchor times its own gradient."""
+    along: Tensor = torch.linalg.vecdot(stream.anchors, of_anchors)
+    if scale.ndim:
+        return along / scale
+    total = along.sum()
+    if stream.plan.triangle:
+        # A pair of the square is counted from both its ends; with the hard negatives' end, so is every other pair.
+        for panel, of_panel in zip(stream.panels[1:], of_panels[1:], strict=True):
+            if of_panel is not None:
+                total = total + torch.linalg.vecdot(panel, of_panel).sum()
+        total = total / 2
+    return total / scale
+
+
+def _whole(stream: Stream, of_panels: list[Tensor | None]) -> Tensor:
+    """Returns the candidates' gradient [M, D], put together from those of the panels."""
+    first = of_panels[0]
+    if first is not None and len(first) == len(stream.candidates):
+        return first.contiguous()
+    whole = torch.zeros_like(stream.candidates)
+    for (start, end), part in zip(stream.spans, of_panels, strict=False):
+        if part is not None:
+            whole[start:end] = part
+    return whole
+
+
+def _add_pairs(stream: Stream, gradient: Tensor, of_anchors: Tensor | None, of_candidates: Tensor | None) -> None:
+    """Adds the gradient of the positive pairs' similarities to that of their two ends."""
+    anchors, candidates, pairing = stream.anchors, stream.candidates, stream.roles.positives
+    runs = () if pairing is None else pairing.runs
+    if of_anchors is of_candidates and of_anchors is not None and len(runs) == 2:
+        # Each pair occurs twice, once from each end.
+        (_, half, shift), _ = runs
+        both = (gradient[:half] + gradient[half:]).unsqueeze(1)
+        of_anchors[:half].addcmul_(anchors[shift:], both)
+        of_anchors[shift:].addcmul_(anchors[:half], both)
+        return
+    for start, stop, shift in runs:
+        factor = gradient[start:stop, None]
+        if of_anchors is not None:
+            of_anchors[start:stop].addcmul_(candidates[start + shift : stop + shift], factor)
+        if of_candidates is not None:
+            of_candidates[start + shift : stop + shift].addcmul_(anchors[start:stop], factor)
 
 
 def _logarithm(sums: Tensor, shift: float) -> Tensor:
     logarithm = sums.log()
-    return logarithm + shift * math.log(2) if shift else logarithm
+    if shift:
+        logarithm += shift * math.log(2)
+    return logarithm

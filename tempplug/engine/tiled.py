@@ -9,12 +9,11 @@ exact.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from tempplug.engine import gemm
 from tempplug.engine.dense import dense_statistics
-from tempplug.engine.stream import RowLse, Stream
+from tempplug.engine.stream import Stream, Streamed
 from tempplug.engine.tiles import Plan, Shape, make_plan
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.maps import LogitMap
@@ -27,7 +26,6 @@ SLAB_ELSEWHERE = 64 << 20
 WORTH_THREADS = 2 << 20
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def tiled_statistics(block: Block, logit_map: LogitMap, *, mirrored: bool = False) -> list[RowStatistics]:
     """Returns the statistics of every row, and with ``mirrored`` those of the transposed block from the same pass.
 
@@ -55,22 +53,18 @@ def _streamed(block: Block, logit_map: LogitMap, mirrored: bool) -> list[RowStat
     form = logit_map.tile_form(roles.candidates, anchors.dtype) if streams(block, logit_map) else None
     if form is None or similarity is None:
         return None
-    triangle = roles.square and logit_map.uniform and logit_map.symmetric
-    plan = make_plan(Shape.of(roles), triangle)
-    panels = _panels(block, triangle)
+    plan = make_plan(Shape.of(roles), roles.square and logit_map.uniform and logit_map.symmetric)
+    stream = Stream(block, form, plan, mirrored, _threads(plan, anchors.dtype))
     scale = next(iter(logit_map.tensors()), None)
-    operands = (anchors, *panels[1:]) if triangle else (anchors, *panels)
+    operands = (anchors,) if block.candidates is anchors else (anchors, block.candidates)
     needs_gradient = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (scale, *operands))
-    detached = tuple(panel.detach() for panel in panels)
-    stream = Stream(anchors.detach(), detached, form, plan, mirrored, _threads(plan, anchors))
     counts = roles.negative_count()
     with torch.no_grad():
         if not stream.forward(counts, keep=needs_gradient):
             return None
-    found = RowLse.apply(stream, scale, *operands)  # type: ignore[no-untyped-call]
+    similarity, *every = Streamed.apply(stream, similarity, scale, *operands)  # type: ignore[no-untyped-call]
     positive_logit = _positive_pairs(roles, logit_map).logit(similarity)
     ones = roles.positive_count()
-    every = found if mirrored else (found,)
     return [RowStatistics(positive_logit, similarity, positive_logit, lse, ones, counts) for lse in every]
 
 
@@ -82,26 +76,13 @@ def _positive_pairs(roles: PairRoles, logit_map: LogitMap) -> LogitMap:
     return logit_map.at(rows, roles.positives.columns(rows), paired=True)
 
 
-def _panels(block: Block, triangle: bool) -> tuple[Tensor, ...]:
-    """Returns the candidates that may be negatives, and the hard negatives where there are some."""
-    roles, candidates = block.roles, block.candidates
-    end = roles.candidates if roles.extra_start is None else roles.extra_start
-    if triangle:
-        first = block.anchors
-    elif roles.negatives_start == 0 and end == roles.candidates:
-        first = candidates
-    else:
-        first = candidates[roles.negatives_start : end]
-    return (first,) if end == roles.candidates else (first, candidates[end:])
-
-
-def _threads(plan: Plan, anchors: Tensor) -> int:
+def _threads(plan: Plan, dtype: torch.dtype) -> int:
     """Returns how many tiles are worked on at once.
 
     The plain product has threads of its own, which a tile's thread cannot turn off.
     """
     numbers = sum((tile.bottom - tile.top) * (tile.right - tile.left) for tile in plan.tiles)
-    alone = numbers < WORTH_THREADS or anchors.dtype != torch.float32 or not gemm.accelerated()
+    alone = numbers < WORTH_THREADS or dtype != torch.float32 or not gemm.accelerated()
     return 1 if alone else torch.get_num_threads()
 
 
@@ -112,7 +93,5 @@ def _by_slabs(block: Block, logit_map: LogitMap) -> RowStatistics:
     parts: list[RowStatistics] = []
     for start in range(0, block.roles.anchors, height):
         rows = slice(start, min(start + height, block.roles.anchors))
-        parts.append(
-            checkpoint(dense_statistics, block, logit_map, rows, use_reentrant=False, preserve_rng_state=False)
-        )
+        parts.append(checkpoint(dense_statistics, block, logit_map, rows, use_reentrant=False, preserve_rng_state=False))
     return RowStatistics.joined(parts)

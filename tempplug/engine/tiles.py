@@ -33,8 +33,10 @@ class Tile:
         top, bottom, left, right: where it lies.
         mirrored_from: columns of the tile from here on also stand for their mirror images; the width where none do.
         zeroes: positions in the flattened tile that hold no negatives; None where all are.
+        mirrors: whether any of its columns do.
         row_turn: how many tiles add to the same rows before it.
-        column_group, column_turn: the same for its columns.
+        group: of columns whose sums come from the same tiles.
+        column_turn: how many tiles add to them before it.
     """
 
     panel: int
@@ -43,9 +45,10 @@ class Tile:
     left: int
     right: int
     mirrored_from: int
+    mirrors: bool
     zeroes: Tensor | None
     row_turn: int
-    column_group: int
+    group: int
     column_turn: int
 
 
@@ -58,12 +61,16 @@ class Plan:
         keep: whether the forward pass keeps them for the backward pass.
         triangle: the candidates are the anchors, and half of the square stands for all of it.
         largest: numbers of the largest tile.
+        extra_columns: hard negatives behind the candidates.
+        mirrors: whether a tile of each panel has columns that stand for more than its rows.
     """
 
     tiles: tuple[Tile, ...]
     keep: bool
     triangle: bool
     largest: int
+    extra_columns: int
+    mirrors: tuple[bool, bool]
 
 
 @lru_cache(maxsize=64)
@@ -83,7 +90,8 @@ def make_plan(shape: Shape, triangle: bool) -> Plan:
         rows = columns = SINGLE
     tiles = list(_numbered(shape, triangle, rows, columns))
     largest = max((tile.bottom - tile.top) * (tile.right - tile.left) for tile in tiles)
-    return Plan(tuple(tiles), keep, triangle, largest)
+    first, second = (any(tile.mirrors and tile.panel == panel for tile in tiles) for panel in (0, 1))
+    return Plan(tuple(tiles), keep, triangle, largest, shape.extra_columns, (first, second))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ def _numbered(shape: Shape, triangle: bool, rows: int, columns: int) -> Iterator
         mirrored_from = max(0, bottom - left) if triangle and panel == 0 else 0
         # Panels number their columns apart: those of hard negatives come behind all others.
         group = left // columns + panel * (shape.columns // columns + 1)
-        adds_to_columns = mirrored_from < right - left
+        mirrors = mirrored_from < right - left
         yield Tile(
             panel,
             top,
@@ -134,13 +142,14 @@ def _numbered(shape: Shape, triangle: bool, rows: int, columns: int) -> Iterator
             left,
             right,
             mirrored_from,
+            mirrors,
             _zeroes(shape.runs, top, bottom, left, right) if panel == 0 else None,
             row_turns[top],
             group,
             column_turns[group],
         )
         row_turns[top] += 1
-        column_turns[group] += adds_to_columns
+        column_turns[group] += mirrors
 
 
 def _cuts(shape: Shape, triangle: bool, rows: int, columns: int) -> Iterator[tuple[int, int, int, int, int]]:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 Task = TypeVar("Task")
 _lock = threading.Lock()
@@ -29,7 +30,7 @@ class Turns:
         self._next: dict[Hashable, int] = defaultdict(int)
         self.failed = False
 
-    def take(self, key: Hashable, turn: int, add: Callable[[], object]) -> None:
+    def take(self, key: Hashable, turn: int, add: Callable[[Tensor], object], summand: Tensor) -> None:
         """Waits for the turn of this sum, adds, and lets the next one in.
 
         Raises:
@@ -39,7 +40,7 @@ class Turns:
             self._changed.wait_for(lambda: self.failed or self._next[key] == turn)
             if self.failed:
                 raise RuntimeError("another tile failed.")
-        add()
+        add(summand)
         with self._changed:
             self._next[key] += 1
             self._changed.notify_all()
@@ -54,9 +55,9 @@ class Turns:
 class InOrder:
     """The turns of a single thread, which comes to every tile in order."""
 
-    def take(self, key: Hashable, turn: int, add: Callable[[], object]) -> None:
+    def take(self, key: Hashable, turn: int, add: Callable[[Tensor], object], summand: Tensor) -> None:
         """Adds."""
-        add()
+        add(summand)
 
 
 def run(tasks: Sequence[Task], work: Callable[[Task, Turns | InOrder], None], threads: int) -> None:

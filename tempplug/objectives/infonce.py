@@ -30,5 +30,7 @@ class InfoNCE(Objective):
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns logaddexp(positive_lse, negative_lse) - positive_logit, [N]."""
         # Written around the positives' own difference, so that a loss of 1e-9 keeps its digits beside logits of 200.
-        spread = statistics.positive_lse - statistics.positive_logit
-        return spread + softplus(statistics.negative_lse - statistics.positive_lse)
+        loss = softplus(statistics.negative_lse - statistics.positive_lse)
+        if statistics.positive_lse is statistics.positive_logit:
+            return loss
+        return loss + (statistics.positive_lse - statistics.positive_logit)
