@@ -76,7 +76,7 @@ class _Divide(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         unit, norm = ctx.saved_tensors
         (gradient,) = gradients
-        radial = torch.linalg.vecdot(unit, gradient).unsqueeze(1)
+        radial = (unit * gradient).sum(1, keepdim=True)
         of_wide = torch.addcmul(gradient, unit, radial, value=-1).div_(norm)
         if len(ctx.raw) == 1:
             return None, None, of_wide.to(ctx.raw[0][1])
@@ -131,6 +131,7 @@ def paired_similarity(anchors: Tensor, candidates: Tensor, pairing: Pairing) -> 
     """
     half = len(anchors) // 2
     if anchors is candidates and pairing.runs == ((0, half, half), (half, 2 * half, -half)):
-        return torch.linalg.vecdot(anchors[:half], anchors[half:]).repeat(2)  # each pair from both its ends
-    parts = [torch.linalg.vecdot(anchors[a:b], candidates[a + k : b + k]) for a, b, k in pairing.runs]
+        similarity = (anchors[:half] * anchors[half:]).sum(1)
+        return torch.cat([similarity, similarity])  # each pair from both its ends
+    parts = [(anchors[a:b] * candidates[a + k : b + k]).sum(1) for a, b, k in pairing.runs]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,33 +1,37 @@
-"""The command ``tempplug bench``: lists suites, runs them, reports their results. It must not know any particular suite."""
+"""The command ``tempplug bench``: lists suites, runs them, reports their results.
+
+It must not know any particular suite: what differs from kind to kind of suites, options included, is asked of the `kind`.
+"""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from tempplug.errors import ConfigError, TempplugError
 from tempplug.plugins import SuiteInfo, registry
-from tempplug_benchmarks.comparison import compare
-from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.report import markdown, print_report
-from tempplug_benchmarks.report_html import html
-from tempplug_benchmarks.results import Loaded, load_results
-from tempplug_benchmarks.runner import execute
-from tempplug_benchmarks.store import Entry, write_atomically
-from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.kind import Kind, kind_of, kinds, load_suite, reports
+from tempplug_benchmarks.report_html import page
+from tempplug_benchmarks.store import write_atomically
 from tempplug_benchmarks.task import PROFILES
 
 _RUN_HELP = """\
 Every finished run is one JSON file below DIR. Killing the command loses at most the runs in flight; the same command
 goes on where it stopped. A result of another recipe, data or spec is never reused: the command stops and says what differs.
 
-An ARM is a label of the task (tempplug bench list), 'all' for every label, or STRATEGY[+OBJECTIVE] with spec strings:
+Suites that measure speed take one case at a time, all its implementations in turn in a process of its own, and write
+report.md, speed.svg and speed.png beside the results:
+
+  tempplug bench run speed --output runs                      a few sizes, about a minute
+  tempplug bench run speed --profile small --output runs      what is promised, beside what is measured
+  tempplug bench run speed --profile small --tasks nt-xent one-way --busy --output runs
+
+An ARM of a suite that trains is a label of the task (tempplug bench list), 'all' for every label, or
+STRATEGY[+OBJECTIVE] with spec strings:
 
   --strategies macl                           the task's own macl, with the settings of its recipe
   --strategies macl+dcl                       the same strategy with another objective
@@ -72,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     run = actions.add_parser(
         "run",
         help="run a suite",
-        description="Train and measure every arm of every task with every seed.",
+        description="Run the tasks of a suite: train and measure every arm with every seed, or measure speed.",
         epilog=_RUN_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -81,27 +85,18 @@ def _parser() -> argparse.ArgumentParser:
         "--profile",
         choices=PROFILES,
         default="quick",
-        help="quick: generated data, seconds a run; small: real data, minutes a run on two cores; paper: the paper's "
-        "recipe, for a GPU (default: quick)",
+        help="quick: generated data, seconds; small: real data or the sizes that matter, minutes on two cores; paper: the "
+        "paper's recipe or every size, for a GPU (default: quick)",
     )
     run.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of results, made where missing")
-    run.add_argument("--tasks", nargs="+", metavar="TASK", help="run these tasks alone (default: all)")
-    run.add_argument("--strategies", nargs="+", metavar="ARM", help="what to compare, see below (default: all)")
-    run.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED", help="(default: 0 1 2)")
     run.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="folder of real data (default: the environment's TEMPPLUG_DATA)"
-    )
-    run.add_argument(
-        "--workers",
-        type=int,
-        default=1,
-        metavar="N",
-        help="runs at once, each in its own process; threads are divided (default: 1)",
+        "--tasks", nargs="+", metavar="TASK", help="run these tasks alone; of suites that measure speed also single cases (all)"
     )
     run.add_argument(
         "--rerun-changed", action="store_true", help="replace stored results of another recipe, data or spec (default: stop)"
     )
-    run.set_defaults(action=_run)
+    own = {kind.TITLE: kind.add_options(run.add_argument_group(kind.TITLE)) for kind in kinds()}
+    run.set_defaults(action=lambda options: _run(options, own))
 
     report = actions.add_parser(
         "report", help="report the results of a folder", description="Report measured beside reported figures."
@@ -117,77 +112,45 @@ def _list(options: argparse.Namespace) -> int:
     known = registry()
     infos = [known.get(SuiteInfo, options.suite)] if options.suite else known.all(SuiteInfo)
     for info in infos:
-        suite: Suite = known.load(info)
+        suite = known.load(info)
         print(f"{suite.name}: {suite.summary}")
-        for task in suite.tasks:
-            print(f"  {task.name}: {task.summary}")
-            for name, profile in task.profiles.items():
-                needs = f"; needs {', '.join(profile.needs)}" if profile.needs else ""
-                print(f"    {name}: {profile.dataset}{needs}")
-                for arm in profile.arms:
-                    baseline = " (baseline)" if arm.label == task.baseline else ""
-                    print(f"      {arm.label}: {arm.strategy} with {arm.objective}{baseline}")
+        for line in kind_of(suite).listing(suite):
+            print(f"  {line}")
     return 0
 
 
-def _run(options: argparse.Namespace) -> int:
-    suite: Suite = _suite(options.suite)
-    runs = plan(suite, options.profile, options.seeds, options.tasks, options.strategies)
-    failures = execute(
-        runs,
-        options.output,
-        _data_dir(options.data_dir),
-        Progress(Console(stderr=True)),
-        workers=options.workers,
-        rerun_changed=options.rerun_changed,
-    )
-    asked = {(run.suite, run.profile, run.task.name, run.arm.label, run.seed) for run in runs}
+def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
+    suite = load_suite(options.suite)
+    kind = kind_of(suite)
+    _refuse_foreign(options, kind, own)
+    return kind.run(suite, options)
 
-    def of_these(entry: Entry) -> bool:
-        return (entry.suite, entry.profile, entry.task, entry.arm, entry.seed) in asked
 
-    loaded = load_results(options.output)
-    these = Loaded(tuple(filter(of_these, loaded.results)), tuple(filter(of_these, loaded.failures)), loaded.problems)
-    print_report(Console(), compare(these, {suite.name: suite}), these.problems)
-    return 1 if failures else 0
+def _refuse_foreign(options: argparse.Namespace, kind: Kind, own: Mapping[str, Sequence[argparse.Action]]) -> None:
+    """Raises `ConfigError` where an option was given that only another kind of suites takes."""
+    for title, actions in own.items():
+        given = [each.option_strings[0] for each in actions if getattr(options, each.dest) != each.default]
+        if title != kind.TITLE and given:
+            raise ConfigError(f"{', '.join(given)} of suite '{options.suite}': only {title} take that.")
 
 
 def _report(options: argparse.Namespace) -> int:
-    loaded = load_results(options.folder)
-    entries: tuple[Entry, ...] = (*loaded.results, *loaded.failures)
-    comparisons = compare(loaded, {name: _suite(name) for name in dict.fromkeys(entry.suite for entry in entries)})
+    found = reports(options.folder)
     if options.format == "terminal":
         if options.out is not None:
             raise ConfigError(f"--out {options.out} goes with --format markdown or html.")
-        print_report(Console(), comparisons, loaded.problems)
+        for report in found:
+            report.print(Console())
         return 0
-    content = (markdown if options.format == "markdown" else html)(comparisons, loaded.problems)
+    if options.format == "markdown":
+        content = "\n".join(report.markdown() for report in found)
+    else:
+        content = page([part for report in found for part in report.html_parts()])
     if options.out is None:
         sys.stdout.write(content)
     else:
         write_atomically(options.out, content)
     return 0
-
-
-def _suite(name: str) -> Suite:
-    known = registry()
-    suite: Suite = known.load(known.get(SuiteInfo, name))
-    return suite
-
-
-def _data_dir(given: Path | None) -> Path | None:
-    """Returns the folder of real data that the command line or the environment names, None where neither does.
-
-    Raises:
-        ConfigError: it is not a folder.
-    """
-    name = given if given is not None else os.environ.get("TEMPPLUG_DATA") or None
-    if name is None:
-        return None
-    folder = Path(name)
-    if not folder.is_dir():
-        raise ConfigError(f"{'--data-dir' if given is not None else 'TEMPPLUG_DATA'} {folder} is not a folder.")
-    return folder.resolve()
 
 
 if __name__ == "__main__":

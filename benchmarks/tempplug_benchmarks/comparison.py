@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tempplug.errors import DataError
+from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.results import Difference, Loaded, Summary, paired_difference, summarise
 from tempplug_benchmarks.store import Entry, Failure, Result
@@ -147,7 +148,7 @@ def _compare_task(
         recipe=results[0].recipe if results else profile.recipe,
         dataset=results[0].dataset if results else profile.dataset,
         rows=tuple(rows),
-        environments=tuple(dict.fromkeys(_environment(each) for each in results)),
+        environments=tuple(dict.fromkeys(describe_environment(each.hardware, each.versions) for each in results)),
     )
 
 
@@ -182,12 +183,3 @@ def _check_one_experiment(task: str, profile: Profile, results: Sequence[Result]
                     f"{where} and arm '{other.arm}', seed {other.seed} are of different experiments "
                     f"(they differ in {', '.join(differing)}): run them again with --rerun-changed or report them apart."
                 )
-
-
-def _environment(result: Result) -> str:
-    """Returns machine and versions in one line."""
-    hardware, versions = result.hardware, result.versions
-    machine = f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['threads']} threads"
-    if "gpu" in hardware:
-        machine += f", {hardware['gpu']}"
-    return machine + "; " + ", ".join(f"{name} {number}" for name, number in versions.items())

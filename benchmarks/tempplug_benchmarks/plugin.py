@@ -18,6 +18,13 @@ def tempplug_register_suites() -> list[SuiteInfo]:
             requires=_BENCH,
             extra="bench",
         ),
+        SuiteInfo(
+            name="speed",
+            target="tempplug_benchmarks.speed.cases:SUITE",
+            summary="time, memory and exactness of the loss, tempplug beside eager code and other libraries",
+            requires=_BENCH,
+            extra="bench",
+        ),
     ]
 
 

@@ -1,4 +1,6 @@
-"""How far a benchmark is: bars on a terminal, one line a run elsewhere. It must not know how runs are executed."""
+"""How far a benchmark is: bars on a terminal, one line a run elsewhere. It must not know what a run
+is, only its name.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-
-from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.store import Failure, Result
-
-
-def outcome_line(run: Run, outcome: Result | Failure) -> str:
-    """Returns one line about a run that ended."""
-    if isinstance(outcome, Failure):
-        return f"{run.describe()}: failed: {outcome.error}"
-    metric = run.sizes.primary_metric()
-    return f"{run.describe()}: {metric.name} {outcome.metrics[metric.name]:.{metric.decimals}f} ({outcome.seconds:.1f} s)"
 
 
 class Progress:
@@ -59,27 +50,27 @@ class Progress:
         if self._bars is not None:
             self._all = self._bars.add_task(self._count(), total=total, completed=finished)
 
-    def start(self, run: Run) -> None:
-        """Tells that a run starts."""
+    def start(self, name: str) -> None:
+        """Tells that the run of that name starts."""
         if self._bars is not None:
-            self._bar_of[run.describe()] = self._bars.add_task(f"  {escape(run.describe())}", total=1.0)
+            self._bar_of[name] = self._bars.add_task(f"  {escape(name)}", total=1.0)
 
-    def step(self, run: Run) -> Callable[[float, str], None]:
+    def step(self, name: str) -> Callable[[float, str], None]:
         """Returns the function that tells how far a run is: its fraction in [0, 1] and a few words."""
 
         def step(fraction: float, text: str) -> None:
-            if self._bars is not None and run.describe() in self._bar_of:
-                words = f"  {escape(run.describe())} {escape(text)}"
-                self._bars.update(self._bar_of[run.describe()], completed=min(max(fraction, 0.0), 1.0), description=words)
+            if self._bars is not None and name in self._bar_of:
+                words = f"  {escape(name)} {escape(text)}"
+                self._bars.update(self._bar_of[name], completed=min(max(fraction, 0.0), 1.0), description=words)
 
         return step
 
-    def finish(self, run: Run, outcome: Result | Failure) -> None:
-        """Tells that a run ended."""
+    def finish(self, name: str, line: str) -> None:
+        """Tells that a run ended, and in one line how."""
         self._done += 1
-        self._say(f"{self._count()} {outcome_line(run, outcome)}")
+        self._say(f"{self._count()} {line}")
         if self._bars is not None:
-            self._bars.remove_task(self._bar_of.pop(run.describe()))
+            self._bars.remove_task(self._bar_of.pop(name))
             if self._all is not None:
                 self._bars.update(self._all, completed=self._done, description=self._count())
 

@@ -15,7 +15,6 @@ from tempplug_benchmarks.report_tables import READING, REPORTED, SEPARATOR, Row,
 
 _STYLES = {"baseline": "bold", "reported": "dim", "failed": "red", "measured": ""}
 _TONES = {"better": "green", "worse": "red", "": ""}
-DIFFERENCE = 3  # the column of the headline that the tone is about
 
 
 def print_report(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
@@ -28,10 +27,10 @@ def print_report(console: Console, comparisons: Sequence[Comparison], problems: 
     """
     for comparison in comparisons:
         console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(comparison.task.summary)}", highlight=False)
-        console.print(_terminal_table(headline(comparison), has_tone=True))
+        console.print(terminal_table(headline(comparison)))
         if len(comparison.profile.metrics) > 1:
             for part in fitting(all_metrics(comparison), console.width):
-                console.print(_terminal_table(part, has_tone=False))
+                console.print(terminal_table(part))
         for line in remarks(comparison):
             console.print(Text(line, style="red" if line.startswith("failed:") else "dim"))
         console.print()
@@ -50,12 +49,12 @@ def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
     """
     blocks = ["# Benchmark report", *reading(comparisons)]
     for comparison in comparisons:
-        blocks += [f"## {title(comparison)}", comparison.task.summary, _markdown_table(headline(comparison))]
+        blocks += [f"## {title(comparison)}", comparison.task.summary, markdown_table(headline(comparison))]
         if len(comparison.profile.metrics) > 1:
-            blocks.append(_markdown_table(all_metrics(comparison)))
-        blocks.append("\n".join(f"- {_escape(line)}" for line in remarks(comparison)))
+            blocks.append(markdown_table(all_metrics(comparison)))
+        blocks.append("\n".join(f"- {escape_markdown(line)}" for line in remarks(comparison)))
     if problems:
-        blocks += ["## Left out", "\n".join(f"- {_escape(problem)}" for problem in problems)]
+        blocks += ["## Left out", "\n".join(f"- {escape_markdown(problem)}" for problem in problems)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -80,41 +79,43 @@ def fitting(table: Table, width: int) -> list[Table]:
         if parts[-1] and sum(needed[each] for each in parts[-1]) + needed[position] > room:
             parts.append([])
         parts[-1].append(position)
-    return [
-        Table(
-            tuple(table.header[each] for each in (0, *part)),
-            tuple(Row(tuple(row.cells[each] for each in (0, *part)), row.kind) for row in table.rows),
-        )
-        for part in parts
-    ]
+    return [_columns(table, (0, *part)) for part in parts]
 
 
-def _terminal_table(table: Table, has_tone: bool) -> TerminalTable:
+def _columns(table: Table, kept: Sequence[int]) -> Table:
+    has_tone = table.tone_column in kept
+    rows = tuple(Row(tuple(row.cells[each] for each in kept), row.kind, row.tone if has_tone else "") for row in table.rows)
+    return Table(tuple(table.header[each] for each in kept), rows, kept.index(table.tone_column) if has_tone else 0)
+
+
+def terminal_table(table: Table) -> TerminalTable:
+    """Returns a table as a terminal shows it."""
     shown = TerminalTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for position, name in enumerate(table.header):
         first, last = position == 0, position == len(table.header) - 1
         shown.add_column(name, justify="left" if first else "right", overflow="fold", no_wrap=not first and not last)
     for row in table.rows:
         cells = [Text(cell.replace(SEPARATOR, "\n"), style=_STYLES[row.kind]) for cell in row.cells]
-        if has_tone and row.tone:
-            cells[DIFFERENCE].stylize(_TONES[row.tone])
+        if row.tone:
+            cells[table.tone_column].stylize(_TONES[row.tone])
         shown.add_row(*cells)
     return shown
 
 
-def _markdown_table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """Returns a table as Markdown."""
     lines = [_markdown_row(table.header), "|" + "|".join([" :-- ", *[" --: "] * (len(table.header) - 1)]) + "|"]
     return "\n".join([*lines, *(_markdown_row(_emphasised(row)) for row in table.rows)])
 
 
 def _emphasised(row: Row) -> tuple[str, ...]:
     if row.kind == "reported":
-        return tuple(f"*{_escape(cell)}*" for cell in row.cells)
-    cells = tuple(_escape(cell) for cell in row.cells)
+        return tuple(f"*{escape_markdown(cell)}*" for cell in row.cells)
+    cells = tuple(escape_markdown(cell) for cell in row.cells)
     return tuple(f"**{cell}**" for cell in cells) if row.kind == "baseline" else cells
 
 
-def _escape(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Returns text that Markdown shows as it is: ``w/ DySTreSS**`` is a name, not emphasis."""
     return "".join(f"\\{letter}" if letter in "|*`<\\" else letter for letter in _one_line(text))
 

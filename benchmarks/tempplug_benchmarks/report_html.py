@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from tempplug_benchmarks.comparison import Comparison
-from tempplug_benchmarks.report import DIFFERENCE, reading
+from tempplug_benchmarks.report import reading
 from tempplug_benchmarks.report_plots import difference_plot, metric_plot
 from tempplug_benchmarks.report_tables import Table, all_metrics, headline, remarks, title
 
@@ -41,11 +41,21 @@ def html(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
         comparisons: what to report.
         problems: messages about files that could not be read.
     """
+    return page(html_parts(comparisons, problems))
+
+
+def html_parts(comparisons: Sequence[Comparison], problems: Sequence[str]) -> list[str]:
+    """Returns the report as pieces of HTML for a page; the arguments are those of `html`."""
     parts = ["<h1>Benchmark report</h1>", *(f'<p class="soft">{escape(line)}</p>' for line in reading(comparisons))]
     for comparison in comparisons:
         parts += _section(comparison)
     if problems:
-        parts += ["<h2>Left out</h2>", _list(problems)]
+        parts += ["<h2>Left out</h2>", html_list(problems)]
+    return parts
+
+
+def page(parts: Sequence[str]) -> str:
+    """Returns a page of these pieces of HTML, in the style of the reports."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -57,7 +67,7 @@ def html(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
 
 def _section(comparison: Comparison) -> list[str]:
     parts = [f"<h2>{escape(title(comparison))}</h2>", f'<p class="soft">{escape(comparison.task.summary)}</p>']
-    parts.append(_table(headline(comparison), has_tone=True))
+    parts.append(html_table(headline(comparison)))
     figures = [
         _figure(f"{comparison.primary.name} minus {comparison.task.baseline}, 95 % interval", difference_plot(comparison)),
         *(
@@ -67,8 +77,8 @@ def _section(comparison: Comparison) -> list[str]:
     ]
     parts.append('<div class="plots">\n' + "\n".join(figure for figure in figures if figure) + "\n</div>")
     if len(comparison.profile.metrics) > 1:
-        parts.append(_table(all_metrics(comparison), has_tone=False))
-    parts.append(_list(remarks(comparison)))
+        parts.append(html_table(all_metrics(comparison)))
+    parts.append(html_list(remarks(comparison)))
     return parts
 
 
@@ -76,12 +86,13 @@ def _figure(caption: str, drawing: str) -> str:
     return f"<figure><figcaption>{escape(caption)}</figcaption>\n{drawing}</figure>" if drawing else ""
 
 
-def _table(table: Table, has_tone: bool) -> str:
+def html_table(table: Table) -> str:
+    """Returns a table as HTML."""
     lines = ["<tr>" + "".join(f"<th>{escape(name)}</th>" for name in table.header) + "</tr>"]
     for row in table.rows:
         cells = [
             f'<td class="{row.tone}">{escape(cell)}</td>'
-            if has_tone and row.tone and position == DIFFERENCE
+            if row.tone and position == table.tone_column
             else f"<td>{escape(cell)}</td>"
             for position, cell in enumerate(row.cells)
         ]
@@ -89,5 +100,6 @@ def _table(table: Table, has_tone: bool) -> str:
     return '<div class="scroll"><table>\n' + "\n".join(lines) + "\n</table></div>"
 
 
-def _list(lines: Sequence[str]) -> str:
+def html_list(lines: Sequence[str]) -> str:
+    """Returns lines as an HTML list."""
     return "<ul>\n" + "\n".join(f"<li>{escape(line)}</li>" for line in lines) + "\n</ul>"

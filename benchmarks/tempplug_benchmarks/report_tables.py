@@ -34,7 +34,8 @@ class Row:
     Attributes:
         cells: as many as the table has columns.
         kind: what the line is about.
-        tone: whether the interval of the difference excludes zero, and on which side.
+        tone: whether the figure in the table's tone column is good or bad news; of a difference, whether its interval
+            excludes zero, and on which side.
     """
 
     cells: tuple[str, ...]
@@ -44,10 +45,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and lines; the first column holds words, the others figures."""
+    """Columns and lines; the first column holds words, the others figures.
+
+    Attributes:
+        header: names of the columns.
+        rows: the lines.
+        tone_column: position of the column that the rows' tones are about.
+    """
 
     header: tuple[str, ...]
     rows: tuple[Row, ...]
+    tone_column: int = 3
 
 
 def title(comparison: Comparison) -> str:

@@ -15,6 +15,7 @@ from tempplug.errors import DataError
 from tempplug_benchmarks.store import FAILED, Failure, Result, read_failure, read_result
 
 CONFIDENCE = 0.95
+PATTERN = "*/*/*/*/seed-*.json"
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def load_results(folder: Path) -> Loaded:
     results: list[Result] = []
     failures: list[Failure] = []
     problems: list[str] = []
-    for path in sorted(folder.glob("*/*/*/*/seed-*.json")):
+    for path in sorted(folder.glob(PATTERN)):
         try:
             if path.name.endswith(FAILED):
                 failures.append(read_failure(path))

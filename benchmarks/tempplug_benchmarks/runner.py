@@ -11,12 +11,12 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from tempplug.errors import ConfigError, DataError, TempplugError
+from tempplug.errors import ConfigError, TempplugError
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
+from tempplug_benchmarks.resume import Todo, left_of
 from tempplug_benchmarks.store import (
     Failure,
     Result,
@@ -30,22 +30,15 @@ from tempplug_benchmarks.task import RunContext
 Outcome = Result | Failure
 
 
-@dataclass(frozen=True)
-class Todo:
-    """What is left of a plan.
-
-    Attributes:
-        runs: to be executed, in order.
-        finished: how many are on disk already.
-        corrupt: messages about result files that cannot be read; their runs are among ``runs``.
-    """
-
-    runs: tuple[Run, ...]
-    finished: int
-    corrupt: tuple[str, ...]
+def outcome_line(run: Run, outcome: Outcome) -> str:
+    """Returns one line about a run that ended."""
+    if isinstance(outcome, Failure):
+        return f"{run.describe()}: failed: {outcome.error}"
+    metric = run.sizes.primary_metric()
+    return f"{run.describe()}: {metric.name} {outcome.metrics[metric.name]:.{metric.decimals}f} ({outcome.seconds:.1f} s)"
 
 
-def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) -> Todo:
+def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) -> Todo[Run]:
     """Returns which runs are to be executed.
 
     Args:
@@ -56,27 +49,7 @@ def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) ->
     Raises:
         ConfigError: there is such a result and ``rerun_changed`` is false; the message names the file and what differs.
     """
-    todo: list[Run] = []
-    corrupt: list[str] = []
-    changed: list[str] = []
-    for run in runs:
-        path = run.path(output)
-        if not path.exists():
-            todo.append(run)
-            continue
-        try:
-            difference = difference_from(run, read_result(path))
-        except DataError as error:
-            corrupt.append(str(error))
-            todo.append(run)
-            continue
-        if difference:
-            changed.append(f"{path} is of another experiment: {difference}.")
-            todo.append(run)
-    if changed and not rerun_changed:
-        more = f" So are {len(changed) - 1} more." if len(changed) > 1 else ""
-        raise ConfigError(f"{changed[0]}{more} Pass --rerun-changed to replace it, or choose another --output.")
-    return Todo(tuple(todo), len(runs) - len(todo), tuple(corrupt))
+    return left_of(runs, output, lambda run, path: difference_from(run, read_result(path)), rerun_changed)
 
 
 def check_data(runs: Sequence[Run], data_dir: Path | None) -> None:
@@ -156,14 +129,14 @@ def execute(
         progress.begin(len(runs), todo.finished, todo.corrupt)
 
         def finished(run: Run, outcome: Outcome) -> None:
-            progress.finish(run, outcome)
+            progress.finish(run.describe(), outcome_line(run, outcome))
             if isinstance(outcome, Failure):
                 failures.append(outcome)
 
         if workers == 1:
             for run in todo.runs:
-                progress.start(run)
-                finished(run, perform(run, output, data_dir, progress.step(run)))
+                progress.start(run.describe())
+                finished(run, perform(run, output, data_dir, progress.step(run.describe())))
         else:
             from tempplug_benchmarks.workers import execute_in_processes
 

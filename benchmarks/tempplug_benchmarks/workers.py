@@ -54,7 +54,7 @@ def execute_in_processes(
                 process.start()
                 sender.close()  # so that the end of the process ends the pipe
                 active[receiver] = (run, process)
-                progress.start(run)
+                progress.start(run.describe())
             for receiver in cast("list[Connection]", wait(list(active))):
                 run, process = active[receiver]
                 outcome = _receive(receiver, run, process, output, progress)
@@ -80,7 +80,7 @@ def _receive(receiver: Connection, run: Run, process: SpawnProcess, output: Path
         cause = f"signal {-code}" if code < 0 else f"exit code {code}"
         return write_failure(run, output, f"its process ended without a result ({cause}).", "")
     if isinstance(message, tuple):
-        progress.step(run)(*message)
+        progress.step(run.describe())(*message)
         return None
     outcome: Outcome = message
     return outcome
