@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import NonFiniteError, ShapeError
+from tempplug.precision import at_least_float32
 from tempplug.roles import Pairing
-from tempplug.strategies.maps import at_least_float32
 
 # Rows shorter than this have no direction: similarity 0 and gradient 0, where torch's own normalize multiplies by 1e12.
 SMALLEST_NORM = 1e-12

@@ -13,15 +13,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tempplug.precision import at_least_float32
 from tempplug.strategies.tile_forms import CosineForm, LogOddsForm, PlainForm, ScaleForm, TileForm
 
 Profile = Literal["cosine", "linear", "exponential", "monotonic", "shifted"]
 Rows = slice | Tensor
-
-
-def at_least_float32(values: Tensor) -> Tensor:
-    """Returns half-precision values in float32 and everything else as it is."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 class LogitMap(ABC):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tempplug import Batch, LogitMap, Strategy
 from tempplug.options import Number
-from tempplug.strategies.maps import at_least_float32
+from tempplug.precision import at_least_float32
 
 
 class CubicMap(LogitMap):

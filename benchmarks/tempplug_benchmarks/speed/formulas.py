@@ -1,0 +1,109 @@
+"""The losses in eager PyTorch, as training code commonly writes them, normalisation of the embeddings included.
+
+They are what tempplug is compared with: readable, dense, and without any care for memory. Each takes two views of raw
+embeddings [N, D] and returns the mean loss. They must not use tempplug.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def nt_xent(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
+    """SimCLR's loss: cross entropy over the 2N × 2N matrix with its diagonal masked."""
+    rows = _both(view_a, view_b)
+    return _masked_cross_entropy(rows @ rows.T / temperature)
+
+
+def grace(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
+    """GRACE's loss: between-view and same-side similarities apart, exponentials summed, both views as anchors."""
+    first, second = F.normalize(view_a), F.normalize(view_b)
+
+    def one_side(anchors: Tensor, others: Tensor) -> Tensor:
+        same_side = torch.exp(anchors @ anchors.T / temperature)
+        between = torch.exp(anchors @ others.T / temperature)
+        everything = same_side.sum(1) + between.sum(1) - same_side.diag()
+        return -torch.log(between.diag() / everything)
+
+    return ((one_side(first, second) + one_side(second, first)) / 2).mean()
+
+
+def pygcl_infonce(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
+    """PyGCL's InfoNCE under a dual-branch contrast with same-side negatives: dense masks of both roles, made every step."""
+    size = view_a.shape[0]
+
+    def one_side(anchors: Tensor, others: Tensor) -> Tensor:
+        identity = torch.eye(size, dtype=torch.float32, device=anchors.device)
+        positive = torch.cat([identity, torch.zeros_like(identity)], dim=1)
+        negative = torch.cat([1 - identity, torch.ones_like(identity) - identity], dim=1)
+        samples = torch.cat([others, anchors])
+        similarity = F.normalize(anchors) @ F.normalize(samples).T / temperature
+        exponentials = torch.exp(similarity) * (positive + negative)
+        log_probability = similarity - torch.log(exponentials.sum(dim=1, keepdim=True))
+        return -((log_probability * positive).sum(dim=1) / positive.sum(dim=1)).mean()
+
+    return (one_side(view_a, view_b) + one_side(view_b, view_a)) * 0.5
+
+
+def macl(view_a: Tensor, view_b: Tensor, temperature: float, alpha: float = 0.5) -> Tensor:
+    """MACL's loss: the temperature follows the mean similarity of the positives, rows are reweighted (eq. 11)."""
+    rows = _both(view_a, view_b)
+    similarity = rows @ rows.T
+    positive = similarity.gather(1, _partners(rows)[:, None])
+    adapted = temperature * (1 + alpha * positive.detach().mean())
+    log_probability = -_masked_cross_entropy(similarity / adapted, reduction="none")
+    weight = 1 / (1 - log_probability.exp() + 1e-8)
+    return -(weight.detach() * log_probability).mean()
+
+
+def dystress(view_a: Tensor, view_b: Tensor, temperature_min: float = 0.1, temperature_max: float = 0.2) -> Tensor:
+    """DySTreSS: every pair's temperature is a cosine of its similarity, without gradient through it."""
+    rows = _both(view_a, view_b)
+    similarity = rows @ rows.T
+    cosine = torch.cos(math.pi * (1 + similarity.detach()))
+    return _masked_cross_entropy(similarity / (temperature_min + 0.5 * (temperature_max - temperature_min) * (1 + cosine)))
+
+
+def temperature_free(view_a: Tensor, view_b: Tensor, eps: float = 1e-4) -> Tensor:
+    """Temperature-Free InfoNCE: logits are log-odds of the similarity, clamped away from ±1."""
+    rows = _both(view_a, view_b)
+    similarity = (rows @ rows.T).clamp(-1 + eps, 1 - eps)
+    return _masked_cross_entropy(torch.log((1 + similarity) / (1 - similarity)))
+
+
+def one_way(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
+    """In-batch negatives in one direction, the formula of multiple-negatives ranking."""
+    scores = F.normalize(view_a) @ F.normalize(view_b).T * (1 / temperature)
+    return F.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
+
+
+def two_way(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
+    """CLIP's loss with one matrix for both directions."""
+    scores = F.normalize(view_a) @ F.normalize(view_b).T * (1 / temperature)
+    diagonal = torch.arange(len(scores), device=scores.device)
+    return (F.cross_entropy(scores, diagonal) + F.cross_entropy(scores.T, diagonal)) / 2
+
+
+def open_clip(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
+    """open_clip's form of CLIP's loss: either direction has a matrix product of its own."""
+    first, second, scale = F.normalize(view_a), F.normalize(view_b), 1 / temperature
+    diagonal = torch.arange(len(first), device=first.device)
+    return (F.cross_entropy(scale * first @ second.T, diagonal) + F.cross_entropy(scale * second @ first.T, diagonal)) / 2
+
+
+def _both(view_a: Tensor, view_b: Tensor) -> Tensor:
+    return F.normalize(torch.cat([view_a, view_b]))
+
+
+def _partners(rows: Tensor) -> Tensor:
+    """Returns for each of 2N rows the position of its positive."""
+    return torch.arange(len(rows), device=rows.device).roll(len(rows) // 2)
+
+
+def _masked_cross_entropy(logits: Tensor, reduction: str = "mean") -> Tensor:
+    itself = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
+    return F.cross_entropy(logits.masked_fill(itself, -math.inf), _partners(logits), reduction=reduction)

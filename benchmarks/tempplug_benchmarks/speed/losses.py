@@ -1,0 +1,159 @@
+"""The losses of the speed suite and everything that computes them: tempplug, eager formulas, compiled ones, other libraries.
+
+tempplug is used through its public `ContrastiveLoss` alone, other libraries as their users call them, imported where they
+are made. This module must not know how anything is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from tempplug import ContrastiveLoss
+from tempplug.errors import UnknownNameError, nearest
+from tempplug_benchmarks.speed import formulas, libraries
+from tempplug_benchmarks.speed.libraries import LossFunction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """One way to compute a loss.
+
+    Attributes:
+        make: returns the function for a temperature.
+        package: import name of the library that it needs beyond torch and tempplug, empty where it needs none.
+        has_loss: false for a yardstick that computes no loss.
+    """
+
+    make: Callable[[float], LossFunction]
+    package: str = ""
+    has_loss: bool = True
+
+    @property
+    def installed(self) -> bool:
+        """Whether its package is there, found without importing it."""
+        return not self.package or find_spec(self.package) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """One loss and what computes it.
+
+    Attributes:
+        strategy: spec of the strategy, ``{temperature}`` where the case's temperature belongs.
+        objective: spec of the objective.
+        layout: name of the layout.
+        symmetric: see `ContrastiveLoss`.
+        formula: the loss in eager PyTorch, of views and temperature.
+        others: further implementations by name.
+    """
+
+    strategy: str
+    objective: str = "infonce"
+    layout: str = "two-view"
+    symmetric: bool = False
+    formula: Callable[[Tensor, Tensor, float], Tensor]
+    others: Mapping[str, Implementation] = field(default_factory=dict)
+
+    def ours(self, temperature: float, engine: str = "auto") -> ContrastiveLoss:
+        """Returns tempplug's module."""
+        return ContrastiveLoss(
+            self.strategy.format(temperature=temperature),
+            self.objective,
+            self.layout,
+            symmetric=self.symmetric,
+            engine=engine,
+        )
+
+    def eager(self, temperature: float) -> LossFunction:
+        """Returns the eager formula."""
+        return partial(_at, self.formula, temperature)
+
+    def compiled(self, temperature: float) -> LossFunction:
+        """Returns the eager formula, compiled for the shapes that it meets."""
+        compiled: LossFunction = torch.compile(self.eager(temperature), dynamic=False)
+        return compiled
+
+    def implementations(self) -> dict[str, Implementation]:
+        """Returns everything that computes the loss, by name."""
+        return {
+            "tempplug": Implementation(make=self.ours),
+            "tempplug-dense": Implementation(make=partial(self.ours, engine="dense")),
+            "eager": Implementation(make=self.eager),
+            "compiled": Implementation(make=self.compiled),
+            **self.others,
+        }
+
+    def implementation(self, name: str) -> Implementation:
+        """Returns the implementation of that name.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        known = self.implementations()
+        if name not in known:
+            raise UnknownNameError(f"unknown implementation '{name}'.{nearest(name, known)} Known are: {', '.join(known)}.")
+        return known[name]
+
+
+def _at(formula: Callable[[Tensor, Tensor, float], Tensor], temperature: float, view_a: Tensor, view_b: Tensor) -> Tensor:
+    return formula(view_a, view_b, temperature)
+
+
+def _without_temperature(formula: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, float], Tensor]:
+    """Returns a formula that takes the case's temperature and has no use for it."""
+    return lambda view_a, view_b, temperature: formula(view_a, view_b)
+
+
+def _formula(formula: Callable[[Tensor, Tensor, float], Tensor]) -> Implementation:
+    return Implementation(make=lambda temperature: partial(_at, formula, temperature))
+
+
+LOSSES = {
+    "nt-xent": Loss(
+        strategy="fixed:temperature={temperature}",
+        formula=formulas.nt_xent,
+        others={
+            "grace": _formula(formulas.grace),
+            "pygcl": _formula(formulas.pygcl_infonce),
+            "lightly": Implementation(make=libraries.lightly_nt_xent, package="lightly"),
+            "pytorch-metric-learning": Implementation(
+                make=libraries.metric_learning_nt_xent, package="pytorch_metric_learning"
+            ),
+            "bare-products": Implementation(make=lambda temperature: libraries.BareProducts(), has_loss=False),
+        },
+    ),
+    "macl": Loss(
+        strategy="macl:base_temperature={temperature},alpha=0.5,threshold=0",
+        objective="reweighted",
+        formula=formulas.macl,
+        others={"lightly": Implementation(make=libraries.lightly_macl, package="lightly")},
+    ),
+    "dystress": Loss(
+        strategy="dystress:temperature_min=0.1,temperature_max=0.2", formula=_without_temperature(formulas.dystress)
+    ),
+    "temperature-free": Loss(strategy="temperature-free:eps=1e-4", formula=_without_temperature(formulas.temperature_free)),
+    "one-way": Loss(
+        strategy="fixed:temperature={temperature}",
+        layout="cross-view",
+        formula=formulas.one_way,
+        others={
+            "sentence-transformers": Implementation(make=libraries.multiple_negatives_ranking, package="sentence_transformers"),
+            "sentence-transformers-cached": Implementation(
+                make=libraries.cached_multiple_negatives_ranking, package="sentence_transformers"
+            ),
+        },
+    ),
+    "two-way": Loss(
+        strategy="fixed:temperature={temperature}",
+        layout="cross-view",
+        symmetric=True,
+        formula=formulas.two_way,
+        others={"open-clip": _formula(formulas.open_clip)},
+    ),
+}

@@ -1,0 +1,73 @@
+"""One forward and backward pass of an implementation on made-up embeddings, ready to be repeated. It must not know clocks."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from tempplug import ContrastiveLoss
+from tempplug_benchmarks.speed.case import Setting
+from tempplug_benchmarks.speed.libraries import LossFunction
+
+NOISE = 1.0
+
+
+def views(rows: int, dimension: int, setting: Setting, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    """Returns two correlated gaussian views [rows, dimension], positives at a cosine similarity of about one half.
+
+    Args:
+        rows: N.
+        dimension: D.
+        setting: whose seed, device and precision are used.
+        dtype: instead of the setting's precision.
+    """
+    generator = torch.Generator().manual_seed(setting.seed)
+    shared, first, second = (torch.randn(rows, dimension, generator=generator) for _ in range(3))
+    made = (shared + NOISE * first, shared + NOISE * second)
+    kind = dtype or getattr(torch, setting.precision)
+    # Leaves of their own, so that nothing of how they were made is on the graph.
+    view_a, view_b = (view.to(setting.device, kind).requires_grad_() for view in made)
+    return view_a, view_b
+
+
+class Step:
+    """A forward and backward pass.
+
+    Args:
+        function: the loss.
+        view_a: [N, D] a leaf.
+        view_b: [N, D] a leaf.
+
+    Attributes:
+        function: the loss.
+        value: of the last call, detached; waiting for it may wait for a device.
+    """
+
+    def __init__(self, function: LossFunction, view_a: Tensor, view_b: Tensor) -> None:
+        self.function = function
+        self.value = torch.zeros(())
+        self._views = view_a, view_b
+
+    def __call__(self) -> None:
+        """Goes forward and backward once; the gradients of the call before are dropped first."""
+        view_a, view_b = self._views
+        view_a.grad = view_b.grad = None
+        with self._autocast():
+            loss = self.function(view_a, view_b)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.value = loss.detach()
+
+    def gradient(self) -> Tensor:
+        """Returns the gradient of the last call for both views, [2N, D] in float64."""
+        return torch.cat([torch.zeros_like(view) if view.grad is None else view.grad for view in self._views]).double()
+
+    @property
+    def engine(self) -> str:
+        """The engine that tempplug ran in the last call; empty for everything else."""
+        return self.function.record.engine if isinstance(self.function, ContrastiveLoss) else ""
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        view = self._views[0]
+        return torch.autocast(view.device.type, dtype=view.dtype, enabled=view.dtype in (torch.bfloat16, torch.float16))

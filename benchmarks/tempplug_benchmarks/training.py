@@ -1,0 +1,128 @@
+"""The kind of suites that train: how they are listed, run and reported by the command. It must not know any of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from tempplug.errors import ConfigError
+from tempplug_benchmarks import report as text
+from tempplug_benchmarks.comparison import Comparison, compare
+from tempplug_benchmarks.kind import load_suite
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.progress import Progress
+from tempplug_benchmarks.report_html import html_parts
+from tempplug_benchmarks.results import PATTERN, Loaded, load_results
+from tempplug_benchmarks.runner import execute
+from tempplug_benchmarks.store import Entry
+from tempplug_benchmarks.suite import Suite
+
+TITLE = "suites that train"
+SUITE: type = Suite
+
+
+def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
+    """Adds the options of suites that train and returns them."""
+    return [
+        group.add_argument("--strategies", nargs="+", metavar="ARM", help="what to compare, see below (default: all)"),
+        group.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED", help="(default: 0 1 2)"),
+        group.add_argument(
+            "--data-dir", type=Path, metavar="DIR", help="folder of real data (default: the environment's TEMPPLUG_DATA)"
+        ),
+        group.add_argument(
+            "--workers",
+            type=int,
+            default=1,
+            metavar="N",
+            help="runs at once, each in its own process; threads are divided (default: 1)",
+        ),
+    ]
+
+
+def listing(suite: Suite) -> Iterator[str]:
+    """Returns lines about tasks, profiles and arms."""
+    for task in suite.tasks:
+        yield f"{task.name}: {task.summary}"
+        for name, profile in task.profiles.items():
+            needs = f"; needs {', '.join(profile.needs)}" if profile.needs else ""
+            yield f"  {name}: {profile.dataset}{needs}"
+            for arm in profile.arms:
+                baseline = " (baseline)" if arm.label == task.baseline else ""
+                yield f"    {arm.label}: {arm.strategy} with {arm.objective}{baseline}"
+
+
+def run(suite: Suite, options: argparse.Namespace) -> int:
+    """Trains what is left, prints the table of what was asked, and returns 1 where a run failed."""
+    runs = plan(suite, options.profile, options.seeds, options.tasks, options.strategies)
+    failures = execute(
+        runs,
+        options.output,
+        _data_dir(options.data_dir),
+        Progress(Console(stderr=True)),
+        workers=options.workers,
+        rerun_changed=options.rerun_changed,
+    )
+    asked = {(run.suite, run.profile, run.task.name, run.arm.label, run.seed) for run in runs}
+
+    def of_these(entry: Entry) -> bool:
+        return (entry.suite, entry.profile, entry.task, entry.arm, entry.seed) in asked
+
+    loaded = load_results(options.output)
+    these = Loaded(tuple(filter(of_these, loaded.results)), tuple(filter(of_these, loaded.failures)), loaded.problems)
+    text.print_report(Console(), compare(these, {suite.name: suite}), these.problems)
+    return 1 if failures else 0
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """Comparisons of a folder.
+
+    Attributes:
+        comparisons: of every suite, profile and task.
+        problems: messages about files that could not be read.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    problems: tuple[str, ...]
+
+    def print(self, console: Console) -> None:
+        """Prints the tables."""
+        text.print_report(console, self.comparisons, self.problems)
+
+    def markdown(self) -> str:
+        """Returns the report as Markdown."""
+        return text.markdown(self.comparisons, self.problems)
+
+    def html_parts(self) -> list[str]:
+        """Returns the report as pieces of HTML."""
+        return html_parts(self.comparisons, self.problems)
+
+
+def report(folder: Path) -> TrainingReport | None:
+    """Returns the comparisons of a folder, None where nothing was trained."""
+    if not any(folder.glob(PATTERN)):
+        return None
+    loaded = load_results(folder)
+    entries: tuple[Entry, ...] = (*loaded.results, *loaded.failures)
+    suites = {name: load_suite(name) for name in dict.fromkeys(entry.suite for entry in entries)}
+    return TrainingReport(compare(loaded, suites), loaded.problems)
+
+
+def _data_dir(given: Path | None) -> Path | None:
+    """Returns the folder of real data that the command line or the environment names, None where neither does.
+
+    Raises:
+        ConfigError: it is not a folder.
+    """
+    name = given if given is not None else os.environ.get("TEMPPLUG_DATA") or None
+    if name is None:
+        return None
+    folder = Path(name)
+    if not folder.is_dir():
+        raise ConfigError(f"{'--data-dir' if given is not None else 'TEMPPLUG_DATA'} {folder} is not a folder.")
+    return folder.resolve()

@@ -1,0 +1,99 @@
+"""Everything that the speed suite compares computes the same loss; otherwise its times would mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tempplug.errors import UnknownNameError
+from tempplug_benchmarks.speed.case import Setting
+from tempplug_benchmarks.speed.libraries import BareProducts
+from tempplug_benchmarks.speed.losses import LOSSES
+from tempplug_benchmarks.speed.step import Step, views
+
+# Compiling takes seconds and computes the eager formula; its own test is below.
+COMPARED = [
+    (loss, name)
+    for loss, made in LOSSES.items()
+    for name, way in made.implementations().items()
+    if way.has_loss and way.installed and name not in ("tempplug", "compiled")
+]
+
+
+@pytest.mark.parametrize(("loss", "name"), COMPARED)
+def test_every_implementation_computes_the_loss_and_gradient_of_tempplug(loss: str, name: str) -> None:
+    temperature = 0.2
+    pair = views(24, 8, Setting(), torch.float64)
+    ours = Step(LOSSES[loss].ours(temperature), *pair)
+    ours()
+    expected = ours.gradient()
+    other = Step(LOSSES[loss].implementation(name).make(temperature), *pair)
+    other()
+    assert float(other.value) == pytest.approx(float(ours.value), rel=1e-6)
+    assert torch.allclose(other.gradient(), expected, rtol=1e-5, atol=1e-8)
+    assert expected.abs().max() > 1e-3
+
+
+def test_the_temperature_of_the_case_reaches_every_implementation_that_has_one() -> None:
+    pair = views(24, 8, Setting(), torch.float64)
+    for loss, name in COMPARED:
+        way = LOSSES[loss].implementation(name)
+        low, high = (float(way.make(temperature)(*pair).detach()) for temperature in (0.1, 0.3))
+        assert (low == high) == (loss in ("dystress", "temperature-free")), (loss, name)
+
+
+def test_the_compiled_formula_is_the_eager_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+
+    def compile_(function: Callable[..., torch.Tensor], *, dynamic: bool) -> Callable[..., torch.Tensor]:
+        compiled.append((function, dynamic))
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    pair = views(8, 4, Setting())
+    found = LOSSES["nt-xent"].compiled(0.1)(*pair)
+    assert torch.equal(found, LOSSES["nt-xent"].eager(0.1)(*pair))
+    assert [dynamic for _, dynamic in compiled] == [False]
+
+
+def test_bare_products_are_products_without_gradient() -> None:
+    step = Step(BareProducts(), *views(8, 4, Setting()))
+    step()
+    assert step.gradient().abs().max() == 0
+    assert (step.engine, float(step.value)) == ("", 0.0)
+
+
+def test_a_step_drops_the_gradient_of_the_one_before() -> None:
+    step = Step(LOSSES["one-way"].eager(0.1), *views(8, 4, Setting()))
+    step()
+    once = step.gradient()
+    step()
+    assert torch.equal(step.gradient(), once)
+
+
+def test_views_follow_the_seed_and_are_correlated() -> None:
+    first = views(64, 16, Setting(seed=1))
+    assert torch.equal(first[0], views(64, 16, Setting(seed=1))[0])
+    assert not torch.equal(first[0], views(64, 16, Setting(seed=2))[0])
+    similarity = torch.nn.functional.cosine_similarity(*first).mean().detach()
+    assert 0.4 < float(similarity) < 0.6
+
+
+def test_half_precision_runs_under_autocast() -> None:
+    pair = views(8, 4, Setting(precision="bfloat16"))
+    seen: list[bool] = []
+
+    def loss(view_a: torch.Tensor, view_b: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return (view_a * view_b).sum()
+
+    Step(loss, *pair)()
+    assert (pair[0].dtype, seen) == (torch.bfloat16, [True])
+
+
+def test_an_unknown_implementation_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown implementation 'lightlx'. Did you mean 'lightly'\?"):
+        LOSSES["nt-xent"].implementation("lightlx")

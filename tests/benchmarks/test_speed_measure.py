@@ -1,0 +1,190 @@
+"""How speed is measured: alternation, memory, exactness, what happens to what cannot be measured. Nothing asserts on time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tempplug_benchmarks.speed import losses
+from tempplug_benchmarks.speed.case import Case, Setting
+from tempplug_benchmarks.speed.child import ChildError, in_child
+from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, alternate
+from tempplug_benchmarks.speed.matmul import executed_operations
+from tempplug_benchmarks.speed.measure import measure
+from tempplug_benchmarks.speed.memory import peak_growth
+from tempplug_benchmarks.speed.neighbours import neighbours
+
+
+def status(pid: int) -> list[str]:
+    """Returns the state of a process and its parent, as Linux tells them; nothing where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def children(pid: int) -> list[int]:
+    every = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+    return [each for each in every if status(each)[1:] == [str(pid)]]
+
+
+def ends(pid: int) -> bool:
+    """Returns whether a process ends within twenty seconds, a dead one that nobody has asked about included."""
+    deadline = time.monotonic() + 20
+    while (alive := status(pid)[:1] not in ([], ["Z"])) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not alive
+
+
+QUICK = Setting(budget=0.01)
+CASE = Case(
+    name="nt-xent-16x8",
+    quantity="time",
+    loss="nt-xent",
+    rows=16,
+    dimension=8,
+    implementations=("tempplug", "eager", "lightly", "bare-products"),
+)
+
+
+def test_calls_alternate_in_reversed_order_and_medians_are_taken() -> None:
+    order: list[str] = []
+    taken = {"slow": iter([9.0, 3.0, 5.0, 4.0]), "fast": iter([9.0, 1.0, 1.0, 2.0])}
+
+    def clock(call: Callable[[], None], calls: int) -> float:
+        call()
+        return next(taken[order[-1]])
+
+    times = alternate({name: lambda name=name: order.append(name) for name in taken}, clock, budget=1e-9)  # type: ignore[misc]
+    # The first call of each finds out how often a sample repeats it.
+    assert order == ["slow", "fast", *("slow", "fast"), *("fast", "slow"), *("slow", "fast")]
+    assert (times["slow"].median, times["slow"].minimum, times["slow"].rounds) == (4.0, 3.0, MIN_ROUNDS)
+    assert (times["fast"].median, times["fast"].minimum) == (1.0, 1.0)
+
+
+def test_a_fast_call_is_repeated_within_a_sample() -> None:
+    def clock(call: Callable[[], None], calls: int) -> float:
+        return 1e-4 * calls
+
+    found = alternate({"any": lambda: None}, clock, budget=1e-9)["any"]
+    assert (found.calls, found.median) == (20, pytest.approx(1e-4))
+
+
+@pytest.mark.parametrize("name", ["cpu", "wall"])
+def test_clocks_tell_work_from_rest(name: str) -> None:
+    assert CLOCKS[name](lambda: None, 3) >= 0
+    rest = CLOCKS[name](lambda: time.sleep(0.02), 2)
+    assert (rest >= 0.04) == (name == "wall")
+
+
+def test_time_is_measured_and_a_missing_package_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "find_spec", lambda package: None)
+    found = measure(CASE, QUICK)
+    assert list(found) == list(CASE.implementations)
+    assert [outcome.status for outcome in found.values()] == ["measured", "measured", "not installed", "measured"]
+    assert (found["lightly"].note, found["lightly"].numbers) == ("not installed", {})
+    ours = found["tempplug"]
+    assert set(ours.numbers) == {"milliseconds", "minimum_milliseconds", "rounds", "calls", "cpu_per_wall", "loss"}
+    assert ours.numbers["rounds"] >= MIN_ROUNDS
+    assert ours.numbers["loss"] == pytest.approx(found["eager"].numbers["loss"], rel=1e-5)
+    assert ours.note in ("dense", "tiled")
+    assert "loss" not in found["bare-products"].numbers
+
+
+def broken(temperature: float) -> Callable[..., torch.Tensor]:
+    raise RuntimeError(f"no {temperature}\nhere")
+
+
+def test_what_another_implementation_raises_is_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = replace(CASE, implementations=("tempplug", "eager"))
+    loss = losses.LOSSES["nt-xent"]
+    monkeypatch.setattr(losses.Loss, "eager", lambda self, temperature: broken(temperature))
+    found = measure(case, QUICK)["eager"]
+    assert (found.status, found.note) == ("failed", "RuntimeError: no 0.1 here")
+    monkeypatch.setattr(losses.Loss, "ours", lambda self, temperature: broken(temperature))
+    with pytest.raises(RuntimeError, match=r"no 0\.1"):
+        measure(case, QUICK)
+    assert loss.formula is not None
+
+
+def test_the_error_of_the_gradient_is_that_of_single_precision() -> None:
+    case = replace(CASE, quantity="accuracy", implementations=("tempplug", "eager"), temperature=0.05)
+    found = measure(case, QUICK)
+    for outcome in found.values():
+        assert 1e-9 < outcome.numbers["gradient_error"] < 1e-5
+        assert outcome.numbers["loss_error"] < 1e-5
+
+
+def test_memory_is_measured_for_the_one_that_is_asked() -> None:
+    found = measure(replace(CASE, quantity="memory", rows=512, implementations=("tempplug", "eager")), QUICK, "eager")
+    assert list(found) == ["eager"]
+    # four matrices of 1024 × 1024 float32 at the least: similarities, logits, softmax and a gradient, less what was free
+    assert 8 < found["eager"].numbers["mebibytes"] < 64
+
+
+def test_the_peak_counts_what_is_freed_again() -> None:
+    grown = peak_growth(lambda: torch.ones(16 * 2**20).sum(), "cpu")
+    assert 60 < grown < 80
+    assert peak_growth(lambda: None, "cpu") < 4
+
+
+def test_neighbours_spin_beside_the_block_and_end_with_it() -> None:
+    with neighbours(2) as spinners:
+        time.sleep(0.3)
+        assert [spinner.poll() for spinner in spinners] == [None, None]
+    assert [spinner.poll() for spinner in spinners] == [-signal.SIGTERM, -signal.SIGTERM]
+
+
+def test_neighbours_end_with_their_parent() -> None:
+    program = (
+        "import os\nfrom tempplug_benchmarks.speed.neighbours import neighbours\n"
+        "with neighbours(1) as spinners:\n    print(spinners[0].pid, flush=True)\n    os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL
+    assert ends(int(killed.stdout))
+
+
+def test_a_case_in_a_process_of_its_own_meets_its_environment() -> None:
+    answer = in_child(replace(CASE, implementations=("tempplug", "eager")), QUICK)
+    assert {outcome["status"] for outcome in answer["outcomes"].values()} == {"measured"}
+    assert answer["hardware"]["threads"] == 1
+    assert "torch" in answer["versions"]
+    with pytest.raises(ChildError, match=r"without a result \(exit code 1\)(?s:.*)nowhere"):
+        in_child(replace(CASE, environment={"PYTHONSTARTUP": "", "PYTHONHOME": "nowhere"}), QUICK)
+
+
+def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    case = replace(CASE, rows=2048, implementations=("tempplug", "eager"))  # the whole budget, left alone
+    program = (
+        "import json, sys\nfrom tempplug_benchmarks.speed.case import Case, Setting\n"
+        "from tempplug_benchmarks.speed.child import in_child\n"
+        "in_child(Case.read(json.loads(sys.argv[1])), Setting(budget=60))\n"
+    )
+    command = [sys.executable, "-c", program, json.dumps(case.to_dict())]
+    parent = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)})
+
+    deadline = time.monotonic() + 60
+    while not (found := children(parent.pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    assert ends(found[0])
+
+
+def test_executed_operations_count_the_products_of_both_sides() -> None:
+    case = replace(CASE, rows=10, dimension=3)
+    assert executed_operations(case, "triton") == 3 * 2 * 20 * 20 * 3
+    assert executed_operations(replace(case, loss="one-way"), "triton") == 5 * 2 * 10 * 10 * 3
+    assert executed_operations(replace(case, loss="one-way", dimension=768), "triton") == 4 * 2 * 10 * 10 * 768
+    assert executed_operations(case, "") is None

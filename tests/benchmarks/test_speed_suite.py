@@ -1,0 +1,290 @@
+"""The speed suite's cases and targets hang together, its command runs, resumes and reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tempplug.errors import ConfigError
+from tempplug_benchmarks.command import main
+from tempplug_benchmarks.speed import runner, targets
+from tempplug_benchmarks.speed.case import Case, Setting, SpeedTask
+from tempplug_benchmarks.speed.cases import SUITE, case
+from tempplug_benchmarks.speed.child import ChildError
+from tempplug_benchmarks.speed.losses import LOSSES
+from tempplug_benchmarks.speed.store import read_speed_result
+from tempplug_benchmarks.speed.targets import Target, load_targets
+from tempplug_benchmarks.task import PROFILES
+
+CASES = {case.name: case for task in SUITE.tasks for cases in task.profiles.values() for case in cases}
+TASKS = ["nt-xent", "accuracy"]
+COUNT = 3
+
+
+def test_every_task_has_every_profile_and_every_case_can_be_made() -> None:
+    for task in SUITE.tasks:
+        assert tuple(task.profiles) == PROFILES
+        for cases in task.profiles.values():
+            assert len({case.name for case in cases}) == len(cases) > 0
+            for each in cases:
+                assert re.fullmatch(r"[a-z0-9.-]+", each.name)
+                assert LOSSES[each.loss].implementation(each.implementations[0]).package == ""
+                for name in each.implementations:
+                    LOSSES[each.loss].implementation(name)
+                assert Case.read(json.loads(json.dumps(each.to_dict()))) == each
+    for profile in PROFILES:
+        names = [case.name for task in SUITE.tasks for case in task.profiles[profile]]
+        assert len(set(names)) == len(names)
+
+
+def test_sizes_and_widths_of_the_paper_profile() -> None:
+    sizes = {(each.rows, each.dimension) for each in SUITE.choose("paper", "cpu", ["nt-xent"])}
+    assert sizes == {(2**power, width) for power in range(5, 15) for width in (64, 128, 768)}
+
+
+def test_every_target_is_of_a_case_that_measures_it() -> None:
+    assert len(SUITE.targets) > 40
+    assert len({(each.case, each.against) for each in SUITE.targets if each.at_least}) == sum(
+        each.at_least is not None for each in SUITE.targets
+    )
+    for each in SUITE.targets:
+        assert each.against in CASES[each.case].implementations
+        assert CASES[each.case].device in ("", each.device)
+
+
+def test_a_target_is_reached_or_missed_or_unknown() -> None:
+    least, most = Target(case="a", against="eager", at_least=2), Target(case="a", against="tempplug", at_most=1e-6)
+    assert [least.reached({"ratio": value}) for value in (1.9, 2.0)] == [False, True]
+    assert [most.reached({"own": value}) for value in (2e-6, 1e-6)] == [False, True]
+    assert (least.reached({"own": 1}), most.reached({"ratio": 1})) == (None, None)
+    part = Target(case="a", against="tempplug", share=0.45)
+    assert [part.reached(numbers) for numbers in ({"share": 0.44}, {"share": 0.45}, {"own": 1})] == [False, True, None]
+    assert (least.words(), most.words(), part.words()) == ("≥ 2×", "≤ 1e-06", "≥ 45% of matmul rate")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [({"case": "a", "against": "b"}, "one of at_least, at_most and share"), ({"case": "a", "least": 1}, "unexpected keyword")],
+)
+def test_a_wrong_target_is_refused(entry: Mapping[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets.json, "loads", lambda text: {"targets": [entry]})
+    with pytest.raises(ValueError, match=message):
+        load_targets()
+
+
+def test_settings_choose_clock_and_folder() -> None:
+    settings = [
+        Setting(),
+        Setting(threads=2),
+        Setting(threads=2, busy=True),
+        Setting(busy=True),
+        Setting(device="cuda", precision="bfloat16"),
+    ]
+    assert [each.clock for each in settings] == ["cpu", "wall", "wall", "wall", "cuda"]
+    assert [each.slug for each in settings] == [
+        "cpu-1-thread",
+        "cpu-2-threads",
+        "cpu-2-threads-busy",
+        "cpu-1-thread-busy",
+        "cuda-bfloat16",
+    ]
+
+
+def test_a_gpu_measures_more_cases() -> None:
+    cpu, gpu = ({each.name for each in SUITE.choose("paper", device)} for device in ("cpu", "cuda"))
+    assert cpu < gpu
+    with pytest.raises(ConfigError, match="none of these cases for device 'cpu'"):
+        SUITE.choose("paper", "cpu", ["nt-xent-32768x128-gpu"])
+
+
+def test_cases_and_tasks_refuse_what_does_not_fit() -> None:
+    with pytest.raises(ConfigError, match="must start with 'tempplug'"):
+        Case(name="a", quantity="time", loss="nt-xent", rows=1, dimension=1, implementations=("eager",))
+    with pytest.raises(ConfigError, match="must measure memory"):
+        SpeedTask(name="t", summary="", quantity="memory", profiles={"quick": (case("nt-xent", 2, 2),)})
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replaces the child; names of the measured cases, in order."""
+    names: list[str] = []
+
+    def in_child(each: Case, setting: Setting) -> dict[str, Any]:
+        names.append(each.name)
+        numbers = {"milliseconds": 1.0, "minimum_milliseconds": 1.0, "rounds": 3, "gradient_error": 1e-7, "loss_error": 0.0}
+        outcomes = {name: {"status": "measured", "numbers": numbers, "note": ""} for name in each.implementations}
+        return {"outcomes": outcomes, "versions": {"python": "3"}, "hardware": {"cpu": "Abacus", "cores": 2, "threads": 1}}
+
+    monkeypatch.setattr(runner, "in_child", in_child)
+    return names
+
+
+def run(output: Path, *more: str) -> int:
+    return main(["run", "speed", "--tasks", *TASKS, "--output", str(output), *more])
+
+
+def stored(output: Path) -> list[Path]:
+    return sorted(output.glob("speed/quick/*/*.json"))
+
+
+def test_an_interruption_keeps_finished_cases_and_the_same_command_goes_on(
+    tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = runner.in_child
+
+    def interrupted(each: Case, setting: Setting) -> dict[str, Any]:
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return whole(each, setting)
+
+    monkeypatch.setattr(runner, "in_child", interrupted)
+    assert run(tmp_path) == 130
+    assert len(stored(tmp_path)) == 2
+    monkeypatch.setattr(runner, "in_child", whole)
+    assert run(tmp_path) == 0
+    assert "2 of 3 runs are finished already." in capsys.readouterr().err
+    assert len(measured) == len(set(measured)) == COUNT
+    assert {path.name for path in (tmp_path / "speed" / "quick" / "cpu-1-thread").iterdir()} == {
+        *(f"{name}.json" for name in measured),
+        "report.md",
+        "speed.svg",
+        "speed.png",
+    }
+
+
+def test_a_damaged_file_is_measured_again(tmp_path: Path, measured: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path)
+    damaged = stored(tmp_path)[0]
+    damaged.write_text(damaged.read_text()[:40])
+    assert run(tmp_path) == 0
+    assert "is not JSON" in capsys.readouterr().err
+    assert measured[COUNT:] == [damaged.stem]
+    assert read_speed_result(damaged).outcomes
+
+
+def test_results_of_other_settings_are_not_reused(
+    tmp_path: Path, measured: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path)
+    assert run(tmp_path, "--budget", "7") == 2
+    assert "budget was 0.2 and is now 7.0. So are 2 more. Pass --rerun-changed" in capsys.readouterr().err
+    assert run(tmp_path, "--budget", "7", "--rerun-changed") == 0
+    assert len(measured) == 2 * COUNT
+    assert run(tmp_path, "--threads", "2") == 0
+    assert len(stored(tmp_path)) == 2 * COUNT, "another setting has a folder of its own"
+
+
+def test_a_package_that_was_installed_since_makes_another_comparison(
+    tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempplug_benchmarks.speed.losses.find_spec", lambda package: None)
+    run(tmp_path)
+    monkeypatch.setattr("tempplug_benchmarks.speed.losses.find_spec", lambda package: package)
+    assert run(tmp_path) == 2
+    assert "optional packages were none and are now lightly, pytorch_metric_learning" in capsys.readouterr().err
+
+
+def test_a_failed_case_is_reported_and_tried_again(
+    tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = runner.in_child
+
+    def fails(each: Case, setting: Setting) -> dict[str, Any]:
+        if each.quantity == "accuracy":
+            raise ChildError("its process ended without a result (signal 9).")
+        return whole(each, setting)
+
+    monkeypatch.setattr(runner, "in_child", fails)
+    assert run(tmp_path) == 1
+    assert "failed: nt-xent-64x32-error-0.05: its process ended" in capsys.readouterr().out.replace("\n", " ")
+    assert main(["report", str(tmp_path)]) == 0
+    assert "failed, see below" in capsys.readouterr().out
+    monkeypatch.setattr(runner, "in_child", whole)
+    assert run(tmp_path) == 0
+    assert [path.name for path in stored(tmp_path) if "failed" in path.name] == []
+
+
+def test_one_folder_may_hold_both_kinds_of_suites(
+    toy: ModuleType, tmp_path: Path, measured: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path)
+    assert main(["run", "toy", "--seeds", "0", "--output", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path), "--format", "markdown"]) == 0
+    shown = capsys.readouterr().out
+    assert "## toy / toy-task / quick" in shown
+    assert "## speed / nt-xent / quick / cpu-1-thread" in shown
+    assert main(["report", str(tmp_path), "--format", "html"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("<!doctype html>") == 1
+    assert "<h1>Benchmark report</h1>" in shown
+    assert "<h1>Speed report</h1>" in shown
+
+
+def test_a_result_of_a_case_that_is_gone_is_named(
+    tmp_path: Path, measured: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path)
+    path = stored(tmp_path)[0]
+    path.write_text(path.read_text().replace('"name": "nt-xent-128x64"', '"name": "old"'))
+    assert main(["report", str(tmp_path)]) == 0
+    assert "left out: suite 'speed' has no case 'old' in profile 'quick'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["speed", "--seeds", "1"], "--seeds of suite 'speed': only suites that train take that."),
+        (["sentence", "--busy"], "--busy of suite 'sentence': only suites that measure speed take that."),
+        (
+            ["speed", "--tasks", "nt-xnt"],
+            "suite 'speed' has no task or case 'nt-xnt' in profile 'quick'. Did you mean 'nt-xent'?",
+        ),
+        (["speed", "--threads", "0"], "threads=0 must be at least 1."),
+        (["speed", "--budget", "0"], "budget=0 must be more than 0 seconds."),
+        (["speed", "--device", "cuda", "--busy"], "--busy and --threads go with --device cpu."),
+    ],
+)
+def test_errors_are_one_line(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *words, "--output", str(tmp_path)]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"error: {message}")
+    assert shown.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_list_and_help_show_the_suite(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "speed"]) == 0
+    shown = capsys.readouterr().out
+    assert "  grace: a whole graph at once" in shown
+    assert "    small: nt-xent-3327x32-grace" in shown
+    assert "nt-xent-32768x128-gpu (cuda)" in shown
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "suites that measure speed:" in shown
+    assert "default: quick 0.2, small 10, paper 30" in shown
+
+
+def test_the_quick_profile_runs_and_reports_what_is_not_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    words = ["nt-xent-32x64", "nt-xent-128x64-mm", "nt-xent-128x64-kept", "nt-xent-512x64-memory", "accuracy"]
+    assert main(["run", "speed", "--tasks", *words, "--output", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    results = [read_speed_result(path) for path in stored(tmp_path)]
+    assert len(results) == len(words)
+    for result in results:
+        for name, outcome in result.outcomes.items():
+            installed = LOSSES[result.run.case.loss].implementation(name).installed
+            assert outcome["status"] == ("measured" if installed else "not installed"), (result.run.case.name, name)
+    for line in ("32×64 · lightly", "512×64 · eager", "environment: TEMPPLUG_GEMM=mm", "64×32 · tempplug"):
+        assert line in shown
+    assert "not the same loss" not in shown
