@@ -7,6 +7,8 @@ gradients over ranks, loss and gradients equal those of one process (a raw ``x.g
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tempplug.errors import ShapeError
+from tempplug.errors import ProcessError, ShapeError
+
+# What a process announces in place of its number of rows when it cannot go on.
+REFUSED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +62,45 @@ def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
         local: rows of this process.
         device: a device that the process group can communicate from.
         gather: whether the caller wants global columns.
+
+    Raises:
+        ProcessError: another process refused its inputs, see `refused_together`.
     """
     if not gather or not active():
         return Rows((local,), 0)
-    mine = torch.tensor([local], device=device)
-    sizes = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, mine)
-    return Rows(tuple(int(size) for size in sizes), dist.get_rank())
+    sizes = _announce(local, device)
+    refused = [str(rank) for rank, size in enumerate(sizes) if size == REFUSED]
+    if refused:
+        raise ProcessError(
+            f"gather=True: process {', '.join(refused)} of {len(sizes)} refused its inputs, so no process has a loss; "
+            "its own error says why. Where it had no rows left: use drop_last=True, or a sampler that gives every process "
+            "equally many batches."
+        )
+    return Rows(tuple(sizes), dist.get_rank())
+
+
+@contextmanager
+def refused_together(device: torch.device, gather: bool) -> Iterator[None]:
+    """Where inputs are checked: an error of this process also ends the call of those that wait for its rows in `share_rows`.
+
+    Args:
+        device: a device that the process group can communicate from.
+        gather: whether the caller wants global columns.
+    """
+    try:
+        yield
+    except Exception:
+        if gather and active():
+            _announce(REFUSED, device)
+        raise
+
+
+def _announce(rows: int, device: torch.device) -> list[int]:
+    """Returns what every process announces."""
+    mine = torch.tensor([rows], device=device)
+    announced = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(announced, mine)
+    return [int(each) for each in announced]
 
 
 def _all_gather(local: Tensor, rows: Rows) -> Tensor:
@@ -117,3 +154,12 @@ def total(value: Tensor, rows: Rows) -> Tensor:
     summed = value.detach().clone()
     dist.all_reduce(summed)
     return summed
+
+
+def largest(value: Tensor, rows: Rows) -> Tensor:
+    """Returns the largest of a detached tensor over the ranks, elementwise."""
+    if rows.world == 1:
+        return value
+    found = value.detach().clone()
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return found

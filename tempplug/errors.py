@@ -26,6 +26,10 @@ class NonFiniteError(TempplugError, ValueError):
     """A tensor holds NaN or infinite values."""
 
 
+class ProcessError(TempplugError, RuntimeError):
+    """Another process of the group could not do its part."""
+
+
 class DataError(TempplugError, ValueError):
     """A data file is missing, empty or malformed; the message names the file and, where there is one, the line."""
 

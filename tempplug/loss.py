@@ -224,7 +224,7 @@ class ContrastiveLoss(nn.Module):
             own = own[counts > 0]
         # Two-view blocks hold each rank's rows twice, labelled blocks a different number on each rank.
         positives = own if rows.world == 1 else distributed.gather(own, distributed.share_rows(own.shape[0], own.device, True))
-        self._check_roles(roles, counts, positives)
+        self._check_roles(roles, counts, positives, rows)
         batch = Batch(
             positive_similarity=positives,
             anchors=direction.anchors,
@@ -258,15 +258,17 @@ class ContrastiveLoss(nn.Module):
                 second = row_statistics(self.engine, block, second_map)[0][0]
         return self.objective.row_loss(statistics, Auxiliary(batch.positive_similarity, second))
 
-    def _check_roles(self, roles: PairRoles, counts: Tensor | None, positives: Tensor) -> None:
+    def _check_roles(self, roles: PairRoles, counts: Tensor | None, positives: Tensor, rows: distributed.Rows) -> None:
         name = self.layout.name
         if counts is not None:
             if positives.numel() == 0:
                 raise ShapeError(f"layout '{name}': no anchor has a positive, so there is nothing to pull together.")
-            if not self.objective.several_positives and int(counts.max()) > 1:
+            # Asked of all processes, because one that raises alone leaves the others waiting.
+            most = 1 if self.objective.several_positives else int(distributed.largest(counts.max(), rows))
+            if most > 1:
                 raise ConfigError(
                     f"objective '{self.objective.name}' has no form for several positives, and layout '{name}' gave an anchor "
-                    f"{int(counts.max())}: use infonce or dcl, or masks with one positive a row."
+                    f"{most}: use infonce or dcl, or masks with one positive a row."
                 )
             lonely = int((roles.negative_count() == 0).sum())
         else:

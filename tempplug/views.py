@@ -51,47 +51,45 @@ def build_views(
         ConfigError: the layout has no use for an argument that was given.
         NonFiniteError: embeddings hold NaN or infinite values (on CPU).
     """
-    for name, value in given.items():
-        if value is not None and name not in layout.takes:
-            raise ConfigError(f"layout '{layout.name}' has no use for {name}=.")
-    check_embeddings("view_a", view_a)
-    size, dimension = view_a.shape
-    if view_b is not None:
-        check_embeddings("view_b", view_b, dimension)
-        if view_b.shape[0] != size and layout.name != "masks":
-            raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
-    labels = _per_row("labels", given["labels"], size)
-    index = _per_row("index", given["index"], size)
-    uncertainty = _uncertainty(given["uncertainty"], size)
-    rows = distributed.share_rows(size, view_a.device, gather)
     zero: list[Tensor] = []
-
-    queue, extra = given["queue"], _flat_hard_negatives(given["hard_negatives"], size)
-    if queue is not None:
-        check_embeddings("queue", queue, dimension)
-        queue = _unit({"queue": queue}, zero)
-    if extra is not None:
-        check_embeddings("hard_negatives", extra, dimension)
-        extra = _unit({"hard_negatives": extra}, zero)
-        if rows.world > 1:
-            extra = distributed.gather(extra, distributed.share_rows(extra.shape[0], view_a.device, True))
-    parts: dict[str, Tensor | None]
-    if view_b is not None and layout.joins_views:
-        # One tensor from the start: half the passes over memory, and a small batch feels each of them.
-        joined = _unit({"view_a": view_a, "view_b": view_b}, zero)
-        everyone = joined
-        if rows.world > 1:
-            everyone = torch.cat([distributed.gather(joined[:size], rows), distributed.gather(joined[size:], rows)])
-        parts = {"joined": joined, "all_joined": everyone}
-    else:
-        unit_a = _unit({"view_a": view_a}, zero)
-        unit_b = None if view_b is None else _unit({"view_b": view_b}, zero)
-        all_b = None if unit_b is None else distributed.gather(unit_b, rows)
-        parts = {"view_a": unit_a, "all_a": distributed.gather(unit_a, rows), "view_b": unit_b, "all_b": all_b}
+    device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
+    with distributed.refused_together(device, gather):
+        for name, value in given.items():
+            if value is not None and name not in layout.takes:
+                raise ConfigError(f"layout '{layout.name}' has no use for {name}=.")
+        check_embeddings("view_a", view_a)
+        size, dimension = view_a.shape
+        if view_b is not None:
+            check_embeddings("view_b", view_b, dimension)
+            if view_b.shape[0] != size and layout.name != "masks":
+                raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
+        labels = _per_row("labels", given["labels"], size)
+        index = _per_row("index", given["index"], size)
+        uncertainty = _uncertainty(given["uncertainty"], size)
+        queue, extra = given["queue"], _flat_hard_negatives(given["hard_negatives"], size)
+        if queue is not None:
+            check_embeddings("queue", queue, dimension)
+            queue = _unit({"queue": queue}, zero)
+        if extra is not None:
+            check_embeddings("hard_negatives", extra, dimension)
+            extra = _unit({"hard_negatives": extra}, zero)
+        own: dict[str, Tensor | None]
+        if view_b is not None and layout.joins_views:
+            # One tensor from the start: half the passes over memory, and a small batch feels each of them.
+            own = {"joined": _unit({"view_a": view_a, "view_b": view_b}, zero)}
+        else:
+            own = {
+                "view_a": _unit({"view_a": view_a}, zero),
+                "view_b": None if view_b is None else _unit({"view_b": view_b}, zero),
+            }
+    # Nothing that this process alone could refuse comes after this line.
+    rows = distributed.share_rows(size, device, gather)
+    if extra is not None and rows.world > 1:
+        extra = distributed.gather(extra, distributed.share_rows(extra.shape[0], device, True))
     views = Views(
         size=size,
         rows=rows,
-        device=view_a.device,
+        device=device,
         precision=view_a.dtype,
         queue=queue,
         hard_negatives=extra,
@@ -101,9 +99,24 @@ def build_views(
         uncertainty=uncertainty,
         positive_mask=given["positive_mask"],
         negative_mask=given["negative_mask"],
-        **parts,
+        **own,
+        **_of_all(own, rows),
     )
     return views, zero
+
+
+def _of_all(own: dict[str, Tensor | None], rows: distributed.Rows) -> dict[str, Tensor | None]:
+    """Returns the embeddings of all processes for each of this one's; the very same tensors where there is one process."""
+    joined = own.get("joined")
+    if joined is not None:
+        if rows.world == 1:
+            return {"all_joined": joined}
+        size = rows.sizes[rows.rank]
+        return {"all_joined": torch.cat([distributed.gather(joined[:size], rows), distributed.gather(joined[size:], rows)])}
+    return {
+        name: None if unit is None else distributed.gather(unit, rows)
+        for name, unit in (("all_a", own["view_a"]), ("all_b", own["view_b"]))
+    }
 
 
 def _unit(named: dict[str, Tensor], zero: list[Tensor]) -> Tensor:
