@@ -66,22 +66,24 @@ class _Divide(torch.autograd.Function):
     """Rows over their norm, keeping nothing but the result and the norms; several inputs come out one behind the other."""
 
     @staticmethod
-    def forward(ctx: Any, wide: Tensor, norm: Tensor, *raw: Tensor) -> Tensor:
-        unit = wide / norm
-        ctx.save_for_backward(unit, norm)
+    def forward(ctx: Any, wide: Tensor, norm: Tensor, largest: Tensor | None, zero: Tensor | None, *raw: Tensor) -> Tensor:
+        unit = wide / (norm if largest is None else largest)
+        if largest is not None and zero is not None:
+            unit = unit.div_(norm).masked_fill_(zero, 0)
+        ctx.save_for_backward(unit, norm, largest, zero)
         ctx.raw = [(len(each), each.dtype) for each in raw]
         return unit
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        unit, norm = ctx.saved_tensors
+        unit, norm, largest, zero = ctx.saved_tensors
         (gradient,) = gradients
         radial = (unit * gradient).sum(1, keepdim=True)
         of_wide = torch.addcmul(gradient, unit, radial, value=-1).div_(norm)
-        if len(ctx.raw) == 1:
-            return None, None, of_wide.to(ctx.raw[0][1])
-        parts = torch.split(of_wide, [rows for rows, _ in ctx.raw])
-        return None, None, *(part.to(dtype) for part, (_, dtype) in zip(parts, ctx.raw, strict=True))
+        if largest is not None:
+            of_wide = of_wide.div_(largest).masked_fill_(zero, 0)
+        parts = [of_wide] if len(ctx.raw) == 1 else torch.split(of_wide, [rows for rows, _ in ctx.raw])
+        return None, None, None, None, *(part.to(dtype) for part, (_, dtype) in zip(parts, ctx.raw, strict=True))
 
 
 def unit_rows(*embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -99,26 +101,26 @@ def unit_rows(*embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
     (tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]]), tensor([False,  True]))
     """
-    if embeddings[0].device.type == "cpu":
-        with torch.no_grad():
-            wide = at_least_float32(embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings))
-            norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-            low, high = torch.aminmax(norm)
-        # A NaN fails both comparisons.
-        if low.item() > 1e-6 and high.item() < 1e6:
-            unit: Tensor = _Divide.apply(wide, norm, *embeddings)  # type: ignore[no-untyped-call]
-            return unit, None
-    raw = embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings)
-    wide = at_least_float32(raw)
-    smallest = max(SMALLEST_NORM, torch.finfo(raw.dtype).tiny)
-    # The largest entry is divided out first, so that squares neither overflow nor underflow; the result does not change
-    # with it, so neither does the gradient.
-    largest = wide.detach().abs().amax(1, keepdim=True)
-    zero = largest < smallest
-    scaled = wide / largest.masked_fill(zero, 1.0)
-    norm = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-    unit = (scaled / norm.masked_fill(zero, 1.0)).masked_fill(zero, 0.0)
-    return unit, zero.squeeze(1)
+    largest = zero = None
+    with torch.no_grad():
+        wide = at_least_float32(embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings))
+        norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+        if wide.device.type != "cpu" or not _ordinary(norm):
+            smallest = max(SMALLEST_NORM, torch.finfo(embeddings[0].dtype).tiny)
+            # The largest entry is divided out first, so that squares neither overflow nor underflow; the result does not
+            # change with it, so neither does the gradient.
+            largest = wide.abs().amax(1, keepdim=True)
+            zero = largest < smallest
+            largest = largest.masked_fill_(zero, 1)
+            norm = torch.linalg.vector_norm(wide / largest, dim=1, keepdim=True).masked_fill_(zero, 1)
+    unit: Tensor = _Divide.apply(wide, norm, largest, zero, *embeddings)  # type: ignore[no-untyped-call]
+    return unit, None if zero is None else zero.squeeze(1)
+
+
+def _ordinary(norm: Tensor) -> bool:
+    """Returns whether all norms are numbers of a size at which squares are exact; a NaN fails both comparisons."""
+    low, high = torch.aminmax(norm)
+    return low.item() > 1e-6 and high.item() < 1e6
 
 
 def paired_similarity(anchors: Tensor, candidates: Tensor, pairing: Pairing) -> Tensor:

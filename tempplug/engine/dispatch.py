@@ -1,21 +1,26 @@
-"""Chooses the engine. An explicit choice never falls back silently; ``auto`` takes the fastest that can do the block."""
+"""Chooses the engine. An explicit choice never falls back silently; ``auto`` takes the fastest that can do the block.
+
+On CUDA that is ``triton`` where it is installed and knows the map and the roles. Elsewhere it is ``tiled``; only small blocks
+without a fast path (several positives, masks, a third party's map) go to ``dense``, which is done with them sooner.
+"""
 
 from __future__ import annotations
 
 from tempplug.engine.dense import dense_statistics
 from tempplug.engine.tiled import streams, tiled_statistics
+from tempplug.engine.triton import mirrored_statistics, refusal, triton_statistics
 from tempplug.errors import ConfigError
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
 
-ENGINES = ("dense", "tiled")
-# A matrix of so many numbers is done at once sooner than in slabs, where no fast path is there.
+ENGINES = ("dense", "tiled", "triton")
+# A matrix of so many numbers is done at once sooner than in slabs.
 DENSE_UP_TO = 1 << 20
 
 
 def check_engine(engine: str) -> str:
-    """Returns the name if it is ``auto`` or an engine of this version, else raises `ConfigError`."""
+    """Returns the name if it is ``auto`` or that of an engine, else raises `ConfigError`."""
     if engine != "auto" and engine not in ENGINES:
         raise ConfigError(f"engine='{engine}' is not available: choose one of auto, {', '.join(ENGINES)}.")
     return engine
@@ -31,10 +36,15 @@ def row_statistics(
         block: anchors, candidates and their roles.
         logit_map: of this batch.
         mirrored: whether to return those of the transposed block as well, which may come from the same pass.
+
+    Raises:
+        ConfigError: the engine that was asked for cannot do this block.
     """
     name = _choose(block, logit_map) if engine == "auto" else engine
     if name == "tiled":
         return tiled_statistics(block, logit_map, mirrored=mirrored), name
+    if name == "triton":
+        return list(mirrored_statistics(block, logit_map)) if mirrored else [triton_statistics(block, logit_map)], name
     found = [dense_statistics(block, logit_map)]
     if mirrored:
         found.append(dense_statistics(block.mirrored(), logit_map))
@@ -42,6 +52,8 @@ def row_statistics(
 
 
 def _choose(block: Block, logit_map: LogitMap) -> str:
+    if block.anchors.is_cuda and refusal(block, logit_map) is None:
+        return "triton"
     if streams(block, logit_map) or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:
         return "tiled"
     return "dense"

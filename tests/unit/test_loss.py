@@ -26,7 +26,7 @@ def views(rows: int = 5, dimension: int = 4, seed: int = 0) -> tuple[Tensor, Ten
         ({"layout": "crossview"}, UnknownNameError, "unknown layout 'crossview'. Did you mean 'cross-view'?"),
         ({"layout": "two-view", "symmetric": True}, ConfigError, "symmetric=True belongs to layout 'cross-view'"),
         ({"reduction": "median"}, ConfigError, "reduction='median' must be one of mean, sum, none."),
-        ({"engine": "tiles"}, ConfigError, "engine='tiles' is not available: choose one of auto, dense, tiled"),
+        ({"engine": "tiles"}, ConfigError, "engine='tiles' is not available: choose one of auto, dense, tiled, triton"),
         ({"layout": "masks", "gather": True}, ConfigError, "gather=True has no meaning for layout 'masks'"),
     ],
 )
