@@ -76,6 +76,10 @@ class _Divide(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "this engine has no second derivative: call backward without create_graph=True, or use engine='dense'."
+            )
         unit, norm, largest, zero = ctx.saved_tensors
         (gradient,) = gradients
         radial = (unit * gradient).sum(1, keepdim=True)
@@ -86,11 +90,12 @@ class _Divide(torch.autograd.Function):
         return None, None, None, None, *(part.to(dtype) for part, (_, dtype) in zip(parts, ctx.raw, strict=True))
 
 
-def unit_rows(*embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
+def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor | None]:
     """Returns the rows divided by their norm, in at least float32, and which rows had none.
 
     Args:
         embeddings: [B, D], or several such, whose rows come out one behind the other.
+        twice: whether second derivatives are wanted, which takes more operations and memory.
 
     Returns:
         [B, D] unit rows, and [B] booleans: True where the norm is below the smallest that has a direction; those rows are
@@ -113,7 +118,14 @@ def unit_rows(*embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
             zero = largest < smallest
             largest = largest.masked_fill_(zero, 1)
             norm = torch.linalg.vector_norm(wide / largest, dim=1, keepdim=True).masked_fill_(zero, 1)
-    unit: Tensor = _Divide.apply(wide, norm, largest, zero, *embeddings)  # type: ignore[no-untyped-call]
+    unit: Tensor
+    if twice:
+        raw = at_least_float32(torch.cat(embeddings))
+        scaled = raw if largest is None else raw / largest
+        length = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+        unit = scaled / length if zero is None else (scaled / length.masked_fill(zero, 1)).masked_fill(zero, 0)
+    else:
+        unit = _Divide.apply(wide, norm, largest, zero, *embeddings)  # type: ignore[no-untyped-call]
     return unit, None if zero is None else zero.squeeze(1)
 
 

@@ -172,12 +172,16 @@ class ContrastiveLoss(nn.Module):
         """Returns the names of the parameters that weight decay must spare (timm's convention)."""
         return {f"strategy.{name}" for name in self.strategy.no_weight_decay()}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves the last call behind: copies and pickles start without a record."""
+        return {**self.__dict__, "_last": [None, None]}
+
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
     def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step) -> Tensor:
-        views, zero = build_views(view_a, view_b, given, self.layout, self.gather)
+        views, zero = build_views(view_a, view_b, given, self.layout, self.gather, twice=self.engine == "dense")
         step.zero_norm += zero
         directions = self.layout.directions(views)
         prepared: list[Prepared] = []
@@ -188,7 +192,7 @@ class ContrastiveLoss(nn.Module):
         for (block, logit_map, batch), direction, statistics in zip(prepared, directions, found, strict=True):
             losses.append(self._row_losses(block, logit_map, batch, statistics))
             counts = counts if block.roles.positives is not None else statistics.positive_count
-            step.traces.append(Trace(direction.detached(), logit_map, statistics.detached()))
+            step.traces.append(Trace(direction.detached(), logit_map.detached(), statistics.detached()))
         row_losses = losses[0] if len(losses) == 1 else (losses[0] + losses[1]) / 2
         valid = None if counts is None else counts > 0
         if valid is not None:

@@ -35,7 +35,7 @@ def split_heads(
 
 
 def build_views(
-    view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], layout: PairLayout, gather: bool
+    view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], layout: PairLayout, gather: bool, twice: bool = False
 ) -> tuple[Views, list[Tensor]]:
     """Returns the views, and for every input that held rows without norm which rows those are.
 
@@ -45,6 +45,7 @@ def build_views(
         given: the optional arguments of the call by name, None where left out.
         layout: that will read the views.
         gather: whether candidates of all processes are wanted.
+        twice: whether second derivatives are wanted.
 
     Raises:
         ShapeError: shapes do not fit each other.
@@ -69,18 +70,18 @@ def build_views(
         queue, extra = given["queue"], _flat_hard_negatives(given["hard_negatives"], size)
         if queue is not None:
             check_embeddings("queue", queue, dimension)
-            queue = _unit({"queue": queue}, zero)
+            queue = _unit(twice, {"queue": queue}, zero)
         if extra is not None:
             check_embeddings("hard_negatives", extra, dimension)
-            extra = _unit({"hard_negatives": extra}, zero)
+            extra = _unit(twice, {"hard_negatives": extra}, zero)
         own: dict[str, Tensor | None]
         if view_b is not None and layout.joins_views:
             # One tensor from the start: half the passes over memory, and a small batch feels each of them.
-            own = {"joined": _unit({"view_a": view_a, "view_b": view_b}, zero)}
+            own = {"joined": _unit(twice, {"view_a": view_a, "view_b": view_b}, zero)}
         else:
             own = {
-                "view_a": _unit({"view_a": view_a}, zero),
-                "view_b": None if view_b is None else _unit({"view_b": view_b}, zero),
+                "view_a": _unit(twice, {"view_a": view_a}, zero),
+                "view_b": None if view_b is None else _unit(twice, {"view_b": view_b}, zero),
             }
     # Nothing that this process alone could refuse comes after this line.
     rows = distributed.share_rows(size, device, gather)
@@ -119,9 +120,9 @@ def _of_all(own: dict[str, Tensor | None], rows: distributed.Rows) -> dict[str, 
     }
 
 
-def _unit(named: dict[str, Tensor], zero: list[Tensor]) -> Tensor:
+def _unit(twice: bool, named: dict[str, Tensor], zero: list[Tensor]) -> Tensor:
     """Returns the unit rows of these embeddings, one behind the other, and notes rows without norm in ``zero``."""
-    unit, without_norm = unit_rows(*named.values())
+    unit, without_norm = unit_rows(*named.values(), twice=twice)
     if without_norm is not None:
         for name, raw in named.items():
             check_finite(name, raw)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ from tempplug.strategies.tile_forms import TileForm
 
 # Sums below this are no longer exact: what they were made of may have underflowed.
 SMALLEST_SUM = 2.0**-100
+# Base-2 logits up to here leave room in float32 for incoming gradients of any usual size.
+ROOM = 40.0
 
 
 class Stream:
@@ -240,25 +243,52 @@ class Streamed(torch.autograd.Function):
             raise RuntimeError(
                 "engine='tiled' has no second derivative: call backward without create_graph=True, or use engine='dense'."
             )
-        stream: Stream = ctx.stream
         _ = ctx.saved_tensors
-        _, _, wants_scale, wants_anchors, *wants_candidates = ctx.needs_input_grad
-        triangle, alone = stream.plan.triangle, not wants_candidates
-        wanted = wants_anchors if alone else wants_candidates[0]
-        parts = tuple(wanted or (wants_scale and triangle) for _ in stream.panels)
-        columns = of_columns[0] if of_columns else None
-        of_anchors, of_panels = stream.backward(of_rows, columns, wants_anchors or wants_scale, parts)
-        of_scale = None
-        if wants_scale and of_anchors is not None:
-            of_scale = _along_scale(stream, ctx.scale, of_anchors, of_panels)
-        of_candidates = None
-        if not alone and wanted:
-            of_candidates = _whole(stream, of_panels)
-        elif alone and not triangle and of_anchors is not None and of_panels[0] is not None:
-            of_anchors.add_(of_panels[0])
-        _add_pairs(stream, of_similarity, of_anchors if wants_anchors else None, of_anchors if alone else of_candidates)
-        of_anchors = of_anchors if wants_anchors else None
-        return (None, None, of_scale, of_anchors) if alone else (None, None, of_scale, of_anchors, of_candidates)
+        # Tiles are float32 also where the backward pass is called inside an autocast region.
+        with torch.autocast(of_rows.device.type, enabled=False):
+            return _gradients(ctx.stream, ctx.scale, ctx.needs_input_grad[2:], of_similarity, of_rows, *of_columns)
+
+
+def _gradients(
+    stream: Stream, scale: Tensor | None, needed: Sequence[bool], of_similarity: Tensor, of_rows: Tensor, *of_columns: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Returns what `Streamed.backward` does; ``needed`` are scale, anchors and, where they are others, candidates."""
+    wants_scale, wants_anchors, *wants_candidates = needed
+    triangle, alone = stream.plan.triangle, not wants_candidates
+    wanted = wants_anchors if alone else wants_candidates[0]
+    parts = tuple(wanted or (wants_scale and triangle) for _ in stream.panels)
+    unit = _unit_of(stream, of_rows, *of_columns)
+    of_anchors, of_panels = stream.backward(
+        of_rows if unit is None else of_rows / unit,
+        None if not of_columns else of_columns[0] if unit is None else of_columns[0] / unit,
+        wants_anchors or wants_scale,
+        parts,
+    )
+    for part in (of_anchors, *of_panels):
+        if part is not None and unit is not None:
+            part.mul_(unit)
+    of_scale = None
+    if wants_scale and scale is not None and of_anchors is not None:
+        of_scale = _along_scale(stream, scale, of_anchors, of_panels)
+    of_candidates = None
+    if not alone and wanted:
+        of_candidates = _whole(stream, of_panels)
+    elif alone and not triangle and of_anchors is not None and of_panels[0] is not None:
+        of_anchors.add_(of_panels[0])
+    _add_pairs(stream, of_similarity, of_anchors if wants_anchors else None, of_anchors if alone else of_candidates)
+    of_anchors = of_anchors if wants_anchors else None
+    return (None, None, of_scale, of_anchors) if alone else (None, None, of_scale, of_anchors, of_candidates)
+
+
+def _unit_of(stream: Stream, *gradients: Tensor) -> Tensor | None:
+    """Returns the largest of the incoming gradients where they must be measured in it, else None.
+
+    Sums as far from 1 as small temperatures make them leave no room in float32 for gradients that are far from 1 as well.
+    """
+    if stream.form.reach < ROOM:
+        return None
+    largest = torch.stack([gradient.abs().amax() for gradient in gradients]).amax()
+    return torch.where(largest > 0, largest, 1.0)
 
 
 def _along_scale(stream: Stream, scale: Tensor, of_anchors: Tensor, of_panels: list[Tensor | None]) -> Tensor:

@@ -8,6 +8,8 @@ exact.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -20,7 +22,7 @@ from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
 
 # Numbers of a slab of whole rows; a GPU wants larger ones.
-SLAB = {"cpu": 2 << 20}
+SLAB = {"cpu": 1 << 19}
 SLAB_ELSEWHERE = 64 << 20
 # Below so many numbers of the whole matrix one thread is done before others have started.
 WORTH_THREADS = 2 << 20
@@ -44,8 +46,14 @@ def tiled_statistics(block: Block, logit_map: LogitMap, *, mirrored: bool = Fals
 
 def streams(block: Block, logit_map: LogitMap) -> bool:
     """Returns whether the block goes through the fast path, small temperatures apart."""
-    built_in = type(logit_map).tile_form is not LogitMap.tile_form
-    return built_in and block.positive_similarity is not None and block.anchors.device.type == "cpu"
+    return _has_form(type(logit_map)) and block.positive_similarity is not None and block.anchors.device.type == "cpu"
+
+
+@cache
+def _has_form(kind: type[LogitMap]) -> bool:
+    """Returns whether a class of maps has an in-place form that no subclass has made untrue by another logit or slope."""
+    order = [[name in each.__dict__ for each in kind.__mro__].index(True) for name in ("tile_form", "logit", "slope")]
+    return kind.tile_form is not LogitMap.tile_form and order[0] <= min(order[1:])
 
 
 def _streamed(block: Block, logit_map: LogitMap, mirrored: bool) -> list[RowStatistics] | None:

@@ -77,10 +77,11 @@ def run(tasks: Sequence[Task], work: Callable[[Task, Turns | InOrder], None], th
             work(task, in_order)
         return
     turns, waiting, errors = Turns(), iter(tasks), []
+    inference = torch.is_inference_mode_enabled()
 
     def loop() -> None:
         # Modes of torch belong to the thread that set them.
-        with torch.no_grad():
+        with torch.inference_mode(inference), torch.no_grad():
             while not turns.failed:
                 with _lock:
                     task = next(waiting, None)
@@ -115,7 +116,9 @@ def _new_pool(count: int) -> ThreadPoolExecutor:
     ready = threading.Barrier(count + 1)
 
     def alone() -> None:
-        # Each worker computes on its own; the setting is partly global, so the caller restores it once all have started.
+        # Each worker computes on its own. Asking first matters: torch sets a thread's number when it is first asked for, and
+        # would undo ours. The setting is partly global, so the caller restores it once all have started.
+        torch.get_num_threads()
         torch.set_num_threads(1)
         ready.wait()
 

@@ -6,6 +6,7 @@ know which pairs are positive or negative. All maps compute in at least float32 
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from typing import Literal
@@ -57,6 +58,10 @@ class LogitMap(ABC):
         """Returns what carries gradient beside the similarity."""
         return ()
 
+    def detached(self) -> LogitMap:
+        """Returns the same map without gradient; maps that hold no tensors are that already."""
+        return self
+
     def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm | None:
         """Returns the in-place form for rows of this many columns; None leaves the map to its ``logit``."""
         return None
@@ -98,6 +103,12 @@ class ScaleMap(LogitMap):
     def tensors(self) -> tuple[Tensor, ...]:
         """Returns the scale where it is learned."""
         return (self.scale,) if self.scale.requires_grad else ()
+
+    def detached(self) -> ScaleMap:
+        """Returns the map of the scale without gradient."""
+        twin = copy.copy(self)
+        twin.scale = self.scale.detach()
+        return twin
 
     def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
         """Returns the form that folds the scale into the anchors' rows."""

@@ -43,6 +43,7 @@ class TileForm(ABC):
 
     Attributes:
         operand_scale: what the anchors' rows are multiplied by before the product, [] or [N] or a number.
+        reach: the largest base-2 logit, up or down.
         shift: c of `top_anchor`; u is in units of 2^c.
         factor: of E = factor · u + offset.
         offset: of E = factor · u + offset.
@@ -51,6 +52,7 @@ class TileForm(ABC):
     """
 
     operand_scale: Tensor | float = 1.0
+    reach: float = 0.0
     shift: float = 0.0
     factor: float = 1.0
     offset: float = 0.0
@@ -83,7 +85,7 @@ class ScaleForm(TileForm):
     def __init__(self, scale: Tensor, largest: float, columns: int) -> None:
         self.operand_scale = scale * LOG2E if scale.ndim else largest * LOG2E
         self.slope = scale if scale.ndim else largest
-        self.shift = top_anchor(largest, columns)
+        self.reach, self.shift = LOG2E * largest, top_anchor(largest, columns)
 
     def exponentiate_(self, tile: Tensor, scratch: Tensor) -> None:
         """Leaves u = 2^(x - c)."""
@@ -137,7 +139,7 @@ class CosineForm(TileForm):
     scratch = True
 
     def __init__(self, temperature_min: float, spread: float, columns: int, dtype: torch.dtype) -> None:
-        self.shift = top_anchor(1 / temperature_min, columns)
+        self.reach, self.shift = LOG2E / temperature_min, top_anchor(1 / temperature_min, columns)
         # Everything times ln 2, so that s/t is a base-2 logit and W·ln 2 = E/τ.
         self.base = torch.tensor(temperature_min * math.log(2), dtype=dtype)
         self.spread = spread * math.log(2)
@@ -184,7 +186,7 @@ class PlainForm(TileForm):
     ) -> None:
         self.logit = logit
         self.derivative = derivative
-        self.shift = top_anchor(largest_logit, columns)
+        self.reach, self.shift = LOG2E * largest_logit, top_anchor(largest_logit, columns)
 
     def exponentiate_(self, tile: Tensor, scratch: Tensor) -> None:
         """Leaves u = 2^(l·log₂e - c), and the slope in the scratch."""

@@ -1,0 +1,152 @@
+"""Calls of the loss that the float64 oracle can answer too, and their comparison: row losses one by one, gradients of them all.
+
+Gradients are those of a randomly weighted sum of the rows, so that errors of two rows cannot cancel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tempplug import ContrastiveLoss
+from tempplug.arguments import parse_spec
+from tempplug.errors import ConfigError
+from tempplug.testing import oracle_row_losses
+
+EPOCH = 137.5
+COUNTS = "/".join(str(count) for count in (7, 90, 7, 40, 3, 60, 11, 25, 2, 50) * 7)
+DYSTRESS = ["cosine", "cosine,detach=false", "linear,detach=false", "exponential,rate=2.5", "monotonic,detach=false"]
+STRATEGIES = [
+    "fixed:temperature=0.07",
+    "learnable",
+    "learnable:initial_temperature=0.2,max_scale=8",
+    "macl",
+    "macl:base_temperature=0.05,alpha=2,threshold=0.8",
+    *[f"dystress:profile={profile}" for profile in DYSTRESS],
+    "dystress:profile=shifted,shift=-0.4,detach=false",
+    "dystress:profile=shifted,shift=0.3,temperature_min=0.05",
+    "temperature-free",
+    "temperature-free:eps=0.2",
+    "schedule",
+    "schedule:shape=triangle,temperature_min=0.05",
+    "schedule:shape=step,period=100",
+    f"head-tail:class_counts={COUNTS}",
+    f"head-tail:class_counts={COUNTS},head_classes=1/2/5,temperature_head=0.3",
+    "uncertainty",
+]
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1.5"]
+ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
+LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
+HALF = [torch.bfloat16, torch.float16]
+
+
+@dataclass
+class Call:
+    """One call: the layout's name, its inputs, and the leaves whose gradients are compared."""
+
+    layout: str
+    symmetric: bool
+    views: list[Tensor]
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+    def leaves(self) -> list[Tensor]:
+        given = [*self.views, self.inputs.get("queue"), self.inputs.get("hard_negatives")]
+        uncertainty = self.inputs.get("uncertainty", ())
+        given += uncertainty if isinstance(uncertainty, tuple) else [uncertainty]
+        return [each for each in given if each is not None]
+
+
+def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.dtype) -> Call:
+    generator = torch.Generator().manual_seed(1000 * rows + dimension)
+
+    def leaf(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+    base, _, hard = case.partition("+")
+    layout = {"symmetric": "cross-view"}.get(base, base.partition("-")[0] if base[0] in "lm" else base)
+    rows = max(rows, 3) if base in ("labels-one-view", "masks") else rows
+    a = leaf(rows, dimension)
+    b = (a.detach() + 0.7 * leaf(rows, dimension).detach()).requires_grad_()
+    call = Call(layout, base == "symmetric", [a] if base == "labels-one-view" else [a, b])
+    classes = torch.arange(rows) * 7 % (max(2, rows // 3) if base in ("labels", "labels-one-view") else rows)
+    if strategy.startswith("head-tail"):
+        classes %= COUNTS.count("/") + 1
+    if layout == "labels" or strategy.startswith("head-tail"):
+        call.inputs["labels"] = classes
+    if base == "queue":
+        call.inputs["queue"] = leaf(11 if rows < 1000 else 1100, dimension)
+    if hard:
+        call.inputs["hard_negatives"] = leaf(rows, 2, dimension) if rows % 2 else leaf(5, dimension)
+    if strategy.startswith("uncertainty"):
+        both = base in ("two-view", "symmetric", "labels", "labels-pairs")
+        call.inputs["uncertainty"] = (leaf(rows), leaf(rows)) if both else leaf(rows)
+    if layout == "masks":
+        call.views = [a, leaf(rows + 2, dimension)]
+        own = torch.eye(rows, rows + 2, dtype=torch.bool)
+        other = own.roll(1, dims=1)
+        positive = own if base == "masks-one" else own | (other & (torch.arange(rows) % 2 == 0)[:, None])
+        call.inputs |= {"positive_mask": positive, "negative_mask": ~positive & ~own.roll(2, dims=1)}
+        positive[-1] = False  # an anchor without a positive, and pairs without a role
+    return call
+
+
+def build(strategy: str, objective: str, call: Call, reduction: str, engine: str = "auto") -> ContrastiveLoss:
+    loss_fn = ContrastiveLoss(strategy, objective, call.layout, symmetric=call.symmetric, reduction=reduction, engine=engine)
+    loss_fn.set_progress(epoch=EPOCH)
+    if call.views[0].dtype == torch.float64:
+        loss_fn.double()
+    if "max_scale" in strategy:
+        with torch.no_grad():
+            next(loss_fn.parameters()).fill_(3.0)  # above the bound: the next call clamps it
+    return loss_fn
+
+
+def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: ContrastiveLoss) -> dict[str, Any]:
+    name, options = parse_spec(strategy)
+    objective_name, objective_options = parse_spec(objective)
+    log_scale = [each.detach().double().requires_grad_() for each in loss_fn.parameters()]
+    return {
+        "strategy": name,
+        "strategy_options": options,
+        "objective": objective_name,
+        "objective_options": objective_options,
+        "layout": call.layout,
+        "symmetric": call.symmetric,
+        "epoch": EPOCH,
+        "log_scale": log_scale[0] if log_scale else None,
+        **call.inputs,
+    }
+
+
+def compare(strategy: str, objective: str, call: Call, tolerance: float, engine: str = "auto") -> None:
+    loss_fn = build(strategy, objective, call, "none", engine)
+    arguments = oracle_arguments(strategy, objective, call, loss_fn)
+    try:
+        expected, _ = oracle_row_losses(*call.views, **arguments)
+    except ConfigError:  # an objective without a form for several positives
+        with pytest.raises(ConfigError):
+            loss_fn(*call.views, **call.inputs)
+        return
+    rows = loss_fn(*call.views, **call.inputs)
+    assert engine in ("auto", loss_fn.record.engine)
+    dtype = call.views[0].dtype
+    assert rows.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert rows.shape == expected.shape
+    error = (rows.detach() - expected.detach()).abs() / expected.detach().abs().clamp(min=1)
+    assert error.max().item() <= tolerance, f"row losses differ by {error.max().item():.2e}, row {int(error.argmax())}"
+
+    weights = torch.rand(len(rows), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    leaves = [*call.leaves(), *loss_fn.parameters()]
+    references = [*call.leaves(), *([] if arguments["log_scale"] is None else [arguments["log_scale"]])]
+    ours = torch.autograd.grad((rows * weights.to(rows.dtype)).sum(), leaves)
+    theirs = torch.autograd.grad((expected * weights).sum(), references)
+    for position, (left, right, leaf) in enumerate(zip(ours, theirs, leaves, strict=True)):
+        assert left.dtype == leaf.dtype
+        right = right.double()
+        bound = tolerance * right.abs().max().clamp(min=1) + torch.finfo(leaf.dtype).eps * right.abs()
+        excess = ((left.double() - right).abs() - bound).max().item()
+        assert excess <= 0, f"gradient of input {position} is off by {excess:.2e} beyond its bound"

@@ -1,0 +1,105 @@
+"""The products of the tiled engine equal plain ones in every shape, and are plain ones where the fast routine fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from tempplug import ContrastiveLoss
+from tempplug.engine import gemm
+
+
+@pytest.fixture
+def probe_again() -> Iterator[None]:
+    """Forgets what the probe found, before and after."""
+    gemm.accelerated.cache_clear()
+    yield
+    gemm.accelerated.cache_clear()
+
+
+def matrix(rows: int, columns: int, dtype: torch.dtype = torch.float32, strided: bool = False) -> Tensor:
+    generator = torch.Generator().manual_seed(rows * 1000 + columns)
+    if strided:
+        return torch.randn(columns + 1, rows + 3, generator=generator, dtype=dtype).t()[3:, 1:]
+    return torch.randn(rows, columns, generator=generator, dtype=dtype)
+
+
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 1, 1), (3, 5, 2), (127, 129, 3), (130, 257, 65), (300, 200, 130)])
+def test_products_equal_plain_ones(rows: int, columns: int, depth: int, dtype: torch.dtype, strided: bool) -> None:
+    a, b, tile = matrix(rows, depth, dtype, strided), matrix(columns, depth, dtype, strided), matrix(rows, columns, dtype)
+    found = gemm.outer(a, b), gemm.times(tile, b), gemm.turned(a, tile)
+    expected = a.double() @ b.double().t(), tile.double() @ b.double(), a.double().t() @ tile.double()
+    for ours, exact in zip(found, expected, strict=True):
+        assert ours.dtype == dtype
+        assert ours.shape == exact.shape
+        rounding = torch.finfo(dtype).eps * 4 * max(rows, columns, depth) ** 0.5
+        torch.testing.assert_close(ours.double(), exact, rtol=rounding, atol=rounding * exact.abs().max().item())
+
+
+@pytest.mark.usefixtures("probe_again")
+def test_large_float32_products_alone_take_the_fast_routine(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[torch.Size] = []
+
+    def watched(a: Tensor, b: Tensor) -> Tensor:
+        taken.append(a.shape)
+        return a @ b.t()
+
+    monkeypatch.setattr(gemm, "_linear", watched)
+    monkeypatch.setattr(gemm, "accelerated", lambda: True)
+    side = round(gemm.SMALL ** (1 / 3)) + 1
+    for dtype, rows, expected in ((torch.float32, side, 3), (torch.float64, side, 0), (torch.float32, side // 2, 0)):
+        taken.clear()
+        a, b, tile = matrix(rows, side, dtype), matrix(side, side, dtype), matrix(rows, side, dtype)
+        gemm.outer(a, b), gemm.times(tile, b), gemm.turned(a, tile)
+        assert len(taken) == expected, f"{dtype}, {rows} rows"
+
+
+@pytest.mark.usefixtures("probe_again")
+@pytest.mark.parametrize("fault", [RuntimeError("no such kernel"), AttributeError("no such operator"), None])
+def test_a_routine_that_fails_or_errs_is_left_alone(fault: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(a: Tensor, b: Tensor) -> Tensor:
+        if fault is not None:
+            raise fault
+        return a @ b.t() + 0.01
+
+    monkeypatch.setattr(gemm, "_linear", broken)
+    assert not gemm.accelerated()
+    a, b = matrix(130, 130), matrix(130, 130)
+    assert torch.equal(gemm.outer(a, b), a @ b.t())
+
+
+@pytest.mark.usefixtures("probe_again")
+def test_a_routine_that_is_right_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEMPPLUG_GEMM", raising=False)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(gemm, "_linear", lambda a, b: a @ b.t())
+    assert gemm.accelerated()
+
+
+def loss_and_gradient() -> list[float]:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(300, 40, generator=generator).requires_grad_() for _ in range(2))
+    loss = ContrastiveLoss(engine="tiled")(a, b)
+    return [loss.item(), torch.autograd.grad(loss, a)[0].norm().item()]
+
+
+def test_the_environment_turns_it_off() -> None:
+    """In a process of its own, which runs this very file."""
+    done = subprocess.run(
+        [sys.executable, __file__], env=os.environ | {"TEMPPLUG_GEMM": "mm"}, capture_output=True, text=True, check=True
+    )
+    accelerated, *numbers = done.stdout.split()
+    assert accelerated == "False"
+    assert [float(each) for each in numbers] == pytest.approx(loss_and_gradient(), rel=1e-5)
+
+
+if __name__ == "__main__":
+    print(gemm.accelerated(), *loss_and_gradient())
