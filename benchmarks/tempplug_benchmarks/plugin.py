@@ -5,6 +5,9 @@ from __future__ import annotations
 from tempplug.plugins import CommandInfo, SuiteInfo, hookimpl
 
 _BENCH = ("rich", "matplotlib", "transformers", "accelerate", "scipy", "datasets")
+_NODE = ("rich", "matplotlib", "torch_geometric", "scipy")
+_GRAPH = (*_BENCH, "torch_geometric", "sklearn")
+_MOLECULE = (*_BENCH, "torch_geometric", "rdkit", "sklearn")
 
 
 @hookimpl
@@ -19,11 +22,32 @@ def tempplug_register_suites() -> list[SuiteInfo]:
             extra="bench",
         ),
         SuiteInfo(
+            name="graph",
+            target="tempplug_benchmarks.tasks.graph:SUITE",
+            summary="GraphCL graph representations on six TU data sets",
+            requires=_GRAPH,
+            extra="all",
+        ),
+        SuiteInfo(
             name="speed",
             target="tempplug_benchmarks.speed.cases:SUITE",
             summary="time, memory and exactness of the loss, tempplug beside eager code and other libraries",
             requires=_BENCH,
             extra="bench",
+        ),
+        SuiteInfo(
+            name="node",
+            target="tempplug_benchmarks.tasks.node:SUITE",
+            summary="GRACE node representations, nodes classified by them",
+            requires=_NODE,
+            extra="all",
+        ),
+        SuiteInfo(
+            name="molecule",
+            target="tempplug_benchmarks.tasks.molecule:SUITE",
+            summary="GraphCL pre-training on molecules, fine-tuned on MoleculeNet",
+            requires=_MOLECULE,
+            extra="all",
         ),
     ]
 

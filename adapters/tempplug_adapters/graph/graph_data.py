@@ -1,0 +1,234 @@
+"""Graphs for graph classification: many small graphs in one record, batches cut from it, and the TU data sets read into it.
+
+Batches carry the names of PyTorch Geometric (``x``, ``edge_index``, ``batch``, ``num_graphs``). This module must not know any
+model or augmentation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import lzma
+import shutil
+import tarfile
+import tempfile
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.graph.sparse_sum import RowSums
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """Graphs side by side, n nodes and E edges in all.
+
+    Attributes:
+        x: [n, F] node features.
+        edge_index: [2, E] source and target node of every directed edge.
+        batch: [n] the graph of each node, ascending.
+        num_graphs: how many graphs, those included that have no node.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    batch: Tensor
+    num_graphs: int
+
+    @cached_property
+    def neighbours(self) -> RowSums:
+        """Sums the rows of a node's neighbours: those from which an edge leads to it."""
+        return RowSums.from_pairs(self.edge_index[1], self.edge_index[0], len(self.x), len(self.x))
+
+    @cached_property
+    def members(self) -> RowSums:
+        """Sums the rows of a graph's nodes."""
+        return RowSums.from_groups(self.batch, self.num_graphs)
+
+    def to(self, device: torch.device) -> GraphBatch:
+        """Returns the graphs on a device; those that are there already are returned as they are."""
+        if self.x.device == device:
+            return self
+        return GraphBatch(self.x.to(device), self.edge_index.to(device), self.batch.to(device), self.num_graphs)
+
+
+@dataclass(frozen=True)
+class GraphSet:
+    """A data set of G graphs, one after the other in a few tensors, so that a batch is cut without a loop over graphs.
+
+    Attributes:
+        x: [n, F] features of all nodes; a single 1 where the graphs have none, as GraphCL does for social networks.
+        edge_index: [2, E] edges, counted from the first node of their graph.
+        node_start: [G + 1] where each graph's nodes begin.
+        edge_start: [G + 1] where each graph's edges begin.
+        labels: [G] class of each graph; None where they have none.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    node_start: Tensor
+    edge_start: Tensor
+    labels: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.node_start) - 1
+
+    def batch(self, graphs: Tensor) -> GraphBatch:
+        """Returns some of the graphs.
+
+        Args:
+            graphs: [B] positions in the data set, in the order wanted.
+        """
+        nodes = self.node_start[graphs + 1] - self.node_start[graphs]
+        edges = self.edge_start[graphs + 1] - self.edge_start[graphs]
+        edge_index = self.edge_index[:, _ranges(self.edge_start[graphs], edges)]
+        first = torch.cumsum(nodes, 0) - nodes
+        return GraphBatch(
+            x=self.x[_ranges(self.node_start[graphs], nodes)],
+            edge_index=edge_index + first.repeat_interleave(edges),
+            batch=torch.arange(len(graphs)).repeat_interleave(nodes),
+            num_graphs=len(graphs),
+        )
+
+    @classmethod
+    def from_graphs(cls, graphs: Iterable[Data]) -> GraphSet:
+        """Returns a data set from graphs of PyTorch Geometric: a list of ``Data`` or one of its data sets.
+
+        Args:
+            graphs: each with ``edge_index`` [2, e] and ``x`` [n, F] or, where no graph has features, ``num_nodes``; ``y``
+                is its class where there is one. Edges may be absent, isolated nodes are kept.
+
+        Raises:
+            DataError: there is no graph, one has no node or edges between nodes that it does not have, or features or
+                labels are there for some graphs only or differ in width.
+        """
+        parts = [_checked(position, graph) for position, graph in enumerate(graphs)]
+        if not parts:
+            raise DataError("the data set has no graph.")
+        features = [part.x for part in parts if part.x is not None]
+        if features and len(features) < len(parts):
+            missing = next(position for position, part in enumerate(parts) if part.x is None)
+            raise DataError(f"graph {missing} has no node features, but others have: give x to all graphs or to none.")
+        if len({each.shape[1] for each in features}) > 1:
+            raise DataError(f"graphs have features of different widths: {sorted({each.shape[1] for each in features})}.")
+        nodes = torch.tensor([part.nodes for part in parts])
+        edges = torch.tensor([part.edge_index.shape[1] for part in parts])
+        known = [part.label for part in parts if part.label is not None]
+        return cls(
+            x=torch.cat(features) if features else torch.ones(int(nodes.sum()), 1),
+            edge_index=torch.cat([part.edge_index for part in parts], 1),
+            node_start=_starts(nodes),
+            edge_start=_starts(edges),
+            labels=torch.tensor(known) if len(known) == len(parts) else None,
+        )
+
+
+def load_tu(name: str, cache_dir: Path, data_dir: Path | None = None) -> GraphSet:
+    """Returns a data set of the TU collection, with the node labels (not the attributes) as features, as GraphCL has it.
+
+    Args:
+        name: as the collection writes it, for example ``MUTAG``.
+        cache_dir: folder where it is unpacked and where PyTorch Geometric keeps what it makes of it.
+        data_dir: folder of real data, which holds ``graph/tu/NAME.tar.xz``; None has PyTorch Geometric download it.
+
+    Raises:
+        DataError: the archive is missing or damaged, or does not hold the data set.
+    """
+    if data_dir is not None:
+        _unpack(data_dir / "graph" / "tu" / f"{name}.tar.xz", name, cache_dir)
+    with warnings.catch_warnings():
+        # PyTorch Geometric compiles some of its classes with TorchScript while it is imported
+        warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
+        from torch_geometric.datasets import TUDataset
+    # what PyTorch Geometric says while it reads would break progress bars; a download may take long and should be seen
+    silent = contextlib.redirect_stderr(io.StringIO()) if data_dir is not None else contextlib.nullcontext()
+    try:
+        with silent:
+            return GraphSet.from_graphs(TUDataset(str(cache_dir), name))
+    except DataError:
+        raise
+    except (OSError, RuntimeError, ValueError, IndexError) as error:
+        raise DataError(f"the TU data set '{name}' cannot be read from {cache_dir}: {error}") from error
+
+
+def _unpack(archive: Path, name: str, cache_dir: Path) -> None:
+    """Unpacks an archive; a reader, or another process that does the same, meets the whole folder or none."""
+    folder = cache_dir / name
+    if folder.exists():
+        return
+    if not archive.is_file():
+        raise DataError(f"{archive} does not exist: the data folder must hold the TU data set '{name}' there.")
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_dir) as partial:
+        try:
+            with tarfile.open(archive) as stream:
+                stream.extractall(partial, filter="data")
+        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+            raise DataError(f"{archive} is not a readable archive: {error}") from error
+        unpacked = Path(partial) / name
+        if not unpacked.is_dir():
+            raise DataError(f"{archive} must hold a folder '{name}'.")
+        try:
+            unpacked.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+            shutil.rmtree(unpacked)
+
+
+@dataclass(frozen=True)
+class _Graph:
+    nodes: int
+    x: Tensor | None
+    edge_index: Tensor
+    label: int | None
+
+
+def _checked(position: int, graph: Any) -> _Graph:
+    x = graph.x
+    if x is None and "num_nodes" not in graph:
+        raise DataError(f"graph {position} has neither x nor num_nodes: how many nodes it has is not known.")
+    nodes = int(graph.num_nodes)
+    if nodes == 0:
+        raise DataError(f"graph {position} has no node.")
+    if x is not None:
+        x = (x[:, None] if x.ndim == 1 else x).float()
+        if not bool(torch.isfinite(x).all()):
+            raise DataError(f"graph {position} has node features that are not finite.")
+    edges = graph.edge_index if graph.edge_index is not None else torch.empty(2, 0, dtype=torch.int64)
+    if edges.numel() and not (int(edges.min()) >= 0 and int(edges.max()) < nodes):
+        raise DataError(
+            f"graph {position} has {nodes} nodes, but edges between nodes {int(edges.min())} to {int(edges.max())}."
+        )
+    label = None if graph.y is None or graph.y.numel() != 1 else int(graph.y)
+    return _Graph(nodes, x if x is None or x.shape[1] else None, edges, label)
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
+
+
+def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
+    """Returns the positions from each start on, as many as its count, one range after the other."""
+    shift = starts - (torch.cumsum(counts, 0) - counts)
+    return torch.arange(int(counts.sum())) + shift.repeat_interleave(counts)
+
+
+def check_size(graphs: GraphSet) -> None:
+    """Makes sure that graphs have others to be told from.
+
+    Raises:
+        ConfigError: there is only one.
+    """
+    if len(graphs) < 2:
+        raise ConfigError("the data set has one graph: contrastive training needs at least two, the others are its negatives.")

@@ -1,0 +1,164 @@
+"""Molecules as tensors: atoms and bonds of many SMILES in one packed set, from which batches are cut.
+
+The features are the four of Hu et al.: element and chirality of an atom, type and direction of a bond. This module must not
+know files, models or training.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from rdkit import Chem, rdBase
+from torch import Tensor
+
+from tempplug.errors import DataError
+
+# RDKit's values of each feature, by the number that an embedding knows them under; what is not listed counts as the last.
+_BOND_TYPES = {Chem.BondType.SINGLE: 0, Chem.BondType.DOUBLE: 1, Chem.BondType.TRIPLE: 2, Chem.BondType.AROMATIC: 3}
+_BOND_DIRECTIONS = {Chem.BondDir.ENDUPRIGHT: 1, Chem.BondDir.ENDDOWNRIGHT: 2}
+_CHIRALITIES = {
+    Chem.ChiralType.CHI_UNSPECIFIED: 0,
+    Chem.ChiralType.CHI_TETRAHEDRAL_CW: 1,
+    Chem.ChiralType.CHI_TETRAHEDRAL_CCW: 2,
+}
+
+ELEMENTS = 119
+"""Atomic numbers 0 (a wildcard) to 118."""
+CHIRALITIES = 4
+BOND_TYPES = 5
+BOND_DIRECTIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MoleculeBatch:
+    """Several molecules as one graph.
+
+    Attributes:
+        atoms: [A, 2] element and chirality of each atom, those of a molecule side by side.
+        edges: [2, E] source and target atom; every bond is there in both directions, targets in ascending order.
+        bonds: [E, 2] type and direction of the bond.
+        molecule: [A] which molecule an atom belongs to, ascending.
+        size: number of molecules.
+    """
+
+    atoms: Tensor
+    edges: Tensor
+    bonds: Tensor
+    molecule: Tensor
+    size: int
+
+    def kept(self, atoms: Tensor) -> MoleculeBatch:
+        """Returns the same molecules with some of their atoms alone, and the bonds between those.
+
+        Args:
+            atoms: [A] booleans, true for the atoms to keep.
+        """
+        number = atoms.cumsum(0) - 1
+        edges = atoms[self.edges].all(0)
+        return replace(
+            self,
+            atoms=self.atoms[atoms],
+            edges=number[self.edges[:, edges]],
+            bonds=self.bonds[edges],
+            molecule=self.molecule[atoms],
+        )
+
+    def to(self, device: torch.device) -> MoleculeBatch:
+        """Returns the batch on a device."""
+        moved = {name: getattr(self, name).to(device) for name in ("atoms", "edges", "bonds", "molecule")}
+        return replace(self, **moved)
+
+
+class MoleculeSet:
+    """Many molecules, packed: one byte a feature, so that millions of them fit in memory.
+
+    Args:
+        smiles: of the molecules; those that RDKit cannot read, or that have no atoms, are left out.
+        labels: [len(smiles), T] 0, 1 or NaN (not measured) of T tasks; None where there are none.
+
+    Attributes:
+        smiles: of the molecules that are in the set.
+        labels: [n, T], or None.
+        unreadable: how many were left out.
+
+    Raises:
+        DataError: no molecule is left.
+
+    >>> ethanol = MoleculeSet(["CCO", "no molecule"])
+    >>> len(ethanol), ethanol.unreadable, ethanol.batch(torch.tensor([0])).atoms[:, 0]
+    (1, 1, tensor([6, 6, 8]))
+    """
+
+    def __init__(self, smiles: Sequence[str], labels: Tensor | None = None) -> None:
+        # Flat arrays of numbers: lists of tuples would take fifty times the memory.
+        atoms, edges, bonds = bytearray(), array("h"), bytearray()
+        atom_counts, edge_counts, read = array("q"), array("q"), array("q")
+        with rdBase.BlockLogs():  # RDKit explains every molecule that it cannot read
+            for position, text in enumerate(smiles):
+                molecule = Chem.MolFromSmiles(text)
+                if molecule is None or molecule.GetNumAtoms() == 0:
+                    continue
+                read.append(position)
+                for atom in molecule.GetAtoms():
+                    atoms += bytes((atom.GetAtomicNum(), _CHIRALITIES.get(atom.GetChiralTag(), CHIRALITIES - 1)))
+                directed = _directed_bonds(molecule)
+                for source, target, kind, direction in directed:
+                    edges.extend((source, target))
+                    bonds += bytes((kind, direction))
+                atom_counts.append(molecule.GetNumAtoms())
+                edge_counts.append(len(directed))
+        if not read:
+            raise DataError(f"none of {len(smiles)} SMILES can be read as a molecule; the first is {next(iter(smiles), '')!r}.")
+        self._atoms = torch.from_numpy(np.array(atoms)).view(-1, 2)
+        self._edges = torch.from_numpy(np.array(edges)).view(-1, 2).T.contiguous()
+        self._bonds = torch.from_numpy(np.array(bonds)).view(-1, 2)
+        self._atom_counts = torch.from_numpy(np.array(atom_counts))
+        self._edge_counts = torch.from_numpy(np.array(edge_counts))
+        self._atom_starts = self._atom_counts.cumsum(0) - self._atom_counts
+        self._edge_starts = self._edge_counts.cumsum(0) - self._edge_counts
+        self.smiles = tuple(smiles[position] for position in read)
+        self.labels = None if labels is None else labels[torch.from_numpy(np.array(read))]
+        self.unreadable = len(smiles) - len(read)
+
+    def __len__(self) -> int:
+        """Returns the number of molecules."""
+        return len(self.smiles)
+
+    def batch(self, rows: Tensor) -> MoleculeBatch:
+        """Returns these molecules as one graph.
+
+        Args:
+            rows: [B] positions in the set, in any order.
+        """
+        atom_counts, edge_counts = self._atom_counts[rows], self._edge_counts[rows]
+        atoms, molecule = _ranges(self._atom_starts[rows], atom_counts)
+        edges, owner = _ranges(self._edge_starts[rows], edge_counts)
+        first = atom_counts.cumsum(0) - atom_counts
+        return MoleculeBatch(
+            atoms=self._atoms[atoms].long(),
+            edges=self._edges[:, edges] + first[owner],
+            bonds=self._bonds[edges].long(),
+            molecule=molecule,
+            size=len(rows),
+        )
+
+
+def _directed_bonds(molecule: Chem.Mol) -> list[tuple[int, int, int, int]]:
+    """Returns (source, target, type, direction) of every bond both ways, by ascending target."""
+    found = []
+    for bond in molecule.GetBonds():
+        start, end = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        features = _BOND_TYPES.get(bond.GetBondType(), BOND_TYPES - 1), _BOND_DIRECTIONS.get(bond.GetBondDir(), 0)
+        found += [(start, end, *features), (end, start, *features)]
+    return sorted(found, key=lambda each: each[1])
+
+
+def _ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the numbers of several ranges behind each other, and which range each of them is of."""
+    owner = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    before = counts.cumsum(0) - counts
+    return torch.arange(len(owner)) + (starts - before)[owner], owner

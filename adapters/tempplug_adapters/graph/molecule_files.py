@@ -1,0 +1,165 @@
+"""Files of molecules: unlabelled SMILES for pre-training, the data sets of MoleculeNet, and a user's own tables.
+
+Nothing is unpacked or written, but where PyTorch Geometric downloads. Every fault of a file is a `DataError` that names it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import lzma
+import tarfile
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import DataError, UnknownNameError, nearest
+
+UNLABELLED = Path("graph/smiles/zinc_druglike_100k.smi.gz")
+"""Where a data folder has the molecules for pre-training."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One data set of MoleculeNet: its file, the column of the SMILES, and those of the tasks."""
+
+    file: str
+    smiles: int
+    tasks: slice
+
+
+_TABLES = {
+    "BBBP": _Table("BBBP.csv", -1, slice(-2, -1)),
+    "BACE": _Table("bace.csv", 0, slice(2, 3)),
+    "ClinTox": _Table("clintox.csv", 0, slice(1, 3)),
+    "SIDER": _Table("sider.csv", 0, slice(1, 28)),
+    "Tox21": _Table("tox21.csv", -1, slice(0, 12)),
+    "ToxCast": _Table("toxcast_data.csv", 0, slice(1, 618)),
+    "MUV": _Table("muv.csv", -1, slice(0, 17)),
+    "HIV": _Table("HIV.csv", 0, slice(-1, None)),
+}
+DATASETS = tuple(_TABLES)
+"""Names that `read_labelled` knows."""
+
+
+def read_smiles(path: Path, limit: int | None = None) -> list[str]:
+    """Returns the SMILES of a file: the first word of each line that is not empty.
+
+    Args:
+        path: text, or text compressed as ``.gz``.
+        limit: the first so many only.
+
+    Raises:
+        DataError: the file is missing, unreadable or empty.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} does not exist or is not a file: it must hold one SMILES a line.")
+    found: list[str] = []
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as stream:
+            for line in stream:
+                if limit is not None and len(found) >= limit:
+                    break
+                found += line.split(maxsplit=1)[:1]
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    if not found:
+        raise DataError(f"{path} is empty: it must hold one SMILES a line.")
+    return found
+
+
+def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple[list[str], Tensor]:
+    """Returns the SMILES of a data set and their labels [n, T]: 0, 1, or NaN where a task was not measured.
+
+    Args:
+        dataset: one of `DATASETS`, in any case; or a file ``*.csv`` with a column ``smiles`` and a column of 0, 1 or nothing
+            for each task.
+        data_dir: folder that holds ``graph/moleculenet/bbbp.tar.xz`` and the like; None lets PyTorch Geometric download.
+        cache_dir: where it downloads to.
+
+    Raises:
+        UnknownNameError: no data set of that name.
+        DataError: a file is missing or malformed; the message names the line.
+    """
+    if dataset.endswith(".csv"):
+        return _read_own(Path(dataset))
+    known = {name.lower(): name for name in _TABLES}
+    if dataset.lower() not in known:
+        raise UnknownNameError(
+            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and files that end in .csv."
+        )
+    table = _TABLES[known[dataset.lower()]]
+    where, text = _archived(dataset.lower(), table, data_dir) if data_dir else _downloaded(dataset.lower(), cache_dir)
+    rows = csv.reader(io.StringIO(text))
+    next(rows, None)
+    return _labelled(where, ((row[table.smiles], row[table.tasks]) for row in rows if row))
+
+
+def _read_own(path: Path) -> tuple[list[str], Tensor]:
+    if not path.is_file():
+        raise DataError(f"{path} does not exist or is not a file.")
+    rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
+    header = next(rows, [])
+    if "smiles" not in header or len(header) < 2:
+        raise DataError(
+            f"{path} must have a column 'smiles' and one for each task; its columns are {', '.join(header) or 'none'}."
+        )
+    column = header.index("smiles")
+    return _labelled(str(path), ((row[column], row[:column] + row[column + 1 :]) for row in rows if row))
+
+
+def _labelled(where: str, rows: Iterable[tuple[str, list[str]]]) -> tuple[list[str], Tensor]:
+    smiles: list[str] = []
+    labels: list[list[float]] = []
+    try:
+        for molecule, values in rows:
+            smiles.append(molecule)
+            labels.append([_label(value) for value in values])
+            if len(labels[-1]) != len(labels[0]):
+                raise ValueError(f"{len(labels[-1])} labels where the first molecule has {len(labels[0])}")
+    except (ValueError, IndexError, csv.Error) as error:
+        raise DataError(f"{where}, molecule {max(len(smiles), 1)}: {error}.") from error
+    if not smiles:
+        raise DataError(f"{where} holds no molecule.")
+    return smiles, torch.tensor(labels)
+
+
+def _label(text: str) -> float:
+    if text.strip().lower() in ("", "nan"):
+        return float("nan")
+    value = float(text)
+    if value not in (0.0, 1.0):
+        raise ValueError(f"label '{text}' must be 0, 1 or nothing")
+    return value
+
+
+def _archived(name: str, table: _Table, data_dir: Path) -> tuple[str, str]:
+    """Returns where a table was found in the data folder, and its text."""
+    archive = data_dir / "graph" / "moleculenet" / f"{name}.tar.xz"
+    if not archive.is_file():
+        raise DataError(f"the data folder {data_dir} lacks graph/moleculenet/{name}.tar.xz.")
+    try:
+        with tarfile.open(archive) as content, content.extractfile(f"{name}/raw/{table.file}") or io.BytesIO() as stream:
+            return str(archive), stream.read().decode()
+    except (tarfile.TarError, lzma.LZMAError, KeyError, EOFError, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{archive} cannot be read: {error}") from error
+
+
+def _downloaded(name: str, cache_dir: Path) -> tuple[str, str]:
+    """Returns where PyTorch Geometric put a table, and its text; what is there already is not downloaded again."""
+    with warnings.catch_warnings():
+        # its import compiles classes by a route that PyTorch gave up
+        warnings.filterwarnings("ignore", message="`torch.jit.script`", category=DeprecationWarning)
+        from torch_geometric.data import download_url
+        from torch_geometric.datasets import MoleculeNet
+    try:
+        path = Path(download_url(MoleculeNet.url.format(MoleculeNet.names[name][1]), str(cache_dir)))
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as stream:
+            return str(path), stream.read()
+    except OSError as error:
+        raise DataError(f"{name} cannot be downloaded: {error}. With --data-dir it is read from a folder.") from error

@@ -1,0 +1,131 @@
+"""The encoder of molecules: a graph isomorphism network that hears bonds, mean-pooled. It must not know loss or training."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tempplug.errors import DataError
+from tempplug_adapters.graph.molecule_data import BOND_DIRECTIONS, BOND_TYPES, CHIRALITIES, ELEMENTS, MoleculeBatch
+
+_SELF = BOND_TYPES  # the type of the bond of an atom to itself
+
+
+class MoleculeEncoder(nn.Module):
+    """Encodes a batch of molecules to representations [B, D].
+
+    Args:
+        layers: at least 1.
+        width: D, at least 1.
+
+    Attributes:
+        dropout: probability in [0, 1) after every layer while training; 0 until it is set.
+
+    Source: Hu et al. 2020 (Strategies for Pre-training Graph Neural Networks), section 5.1 and its code: each layer sums over
+    the atom itself and its neighbours, the embeddings of the bonds between them included, then a two-layer perceptron and
+    batch normalisation; 5 layers, 300 wide.
+    """
+
+    def __init__(self, layers: int = 5, width: int = 300) -> None:
+        super().__init__()
+        self.width = width
+        self.dropout = 0.0
+        self.element = nn.Embedding(ELEMENTS, width)
+        self.chirality = nn.Embedding(CHIRALITIES, width)
+        self.layers = nn.ModuleList(MoleculeLayer(width) for _ in range(layers))
+        for table in (self.element, self.chirality):
+            nn.init.xavier_uniform_(table.weight)
+
+    def forward(self, batch: MoleculeBatch) -> Tensor:
+        """Returns the mean over the atoms of each molecule, [B, D]."""
+        atoms = self.element(batch.atoms[:, 0]) + self.chirality(batch.atoms[:, 1])
+        source, target = batch.edges
+        # Edges stand in the order of their targets: atom i hears the atoms source[starts[i]:starts[i + 1]].
+        heard = torch.bincount(target, minlength=len(atoms))
+        starts = heard.cumsum(0) - heard
+        types, directions = _bond_counts(batch, len(atoms), atoms.dtype)
+        for depth, layer in enumerate(self.layers, 1):
+            atoms = layer(atoms, source, starts, types, directions)
+            if depth < len(self.layers):
+                atoms = functional.relu(atoms)
+            atoms = functional.dropout(atoms, self.dropout, self.training)
+        atoms = atoms.to(self.element.weight.dtype)  # a mean of half-precision atoms would lose what tells molecules apart
+        pooled: Tensor = atoms.new_zeros(batch.size, self.width).index_add(0, batch.molecule, atoms)
+        return pooled / torch.bincount(batch.molecule, minlength=batch.size)[:, None]
+
+    def save(self, path: Path) -> None:
+        """Writes shape and weights to a file, which is whole or not there."""
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        torch.save({"layers": len(self.layers), "width": self.width, "weights": self.state_dict()}, temporary)
+        temporary.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> MoleculeEncoder:
+        """Returns the encoder of a file that `save` wrote.
+
+        Raises:
+            DataError: there is no such file, or it holds something else.
+        """
+        if not path.is_file():
+            raise DataError(f"{path} does not exist or is not a file: give the encoder.pt of an earlier run.")
+        try:
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+            encoder = cls(saved["layers"], saved["width"])
+            encoder.load_state_dict(saved["weights"])
+        except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is damaged or no encoder of molecules: {error}") from error
+        return encoder
+
+
+class MoleculeLayer(nn.Module):
+    """One round of messages between the atoms.
+
+    Args:
+        width: D of atoms, at least 1.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.bond_type = nn.Embedding(BOND_TYPES + 1, width)
+        self.bond_direction = nn.Embedding(BOND_DIRECTIONS, width)
+        self.update = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+        self.norm = nn.BatchNorm1d(width)
+        for table in (self.bond_type, self.bond_direction):
+            nn.init.xavier_uniform_(table.weight)
+
+    def forward(self, atoms: Tensor, source: Tensor, starts: Tensor, types: Tensor, directions: Tensor) -> Tensor:
+        """Returns the atoms [A, D] after the round.
+
+        Args:
+            atoms: [A, D].
+            source: [E] whom they hear, atom by atom.
+            starts: [A] where the sources of each atom begin.
+            types: [A, BOND_TYPES + 1] how many bonds of each type an atom has.
+            directions: [A, BOND_DIRECTIONS] how many of each direction.
+        """
+        neighbours = functional.embedding_bag(source, atoms, starts, mode="sum")
+        # A sum over bonds of their embeddings is a sum over kinds of bonds: two small products in place of E rows.
+        bonds = types @ self.bond_type.weight + directions @ self.bond_direction.weight
+        heard: Tensor = self.norm(self.update(atoms + neighbours + bonds))
+        return heard
+
+
+def _bond_counts(batch: MoleculeBatch, atoms: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Returns how many bonds of each type and of each direction an atom has, the one to itself included."""
+    target = batch.edges[1]
+    types = torch.bincount(target * (BOND_TYPES + 1) + batch.bonds[:, 0], minlength=atoms * (BOND_TYPES + 1))
+    directions = torch.bincount(target * BOND_DIRECTIONS + batch.bonds[:, 1], minlength=atoms * BOND_DIRECTIONS)
+    types, directions = types.view(atoms, -1).to(dtype), directions.view(atoms, -1).to(dtype)
+    types[:, _SELF] += 1
+    directions[:, 0] += 1
+    return types, directions
+
+
+def projection_head(width: int) -> nn.Sequential:
+    """Returns the head between representations and embeddings, used while pre-training alone: two layers of that width."""
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))

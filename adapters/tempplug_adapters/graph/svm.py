@@ -1,0 +1,128 @@
+"""How well a support vector machine tells classes apart by their representations, as unsupervised graph learning is measured.
+
+It must not know how the representations were made.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tempplug.errors import ConfigError, NonFiniteError, ShapeError
+
+PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+INNER_FOLDS = 5
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SVMScore:
+    """Accuracies in percent.
+
+    Attributes:
+        accuracy: mean over the folds.
+        folds: of each fold.
+    """
+
+    accuracy: float
+    folds: tuple[float, ...]
+
+
+def evaluate_svm(
+    representations: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    seed: int = 0,
+    folds: int = 10,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> SVMScore:
+    """Returns the accuracy of an RBF support vector machine in stratified cross-validation.
+
+    In each fold, the penalty C of {0.001 … 1000} is chosen by 5-fold cross-validation on the training part alone. The result
+    is that of scikit-learn's ``GridSearchCV(SVC(), {"C": …}, cv=5)``, but the kernel is computed once for all penalties.
+
+    Args:
+        representations: [N, D].
+        labels: [N] classes, at least two.
+        seed: of the folds, at least 0.
+        folds: how many, at least 2; every class must have as many members.
+        progress: called with the fraction done.
+
+    Raises:
+        ShapeError: representations and labels do not fit.
+        NonFiniteError: representations hold NaN or infinite values.
+        ConfigError: there is one class only, or a class has too few members.
+
+    Source: the protocol of You et al. 2020 (GraphCL) and Sun et al. 2020 (InfoGraph).
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    points = np.asarray(representations, dtype=np.float64)
+    codes = np.unique(np.asarray(labels), return_inverse=True)[1]
+    _check(points, codes, folds)
+    squared = _squared_distances(points)
+    splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(points, codes)
+    scores = []
+    for train, test in splits:
+        penalty = _best_penalty(points, codes, squared, train)
+        scores.append(100 * _accuracies(points, codes, squared, train, test, (penalty,))[0])
+        progress(len(scores) / folds)
+    return SVMScore(statistics.fmean(scores), tuple(scores))
+
+
+def _best_penalty(points: Floats, codes: Labels, squared: Floats, train: npt.NDArray[np.intp]) -> float:
+    from sklearn.model_selection import StratifiedKFold
+
+    splits = StratifiedKFold(INNER_FOLDS).split(train, codes[train])
+    table = [_accuracies(points, codes, squared, train[fit], train[held], PENALTIES) for fit, held in splits]
+    # the first of equally good ones, like GridSearchCV
+    return PENALTIES[int(np.argmax(np.mean(table, axis=0)))]
+
+
+def _accuracies(
+    points: Floats,
+    codes: Labels,
+    squared: Floats,
+    train: npt.NDArray[np.intp],
+    test: npt.NDArray[np.intp],
+    penalties: tuple[float, ...],
+) -> list[float]:
+    """Returns the accuracy on ``test`` for each penalty; the width of the kernel follows the training part."""
+    from sklearn.svm import SVC
+
+    variance = points[train].var()
+    gamma = 1 / (points.shape[1] * variance) if variance > 0 else 1.0
+    fitted = np.exp(-gamma * squared[np.ix_(train, train)])
+    asked = np.exp(-gamma * squared[np.ix_(test, train)])
+    machines = (SVC(C=penalty, kernel="precomputed").fit(fitted, codes[train]) for penalty in penalties)
+    return [float(np.mean(machine.predict(asked) == codes[test])) for machine in machines]
+
+
+def _squared_distances(points: Floats) -> Floats:
+    from scipy.spatial.distance import pdist, squareform
+
+    # from the differences: the expansion by products loses what is small beside the norms
+    return squareform(pdist(points, "sqeuclidean"))
+
+
+def _check(points: Floats, codes: Labels, folds: int) -> None:
+    if points.ndim != 2 or codes.shape != points.shape[:1] or not points.size:
+        raise ShapeError(f"representations {list(points.shape)} must be [N, D], with labels [N], not {list(codes.shape)}.")
+    if not np.isfinite(points).all():
+        raise NonFiniteError("representations hold NaN or infinite values.")
+    if folds < 2:
+        raise ConfigError(f"folds={folds} must be at least 2.")
+    members = np.bincount(codes)
+    if len(members) < 2:
+        raise ConfigError("labels hold one class only: there is nothing to tell apart.")
+    fewest = int(members.min())
+    if fewest < folds or fewest - math.ceil(fewest / folds) < INNER_FOLDS:
+        raise ConfigError(
+            f"a class has {fewest} members, too few for {folds} folds whose training parts are split into {INNER_FOLDS} again."
+        )

@@ -1,0 +1,57 @@
+"""Generated graphs for the quick profile of the suite ``graph``: two classes that differ in how often paths close to rings.
+
+A change of what is generated must raise `VERSION`, which is part of every result's identity.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tempplug_adapters.graph.graph_data import GraphSet
+
+VERSION = 1
+KINDS = 3
+"""How many kinds of nodes there are, where they have features."""
+_SMALLEST, _LARGEST = 8, 20
+
+
+def generate(count: int, with_features: bool, seed: int) -> GraphSet:
+    """Returns that many graphs, half of each class.
+
+    Args:
+        count: at least 2.
+        with_features: whether nodes have a kind, one-hot, which says nothing about the class.
+        seed: of everything random.
+    """
+    import torch
+
+    from tempplug_adapters.graph.graph_data import GraphSet
+
+    chance = random.Random(seed)
+    sizes, edges, labels = [], [], []
+    for position in range(count):
+        label = position % 2
+        size = chance.randint(_SMALLEST, _LARGEST)
+        sizes.append(size)
+        labels.append(label)
+        edges.append(_tree_with_rings(size, size // 3 if label else 0, chance))
+    nodes = sum(sizes)
+    kinds = torch.tensor([chance.randrange(KINDS) for _ in range(nodes)])
+    return GraphSet(
+        x=torch.nn.functional.one_hot(kinds, KINDS).float() if with_features else torch.ones(nodes, 1),
+        edge_index=torch.tensor([pair for pairs in edges for pair in pairs]).T.contiguous(),
+        node_start=torch.cumsum(torch.tensor([0, *sizes]), 0),
+        edge_start=torch.cumsum(torch.tensor([0, *map(len, edges)]), 0),
+        labels=torch.tensor(labels),
+    )
+
+
+def _tree_with_rings(size: int, rings: int, chance: random.Random) -> list[tuple[int, int]]:
+    """Returns the edges, both directions, of a random tree, with that many more between nodes that are not joined yet."""
+    joined = {(chance.randrange(max(0, node - 3), node), node) for node in range(1, size)}
+    while len(joined) < size - 1 + rings:
+        first, second = sorted(chance.sample(range(size), 2))
+        joined.add((first, second))
+    return [pair for low, high in sorted(joined) for pair in ((low, high), (high, low))]

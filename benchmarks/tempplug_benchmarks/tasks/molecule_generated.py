@@ -1,0 +1,59 @@
+"""Generated molecules for the quick profile of the suite ``molecule``: rings and chains, put together at random.
+
+Every SMILES is valid, and what it is made of decides its labels. A change of what is generated must raise `VERSION`, which is
+part of every result's identity.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+VERSION = 1
+# Rings with two places for side chains, pieces of chains, and what a chain ends in.
+_CORES = (
+    "c1ccc({})cc1{}",
+    "c1ncc({})cc1{}",
+    "c1cc({})oc1{}",
+    "c1cc({})sc1{}",
+    "C1CCC({})CC1{}",
+    "C1COC({})CC1{}",
+    "C1CNC({})C1{}",
+    "C1CC({})C1{}",
+)
+_PIECES = ("C", "CC", "C(C)", "O", "N", "C(=O)", "C(=O)N", "C=C")
+_ENDS = ("C", "O", "N", "F", "Cl", "C#N", "C2CC2", "c2ccccc2")
+_UNMEASURED = 0.2
+"""Share of the labels that are missing, where there are several tasks."""
+
+
+def generate(count: int, seed: int) -> list[str]:
+    """Returns that many SMILES, some of them alike.
+
+    Args:
+        count: at least 0.
+        seed: of everything random.
+    """
+    chance = random.Random(seed)
+    return [_molecule(chance) for _ in range(count)]
+
+
+def labels(smiles: list[str], tasks: int, seed: int) -> list[list[float]]:
+    """Returns what each molecule is labelled with: 1 or 0 for each task, or NaN.
+
+    Args:
+        smiles: of generated molecules.
+        tasks: 1 (halogen or nitrile) to 3 (amide, aromatic core); of several tasks, a fifth of the labels is missing.
+        seed: of which are missing.
+    """
+    chance = random.Random(seed)
+    found = []
+    for text in smiles:
+        row = [any(end in text for end in ("F", "Cl", "C#N")), "C(=O)N" in text, text[0] == "c"][:tasks]
+        found.append([math.nan if tasks > 1 and chance.random() < _UNMEASURED else float(each) for each in row])
+    return found
+
+
+def _molecule(chance: random.Random) -> str:
+    chains = ["".join(chance.choices(_PIECES, k=chance.randint(0, 3))) + chance.choice(_ENDS) for _ in range(2)]
+    return chance.choice(_CORES).format(*chains)

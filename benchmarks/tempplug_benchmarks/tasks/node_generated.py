@@ -1,0 +1,46 @@
+"""A generated citation-like graph: classes that cite themselves more than others, and words that are likelier in one class.
+
+Neither words nor edges alone give the classes away, and an untrained encoder finds few of them, so that a broken encoder, view
+or loss shows in the score. This module must not know any model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+VERSION = 1
+"""Grows with every change of what is generated, so that results of different graphs are told apart."""
+
+NODES, CLASSES, WORDS = 600, 4, 200
+_EDGES = 1500
+_SAME_CLASS = 0.6
+_WORDS_A_NODE = 12
+_OWN_WORDS = 0.25
+
+
+def citation_graph(seed: int) -> Data:
+    """Returns an undirected graph with 0/1 features [600, 200] and classes [600]; a few nodes are isolated.
+
+    Args:
+        seed: the same one gives the same graph.
+    """
+    import torch
+    from torch_geometric.data import Data
+    from torch_geometric.utils import remove_self_loops, to_undirected
+
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(NODES) % CLASSES
+    sources = torch.randint(NODES, (_EDGES,), generator=generator)
+    # A node of the same class is a multiple of CLASSES away.
+    away = torch.randint(NODES // CLASSES, (_EDGES,), generator=generator) * CLASSES
+    same = torch.rand(_EDGES, generator=generator) < _SAME_CLASS
+    targets = torch.where(same, (sources + away) % NODES, torch.randint(NODES, (_EDGES,), generator=generator))
+    edges, _ = remove_self_loops(to_undirected(torch.stack((sources, targets)), num_nodes=NODES))
+    # Words are dealt to the classes like nodes: word w is one of class w % CLASSES.
+    anywhere = torch.randint(WORDS, (NODES, _WORDS_A_NODE), generator=generator)
+    own = torch.randint(WORDS // CLASSES, (NODES, _WORDS_A_NODE), generator=generator) * CLASSES + labels[:, None]
+    chosen = torch.where(torch.rand(own.shape, generator=generator) < _OWN_WORDS, own, anywhere)
+    return Data(x=torch.zeros(NODES, WORDS).scatter_(1, chosen, 1.0), edge_index=edges, y=labels)

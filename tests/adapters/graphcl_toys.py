@@ -1,0 +1,70 @@
+"""Small graphs for the tests of GraphCL: as PyTorch Geometric has them, as a batch, and as an archive of the TU collection."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
+    from torch_geometric.data import Data
+
+Edges = Sequence[tuple[int, int]]
+
+
+def graph(nodes: int, edges: Edges, label: int = 0, width: int | None = 2) -> Any:
+    """A graph with both directions of each edge; feature 0 is the number of the node."""
+    both = [pair for low, high in edges for pair in ((low, high), (high, low))]
+    edge_index = torch.tensor(both, dtype=torch.int64).reshape(-1, 2).T.contiguous()
+    x = None if width is None else torch.arange(nodes * width).reshape(width, nodes).T.float()
+    return Data(x=x, edge_index=edge_index, y=torch.tensor([label]), num_nodes=nodes)
+
+
+def ring(size: int) -> list[tuple[int, int]]:
+    return [(node, (node + 1) % size) for node in range(size)]
+
+
+def batch_of(*graphs: Any) -> GraphBatch:
+    return GraphSet.from_graphs(graphs).batch(torch.arange(len(graphs)))
+
+
+def toy_set(count: int = 40, seed: int = 0, width: int | None = 2) -> GraphSet:
+    """Rings (class 0) and random trees (class 1), of 6 to 14 nodes."""
+    chance = random.Random(seed)
+    graphs = []
+    for position in range(count):
+        size = chance.randint(6, 14)
+        tree = [(chance.randrange(node), node) for node in range(1, size)]
+        graphs.append(graph(size, tree if position % 2 else ring(size), position % 2, width))
+    return GraphSet.from_graphs(graphs)
+
+
+def write_tu(folder: Path, name: str, graphs: GraphSet, kinds: int | None = 3) -> Path:
+    """Writes an archive as the TU collection has it, nodes counted from 1; without node labels where ``kinds`` is None."""
+    of_node = torch.arange(len(graphs)).repeat_interleave(graphs.node_start.diff())
+    first = graphs.node_start[:-1].repeat_interleave(graphs.edge_start.diff())
+    lines = {
+        "A": [f"{source + 1}, {target + 1}" for source, target in (graphs.edge_index + first).T.tolist()],
+        "graph_indicator": [str(each + 1) for each in of_node.tolist()],
+        "graph_labels": [str(each) for each in graphs.labels.tolist()],  # type: ignore[union-attr]
+    }
+    if kinds:
+        lines["node_labels"] = [str(node % kinds) for node in range(len(of_node))]
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = folder / f"{name}.tar.xz"
+    with tarfile.open(archive, "w:xz") as stream:
+        for part, text in lines.items():
+            content = ("\n".join(text) + "\n").encode()
+            entry = tarfile.TarInfo(f"{name}/raw/{name}_{part}.txt")
+            entry.size = len(content)
+            stream.addfile(entry, io.BytesIO(content))
+    return archive

@@ -1,0 +1,195 @@
+"""The PyGCL contract inside the real PyGCL 0.1.2, whose three missing modules are replaced by the little of them it touches."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tempplug
+from tempplug.errors import ConfigError, ShapeError
+from tempplug_adapters.graph.pygcl import PyGCLLoss
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
+
+TEMPERATURE = 0.3
+NODES, GRAPHS = 11, 4
+# Nodes a graph, with as many nodes as twice the graphs.
+PAIRS = torch.tensor([0, 0, 0, 1, 2, 2, 3, 3])
+
+
+@pytest.fixture(scope="module")
+def gcl() -> Iterator[Any]:
+    """PyGCL's models and losses; everything that was put into ``sys.modules`` for them leaves it again."""
+    before = set(sys.modules)
+    scatter = importlib.import_module("torch_geometric.utils").scatter
+    stubs: dict[str, dict[str, Any]] = {
+        "dgl": {"DGLGraph": object},
+        "torch_sparse": {"SparseTensor": object, "coalesce": None},
+        "torch_scatter": {"scatter": scatter},
+    }
+    for name, attributes in stubs.items():
+        assert name not in before, f"{name} is installed: the stub would hide it"
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(attributes)
+    yield SimpleNamespace(models=importlib.import_module("GCL.models"), losses=importlib.import_module("GCL.losses"))
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in (*stubs, "GCL"):
+            del sys.modules[name]
+
+
+def embeddings(rows: int, seed: int) -> Tensor:
+    return torch.randn(rows, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
+
+
+def inputs(mode: str) -> dict[str, Tensor]:
+    """Arguments of DualBranchContrast: nodes h, graphs g, corrupted nodes h3 and h4."""
+    nodes = {name: embeddings(NODES, seed) for seed, name in enumerate(("h1", "h2", "h3", "h4"))}
+    if mode == "L2L":
+        return {"h1": nodes["h1"], "h2": nodes["h2"]}
+    if mode == "G2G":
+        return {"g1": embeddings(GRAPHS, 4), "g2": embeddings(GRAPHS, 5)}
+    if mode == "G2L, one graph":
+        return {**nodes, "g1": embeddings(1, 4), "g2": embeddings(1, 5)}
+    batch = torch.arange(NODES).clamp(max=GRAPHS - 1).sort().values if mode == "G2L" else PAIRS
+    h1, h2 = embeddings(len(batch), 6), embeddings(len(batch), 7)
+    return {"h1": h1, "h2": h2, "g1": embeddings(GRAPHS, 4), "g2": embeddings(GRAPHS, 5), "batch": batch}
+
+
+def gradients(loss: Tensor, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    wanted = {name: value for name, value in given.items() if value.requires_grad}
+    return dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values())), strict=True))
+
+
+@pytest.mark.parametrize("mode", ["L2L", "G2G", "G2L", "G2L, two nodes a graph", "G2L, one graph"])
+def test_a_fixed_temperature_is_pygcls_infonce_in_both_branches(gcl: Any, mode: str) -> None:
+    given = inputs(mode)
+    theirs = gcl.models.DualBranchContrast(gcl.losses.InfoNCE(tau=TEMPERATURE), mode=mode[:3])(**given)
+    ours = gcl.models.DualBranchContrast(PyGCLLoss(f"fixed:temperature={TEMPERATURE}"), mode=mode[:3])(**given)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
+    expected = gradients(theirs, given)
+    for name, gradient in gradients(ours, given).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("graphs", [1, GRAPHS])
+def test_a_fixed_temperature_is_pygcls_infonce_in_a_single_branch(gcl: Any, graphs: int) -> None:
+    given = {"h": embeddings(len(PAIRS), 0), "g": embeddings(graphs, 1)}
+    given |= {"hn": embeddings(len(PAIRS), 2)} if graphs == 1 else {"batch": PAIRS}
+    values = [
+        gcl.models.SingleBranchContrast(loss, mode="G2L")(**given)
+        for loss in (gcl.losses.InfoNCE(tau=TEMPERATURE), PyGCLLoss(f"fixed:temperature={TEMPERATURE}"))
+    ]
+    torch.testing.assert_close(values[1], values[0], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("mode", ["L2L", "G2G"])
+@pytest.mark.parametrize("strategy", [f"fixed:temperature={TEMPERATURE}", "macl", "dystress", "temperature-free"])
+def test_intra_view_negatives_leave_out_the_anchor(gcl: Any, mode: str, strategy: str) -> None:
+    given = inputs(mode)
+    value = gcl.models.DualBranchContrast(PyGCLLoss(strategy), mode=mode, intraview_negs=True)(**given)
+    grace = tempplug.ContrastiveLoss(strategy, layout="two-view")(*given.values())
+    torch.testing.assert_close(value, grace, rtol=1e-10, atol=0)
+    unrepaired = gcl.models.DualBranchContrast(gcl.losses.InfoNCE(tau=TEMPERATURE), mode=mode, intraview_negs=True)(**given)
+    if strategy.startswith("fixed"):
+        assert unrepaired > value + 0.1, "PyGCL no longer takes the anchor for a negative: the repair can go"
+
+
+def test_extra_masks_are_heard(gcl: Any) -> None:
+    given = inputs("L2L")
+    friends = torch.zeros(NODES, NODES)
+    friends[0, 1] = friends[1, 0] = 1
+    spared = torch.ones(NODES, NODES)
+    spared[2, 3] = 0
+    masks = {"extra_pos_mask": friends, "extra_neg_mask": spared - friends}
+    values = [
+        gcl.models.DualBranchContrast(loss, mode="L2L")(**given, **masks)
+        for loss in (gcl.losses.InfoNCE(tau=TEMPERATURE), PyGCLLoss(f"fixed:temperature={TEMPERATURE}"))
+    ]
+    torch.testing.assert_close(values[1], values[0], rtol=1e-12, atol=0)
+    plain = gcl.models.DualBranchContrast(PyGCLLoss(f"fixed:temperature={TEMPERATURE}"), mode="L2L")(**given)
+    assert abs(values[1] - plain) > 1e-3
+    overlapping = {"extra_pos_mask": friends, "extra_neg_mask": spared}
+    mixed = gcl.models.DualBranchContrast(PyGCLLoss(f"fixed:temperature={TEMPERATURE}"), mode="L2L")(**given, **overlapping)
+    torch.testing.assert_close(mixed, values[1])
+
+
+def test_a_graph_without_nodes_leaves_the_mean(gcl: Any) -> None:
+    h, g = embeddings(len(PAIRS), 0), embeddings(GRAPHS + 1, 1)
+    masks = torch.nn.functional.one_hot(PAIRS, GRAPHS + 1).T.double()
+    loss = PyGCLLoss(f"fixed:temperature={TEMPERATURE}")
+    value = loss(anchor=g, sample=h, pos_mask=masks, neg_mask=1 - masks)
+    torch.testing.assert_close(value, loss(anchor=g[:-1], sample=h, pos_mask=masks[:-1], neg_mask=1 - masks[:-1]))
+    assert gcl.losses.InfoNCE(tau=TEMPERATURE)(g, h, masks, 1 - masks).isnan()
+
+
+def test_a_learned_temperature_trains_and_is_saved_with_the_contrast_model(gcl: Any) -> None:
+    model = gcl.models.DualBranchContrast(PyGCLLoss("learnable"), mode="L2L")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model(**inputs("L2L")).backward()
+    optimizer.step()
+    after = model.state_dict()
+    assert after.keys() == before.keys() != set()
+    assert any(not torch.equal(after[name], before[name]) for name in before)
+
+
+def test_keywords_of_the_contrast_model_reach_the_strategy(gcl: Any) -> None:
+    given = inputs("L2L")
+    certain, unsure = (
+        gcl.models.DualBranchContrast(PyGCLLoss("uncertainty"), mode="L2L", uncertainty=torch.full((NODES,), value))(**given)
+        for value in (0.0, 1.0)
+    )
+    assert abs(certain - unsure) > 1e-3
+
+
+NEEDY = {"head-tail", "uncertainty", "individual"}  # ask for labels, a learned scalar or an index of each anchor
+
+
+@pytest.mark.parametrize("strategy", [info.name for info in tempplug.strategies() if info.name not in NEEDY])
+def test_every_strategy_works_where_anchors_have_several_positives(gcl: Any, strategy: str) -> None:
+    loss = PyGCLLoss("amcl:dimension=6" if strategy == "amcl" else strategy)
+    loss.contrastive_loss.set_progress(epoch=1.0)
+    given = inputs("G2L")
+    value = gcl.models.DualBranchContrast(loss, mode="G2L")(**given)
+    assert value.isfinite()
+    assert all(gradient.isfinite().all() and gradient.any() for gradient in gradients(value, given).values())
+
+
+def test_masks_may_be_left_out() -> None:
+    view_a, view_b = embeddings(5, 0), embeddings(5, 1)
+    loss = PyGCLLoss()
+    same = torch.eye(5)
+    assert torch.equal(loss(view_a, view_b), loss.compute(view_a, view_b, same, 1 - same))
+    assert torch.equal(loss(view_a, view_b, same), loss(view_a, view_b, same.bool(), ~same.bool()))
+
+
+def test_faults_say_what_is_wrong(gcl: Any) -> None:
+    loss = PyGCLLoss()
+    view_a, view_b, same = embeddings(5, 0), embeddings(5, 1), torch.eye(5)
+    with pytest.raises(ConfigError, match="pos_mask must hold zeros and ones alone"):
+        loss(view_a, view_b, 0.5 * same, 1 - same)
+    with pytest.raises(ShapeError, match=r"neg_mask of shape \[5, 4\] must be \[5, 5\], anchors by samples"):
+        loss(view_a, view_b, same, same[:, 1:])
+    with pytest.raises(ShapeError, match="leaves 1 of 1 anchors without a negative"):
+        loss(view_a[:1], view_b[:1])
+    with pytest.raises(ConfigError, match="objective 'reweighted' has no form for several positives"):
+        gcl.models.DualBranchContrast(PyGCLLoss(objective="reweighted"), mode="G2L")(**inputs("G2L"))
+    with pytest.raises(ShapeError, match=r"intraview_negs=True makes such masks in mode G2L, where it has no meaning"):
+        gcl.models.DualBranchContrast(loss, mode="G2L", intraview_negs=True)(**inputs("G2L, one graph"))
+
+
+def test_the_contract_is_kept_without_importing_pygcl() -> None:
+    program = (
+        "import sys; from tempplug_adapters.graph.pygcl import PyGCLLoss; PyGCLLoss(); "
+        "print({'GCL', 'torch_geometric'} & set(sys.modules))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown == "set()\n"
