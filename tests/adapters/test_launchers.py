@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from launched import largest, train_accelerate, train_lightning, train_trainer
-from launched.pairs import CASES, ENGINES, PRECISIONS, Encoder, call, create_loss, gradients, local, pairs
+from launched.pairs import CASES, ENGINES, KERNEL_CASES, PRECISIONS, Encoder, call, create_loss, gradients, local, pairs
 from launcher import launched, torchrun
 from torch import Tensor, nn
 
@@ -46,6 +46,16 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, list[Any]]:
     return found
 
 
+def assert_equals_one(rank: dict[str, Any], case: str, group: str, engine: str, precision: str) -> None:
+    expected = alone(case, sum(map(int, group.split(","))))
+    largest = max(value.abs().max().item() for value in expected["gradients"].values())
+    assert rank["engine"] == engine
+    assert_close(rank["loss"], expected["loss"], precision, max(1.0, expected["loss"].item()))
+    assert rank["gradients"].keys() == expected["gradients"].keys()
+    for place, gradient in rank["gradients"].items():
+        assert_close(gradient, expected["gradients"][place], precision, max(1.0, largest))
+
+
 def assert_close(ours: Tensor, expected: Tensor, precision: str, scale: float) -> None:
     assert ours.dtype == PRECISIONS[precision]
     assert (ours.double() - expected).abs().max().item() <= TOLERANCE[precision] * scale
@@ -56,14 +66,16 @@ def assert_close(ours: Tensor, expected: Tensor, precision: str, scale: float) -
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("group", GROUPS)
 def test_processes_equal_one(together: dict[Any, list[Any]], group: str, case: str, engine: str, precision: str) -> None:
-    expected = alone(case, sum(map(int, group.split(","))))
-    largest = max(value.abs().max().item() for value in expected["gradients"].values())
     for rank in together[group, case, engine, precision]:
-        assert rank["engine"] == engine
-        assert_close(rank["loss"], expected["loss"], precision, max(1.0, expected["loss"].item()))
-        assert rank["gradients"].keys() == expected["gradients"].keys()
-        for place, gradient in rank["gradients"].items():
-            assert_close(gradient, expected["gradients"][place], precision, max(1.0, largest))
+        assert_equals_one(rank, case, group, engine, precision)
+
+
+def test_kernels_on_several_processes_equal_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for rank in launched(torchrun(2), "train_kernels.py", tmp_path, "4,3"):
+        assert tuple(rank) == KERNEL_CASES
+        for case, found in rank.items():
+            assert_equals_one(found, case, "4,3", "triton", "float32")
 
 
 @pytest.mark.parametrize("layout", largest.LAYOUTS)

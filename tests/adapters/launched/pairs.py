@@ -40,6 +40,8 @@ CASES = {
     "queue-learnable": Case("learnable", "queue", tensors=("a", "b", "queue")),
 }
 ENGINES = ("dense", "tiled")
+# One positive an anchor; the interpreter is slow, so few of them.
+KERNEL_CASES = ("two-view", "symmetric", "queue-learnable")
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
 
 
