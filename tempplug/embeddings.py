@@ -66,28 +66,41 @@ class _Divide(torch.autograd.Function):
     """Rows over their norm, keeping nothing but the result and the norms; several inputs come out one behind the other."""
 
     @staticmethod
-    def forward(ctx: Any, wide: Tensor, norm: Tensor, largest: Tensor | None, zero: Tensor | None, *raw: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, twice: bool, wide: Tensor, norm: Tensor, largest: Tensor | None, zero: Tensor | None, *raw: Tensor
+    ) -> Tensor:
         unit = wide / (norm if largest is None else largest)
         if largest is not None and zero is not None:
             unit = unit.div_(norm).masked_fill_(zero, 0)
-        ctx.save_for_backward(unit, norm, largest, zero)
+        ctx.save_for_backward(unit, norm, largest, zero, *(raw if twice else ()))
         ctx.raw = [(len(each), each.dtype) for each in raw]
         return unit
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "this engine has no second derivative: call backward without create_graph=True, or use engine='dense'."
-            )
-        unit, norm, largest, zero = ctx.saved_tensors
+        unit, norm, largest, zero, *raw = ctx.saved_tensors
         (gradient,) = gradients
+        if torch.is_grad_enabled():
+            if not raw:
+                raise RuntimeError(
+                    "this engine has no second derivative: call backward without create_graph=True, or use engine='dense'."
+                )
+            # The gradient has a gradient of its own: result and norm anew, as functions of the input.
+            wide = at_least_float32(torch.cat(raw))
+            scaled = wide if largest is None else wide / largest
+            norm = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+            norm = norm if zero is None else norm.masked_fill(zero, 1)
+            unit = scaled / norm
         radial = (unit * gradient).sum(1, keepdim=True)
-        of_wide = torch.addcmul(gradient, unit, radial, value=-1).div_(norm)
-        if largest is not None:
-            of_wide = of_wide.div_(largest).masked_fill_(zero, 0)
+        of_wide = torch.addcmul(gradient, unit, radial, value=-1)
+        if raw:
+            of_wide = of_wide / norm if largest is None else (of_wide / norm / largest).masked_fill(zero, 0)
+        else:
+            of_wide.div_(norm)
+            if largest is not None:
+                of_wide.div_(largest).masked_fill_(zero, 0)
         parts = [of_wide] if len(ctx.raw) == 1 else torch.split(of_wide, [rows for rows, _ in ctx.raw])
-        return None, None, None, None, *(part.to(dtype) for part, (_, dtype) in zip(parts, ctx.raw, strict=True))
+        return None, None, None, None, None, *(part.to(dtype) for part, (_, dtype) in zip(parts, ctx.raw, strict=True))
 
 
 def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -95,7 +108,7 @@ def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor 
 
     Args:
         embeddings: [B, D], or several such, whose rows come out one behind the other.
-        twice: whether second derivatives are wanted, which takes more operations and memory.
+        twice: whether second derivatives are wanted, which keeps the inputs as well.
 
     Returns:
         [B, D] unit rows, and [B] booleans: True where the norm is below the smallest that has a direction; those rows are
@@ -118,14 +131,7 @@ def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor 
             zero = largest < smallest
             largest = largest.masked_fill_(zero, 1)
             norm = torch.linalg.vector_norm(wide / largest, dim=1, keepdim=True).masked_fill_(zero, 1)
-    unit: Tensor
-    if twice:
-        raw = at_least_float32(torch.cat(embeddings))
-        scaled = raw if largest is None else raw / largest
-        length = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-        unit = scaled / length if zero is None else (scaled / length.masked_fill(zero, 1)).masked_fill(zero, 0)
-    else:
-        unit = _Divide.apply(wide, norm, largest, zero, *embeddings)  # type: ignore[no-untyped-call]
+    unit: Tensor = _Divide.apply(twice, wide, norm, largest, zero, *embeddings)  # type: ignore[no-untyped-call]
     return unit, None if zero is None else zero.squeeze(1)
 
 
