@@ -91,6 +91,7 @@ def _nt_xent() -> SpeedTask:
     quick = [
         case("nt-xent", 32, 64, ("tempplug-dense", "eager", "lightly", "pygcl", "pytorch-metric-learning", "bare-products")),
         case("nt-xent", 128, 64, ("tempplug-dense", "eager", "pygcl")),
+        case("nt-xent", 1024, 64, ("tempplug-dense", "eager", "lightly", "pygcl", "bare-products")),
     ]
     small = [case("nt-xent", rows, 128) for rows in (32, 64)] + [case("nt-xent", 128, 128, with_everything)]
     for rows in (512, 2048, 8192):
@@ -181,7 +182,7 @@ def _accuracy() -> SpeedTask:
 
 
 def _single(loss: str, summary: str) -> SpeedTask:
-    quick = case(loss, 64, 64, [name for name in OTHERS[loss] if name != "compiled"])
+    quick = case(loss, 1024, 64, [name for name in OTHERS[loss] if name != "compiled"])
     return _time_task(loss, summary, [quick], [case(loss, 2048, 128, OTHERS[loss])])
 
 
