@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -18,6 +16,7 @@ from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, TempplugError
 from tempplug_adapters.graph.augmentation import AUGMENTATIONS
 from tempplug_adapters.graph.checkpoint import resume_point
+from tempplug_adapters.graph.command_line import choose_device, data_folder, write_metrics
 from tempplug_adapters.graph.graph_data import GraphSet, load_tu
 from tempplug_adapters.graph.graphcl_recipe import OBJECTIVE, GraphCLSettings, augmentations_for, known_options
 from tempplug_adapters.graph.graphcl_train import LAYOUT, represent, specs, train_graphcl
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         seed=options.seed,
     )
     temperature = TemperatureArguments(options.temperature_strategy, options.temperature_args, options.contrastive_objective)
-    graphs = load_tu(options.dataset, Path(options.cache_dir or output / "data"), _data_dir(options.data_dir))
+    graphs = load_tu(options.dataset, Path(options.cache_dir or output / "data"), data_folder(options.data_dir))
     loss = create_loss(temperature, settings, len(graphs))
     resolved = specs(loss)
     print(
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             bar.update(epoch - bar.n)
 
         model, history = train_graphcl(
-            graphs, loss, settings, checkpoint=checkpoint, device=_device(options.device), progress=advance
+            graphs, loss, settings, checkpoint=checkpoint, device=choose_device(options.device), progress=advance
         )
     seconds = time.perf_counter() - started
     metrics: dict[str, Any] = {"dataset": options.dataset, "graphs": len(graphs), **resolved, **settings.values()}
@@ -96,7 +95,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 represent(model, graphs), graphs.labels, seed=settings.seed, folds=FOLDS, progress=lambda _: _one_more(bar)
             )
         metrics |= {"accuracy": score.accuracy, "folds": list(score.folds)}
-    _write(output / METRICS_FILE, metrics)
+    write_metrics(output / METRICS_FILE, metrics)
     return metrics
 
 
@@ -156,30 +155,3 @@ def _parser() -> argparse.ArgumentParser:
 
 def _one_more(bar: tqdm[Any]) -> None:
     bar.update()
-
-
-def _data_dir(given: str | None) -> Path | None:
-    name = given or os.environ.get("TEMPPLUG_DATA")
-    if not name:
-        return None
-    if not Path(name).is_dir():
-        raise ConfigError(f"{'--data-dir' if given else 'TEMPPLUG_DATA'} {name} is not a folder.")
-    return Path(name)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device='{name}' must be auto, cpu or cuda.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device='{name}' is not there: pass --device cpu.")
-    return device
-
-
-def _write(path: Path, metrics: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)

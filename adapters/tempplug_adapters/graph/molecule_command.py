@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -17,8 +15,9 @@ from tqdm import tqdm
 
 import tempplug
 from tempplug.arguments import parse_spec
-from tempplug.errors import ConfigError, DataError, TempplugError
+from tempplug.errors import DataError, TempplugError
 from tempplug_adapters.graph.checkpoint import resume_point
+from tempplug_adapters.graph.command_line import choose_device, data_folder, write_metrics
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_files import DATASETS, UNLABELLED, read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
@@ -64,8 +63,8 @@ def run(options: argparse.Namespace, announce: Announce) -> dict[str, Any]:
     started = time.perf_counter()
     settings = MoleculeSettings(**{each.name: getattr(options, each.name) for each in fields(MoleculeSettings)})
     output = Path(options.output_dir)
-    device = _device(options.device)
-    data_dir = _data_dir(options.data_dir)
+    device = choose_device(options.device)
+    data_dir = data_folder(options.data_dir)
     # All data are read before the first step, so that a missing file does not end a day of training.
     labelled = {name: MoleculeSet(*read_labelled(name, data_dir, output / "data")) for name in options.dataset}
     encoder, about = _encoder(options, settings, data_dir, device, announce)
@@ -83,7 +82,7 @@ def run(options: argparse.Namespace, announce: Announce) -> dict[str, Any]:
         )
         metrics["datasets"][name]["unreadable"] = molecules.unreadable
     metrics["seconds"] = round(time.perf_counter() - started, 2)
-    _write(output / METRICS_FILE, metrics)
+    write_metrics(output / METRICS_FILE, metrics)
     return metrics
 
 
@@ -204,30 +203,3 @@ def _pretrain_file(given: str | None, data_dir: Path | None) -> Path:
     if data_dir is None:
         raise DataError("pre-training needs unlabelled molecules: pass --pretrain-file, --data-dir or set TEMPPLUG_DATA.")
     return data_dir / UNLABELLED
-
-
-def _data_dir(given: str | None) -> Path | None:
-    name = given or os.environ.get("TEMPPLUG_DATA")
-    if not name:
-        return None
-    if not Path(name).is_dir():
-        raise ConfigError(f"{'--data-dir' if given else 'TEMPPLUG_DATA'} {name} is not a folder.")
-    return Path(name)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device='{name}' must be auto, cpu or cuda.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device='{name}' is not there: pass --device cpu.")
-    return device
-
-
-def _write(path: Path, metrics: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
