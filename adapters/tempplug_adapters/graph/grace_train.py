@@ -6,7 +6,6 @@ the same weights, bit for bit.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from torch_geometric.data import Data
 import tempplug
 from tempplug.arguments import parse_spec
 from tempplug_adapters.graph.checkpoint import CHECKPOINT, Settings, load_checkpoint, resume_point, save_checkpoint
+from tempplug_adapters.graph.command_line import write_metrics
 from tempplug_adapters.graph.grace import GRACE, NodeFeatures, corrupt
 from tempplug_adapters.graph.grace_recipe import GraceSettings, known_options
 from tempplug_adapters.graph.node_batches import NodeBatch, NodeBatches
@@ -136,15 +136,9 @@ def train_grace(
     }
     output.mkdir(parents=True, exist_ok=True)
     torch.save(representations, output / REPRESENTATIONS_FILE)
-    _write(output / RESULTS_FILE, results)
+    write_metrics(output / RESULTS_FILE, results)
     return results
 
 
 def _scores(representations: torch.Tensor, labels: Any, seed: int) -> dict[str, dict[str, float]]:
     return {protocol: asdict(evaluate_nodes(representations, labels, protocol, seed)) for protocol in PROTOCOLS}
-
-
-def _write(path: Path, results: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
