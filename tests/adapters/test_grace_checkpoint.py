@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.graph.checkpoint import CHECKPOINT, Settings, load_checkpoint, resume_point, save_checkpoint
+from tempplug_adapters.training.checkpoint import CHECKPOINT, Settings, load_checkpoint, resume_point, save_checkpoint
 
 
 def draw(generator: torch.Generator) -> tuple[float, ...]:

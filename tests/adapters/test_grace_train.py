@@ -18,11 +18,11 @@ import torch
 from torch_geometric.data import Data
 
 import tempplug_adapters.graph.grace_train as module
-from tempplug_adapters.graph.checkpoint import CHECKPOINT
 from tempplug_adapters.graph.grace_command import main
 from tempplug_adapters.graph.grace_recipe import GraceSettings
 from tempplug_adapters.graph.grace_train import create_loss, train_grace
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.training.checkpoint import CHECKPOINT
 from tempplug_benchmarks.tasks.node_generated import citation_graph
 
 SHORT = GraceSettings(epochs=6)

@@ -17,14 +17,14 @@ from torch_geometric.data import Data
 
 import tempplug
 from tempplug.arguments import parse_spec
-from tempplug_adapters.graph.checkpoint import CHECKPOINT, Settings, load_checkpoint, resume_point, save_checkpoint
-from tempplug_adapters.graph.command_line import write_metrics
 from tempplug_adapters.graph.grace import GRACE, NodeFeatures, corrupt
 from tempplug_adapters.graph.grace_recipe import GraceSettings, known_options
 from tempplug_adapters.graph.node_batches import NodeBatch, NodeBatches
 from tempplug_adapters.graph.node_data import check_graph
 from tempplug_adapters.graph.node_evaluation import PROTOCOLS, evaluate_nodes
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.training.checkpoint import CHECKPOINT, Settings, load_checkpoint, resume_point, save_checkpoint
+from tempplug_adapters.training.command_line import write_metrics
 
 RESULTS_FILE = "metrics.json"
 REPRESENTATIONS_FILE = "representations.pt"

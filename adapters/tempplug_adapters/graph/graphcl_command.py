@@ -15,13 +15,13 @@ import tempplug
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, TempplugError
 from tempplug_adapters.graph.augmentation import AUGMENTATIONS
-from tempplug_adapters.graph.checkpoint import resume_point
-from tempplug_adapters.graph.command_line import choose_device, data_folder, write_metrics
 from tempplug_adapters.graph.graph_data import GraphSet, load_tu
 from tempplug_adapters.graph.graphcl_recipe import OBJECTIVE, GraphCLSettings, augmentations_for, known_options
 from tempplug_adapters.graph.graphcl_train import LAYOUT, represent, specs, train_graphcl
 from tempplug_adapters.graph.svm import evaluate_svm
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.training.checkpoint import resume_point
+from tempplug_adapters.training.command_line import choose_device, data_folder, write_metrics
 
 METRICS_FILE = "metrics.json"
 ENCODER_FILE = "encoder.pt"

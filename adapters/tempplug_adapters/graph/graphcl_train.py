@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tempplug import ContrastiveLoss
 from tempplug_adapters.graph.augmentation import augment, check_pool
-from tempplug_adapters.graph.checkpoint import Settings, load_checkpoint, save_checkpoint
 from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet, check_size
 from tempplug_adapters.graph.graphcl import GraphCL
 from tempplug_adapters.graph.graphcl_recipe import GraphCLSettings
+from tempplug_adapters.training.checkpoint import Settings, load_checkpoint, save_checkpoint
 
 LAYOUT = "cross-view"
 """The graph as it is against its view, one way: a graph's negatives are the views of the others."""

@@ -16,14 +16,14 @@ from tqdm import tqdm
 import tempplug
 from tempplug.arguments import parse_spec
 from tempplug.errors import DataError, TempplugError
-from tempplug_adapters.graph.checkpoint import resume_point
-from tempplug_adapters.graph.command_line import choose_device, data_folder, write_metrics
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_files import DATASETS, UNLABELLED, read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
 from tempplug_adapters.graph.molecule_recipe import LAYOUT, OBJECTIVE, OBJECTIVES, MoleculeSettings, known_options
 from tempplug_adapters.graph.molecule_train import finetune, pretrain
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.training.checkpoint import resume_point
+from tempplug_adapters.training.command_line import choose_device, data_folder, write_metrics
 
 METRICS_FILE = "metrics.json"
 ENCODER_FILE = "encoder.pt"

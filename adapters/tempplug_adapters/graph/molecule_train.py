@@ -18,12 +18,12 @@ from torch.nn import functional
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import DataError
-from tempplug_adapters.graph.checkpoint import Settings, load_checkpoint, save_checkpoint
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, projection_head
 from tempplug_adapters.graph.molecule_recipe import MoleculeSettings
 from tempplug_adapters.graph.molecule_split import scaffold_split
 from tempplug_adapters.graph.molecule_views import random_view
+from tempplug_adapters.training.checkpoint import Settings, load_checkpoint, save_checkpoint
 
 Progress = Callable[[int, int, float], None]
 """Told the steps done, all steps, and the loss of the last one."""

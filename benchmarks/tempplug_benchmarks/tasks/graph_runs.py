@@ -25,10 +25,10 @@ _TRAINING = 0.5
 def train_graphs(context: RunContext) -> dict[str, float]:
     """Trains on graphs without their classes and returns the accuracy of a support vector machine on what was learnt."""
     from tempplug import ContrastiveLoss
-    from tempplug_adapters.graph.checkpoint import CHECKPOINT
     from tempplug_adapters.graph.graphcl_recipe import GraphCLSettings
     from tempplug_adapters.graph.graphcl_train import LAYOUT, represent, train_graphcl
     from tempplug_adapters.graph.svm import evaluate_svm
+    from tempplug_adapters.training.checkpoint import CHECKPOINT
 
     recipe: dict[str, Any] = dict(context.recipe)
     settings = GraphCLSettings(

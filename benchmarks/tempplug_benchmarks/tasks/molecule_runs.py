@@ -27,10 +27,10 @@ _PRETRAINING = 0.7
 def train_molecules(context: RunContext) -> dict[str, float]:
     """Pre-trains on unlabelled molecules, fine-tunes on labelled ones, and returns ROC-AUC × 100 of validation and test."""
     from tempplug import ContrastiveLoss
-    from tempplug_adapters.graph.checkpoint import CHECKPOINT
     from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
     from tempplug_adapters.graph.molecule_recipe import LAYOUT, MoleculeSettings
     from tempplug_adapters.graph.molecule_train import finetune, pretrain
+    from tempplug_adapters.training.checkpoint import CHECKPOINT
 
     recipe: dict[str, Any] = dict(context.recipe)
     taken = {each.name for each in fields(MoleculeSettings)} & recipe.keys()

@@ -1,4 +1,4 @@
-"""What the commands that train graph encoders share: where data are, which device to use, how metrics are written.
+"""What training commands share: where data are, which device to use, how metrics are written.
 
 It must not know any particular command.
 """

@@ -1,0 +1,1 @@
+"""What the training commands of several adapters share: checkpoints, devices, data folders, metrics files."""
