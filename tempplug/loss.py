@@ -22,7 +22,7 @@ from tempplug.record import Step, Trace, build_record
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import Auxiliary, Batch, RowStatistics, StepRecord
+from tempplug.types import Auxiliary, Batch, RowStatistics, StepRecord, Wanted
 from tempplug.views import build_views, split_heads
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -241,15 +241,16 @@ class ContrastiveLoss(nn.Module):
         block = Block(direction.anchors, direction.candidates, roles, paired, views.precision)
         if mirror is not None and mirror[1].uniform and mirror[1].symmetric:
             return block, mirror[1], batch
-        return block, self.strategy.prepare(batch), batch
+        return block, self.objective.first_map(self.strategy.prepare(batch)), batch
 
     def _statistics(self, prepared: list[Prepared], step: Step) -> list[RowStatistics]:
         """Returns the statistics of every direction; those of a block and its mirror image come from one pass."""
         (block, logit_map, _), *others = prepared
         mirrored = bool(others) and others[0][1] is logit_map
-        first, step.engine = row_statistics(self.engine, block, logit_map, mirrored=mirrored)
+        wanted = Wanted(self.strategy.needs_negative_similarity and self.training, self.objective.top)
+        first, step.engine = row_statistics(self.engine, block, logit_map, mirrored=mirrored, wanted=wanted)
         for other, other_map, _ in others[len(first) - 1 :]:
-            first += row_statistics(self.engine, other, other_map)[0]
+            first += row_statistics(self.engine, other, other_map, wanted=wanted)[0]
         return first
 
     def _row_losses(self, block: Block, logit_map: LogitMap, batch: Batch, statistics: RowStatistics) -> Tensor:

@@ -36,6 +36,27 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Statistics that cost an engine more, computed only where a strategy or an objective asks.
+
+    Attributes:
+        negative_similarity: the softmax-weighted mean similarity of the negatives.
+        top: how many of the most similar negatives, 0 for none.
+    """
+
+    negative_similarity: bool = False
+    top: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether anything is wanted."""
+        return self.negative_similarity or self.top > 0
+
+
+NOTHING = Wanted()
+"""The log-sum-exps alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class RowStatistics:
     """All that an objective needs to know of the similarity matrix: one number per anchor and quantity, in nats.
 
@@ -46,7 +67,9 @@ class RowStatistics:
         negative_lse: [N] log-sum-exp of the logits of the negatives.
         positive_count: [N] number of positives.
         negative_count: [N] number of negatives, at least 1.
-        negative_similarity: [N] softmax-weighted mean similarity of the negatives, only where an objective asks.
+        negative_similarity: [N] softmax-weighted mean similarity of the negatives, only where it is wanted.
+        top_logits: [N, k] logits of the anchor's k most similar negatives, most similar first, only where they are wanted.
+            Of an anchor with fewer negatives, only the first ``negative_count`` count.
     """
 
     positive_logit: Tensor
@@ -56,6 +79,7 @@ class RowStatistics:
     positive_count: Tensor
     negative_count: Tensor
     negative_similarity: Tensor | None = None
+    top_logits: Tensor | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[RowStatistics]) -> RowStatistics:
@@ -77,6 +101,7 @@ class RowStatistics:
             self.positive_count,
             self.negative_count,
             None if self.negative_similarity is None else self.negative_similarity.detach(),
+            None if self.top_logits is None else self.top_logits.detach(),
         )
 
 
@@ -139,4 +164,4 @@ class StepRecord:
         return {**self.numbers(), "engine": self.engine}
 
 
-__all__ = ["Auxiliary", "Batch", "RowStatistics", "StepRecord"]
+__all__ = ["Auxiliary", "Batch", "RowStatistics", "StepRecord", "Wanted"]

@@ -6,19 +6,17 @@ import torch
 
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import RowStatistics
+from tempplug.types import NOTHING, RowStatistics, Wanted
 
 
-def dense_statistics(
-    block: Block, logit_map: LogitMap, rows: slice = slice(None), *, negative_similarity: bool = False
-) -> RowStatistics:
+def dense_statistics(block: Block, logit_map: LogitMap, rows: slice = slice(None), wanted: Wanted = NOTHING) -> RowStatistics:
     """Returns the statistics of every row, or of some.
 
     Args:
         block: anchors, candidates and their roles.
         logit_map: of this batch, not yet bound to a tile.
         rows: the anchors that are wanted.
-        negative_similarity: whether to return the softmax-weighted mean similarity of the negatives.
+        wanted: what beside the log-sum-exps.
     """
     roles = block.roles
     columns = slice(roles.negatives_start, None)
@@ -26,9 +24,14 @@ def dense_statistics(
     logits = logit_map.at(rows, columns).logit(similarity)
     indices = roles.tile(rows, columns)
     # Map first, mask second: a mask of -inf before the division by a learned temperature makes its gradient NaN.
-    masked = logits.masked_fill(~roles.negative(*indices), -torch.inf)
+    negative = roles.negative(*indices)
+    masked = logits.masked_fill(~negative, -torch.inf)
     negative_lse = torch.logsumexp(masked, 1)
-    mean_negative = (torch.softmax(masked, 1) * similarity).sum(1) if negative_similarity else None
+    mean_negative = (torch.softmax(masked, 1) * similarity).sum(1) if wanted.negative_similarity else None
+    top_logits = None
+    if wanted.top:
+        order = similarity.detach().masked_fill(~negative, -torch.inf).topk(min(wanted.top, similarity.shape[1]), 1).indices
+        top_logits = logits.gather(1, order)
     negative_count = roles.negative_count()[rows]
 
     if roles.positives is not None:
@@ -44,6 +47,7 @@ def dense_statistics(
             positive_count=roles.positive_count()[rows],
             negative_count=negative_count,
             negative_similarity=mean_negative,
+            top_logits=top_logits,
         )
 
     positive = roles.positive(*indices)
@@ -59,4 +63,5 @@ def dense_statistics(
         positive_count=count,
         negative_count=negative_count,
         negative_similarity=mean_negative,
+        top_logits=top_logits,
     )

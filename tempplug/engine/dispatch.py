@@ -12,7 +12,7 @@ from tempplug.engine.triton import mirrored_statistics, refusal, triton_statisti
 from tempplug.errors import ConfigError
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import RowStatistics
+from tempplug.types import NOTHING, RowStatistics, Wanted
 
 ENGINES = ("dense", "tiled", "triton")
 # A matrix of so many numbers is done at once sooner than in slabs.
@@ -27,7 +27,7 @@ def check_engine(engine: str) -> str:
 
 
 def row_statistics(
-    engine: str, block: Block, logit_map: LogitMap, *, mirrored: bool = False
+    engine: str, block: Block, logit_map: LogitMap, *, mirrored: bool = False, wanted: Wanted = NOTHING
 ) -> tuple[list[RowStatistics], str]:
     """Returns the statistics of every row, and the name of the engine that computed them.
 
@@ -36,24 +36,30 @@ def row_statistics(
         block: anchors, candidates and their roles.
         logit_map: of this batch.
         mirrored: whether to return those of the transposed block as well, which may come from the same pass.
+        wanted: what beside the log-sum-exps.
 
     Raises:
         ConfigError: the engine that was asked for cannot do this block.
     """
-    name = _choose(block, logit_map) if engine == "auto" else engine
+    name = _choose(block, logit_map, wanted) if engine == "auto" else engine
     if name == "tiled":
-        return tiled_statistics(block, logit_map, mirrored=mirrored), name
+        return tiled_statistics(block, logit_map, mirrored=mirrored, wanted=wanted), name
     if name == "triton":
+        if wanted:
+            raise ConfigError(
+                "engine='triton' computes log-sum-exps alone, and this strategy or objective needs more of each row: use "
+                "engine='tiled', or 'auto'."
+            )
         return list(mirrored_statistics(block, logit_map)) if mirrored else [triton_statistics(block, logit_map)], name
-    found = [dense_statistics(block, logit_map)]
+    found = [dense_statistics(block, logit_map, wanted=wanted)]
     if mirrored:
-        found.append(dense_statistics(block.mirrored(), logit_map))
+        found.append(dense_statistics(block.mirrored(), logit_map, wanted=wanted))
     return found, name
 
 
-def _choose(block: Block, logit_map: LogitMap) -> str:
-    if block.anchors.is_cuda and refusal(block, logit_map) is None:
+def _choose(block: Block, logit_map: LogitMap, wanted: Wanted) -> str:
+    if not wanted and block.anchors.is_cuda and refusal(block, logit_map) is None:
         return "triton"
-    if streams(block, logit_map) or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:
+    if (not wanted and streams(block, logit_map)) or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:
         return "tiled"
     return "dense"

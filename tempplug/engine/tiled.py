@@ -19,7 +19,7 @@ from tempplug.engine.stream import Stream, Streamed
 from tempplug.engine.tiles import Plan, Shape, make_plan
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import RowStatistics
+from tempplug.types import NOTHING, RowStatistics, Wanted
 
 # Numbers of a slab of whole rows; a GPU wants larger ones.
 SLAB = {"cpu": 1 << 19}
@@ -28,19 +28,22 @@ SLAB_ELSEWHERE = 64 << 20
 WORTH_THREADS = 2 << 20
 
 
-def tiled_statistics(block: Block, logit_map: LogitMap, *, mirrored: bool = False) -> list[RowStatistics]:
+def tiled_statistics(
+    block: Block, logit_map: LogitMap, *, mirrored: bool = False, wanted: Wanted = NOTHING
+) -> list[RowStatistics]:
     """Returns the statistics of every row, and with ``mirrored`` those of the transposed block from the same pass.
 
     Args:
         block: anchors, candidates and their roles.
         logit_map: of this batch.
         mirrored: whether the columns' statistics are wanted too; the map is then uniform and symmetric.
+        wanted: what beside the log-sum-exps; asking for anything leaves the fast path.
     """
-    found = _streamed(block, logit_map, mirrored)
+    found = None if wanted else _streamed(block, logit_map, mirrored)
     if found is None:
-        found = [_by_slabs(block, logit_map)]
+        found = [_by_slabs(block, logit_map, wanted)]
         if mirrored:
-            found.append(_by_slabs(block.mirrored(), logit_map))
+            found.append(_by_slabs(block.mirrored(), logit_map, wanted))
     return found
 
 
@@ -94,12 +97,14 @@ def _threads(plan: Plan, dtype: torch.dtype) -> int:
     return 1 if alone else torch.get_num_threads()
 
 
-def _by_slabs(block: Block, logit_map: LogitMap) -> RowStatistics:
+def _by_slabs(block: Block, logit_map: LogitMap, wanted: Wanted) -> RowStatistics:
     """Returns the dense engine's statistics, slab by slab of whole rows; a slab is forgotten as soon as it is summed up."""
     size = SLAB.get(block.anchors.device.type, SLAB_ELSEWHERE)
     height = max(1, size // block.roles.candidates)
     parts: list[RowStatistics] = []
     for start in range(0, block.roles.anchors, height):
         rows = slice(start, min(start + height, block.roles.anchors))
-        parts.append(checkpoint(dense_statistics, block, logit_map, rows, use_reentrant=False, preserve_rng_state=False))
+        parts.append(
+            checkpoint(dense_statistics, block, logit_map, rows, wanted, use_reentrant=False, preserve_rng_state=False)
+        )
     return RowStatistics.joined(parts)

@@ -18,12 +18,14 @@ class Objective(Configured, nn.Module):
 
     Attributes:
         several_positives: whether `row_loss` is defined for anchors with more than one positive.
+        top: how many of each anchor's most similar negatives `row_loss` reads, which costs more than the log-sum-exp.
     """
 
     kind: ClassVar[str] = "objective"
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
     several_positives: ClassVar[bool] = False
+    top: int = 0
 
     def __init__(self, **options: object) -> None:
         super().__init__()
@@ -37,6 +39,10 @@ class Objective(Configured, nn.Module):
             auxiliary: batch-wide positive similarities, and the statistics of the second pass where `second_map` asked.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement row_loss(statistics) -> [N].")
+
+    def first_map(self, logit_map: LogitMap) -> LogitMap:
+        """Returns the map to train with, in place of the strategy's; the same one unless the objective changes it."""
+        return logit_map
 
     def second_map(self, logit_map: LogitMap) -> LogitMap | None:
         """Returns the map of a second, gradient-free pass over the same similarities; None asks for no such pass."""

@@ -30,4 +30,5 @@ def tempplug_register_objectives() -> list[ObjectiveInfo]:
             "InfoNCE at one temperature, its gradient scale at another",
             "Zhang et al. 2022 (SimCo)",
         ),
+        _info("amcl-top", "amcl_top:AMCLTop", "the most similar negatives' mean logit, for amcl", "Wang et al. 2024 (AMCL)"),
     ]

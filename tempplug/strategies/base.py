@@ -19,11 +19,15 @@ class Strategy(Configured, nn.Module):
     and implements `prepare`. Everything learned or counted belongs in parameters or buffers, so that it is saved.
 
     A strategy whose temperature has a floor counts in a buffer ``floor_hits`` how often it was hit; the record shows it.
+
+    Attributes:
+        needs_negative_similarity: whether `observe` reads ``negative_similarity`` of the statistics, which costs more.
     """
 
     kind: ClassVar[str] = "strategy"
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
+    needs_negative_similarity: ClassVar[bool] = False
 
     def __init__(self, **options: object) -> None:
         super().__init__()

@@ -123,6 +123,100 @@ class _BoundScaleMap(ScaleMap):
         raise RuntimeError("this map is already bound to a tile.")
 
 
+class PairTemperatureMap(LogitMap):
+    """l_ij = s_ij/τ_ij - β·((D/2)·ln τ_ij + 1/τ_ij), τ_ij = span/(1 + exp⟨φ_i, φ_j⟩) + floor: one temperature a pair.
+
+    Args:
+        anchors: [N, D] φ of each anchor.
+        candidates: [M, D] φ of each candidate; the same tensor where the candidates are the anchors.
+        span: greater than 0.
+        floor: greater than 0.
+        beta: weight of the regulariser, at least 0.
+
+    Source: AMCL, eqs. 5-7.
+
+    >>> PairTemperatureMap(torch.zeros(1, 2), torch.zeros(1, 2), 2.0, 0.5, 1.0).temperature(torch.ones(1, 1))
+    tensor([[1.5000]])
+    """
+
+    uniform = False
+
+    def __init__(self, anchors: Tensor, candidates: Tensor, span: float, floor: float, beta: float) -> None:
+        self.anchors = anchors
+        self.candidates = candidates
+        self.span = span
+        self.floor = floor
+        self.beta = beta
+        self.dimension = anchors.shape[-1]
+
+    @staticmethod
+    def temperature_at(product: Tensor, span: float, floor: float) -> Tensor:
+        """Returns τ for ⟨φ_i, φ_j⟩, in the shape of ``product``."""
+        return span * torch.sigmoid(-product) + floor
+
+    @staticmethod
+    def regularizer_at(temperature: Tensor, dimension: int) -> Tensor:
+        """Returns Ω(τ), in the shape of ``temperature``."""
+        return 0.5 * dimension * temperature.log() + temperature.reciprocal()
+
+    def with_beta(self, beta: float) -> PairTemperatureMap:
+        """Returns the same temperatures with another weight of the regulariser."""
+        twin = copy.copy(self)
+        twin.beta = beta
+        return twin
+
+    def _temperature(self) -> Tensor:
+        """Returns τ of every pair, [N, M], with gradient."""
+        return self.temperature_at(self.anchors @ self.candidates.T, self.span, self.floor)
+
+    def logit(self, similarity: Tensor) -> Tensor:
+        """Returns s/τ - β·Ω(τ)."""
+        temperature = self._temperature()
+        # (s - β)/τ: one division for both.
+        scaled = (at_least_float32(similarity) - self.beta) / temperature
+        return scaled - (0.5 * self.beta * self.dimension) * temperature.log() if self.beta else scaled
+
+    def slope(self, similarity: Tensor) -> Tensor:
+        """Returns 1/τ: the derivative in s alone, φ held."""
+        return self._temperature().detach().reciprocal().expand_as(similarity)
+
+    def temperature(self, similarity: Tensor) -> Tensor:
+        """Returns τ."""
+        return self._temperature().detach().expand_as(similarity)
+
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
+        """Returns the map of these anchors and candidates."""
+        anchors, candidates = self.anchors[rows], self.candidates[columns]
+        product = (anchors * candidates).sum(-1) if paired else anchors @ candidates.T
+        return _BoundPairTemperatureMap(self, product)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Returns φ of anchors and candidates, where it is learned."""
+        both = (self.anchors,) if self.candidates is self.anchors else (self.anchors, self.candidates)
+        return tuple(each for each in both if each.requires_grad)
+
+    def detached(self) -> PairTemperatureMap:
+        """Returns the map of φ without gradient."""
+        twin = copy.copy(self)
+        twin.anchors = self.anchors.detach()
+        twin.candidates = twin.anchors if self.candidates is self.anchors else self.candidates.detach()
+        return twin
+
+
+class _BoundPairTemperatureMap(PairTemperatureMap):
+    """The temperatures of one tile."""
+
+    def __init__(self, whole: PairTemperatureMap, product: Tensor) -> None:
+        super().__init__(whole.anchors, whole.candidates, whole.span, whole.floor, whole.beta)
+        self._bound = self.temperature_at(product, whole.span, whole.floor)
+
+    def _temperature(self) -> Tensor:
+        return self._bound
+
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
+        raise RuntimeError("this map is already bound to a tile.")
+
+
 class LogOddsMap(LogitMap):
     """l = ln((1+s)/(1-s)) = 2·atanh(s), the similarity clamped to [-(1-eps), 1-eps].
 

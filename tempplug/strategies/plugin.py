@@ -31,6 +31,13 @@ def tempplug_register_strategies() -> list[StrategyInfo]:
             "one temperature for frequent classes, one for rare ones",
             "Kukleva et al. 2023 (Temperature Schedules), section 3.3",
         ),
+        _info("amcl", "amcl:AMCL", "learned for every pair, with several heads", "Wang et al. 2024 (AMCL)"),
+        _info(
+            "individual",
+            "individual:Individual",
+            "learned for every example of the data set",
+            "Qiu et al. 2023 (iSogCLR)",
+        ),
         _info(
             "uncertainty",
             "uncertainty:Uncertainty",

@@ -6,7 +6,7 @@ engines are tested against it, so it must not know them, nor the strategies, obj
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -60,6 +60,15 @@ class _Rows:
         self.positive_lse = torch.logsumexp(logits.masked_fill(~self.positive, -torch.inf), dim=1)
         self.negative_lse = torch.logsumexp(logits.masked_fill(~self.negative, -torch.inf), dim=1)
         self.d = self.negative_lse - self.positive_logit
+        self.logits = logits
+
+    def top_mean(self, count: int) -> Tensor:
+        """Returns the mean logit of the ``count`` most similar negatives of each row, of all where it has fewer."""
+        means = []
+        for similarity, negative, logits in zip(self.similarity[self.kept], self.negative, self.logits, strict=True):
+            order = sorted(negative.nonzero().flatten().tolist(), key=lambda each: -float(similarity[each].detach()))[:count]
+            means.append(logits[order].mean())
+        return torch.stack(means)
 
 
 def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[str, Any]) -> Tensor:
@@ -83,6 +92,8 @@ def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[s
         return _per_gradient_scale(d)
     if name == "dual-temperature" and second is not None:
         return torch.sigmoid(second) * _per_gradient_scale(d)
+    if name == "amcl-top":
+        return rows.top_mean(options["top_k"]) - rows.positive_logit
     raise ConfigError(f"objective='{name}' is unknown to the oracle.")
 
 
@@ -104,9 +115,11 @@ def _direction_losses(
     objective: str,
     objective_options: Mapping[str, Any],
     epoch: float,
-    log_scale: Tensor | None,
+    learned: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor]:
     rows = _Rows(direction, layout)
+    if objective == "amcl-top":
+        strategy_options = {**strategy_options, "beta": objective_options["beta"]}
 
     def logit_of(similarity: Tensor) -> Tensor:
         return oracle_logit(
@@ -116,7 +129,9 @@ def _direction_losses(
             labels=direction.labels,
             uncertainty=direction.uncertainty,
             epoch=epoch,
-            log_scale=log_scale,
+            learned=learned,
+            anchors=direction.anchors,
+            candidates=direction.candidates,
             **strategy_options,
         )
 
@@ -147,7 +162,7 @@ def oracle_row_losses(
     positive_mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
     epoch: float = 0.0,
-    log_scale: Tensor | None = None,
+    learned: Sequence[Tensor] = (),
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss of every anchor, 0 where it has no positive, and which anchors have one.
 
@@ -167,7 +182,7 @@ def oracle_row_losses(
         positive_mask: [N, M] boolean, for ``masks``.
         negative_mask: [N, M] boolean, for ``masks``; a pair in neither is ignored.
         epoch: epochs done, for schedules.
-        log_scale: [] the learned ln(1/τ) of ``learnable``.
+        learned: the parameters of the strategy, see `oracle_logit`.
 
     Returns:
         losses: float64, [2B] for ``two-view`` and ``labels`` with two views, [B] otherwise; differentiable.
@@ -183,7 +198,7 @@ def oracle_row_losses(
     found = directions(layout, symmetric, a, b, past, labels, uncertainty, positive_mask, negative_mask)
     found[0] = found[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(a))
     results = [
-        _direction_losses(each, layout, strategy, strategy_options or {}, objective, objective_options or {}, epoch, log_scale)
+        _direction_losses(each, layout, strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned)
         for each in found
     ]
     return torch.stack([losses for losses, _ in results]).mean(dim=0), results[0][1]

@@ -1,7 +1,7 @@
 """The oracle's strategies: similarity to logit in float64, straight from the papers' formulas.
 
 It must not know the strategies and maps that are tested against it. Random schedules (a matter of the generator, not of a
-formula) and strategies that learn one temperature a sample or a pair are not covered.
+formula) and strategies that learn one temperature a sample are not covered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class _Context:
     labels: Tensor | None = None
     uncertainty: Tensor | None = None
     epoch: float = 0.0
-    log_scale: Tensor | None = None
+    learned: Sequence[Tensor] = ()
+    anchors: Tensor | None = None
+    candidates: Tensor | None = None
 
 
 def _given(value: Tensor | None, name: str, strategy: str) -> Tensor:
@@ -39,9 +41,9 @@ def _fixed(s: Tensor, context: _Context, *, temperature: float = 0.1) -> Tensor:
 
 
 def _learnable(s: Tensor, context: _Context, *, initial_temperature: float = 0.07, max_scale: float = 100.0) -> Tensor:
-    if context.log_scale is None:
+    if not context.learned:
         return s / initial_temperature
-    t = context.log_scale.double()
+    t = context.learned[0].double()
     # CLIP clamps the parameter after the step: its gradient at the bound is that of the bound, not zero.
     return s * torch.exp(t + (t.clamp(max=math.log(max_scale)) - t).detach())
 
@@ -143,6 +145,14 @@ def _uncertainty(s: Tensor, context: _Context, *, base_temperature: float = 0.1)
     return s * torch.sigmoid(u)[:, None] / base_temperature
 
 
+def _amcl(s: Tensor, context: _Context, *, dimension: int, span: float = 2.0, floor: float = 0.05, beta: float = 1.0) -> Tensor:
+    anchors, candidates = _given(context.anchors, "anchors", "amcl"), _given(context.candidates, "candidates", "amcl")
+    weight, bias = (each.double() for each in context.learned)
+    product = (anchors @ weight.T + bias) @ (candidates @ weight.T + bias).T
+    tau = span / (1 + torch.exp(product)) + floor
+    return s / tau - beta * (dimension / 2 * torch.log(tau) + 1 / tau)
+
+
 _LOGITS: dict[str, Callable[..., Tensor]] = {
     "fixed": _fixed,
     "learnable": _learnable,
@@ -152,6 +162,7 @@ _LOGITS: dict[str, Callable[..., Tensor]] = {
     "schedule": _schedule,
     "head-tail": _head_tail,
     "uncertainty": _uncertainty,
+    "amcl": _amcl,
 }
 SCALAR_STRATEGIES = ("fixed", "learnable", "macl", "schedule")
 
@@ -164,7 +175,9 @@ def oracle_logit(
     labels: Tensor | None = None,
     uncertainty: Tensor | None = None,
     epoch: float = 0.0,
-    log_scale: Tensor | None = None,
+    learned: Sequence[Tensor] = (),
+    anchors: Tensor | None = None,
+    candidates: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
     """Returns the logits of a strategy, in float64, in the shape of ``similarity``.
@@ -176,7 +189,10 @@ def oracle_logit(
         labels: [N] class of each anchor (``head-tail``).
         uncertainty: [N] learned scalar of each anchor (``uncertainty``).
         epoch: epochs done, at least 0 (``schedule``).
-        log_scale: [] the learned ln(1/τ) (``learnable``); absent, that of ``initial_temperature``.
+        learned: the parameters of the strategy: ln(1/τ) [] of ``learnable`` (absent, that of ``initial_temperature``); weight
+            [D, D] and bias [D] of ``amcl``'s φ.
+        anchors: [N, D] unit rows (``amcl``).
+        candidates: [M, D] unit rows (``amcl``).
         **options: the options of the strategy, by their public names and with their public defaults.
 
     Raises:
@@ -187,5 +203,5 @@ def oracle_logit(
     """
     if strategy not in _LOGITS:
         raise ConfigError(f"strategy='{strategy}' has no oracle: known are {', '.join(_LOGITS)}.")
-    context = _Context(positive_similarity, labels, uncertainty, epoch, log_scale)
+    context = _Context(positive_similarity, labels, uncertainty, epoch, learned, anchors, candidates)
     return _LOGITS[strategy](similarity.double(), context, **options)

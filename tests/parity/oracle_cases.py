@@ -37,6 +37,8 @@ STRATEGIES = [
     f"head-tail:class_counts={COUNTS}",
     f"head-tail:class_counts={COUNTS},head_classes=1/2/5,temperature_head=0.3",
     "uncertainty",
+    "amcl:dimension=D",
+    "amcl:dimension=D,span=0.5,floor=0.1,beta=0.01",
 ]
 OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1.5"]
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
@@ -94,7 +96,14 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
     return call
 
 
+def of_dimension(strategy: str, call: Call) -> str:
+    """Returns the spec string with the dimension of the call's embeddings in the place of D."""
+    return strategy.replace("=D", f"={call.views[0].shape[1]}")
+
+
 def build(strategy: str, objective: str, call: Call, reduction: str, engine: str = "auto") -> ContrastiveLoss:
+    torch.manual_seed(5)  # of parameters that start at random
+    strategy = of_dimension(strategy, call)
     loss_fn = ContrastiveLoss(strategy, objective, call.layout, symmetric=call.symmetric, reduction=reduction, engine=engine)
     loss_fn.set_progress(epoch=EPOCH)
     if call.views[0].dtype == torch.float64:
@@ -106,9 +115,8 @@ def build(strategy: str, objective: str, call: Call, reduction: str, engine: str
 
 
 def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: ContrastiveLoss) -> dict[str, Any]:
-    name, options = parse_spec(strategy)
+    name, options = parse_spec(of_dimension(strategy, call))
     objective_name, objective_options = parse_spec(objective)
-    log_scale = [each.detach().double().requires_grad_() for each in loss_fn.parameters()]
     return {
         "strategy": name,
         "strategy_options": options,
@@ -117,7 +125,7 @@ def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: Contras
         "layout": call.layout,
         "symmetric": call.symmetric,
         "epoch": EPOCH,
-        "log_scale": log_scale[0] if log_scale else None,
+        "learned": [each.detach().double().requires_grad_() for each in loss_fn.parameters()],
         **call.inputs,
     }
 
@@ -141,7 +149,7 @@ def compare(strategy: str, objective: str, call: Call, tolerance: float, engine:
 
     weights = torch.rand(len(rows), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     leaves = [*call.leaves(), *loss_fn.parameters()]
-    references = [*call.leaves(), *([] if arguments["log_scale"] is None else [arguments["log_scale"]])]
+    references = [*call.leaves(), *arguments["learned"]]
     ours = torch.autograd.grad((rows * weights.to(rows.dtype)).sum(), leaves)
     theirs = torch.autograd.grad((expected * weights).sum(), references)
     for position, (left, right, leaf) in enumerate(zip(ours, theirs, leaves, strict=True)):

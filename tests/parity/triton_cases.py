@@ -116,7 +116,7 @@ def oracle_gradients(case: dict[str, Any], given: dict[str, Tensor]) -> tuple[Te
     if case["strategy"] == "learnable":
         (log_scale,) = tempplug.create_strategy("learnable").parameters()
         leaves.append(log_scale.detach().double().requires_grad_())
-        arguments["log_scale"] = leaves[-1]
+        arguments["learned"] = leaves[-1:]
     value = oracle_loss(
         **(wide | arguments),
         objective=case.get("objective", "infonce"),

@@ -26,6 +26,8 @@ STRATEGIES = [
     "schedule:shape=random",
     "head-tail:class_counts=5/2",
     "uncertainty",
+    "amcl:dimension=8",
+    "individual:size=16",
 ]
 
 

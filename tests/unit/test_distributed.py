@@ -27,6 +27,9 @@ CASES = {
     "queue": ("queue", "macl", "infonce", {}),
     "dual": ("two-view", "learnable", "dual-temperature", {}),
     "hard": ("cross-view", "temperature-free", "infonce", {}),
+    "amcl": ("two-view", "amcl:dimension=6", "dcl", {}),
+    "amcl-top": ("cross-view", "amcl:dimension=6", "amcl-top:top_k=2,beta=0.1", {"symmetric": True}),
+    "individual": ("two-view", "individual:size=20", "dcl", {}),
 }
 
 
@@ -53,6 +56,8 @@ def step(case: str, rows: slice, total: int, gather: bool) -> tuple[Tensor, nn.M
     given: dict[str, Any] = {}
     if case.startswith("labels"):
         given["labels"] = everything["labels"][rows]
+    if case == "individual":
+        given["index"] = torch.arange(0, 2 * total, 2)[rows]
     if case == "hard":
         given["hard_negatives"] = encoder(everything["hard"][rows])
     if case == "queue":
@@ -62,6 +67,12 @@ def step(case: str, rows: slice, total: int, gather: bool) -> tuple[Tensor, nn.M
     return loss.detach(), encoder, loss_fn
 
 
+def outcome(loss: Tensor, encoder: nn.Module, loss_fn: ContrastiveLoss) -> list[Tensor]:
+    """Returns what must agree: the loss, all gradients, and the temperatures that a strategy keeps."""
+    gradients = [parameter.grad for module in (encoder, loss_fn) for parameter in module.parameters()]
+    return [loss, *gradients, *(kept for kept in loss_fn.buffers() if kept.is_floating_point())]
+
+
 def worker(rank: int, port: int, sizes: tuple[int, ...], folder: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
@@ -69,8 +80,7 @@ def worker(rank: int, port: int, sizes: tuple[int, ...], folder: str) -> None:
     start = sum(sizes[:rank])
     results = {}
     for case in CASES:
-        loss, encoder, loss_fn = step(case, slice(start, start + sizes[rank]), sum(sizes), gather=True)
-        averaged = [loss, *(parameter.grad for module in (encoder, loss_fn) for parameter in module.parameters())]
+        averaged = outcome(*step(case, slice(start, start + sizes[rank]), sum(sizes), gather=True))
         for value in averaged:
             dist.all_reduce(value)
             value /= len(sizes)
@@ -92,8 +102,7 @@ def test_processes_together_equal_one(sizes: tuple[int, ...], tmp_path: Path) ->
     mp.spawn(worker, (free_port(), sizes, str(tmp_path)), nprocs=len(sizes))
     results = torch.load(tmp_path / "results.pt")
     for case in CASES:
-        loss, encoder, loss_fn = step(case, slice(None), sum(sizes), gather=False)
-        single = [loss, *(parameter.grad for module in (encoder, loss_fn) for parameter in module.parameters())]
+        single = outcome(*step(case, slice(None), sum(sizes), gather=False))
         assert len(single) == len(results[case])
         for ours, expected in zip(results[case], single, strict=True):
             assert torch.allclose(ours, expected, rtol=1e-11, atol=1e-13), case

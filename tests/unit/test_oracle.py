@@ -198,7 +198,7 @@ def test_anchor_temperatures() -> None:
 
 def test_learned_scale_is_clamped_but_keeps_its_gradient() -> None:
     t = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
-    logit = oracle_logit("learnable", torch.tensor(0.5), log_scale=t)
+    logit = oracle_logit("learnable", torch.tensor(0.5), learned=[t])
     assert logit.item() == pytest.approx(50)
     assert torch.autograd.grad(logit, t)[0].item() == pytest.approx(50)
 

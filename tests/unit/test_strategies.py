@@ -43,6 +43,12 @@ def batch(*similarities: float, **given: torch.Tensor) -> Batch:
         ("head-tail:class_counts=5/3,head_classes=3", "must be at most 2, the number of classes."),
         ("head-tail", "strategy 'head-tail' needs class_counts=."),
         ("uncertainty:base_temperature=0", "must be greater than 0."),
+        ("amcl", "strategy 'amcl' needs dimension=."),
+        ("amcl:dimension=0", "dimension=0 of strategy 'amcl' must be an integer, at least 1."),
+        ("amcl:dimension=4,floor=0", "floor=0 of strategy 'amcl' must be greater than 0."),
+        ("amcl:dimension=4,beta=-1", "beta=-1 of strategy 'amcl' must be at least 0."),
+        ("individual:size=4,gamma=0", "gamma=0 of strategy 'individual' must be greater than 0 and at most 1."),
+        ("individual:size=4,temperature_init=2", "must lie between temperature_min=0.05 and temperature_max=1."),
     ],
 )
 def test_an_option_out_of_range_is_named_with_its_value_and_its_range(spec: str, message: str) -> None:

@@ -1,0 +1,107 @@
+"""AMCL: one learned temperature for every pair, held in check by a regulariser inside the logit."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated, ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tempplug.errors import ShapeError
+from tempplug.options import Number
+from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap, PairTemperatureMap
+from tempplug.types import Batch
+
+SMALL_FLOOR = 1e-3
+
+
+class AMCL(Strategy):
+    """Divides s_ij by τ_ij = ι/(1 + exp⟨φ(z_i), φ(z_j)⟩) + η, and subtracts β·Ω(τ_ij), Ω(τ) = (D/2)·ln τ + 1/τ.
+
+    φ is one linear layer, learned with the encoder and shared by all heads: give `tempplug.ContrastiveLoss` one list of
+    embeddings a view, one a head. With the regulariser inside the logit, the paper's soft forms are objectives that exist:
+    ``dcl`` is its NT-Xent form (the positive is no candidate), ``infonce`` that of CAN and LGP. Its top-κ form is ``amcl-top``.
+
+    A negative with s < β has its stationary temperature at a maximum of the loss: what keeps the temperatures from running
+    away are ι and η, not Ω alone, so a floor below 1e-3 warns.
+
+    Args:
+        dimension: D of the embeddings, at least 1.
+        span: ι, greater than 0; temperatures lie in (η, η + ι).
+        floor: η, greater than 0.
+        beta: β, weight of the regulariser, at least 0; 1 is the maximum-likelihood value.
+
+    Raises:
+        ConfigError: an option is out of range.
+        ShapeError: at a call, embeddings of another dimension.
+
+    Source: "Adaptive Multi-head Contrastive Learning", eqs. 5-7 and section 3. The paper gives ranges of search for ι, η and
+    β only; whether φ sees embeddings or unit embeddings is not said there: here it sees unit rows, as its derivation assumes.
+    The constant of its eq. 5 is misprinted and drops out.
+
+    >>> AMCL(dimension=8).spec()
+    'amcl:dimension=8,span=2,floor=0.05,beta=1'
+    """
+
+    name: ClassVar[str] = "amcl"
+    formula: ClassVar[str] = "l_ij = s_ij/τ_ij - β·((D/2)·ln τ_ij + 1/τ_ij), τ_ij = ι/(1 + exp⟨φ(z_i), φ(z_j)⟩) + η, φ learned"
+    source: ClassVar[str] = "Wang et al. 2024, Adaptive Multi-head Contrastive Learning, eqs. 5-7"
+
+    dimension: int
+    span: float
+    floor: float
+    beta: float
+
+    def __init__(
+        self,
+        dimension: Annotated[int, Number(at_least=1, integer=True, help="D of the embeddings")],
+        span: Annotated[float, Number(above=0, help="ι, temperatures lie between η and η + ι")] = 2.0,
+        floor: Annotated[float, Number(above=0, help="η, below every temperature")] = 0.05,
+        beta: Annotated[float, Number(at_least=0, help="β, weight of the regulariser")] = 1.0,
+    ) -> None:
+        super().__init__(dimension=dimension, span=span, floor=floor, beta=beta)
+        if self.floor < SMALL_FLOOR:
+            warnings.warn(
+                f"{self.where('floor', self.floor)} is below {SMALL_FLOOR:g}: temperatures of dissimilar negatives run towards "
+                "it, and the loss towards minus infinity.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self.phi = nn.Linear(self.dimension, self.dimension)
+
+    def temperature_of(self, first: Tensor, second: Tensor) -> Tensor:
+        """Returns τ of paired rows, [..., P], in at least float32; gradient flows to φ and to the rows.
+
+        For losses that are no `tempplug.ContrastiveLoss` (SimSiam, Barlow Twins).
+
+        Args:
+            first: [..., P, D] raw rows.
+            second: [..., P, D] raw rows, each the partner of one of ``first``.
+        """
+        left, right = (
+            self._project(F.normalize(rows if rows.element_size() > 2 else rows.float(), dim=-1)) for rows in (first, second)
+        )
+        return PairTemperatureMap.temperature_at((left * right).sum(-1), self.span, self.floor)
+
+    def regularizer(self, temperature: Tensor) -> Tensor:
+        """Returns Ω(τ) = (D/2)·ln τ + 1/τ, in the shape of ``temperature``; its minimum lies at τ = 2/D."""
+        return PairTemperatureMap.regularizer_at(temperature, self.dimension)
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns the map that knows φ of all anchors and candidates."""
+        if batch.anchors is None or batch.candidates is None:
+            raise self.missing("the embeddings of anchors and candidates", "view_a")
+        anchors = self._project(batch.anchors)
+        same = batch.candidates is batch.anchors
+        candidates = anchors if same else self._project(batch.candidates)
+        return PairTemperatureMap(anchors, candidates, self.span, self.floor, self.beta)
+
+    def _project(self, rows: Tensor) -> Tensor:
+        if rows.shape[-1] != self.dimension:
+            raise ShapeError(
+                f"{self.where('dimension', self.dimension)} must be {rows.shape[-1]}, the dimension of the embeddings."
+            )
+        bias = self.phi.bias.to(rows.dtype)
+        return F.linear(rows, self.phi.weight.to(rows.dtype), bias)

@@ -1,0 +1,118 @@
+"""iSogCLR's temperatures: the update against the formula written out, what is saved, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError
+
+
+class Reference:
+    """The moving averages in plain Python, example by example; the two views' means are averaged."""
+
+    def __init__(self, size: int, **options: float) -> None:
+        wanted = {"rho": 0.3, "gamma": 0.8, "momentum": 0.9, "rate": 0.01, "low": 0.05, "high": 1.0, "init": 0.1} | options
+        self.__dict__.update(wanted)
+        self.tau, self.s, self.u = [self.init] * size, [0.0] * size, [0.0] * size
+
+    def step(self, a: Tensor, b: Tensor, index: list[int]) -> None:
+        both = torch.cat([normalize(a), normalize(b)])
+        similarity = (both @ both.T).tolist()
+        n = len(a)
+        for place, example in enumerate(index):
+            tau = self.tau[example]
+            exponentials, products = [], []
+            for anchor in (place, n + place):
+                others = [each for each in range(2 * n) if each % n != place]
+                exponentials.append([math.exp(similarity[anchor][each] / tau) for each in others])
+                products.append([math.exp(similarity[anchor][each] / tau) * similarity[anchor][each] for each in others])
+            g = sum(sum(each) / len(each) for each in exponentials) / 2
+            self.s[example] = g if self.s[example] == 0 else (1 - self.gamma) * self.s[example] + self.gamma * g
+            weighted = sum(sum(each) / len(each) for each in products) / 2 / self.s[example]
+            gradient = max(-3.0, min(3.0, math.log(self.s[example]) + self.rho - weighted / tau))
+            self.u[example] = (1 - self.momentum) * self.u[example] + self.momentum * gradient
+            self.tau[example] = min(self.high, max(self.low, tau - self.rate * self.u[example]))
+
+
+def pairs(rows: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randn(rows, 4, dtype=torch.float64, generator=generator)
+    return a, a + 0.8 * torch.randn(rows, 4, dtype=torch.float64, generator=generator)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize("options", [{}, {"rho": 1.5, "rate": 0.2}, {"gamma": 0.3, "momentum": 0.2, "init": 0.5}])
+def test_temperatures_move_as_the_formula_says(options: dict[str, float], engine: str) -> None:
+    names = {"rate": "learning_rate", "init": "temperature_init"}
+    spec = "individual:size=9," + ",".join(f"{names.get(key, key)}={value}" for key, value in options.items())
+    loss_fn = ContrastiveLoss(spec.rstrip(","), "dcl", engine=engine).double()
+    reference = Reference(9, **options)
+    loss_fn.strategy.temperatures.fill_(reference.init)  # in float64, what the constructor rounded to float32
+    for step, index in enumerate([[0, 3, 5, 8], [3, 1, 8, 2], [5, 3, 0, 7]]):
+        a, b = pairs(4, step)
+        loss_fn(a, b, index=torch.tensor(index))
+        reference.step(a, b, index)
+    assert loss_fn.strategy.temperatures.tolist() == pytest.approx(reference.tau, rel=1e-10)
+    assert loss_fn.strategy.velocities.tolist() == pytest.approx(reference.u, rel=1e-10, abs=1e-12)
+    seen = [each for each in range(9) if reference.s[each]]
+    assert loss_fn.strategy.log_means[seen].exp().tolist() == pytest.approx([reference.s[each] for each in seen], rel=1e-10)
+    assert torch.isneginf(loss_fn.strategy.log_means[[4, 6]]).all()
+
+
+def test_each_row_is_divided_by_the_temperature_of_its_example() -> None:
+    loss_fn = ContrastiveLoss("individual:size=5", "dcl", "cross-view", reduction="none").double().eval()
+    loss_fn.strategy.temperatures.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64))
+    a, b = pairs(3, 0)
+    found = loss_fn(a, b, index=torch.tensor([4, 0, 2]))
+    for row, temperature in enumerate([0.5, 0.1, 0.3]):
+        alone = ContrastiveLoss(f"fixed:temperature={temperature}", "dcl", "cross-view", reduction="none")(a, b)
+        assert found[row].item() == pytest.approx(alone[row].item(), rel=1e-12)
+
+
+def test_evaluation_moves_nothing() -> None:
+    loss_fn = ContrastiveLoss("individual:size=5", "dcl").eval()
+    before = {name: value.clone() for name, value in loss_fn.state_dict().items()}
+    loss_fn(*(each.float() for each in pairs(3, 0)), index=torch.arange(3))
+    assert all(torch.equal(value, before[name]) for name, value in loss_fn.state_dict().items())
+
+
+def test_the_state_of_every_example_is_saved() -> None:
+    used, resumed = (ContrastiveLoss("individual:size=6", "dcl").double() for _ in range(2))
+    used(*pairs(3, 0), index=torch.tensor([1, 4, 5]))
+    resumed.load_state_dict(used.state_dict())
+    for loss_fn in (used, resumed):
+        loss_fn(*pairs(3, 1), index=torch.tensor([4, 0, 1]))
+    for name, value in used.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    assert not torch.equal(used.strategy.temperatures, torch.full((6,), 0.1).double())
+
+
+def test_extreme_similarities_keep_temperatures_finite_and_within_their_bounds() -> None:
+    loss_fn = ContrastiveLoss("individual:size=4,temperature_min=0.001,temperature_init=0.002,learning_rate=1", "dcl")
+    same = torch.ones(4, 3)
+    for _ in range(4):
+        loss_fn(same, same, index=torch.arange(4))
+    found = loss_fn.strategy.temperatures
+    assert found.isfinite().all()
+    assert ((found >= 0.001 - 1e-9) & (found <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (None, "strategy 'individual' needs the position of each row in the data set: pass index="),
+        (torch.tensor([0, 1, 3]), "index holds 3; strategy 'individual' has size=3, so positions run from 0 to 2."),
+        (torch.tensor([-1, 1, 2]), "index holds -1;"),
+        (torch.tensor([0.0, 1.0, 2.0]), "must be integers"),
+    ],
+)
+def test_a_missing_or_impossible_index_is_named(index: Tensor | None, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ContrastiveLoss("individual:size=3", "dcl")(*pairs(3, 0), index=index)
+    assert message in str(caught.value)
