@@ -135,7 +135,6 @@ def _profiles(each: _Set) -> dict[str, Profile]:
             pretrain_file=_DRUGLIKE,
             pretrain_molecules=20_000,
             finetune_epochs=100,
-            bf16=True,
         )
         profiles["small"] = _real(each, "the first 20,000 drug-like molecules of ZINC", recipe, 10)
     recipe = _recipe(each.name, 80, layers=5, width=300, pretrain_file=_ZINC15, pretrain_molecules=None, finetune_epochs=100)
