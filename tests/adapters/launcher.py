@@ -14,7 +14,7 @@ import torch
 
 SCRIPTS = Path(__file__).parent / "launched"
 # Far above what a launch takes, far below what gloo waits by itself.
-SECONDS = 120
+SECONDS = 300
 
 
 def torchrun(processes: int) -> list[str]:

@@ -101,7 +101,7 @@ def _profiles(each: _Set) -> dict[str, Profile]:
     )
     real = {
         name: Profile(
-            dataset=f"{each.tu} of the TU collection, node labels as features",
+            dataset=f"{each.tu} of the TU collection, {'node labels' if each.features else 'a constant'} as features",
             recipe=_recipe(each.tu, each.augmentations, epochs, folds=10),
             arms=_arms(epochs, each.printed),
             metrics=(METRIC,),
