@@ -8,6 +8,15 @@ _SIMCSE = ("transformers", "accelerate", "scipy", "datasets")
 _GRACE = ("torch_geometric", "scipy")
 _GRAPH = ("torch_geometric", "scipy", "sklearn", "tqdm")
 _MOLECULE = ("torch_geometric", "rdkit", "sklearn", "tqdm")
+_VISION = ("transformers", "kornia", "PIL", "sklearn", "tqdm")
+# Title, module and class of each method, and where it comes from.
+_METHODS = {
+    "simclr": ("SimCLR", "simclr:SimCLR", "Chen et al. 2020 (SimCLR)"),
+    "moco": ("MoCo v2", "moco:MoCo", "He et al. 2020, Chen et al. 2020 (MoCo v2)"),
+    "nnclr": ("NNCLR", "nnclr:NNCLR", "Dwibedi et al. 2021 (NNCLR)"),
+    "simsiam": ("SimSiam", "simsiam:SimSiam", "Chen and He 2021 (SimSiam)"),
+    "barlow-twins": ("Barlow Twins", "barlow_twins:BarlowTwins", "Zbontar et al. 2021 (Barlow Twins)"),
+}
 
 
 @hookimpl
@@ -59,6 +68,30 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             summary="a loss for PyGCL's contrast models, without importing PyGCL",
             reference="Zhu et al. 2021 (PyGCL)",
         ),
+        *(
+            AdapterInfo(
+                name=name,
+                target=f"tempplug_adapters.vision.{target}",
+                summary=f"{title} around any image backbone",
+                reference=reference,
+                requires=_VISION,
+                extra="vision",
+            )
+            for name, (title, target, reference) in _METHODS.items()
+        ),
+        AdapterInfo(
+            name="lightly",
+            target="tempplug_adapters.vision.lightly:NTXentLoss",
+            summary="lightly's NTXentLoss and memory bank, without importing lightly",
+        ),
+        AdapterInfo(
+            name="msc",
+            target="tempplug_adapters.msc.train",
+            summary="mean-shifted contrastive anomaly detection with a pretrained backbone",
+            reference="Reiss and Hoshen 2023 (MSC)",
+            requires=_VISION,
+            extra="vision",
+        ),
     ]
 
 
@@ -100,5 +133,36 @@ def tempplug_register_commands() -> list[CommandInfo]:
             summary="train an encoder of molecules with any temperature strategy",
             requires=_MOLECULE,
             extra="molecule",
+        ),
+        *(
+            CommandInfo(
+                name=f"train {name}",
+                target=f"tempplug_adapters.vision.command:main_{name.replace('-', '_')}",
+                summary=f"train an image encoder with {title} and any temperature strategy that it has a form for",
+                requires=_VISION,
+                extra="vision",
+            )
+            for name, (title, _, _) in _METHODS.items()
+        ),
+        CommandInfo(
+            name="train msc",
+            target="tempplug_adapters.msc.command:main",
+            summary="fine-tune a pretrained image encoder for anomaly detection with any temperature strategy",
+            requires=_VISION,
+            extra="vision",
+        ),
+        CommandInfo(
+            name="eval vision",
+            target="tempplug_adapters.vision.evaluation_command:main",
+            summary="nearest neighbours, linear probes and plots of a trained image encoder",
+            requires=_VISION,
+            extra="vision",
+        ),
+        CommandInfo(
+            name="export",
+            target="tempplug_adapters.vision.export_command:main",
+            summary="write a trained image encoder in torchvision's layout",
+            requires=_VISION,
+            extra="vision",
         ),
     ]

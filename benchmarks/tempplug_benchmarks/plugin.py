@@ -8,6 +8,7 @@ _BENCH = ("rich", "matplotlib", "transformers", "accelerate", "scipy", "datasets
 _NODE = ("rich", "matplotlib", "torch_geometric", "scipy")
 _GRAPH = (*_BENCH, "torch_geometric", "sklearn")
 _MOLECULE = (*_BENCH, "torch_geometric", "rdkit", "sklearn")
+_IMAGES = (*_BENCH, "kornia", "PIL", "sklearn", "tqdm")
 
 
 @hookimpl
@@ -47,6 +48,27 @@ def tempplug_register_suites() -> list[SuiteInfo]:
             target="tempplug_benchmarks.tasks.molecule:SUITE",
             summary="GraphCL pre-training on molecules, fine-tuned on MoleculeNet",
             requires=_MOLECULE,
+            extra="all",
+        ),
+        SuiteInfo(
+            name="vision",
+            target="tempplug_benchmarks.tasks.vision:SUITE",
+            summary="SimCLR image representations, measured by neighbours and a linear classifier",
+            requires=_IMAGES,
+            extra="all",
+        ),
+        SuiteInfo(
+            name="long-tail",
+            target="tempplug_benchmarks.tasks.long_tail:SUITE",
+            summary="SimCLR on long-tailed images, measured on large and small classes",
+            requires=_IMAGES,
+            extra="all",
+        ),
+        SuiteInfo(
+            name="anomaly",
+            target="tempplug_benchmarks.tasks.anomaly:SUITE",
+            summary="MSC anomaly detection with a pretrained network, one class of CIFAR-10 being normal",
+            requires=_IMAGES,
             extra="all",
         ),
     ]

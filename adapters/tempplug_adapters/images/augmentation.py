@@ -1,0 +1,195 @@
+"""Random views of images: the recipes of the papers, applied to a whole batch at once on the device where it lies.
+
+Kornia computes; every random choice is an image's own and comes from PyTorch's global CPU generator, so that one seed gives one
+view on any device. Pixels stay in [0, 1]: normalisation belongs to the backbone. This module must not know data sets or models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError, nearest
+
+BLUR_SIGMA: Final = (0.1, 2.0)
+"""Pixels of standard deviation between which a blur is drawn."""
+
+
+@dataclass(frozen=True)
+class AugmentationRecipe:
+    """The numbers of one recipe, in the order in which they are applied.
+
+    Attributes:
+        crop_scale: smallest and largest share of the area that a random crop keeps; its width is 3/4 to 4/3 of its height.
+        interpolation: how the crop is resized, ``bilinear`` or ``bicubic``.
+        flip: probability of a horizontal flip.
+        jitter: how far brightness, contrast and saturation, as factors around 1, and hue, in turns, are changed at most.
+        jitter_probability: that an image's colours are changed; the four changes come in an order of its own.
+        grey: probability of greyscale.
+        blur: probability of a Gaussian blur, over a tenth of the image's side and with a deviation from `BLUR_SIGMA`. Images
+            of less than 20 pixels are left sharp: a tenth of them is one pixel.
+    """
+
+    crop_scale: tuple[float, float] = (0.08, 1.0)
+    interpolation: str = "bilinear"
+    flip: float = 0.0
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)
+    jitter_probability: float = 0.0
+    grey: float = 0.0
+    blur: float = 0.0
+
+
+_MOCO_V2 = AugmentationRecipe((0.2, 1.0), flip=0.5, jitter_probability=0.8, grey=0.2, blur=0.5)
+
+RECIPES: Final = {
+    "simclr": AugmentationRecipe(flip=0.5, jitter=(0.8, 0.8, 0.8, 0.2), jitter_probability=0.8, grey=0.2, blur=0.5),
+    "simclr-cifar": AugmentationRecipe(flip=0.5, jitter_probability=0.8, grey=0.2),
+    "moco-v2": _MOCO_V2,
+    "msc": _MOCO_V2,
+    "long-tail": AugmentationRecipe((0.1, 1.0), "bicubic", flip=0.5, jitter_probability=0.8, grey=0.2),
+    "amcl-a": AugmentationRecipe(),
+    "amcl-ab": AugmentationRecipe(blur=0.5),
+    "amcl-abc": AugmentationRecipe(blur=0.5, grey=0.2),
+    "amcl-abcd": AugmentationRecipe(blur=0.5, grey=0.2, jitter_probability=0.8),
+    "amcl-abcde": AugmentationRecipe(blur=0.5, grey=0.2, jitter_probability=0.8, flip=0.5),
+}
+"""By name. The letters of AMCL's Table 6 are a crop, b blur, c greyscale, d colour jitter, e flip; these five were measured.
+
+Source: Chen et al. 2020 (SimCLR), appendix A, with its code's kernel of a tenth of the image; for CIFAR as Manna et al.
+(DySTreSS). Chen et al. 2020 (MoCo v2). Reiss and Hoshen 2023 (MSC). Kukleva et al. 2023 and Jiang et al. 2021 (SDCLR) for
+long tails. Wang et al. 2024 (AMCL), Table 6, which names the changes but no numbers: those are of the code it builds on.
+Crops are bilinear, torchvision's default, where the code that a paper ran does not choose otherwise; SimCLR's own is bicubic.
+"""
+
+UNCHANGED: Final = "none"
+"""The recipe that draws nothing: the middle square, resized."""
+
+
+def create_augmentation(recipe: str, size: int) -> nn.Module:
+    """Returns a module that makes a view of every image of a batch.
+
+    It takes float images [B, 3, H, W] in [0, 1] of any height and width, on any device, in any memory format, and returns
+    float32 [B, 3, size, size] in [0, 1]; it computes in float32 also under autocast, and without gradients. Images larger
+    than ``size`` are not smoothed before a crop is made smaller: load them at about this size.
+
+    Args:
+        recipe: one of `RECIPES`, or ``none`` for the middle square resized, which draws nothing.
+        size: pixels of each side of a view.
+
+    Returns:
+        A module without parameters and state; its ``forward`` raises `ShapeError` and `ConfigError` for other images.
+
+    Raises:
+        UnknownNameError: no recipe of that name.
+        ConfigError: the size is not at least 1.
+        MissingDependencyError: kornia is not installed.
+
+    Example:
+        >>> import torch
+        >>> augmentation = create_augmentation("simclr-cifar", 32)
+        >>> augmentation(torch.rand(4, 3, 48, 40)).shape
+        torch.Size([4, 3, 32, 32])
+    """
+    if recipe != UNCHANGED and recipe not in RECIPES:
+        known = (*RECIPES, UNCHANGED)
+        raise UnknownNameError(f"unknown augmentation '{recipe}'.{nearest(recipe, known)} Known: {', '.join(known)}.")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ConfigError(f"size={size} of the augmentation '{recipe}' must be a whole number of pixels, at least 1.")
+    return Augmentation([_MiddleSquare(size)] if recipe == UNCHANGED else _steps(RECIPES[recipe], size), size)
+
+
+class Augmentation(nn.Module):
+    """Steps applied one after the other in float32, with the checks of images at its door.
+
+    Args:
+        steps: modules from images [B, 3, H, W] to images; together they make them square.
+        size: pixels of each side of a view.
+    """
+
+    def __init__(self, steps: list[nn.Module], size: int) -> None:
+        super().__init__()
+        self.steps = nn.Sequential(*steps)
+        self.size = size
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns a view of every image, [B, 3, size, size] float32 in [0, 1].
+
+        Args:
+            images: [B, 3, H, W] float in [0, 1].
+
+        Raises:
+            ShapeError: they have another shape or type.
+            ConfigError: a value is not in [0, 1]. Not looked for on an accelerator, which the look would make wait.
+        """
+        _check(images)
+        if not len(images):
+            return torch.empty((0, 3, self.size, self.size), device=images.device)
+        with torch.autocast(images.device.type, enabled=False):
+            views: Tensor = self.steps(images.float().clamp(0, 1))
+            return views.clamp(0, 1)
+
+
+class _MiddleSquare(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, images: Tensor) -> Tensor:
+        height, width = images.shape[2:]
+        side = min(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        square = images[:, :, top : top + side, left : left + side]
+        if side == self.size:
+            return square
+        return functional.interpolate(square, (self.size, self.size), mode="bicubic", antialias=True)
+
+
+def _steps(recipe: AugmentationRecipe, size: int) -> list[nn.Module]:
+    try:
+        from kornia import augmentation as kornia
+
+        from tempplug_adapters.images.color_jitter import ColorJitter
+    except ImportError as error:
+        raise MissingDependencyError(
+            "the augmentation of images needs kornia, which is not installed: pip install 'tempplug[vision]'."
+        ) from error
+    steps: list[nn.Module] = [
+        kornia.RandomResizedCrop(
+            (size, size),
+            scale=recipe.crop_scale,
+            resample=recipe.interpolation,
+            cropping_mode="slice",
+            align_corners=False,  # as torchvision: pixels are areas, not points
+        )
+    ]
+    if recipe.flip:
+        steps.append(kornia.RandomHorizontalFlip(p=recipe.flip))
+    if recipe.jitter_probability:
+        steps.append(ColorJitter(*recipe.jitter, probability=recipe.jitter_probability))
+    if recipe.grey:
+        steps.append(kornia.RandomGrayscale(p=recipe.grey))
+    taps = 2 * (size // 20) + 1
+    if recipe.blur and taps > 1:
+        steps.append(kornia.RandomGaussianBlur((taps, taps), BLUR_SIGMA, p=recipe.blur))
+    return steps
+
+
+def _check(images: Tensor) -> None:
+    if images.ndim != 4 or images.shape[1] != 3 or 0 in images.shape[2:] or not images.is_floating_point():
+        raise ShapeError(
+            f"images {list(images.shape)} {images.dtype} must be float [B, 3, H, W] in [0, 1]; 8-bit images are divided by 255."
+        )
+    if images.device.type == "cpu" and len(images):
+        low, high = (float(end) for end in images.aminmax())
+        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
+            raise ConfigError(
+                f"images with values from {low:g} to {high:g} must lie in [0, 1]: augment before the backbone normalises them."
+            )
+
+
+_ROUNDING = 1e-2  # of a bicubic resize, or of 16-bit floats

@@ -1,0 +1,215 @@
+"""Backbones: networks from images in [0, 1] to representations [B, F], by name or wrapped around any module.
+
+Normalisation is inside, so data and augmentation never know of it. It must not know any training method or loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest
+from tempplug_adapters.images.installed_models import LIBRARIES, create_installed
+from tempplug_adapters.images.resnet import RESNETS, create_resnet
+from tempplug_adapters.images.vit import VITS, create_vit
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+"""Mean of ImageNet's red, green and blue in [0, 1]."""
+
+IMAGENET_STD = (0.229, 0.224, 0.225)
+"""Standard deviation of ImageNet's red, green and blue in [0, 1]."""
+
+BACKBONES = (*RESNETS, *VITS)
+"""Names of the networks that need nothing but transformers."""
+
+_PROBE_SIZES = (32, 224)
+
+
+class Backbone(nn.Module):
+    """Turns images into representations: normalises them, runs the module, and makes [B, F] of what comes out.
+
+    What comes out may be a tensor [B, F], or [B, F, h, w], of which the mean over places is taken, or an output of
+    transformers. Of the last, a pooled output is taken where there is one, else the mean of the last hidden state; but a
+    vision transformer whose pooler is missing, or is a layer of its pre-training (linear and tanh, random in most
+    checkpoints), gives its class token.
+
+    Args:
+        module: any network of images [B, C, H, W].
+        mean: of each channel, subtracted from images in [0, 1]; ImageNet's by default.
+        std: of each channel, by which they are then divided, greater than 0.
+        dimension: F; None: found with one black image, of the size that the module's configuration names, else of 32 x 32
+            pixels, or of 224 x 224 where the module refuses that.
+
+    Attributes:
+        module: as given.
+        dimension: F.
+
+    Raises:
+        ConfigError: mean and std do not fit each other, a std is not greater than 0, the dimension is less than 1, or it was
+            not given and the module cannot run on the image.
+        ShapeError: what came out for the image is not of a kind above.
+
+    >>> import torch
+    >>> Backbone(torch.nn.Conv2d(3, 5, kernel_size=3)).dimension
+    5
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        module: nn.Module,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+        *,
+        dimension: int | None = None,
+    ) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not mean:
+            raise ConfigError(f"mean={tuple(mean)} and std={tuple(std)} of a backbone need one number for each channel.")
+        if not all(each > 0 for each in std):
+            raise ConfigError(f"std={tuple(std)} of a backbone must be greater than 0.")
+        if dimension is not None and dimension < 1:
+            raise ConfigError(f"dimension={dimension} of a backbone must be at least 1.")
+        self.module = module
+        device = next((each.device for each in module.parameters()), None)
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32, device=device).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32, device=device).view(-1, 1, 1))
+        self.dimension = self._probe() if dimension is None else dimension
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns the representations, [B, F].
+
+        Args:
+            images: [B, C, H, W], floating point, in [0, 1].
+
+        Raises:
+            ShapeError: the images have another shape or are integers, or the module gave something else than a backbone does.
+        """
+        if images.ndim != 4 or images.shape[1] != len(self.mean):
+            raise ShapeError(f"images has shape {tuple(images.shape)}, but the backbone takes [B, {len(self.mean)}, H, W].")
+        if not images.is_floating_point():
+            raise ShapeError(f"images has dtype {images.dtype}, but the backbone takes numbers in [0, 1]: divide bytes by 255.")
+        return self._pooled(self.module((images - self.mean) / self.std))
+
+    def _pooled(self, output: Any) -> Tensor:
+        name, values = ("output", output) if isinstance(output, Tensor) else self._chosen(output)
+        if values.ndim == 2:
+            return values
+        if values.ndim == 4:
+            return values.mean((2, 3))
+        if values.ndim == 3 and name == "last_hidden_state":
+            return values.mean(1)
+        raise ShapeError(
+            f"{type(self.module).__name__} gave {name} of shape {tuple(values.shape)}, but a backbone needs [B, F] or "
+            "[B, F, h, w]: wrap it in a module that gives one of them."
+        )
+
+    def _chosen(self, output: Any) -> tuple[str, Tensor]:
+        pooled, last = getattr(output, "pooler_output", None), getattr(output, "last_hidden_state", None)
+        of_pretraining = hasattr(getattr(self.module, "pooler", None), "dense")
+        has_class_token = isinstance(getattr(getattr(self.module, "embeddings", None), "cls_token", None), Tensor)
+        if isinstance(last, Tensor) and last.ndim == 3 and has_class_token and (pooled is None or of_pretraining):
+            return "class token", last[:, 0]
+        for name, each in (("pooler_output", pooled), ("last_hidden_state", last)):
+            if isinstance(each, Tensor):
+                return name, each
+        raise ShapeError(
+            f"{type(self.module).__name__} gave a {type(output).__name__}, but a backbone needs a tensor, or an output with "
+            "pooler_output or last_hidden_state: wrap it in a module that gives one of them."
+        )
+
+    def _probe(self) -> int:
+        """Returns the width of the representations, leaving the module as it was: random states and running statistics too."""
+        named = getattr(getattr(self.module, "config", None), "image_size", None)
+        modes = [(each, each.training) for each in self.modules()]
+        self.eval()
+        try:
+            for size in _PROBE_SIZES if named is None else (named,):
+                height, width = (size, size) if isinstance(size, int) else size
+                try:
+                    with torch.no_grad():
+                        return int(self(torch.zeros(1, len(self.mean), height, width, device=self.mean.device)).shape[1])
+                except ShapeError:
+                    raise
+                except (RuntimeError, ValueError, AssertionError, TypeError) as error:
+                    cause = error
+        finally:
+            for each, training in modes:
+                each.training = training
+        raise ConfigError(
+            f"{type(self.module).__name__} cannot run on an image of {height} x {width} pixels ({cause}): pass dimension=, the "
+            "width of its representations."
+        ) from cause
+
+
+def create_backbone(
+    name: str,
+    *,
+    stem: str | None = None,
+    width: int | None = None,
+    image_size: int | None = None,
+    patch_size: int | None = None,
+    zero_init_residual: bool = False,
+    pretrained: bool = False,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+) -> Backbone:
+    """Returns the backbone of that name.
+
+    Args:
+        name: ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152``, ``vit-tiny``, ``vit-small``, ``vit-base``
+            (random weights); ``transformers:NAME`` with a folder or a name on the Hugging Face hub (its weights); or
+            ``timm:NAME``, ``torchvision:NAME``, ``lightly:NAME`` where that package is installed.
+        stem: of a ResNet: ``imagenet`` (None) or ``cifar``, see `create_resnet`.
+        width: of a ResNet: channels of the first stage; None: 64.
+        image_size: of a ViT: height and width of the images; None: 224.
+        patch_size: of a ViT; None: fits the image size, see `create_vit`.
+        zero_init_residual: of a ResNet, see `create_resnet`.
+        pretrained: of ``timm:`` and ``torchvision:``: with the weights that the package offers.
+        mean: see `Backbone`.
+        std: see `Backbone`.
+
+    Raises:
+        UnknownNameError: there is no such backbone.
+        ConfigError: an option is out of range, or is of another kind of backbone.
+        MissingDependencyError: the package is not installed.
+
+    >>> create_backbone("resnet18", stem="cifar", width=16).dimension
+    128
+    """
+    options = {
+        "stem": stem,
+        "width": width,
+        "image_size": image_size,
+        "patch_size": patch_size,
+        "zero_init_residual": zero_init_residual or None,
+        "pretrained": pretrained or None,
+    }
+    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    library = name.partition(":")[0]
+    if name in RESNETS:
+        _only(name, given, "stem", "width", "zero_init_residual")
+        return Backbone(create_resnet(name, **given), mean, std)
+    if name in VITS:
+        _only(name, given, "image_size", "patch_size")
+        return Backbone(create_vit(name, **given), mean, std)
+    if library in LIBRARIES and ":" in name:
+        _only(name, given, *(("pretrained",) if library in ("timm", "torchvision") else ()))
+        return Backbone(create_installed(name, pretrained=pretrained), mean, std)
+    raise UnknownNameError(
+        f"there is no backbone '{name}'.{nearest(name, BACKBONES)} Known: {', '.join(BACKBONES)}, and "
+        f"{', '.join(f'{each}:NAME' for each in LIBRARIES)}."
+    )
+
+
+def _only(name: str, given: dict[str, Any], *allowed: str) -> None:
+    for option in given:
+        if option not in allowed:
+            raise ConfigError(
+                f"{option}={given[option]} is no option of backbone '{name}', which takes {', '.join(allowed) or 'none'}."
+            )

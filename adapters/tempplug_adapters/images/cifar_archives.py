@@ -1,0 +1,158 @@
+"""Readers of CIFAR-10's and CIFAR-100's own archives, the binary ones and those of Python pickles.
+
+A pickle can run any code: here it may build arrays, lists and words, and nothing else. This module must not know where the
+archives lie.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tempplug.errors import DataError
+from tempplug_adapters.images.image_archives import read_bytes, read_lines
+from tempplug_adapters.images.image_set import ImageArray
+
+_PIXELS: Final = 3 * 32 * 32
+_TEN: Final = {"train": tuple(f"data_batch_{part}" for part in range(1, 6)), "test": ("test_batch",)}
+_HUNDRED: Final = {"train": ("train",), "test": ("test",)}
+
+
+def read_cifar10_binary(folder: Path, split: str, name: str) -> ImageArray:
+    """Returns the images of CIFAR-10's binary archive.
+
+    Args:
+        folder: ``cifar-10-batches-bin``.
+        split: ``train`` or ``test``.
+        name: of the set.
+
+    Raises:
+        DataError: a file is missing or has the wrong length or a label without a class.
+    """
+    return _read_binary(folder, _TEN[split], "batches.meta.txt", 1, name)
+
+
+def read_cifar100_binary(folder: Path, split: str, name: str) -> ImageArray:
+    """Returns the images of CIFAR-100's binary archive, labelled with the 100 fine classes.
+
+    Args:
+        folder: ``cifar-100-binary``.
+        split: ``train`` or ``test``.
+        name: of the set.
+
+    Raises:
+        DataError: a file is missing or has the wrong length or a label without a class.
+    """
+    return _read_binary(folder, _HUNDRED[split], "fine_label_names.txt", 2, name)
+
+
+def read_cifar10_python(folder: Path, split: str, name: str) -> ImageArray:
+    """Returns the images of CIFAR-10's archive of Python pickles.
+
+    Args:
+        folder: ``cifar-10-batches-py``.
+        split: ``train`` or ``test``.
+        name: of the set.
+
+    Raises:
+        DataError: a file is missing, malformed, or a pickle of something else.
+    """
+    return _read_python(folder, _TEN[split], "batches.meta", ("label_names", "labels"), name)
+
+
+def read_cifar100_python(folder: Path, split: str, name: str) -> ImageArray:
+    """Returns the images of CIFAR-100's archive of Python pickles, labelled with the 100 fine classes.
+
+    Args:
+        folder: ``cifar-100-python``.
+        split: ``train`` or ``test``.
+        name: of the set.
+
+    Raises:
+        DataError: a file is missing, malformed, or a pickle of something else.
+    """
+    return _read_python(folder, _HUNDRED[split], "meta", ("fine_label_names", "fine_labels"), name)
+
+
+def _read_binary(folder: Path, files: tuple[str, ...], names: str, head: int, name: str) -> ImageArray:
+    """Reads rows of ``head`` labels, of which the last counts, and the pixels."""
+    classes = tuple(read_lines(folder / names))
+    images: list[Tensor] = []
+    labels: list[Tensor] = []
+    for file in files:
+        path = folder / f"{file}.bin"
+        block = bytearray(read_bytes(path))
+        if not block or len(block) % (head + _PIXELS):
+            raise DataError(f"{path} is {len(block)} bytes long, which is no multiple of the {head + _PIXELS} of an image.")
+        rows = torch.frombuffer(block, dtype=torch.uint8).reshape(-1, head + _PIXELS)
+        images.append(rows[:, head:])
+        labels.append(_checked_labels(rows[:, head - 1].long(), classes, path))
+    return ImageArray(torch.cat(images).reshape(-1, 3, 32, 32), torch.cat(labels), classes, name)
+
+
+def _read_python(folder: Path, files: tuple[str, ...], names: str, keys: tuple[str, str], name: str) -> ImageArray:
+    words = _unpickled(folder / names).get(keys[0])
+    if not isinstance(words, list):
+        raise DataError(f"{folder / names} must hold the list '{keys[0]}'.")
+    classes = tuple(word.decode() if isinstance(word, bytes) else str(word) for word in words)
+    images: list[Tensor] = []
+    labels: list[Tensor] = []
+    for file in files:
+        path = folder / file
+        batch = _unpickled(path)
+        data, numbers = batch.get("data"), batch.get(keys[1])
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _PIXELS:
+            raise DataError(f"{path} must hold the array 'data' of 8-bit integers, {_PIXELS} an image.")
+        if not isinstance(numbers, list) or len(numbers) != len(data) or not all(isinstance(each, int) for each in numbers):
+            raise DataError(f"{path} must hold the list '{keys[1]}' of {len(data)} whole numbers, one an image.")
+        images.append(torch.from_numpy(data.copy()))
+        labels.append(_checked_labels(torch.tensor(numbers, dtype=torch.int64), classes, path))
+    return ImageArray(torch.cat(images).reshape(-1, 3, 32, 32), torch.cat(labels), classes, name)
+
+
+def _checked_labels(labels: Tensor, classes: tuple[str, ...], path: Path) -> Tensor:
+    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(classes)):
+        raise DataError(
+            f"{path} has labels from {int(labels.min())} to {int(labels.max())}, but there are {len(classes)} classes."
+        )
+    return labels
+
+
+def _unpickled(path: Path) -> dict[str, Any]:
+    try:
+        content = _Unpickler(io.BytesIO(read_bytes(path)), encoding="bytes").load()
+    except DataError:
+        raise
+    # what a pickle that was cut or made up raises is whatever its last instruction met
+    except Exception as error:
+        raise DataError(f"{path} is not a readable pickle of arrays, lists and words: {error}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} must be the pickle of a dictionary; it is one of {type(content).__name__}.")
+    return {key.decode(errors="replace") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows the constructors of NumPy arrays only, by the module names of old and new NumPy."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module.replace("numpy._core", "numpy.core"), name) not in _CONSTRUCTORS:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
+        return _CONSTRUCTORS[(module.replace("numpy._core", "numpy.core"), name)]
+
+
+def _latin1(text: str, _encoding: str = "latin1") -> bytes:
+    return text.encode("latin1")
+
+
+_CONSTRUCTORS: Final[dict[tuple[str, str], Any]] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("_codecs", "encode"): _latin1,  # how old protocols write bytes
+}

@@ -1,0 +1,109 @@
+"""Folders of image files: one folder for each class, and the splits train and test beside each other.
+
+This module must not know data sets or pixels.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from tempplug.errors import DataError
+from tempplug_adapters.images.encoded_set import EncodedSet
+
+SUFFIXES: Final = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+"""What the name of an image file ends in, in any case."""
+
+SPLITS: Final = {"train": ("train",), "test": ("test", "val")}
+"""Names that the folder of a split may have; the first that is there and has class folders is taken."""
+
+
+def list_split(folder: Path, split: str, name: str) -> EncodedSet:
+    """Returns the image files of one split of a folder that has a folder for each.
+
+    The classes are those of all splits, so that a label means the same in each.
+
+    Args:
+        folder: holds ``train`` and ``test`` or ``val``, each with a folder for each class.
+        split: ``train`` or ``test``.
+        name: of the set.
+
+    Raises:
+        DataError: the split's folder does not exist, or has no class folder with images.
+    """
+    places = [folder / word for words in SPLITS.values() for word in words]
+    there = [place for place in places if place.is_dir() and class_folders(place)]  # a test set may come without classes
+    wanted = next((place for place in there if place.name in SPLITS[split]), None)
+    if wanted is None:
+        raise DataError(f"{folder} must hold a folder {' or '.join(SPLITS[split])} that has a folder of images for each class.")
+    return list_folder(wanted, name, tuple(sorted({word for place in there for word in class_folders(place)})))
+
+
+def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None) -> EncodedSet:
+    """Returns the image files of a folder that has a folder for each class.
+
+    Files are found at any depth below their class, in the order of their paths. What is no image by its name, or is hidden,
+    is passed over.
+
+    Args:
+        folder: of the class folders.
+        name: of the set.
+        classes: names of the class folders; None is those that are there, sorted.
+
+    Raises:
+        DataError: the folder does not exist, or has no class folder with images.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist or is not a folder: it must hold a folder of image files for each class.")
+    classes = classes or tuple(class_folders(folder))
+    found = {word: image_files(folder / word) for word in classes}
+    if not any(found.values()):
+        raise DataError(
+            f"{folder} must hold a folder for each class with images in it, files that end in {', '.join(sorted(SUFFIXES))}."
+        )
+    labels = torch.arange(len(classes)).repeat_interleave(torch.tensor([len(files) for files in found.values()]))
+    return EncodedSet(FileList(tuple(path for files in found.values() for path in files)), labels, classes, name)
+
+
+def class_folders(folder: Path) -> list[str]:
+    """Returns the names of the folders in a folder, sorted, without the hidden ones."""
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def image_files(folder: Path) -> list[str]:
+    """Returns the paths of the image files in a folder and below it, sorted, without the hidden ones."""
+    return sorted(
+        f"{place}/{name}"
+        for place, _, names in os.walk(folder)
+        for name in names
+        if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
+    )
+
+
+@dataclass(frozen=True)
+class FileList:
+    """Image files on disk, by path."""
+
+    paths: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, position: int) -> bytes:
+        """Returns the whole file.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        try:
+            return Path(self.paths[position]).read_bytes()
+        except OSError as error:
+            raise DataError(f"{self.paths[position]} cannot be read: {error}") from error
+
+    def file_name(self, position: int) -> str:
+        """Returns its path."""
+        return self.paths[position]

@@ -1,0 +1,167 @@
+"""Readers of the archives in which image data sets come: each returns a whole set and names every fault of a file.
+
+This module must not know which data sets there are or where they lie.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tempplug.errors import DataError
+from tempplug_adapters.images.class_folders import FileList, list_folder
+from tempplug_adapters.images.encoded_set import EncodedSet
+from tempplug_adapters.images.image_set import ImageArray
+
+_STL10_SIDE = 96
+
+
+def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
+    """Returns the images of a NumPy archive.
+
+    Args:
+        path: holds ``labels`` [n] and ``classes``, and either encoded images (``jpeg``, their bytes one after the other, and
+            ``offsets`` [n + 1], where each begins and the last ends) or pixels (``images`` [n, H, W, 3] uint8).
+        split: that the file is of; not looked at.
+        name: of the set.
+
+    Raises:
+        DataError: the file is unreadable or holds something else.
+    """
+    arrays = _arrays(path)
+    missing = {"labels", "classes", *(("offsets",) if "jpeg" in arrays else ("images",))} - arrays.keys()
+    if missing:
+        raise DataError(f"{path} must hold {', '.join(sorted(missing))}, too.")
+    if arrays["labels"].ndim != 1 or arrays["labels"].dtype.kind not in "iu":
+        raise DataError(f"{path} has labels {arrays['labels'].shape} {arrays['labels'].dtype}: they must be (n,) integers.")
+    labels = torch.from_numpy(arrays["labels"].astype(np.int64))
+    classes = tuple(str(word) for word in arrays["classes"])
+    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(classes)):
+        raise DataError(f"{path} has labels from {int(labels.min())} to {int(labels.max())}, but {len(classes)} classes.")
+    if "jpeg" not in arrays:
+        images = arrays["images"]
+        if images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8 or len(images) != len(labels):
+            raise DataError(f"{path} has images {images.shape} {images.dtype}: they must be ({len(labels)}, H, W, 3) uint8.")
+        return ImageArray(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), labels, classes, name)
+    offsets = arrays["offsets"].tolist()
+    if offsets != sorted(offsets) or len(offsets) != len(labels) + 1 or offsets[0] < 0 or offsets[-1] > len(arrays["jpeg"]):
+        raise DataError(
+            f"{path} must have {len(labels) + 1} ascending offsets, one more than labels, into its {len(arrays['jpeg'])} bytes "
+            "of images."
+        )
+    return EncodedSet(_Packed(arrays["jpeg"].tobytes(), tuple(offsets), str(path)), labels, classes, name)
+
+
+def read_stl10(folder: Path, split: str, name: str) -> ImageArray:
+    """Returns the images of STL-10's binary archive; they are read from the disk when they are used.
+
+    Args:
+        folder: ``stl10_binary``.
+        split: ``train``, ``test`` or ``unlabeled``, which has no labels.
+        name: of the set.
+
+    Raises:
+        DataError: a file is missing or has the wrong length.
+    """
+    where = folder / f"{split}_X.bin"
+    pixels = 3 * _STL10_SIDE * _STL10_SIDE
+    if not where.is_file():
+        raise DataError(f"{where} does not exist: the folder must hold STL-10's binary archive, unpacked.")
+    count, rest = divmod(where.stat().st_size, pixels)
+    if rest or not count:
+        raise DataError(f"{where} is {where.stat().st_size} bytes long, which is no multiple of the {pixels} of an image.")
+    # a private map of the file: nothing is read before it is used
+    block = torch.from_file(str(where), shared=False, size=count * pixels, dtype=torch.uint8)
+    images = block.reshape(count, 3, _STL10_SIDE, _STL10_SIDE).transpose(2, 3)  # the file has columns, not rows
+    classes = tuple(read_lines(folder / "class_names.txt"))
+    if split == "unlabeled":
+        return ImageArray(images, None, classes, name)
+    labels = torch.tensor(list(read_bytes(folder / f"{split}_y.bin")), dtype=torch.int64) - 1
+    if len(labels) != count or int(labels.min()) < 0 or int(labels.max()) >= len(classes):
+        raise DataError(f"{folder / f'{split}_y.bin'} must hold {count} labels from 1 to {len(classes)}.")
+    return ImageArray(images, labels, classes, name)
+
+
+def read_tiny_imagenet(folder: Path, split: str, name: str) -> EncodedSet:
+    """Returns the images of Tiny-ImageNet's archive; its classes are WordNet ids, and its validation images are the test set.
+
+    Args:
+        folder: ``tiny-imagenet-200``, as it was unpacked, or with the validation images sorted into class folders.
+        split: ``train`` or ``test``.
+        name: of the set.
+
+    Raises:
+        DataError: a file is missing or names a class that has no training images.
+    """
+    training = list_folder(folder / "train", name)
+    classes = training.classes
+    annotations = folder / "val" / "val_annotations.txt"
+    if split == "train":
+        return training
+    if not annotations.is_file():
+        return list_folder(folder / "val", name, classes)
+    names: list[str] = []
+    labels: list[int] = []
+    for number, line in enumerate(read_lines(annotations), start=1):
+        image, _, rest = line.partition("\t")
+        word = rest.partition("\t")[0]
+        if word not in classes:
+            raise DataError(f"{annotations}, line {number}: the class '{word}' has no folder of training images.")
+        names.append(str(annotations.parent / "images" / image))
+        labels.append(classes.index(word))
+    return EncodedSet(FileList(tuple(names)), torch.tensor(labels, dtype=torch.int64), classes, name)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a text that are not empty.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    try:
+        return [line for line in read_bytes(path).decode("utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """Returns a whole file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            return {key: archive[key] for key in ("jpeg", "offsets", "images", "labels", "classes") if key in archive.files}
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} is not a readable NumPy archive: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Packed:
+    block: bytes
+    offsets: tuple[int, ...]
+    where: str
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def read(self, position: int) -> bytes:
+        return self.block[self.offsets[position] : self.offsets[position + 1]]
+
+    def file_name(self, position: int) -> str:
+        return f"image {position} of {self.where}"

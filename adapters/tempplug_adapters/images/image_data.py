@@ -1,0 +1,204 @@
+"""Image data sets by name: where each lies in a folder of data, and how it is read.
+
+This module must not know models, augmentations or training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import torch
+
+from tempplug.errors import ConfigError, DataError, MissingDependencyError, UnknownNameError, nearest
+from tempplug_adapters.images.cifar_archives import (
+    read_cifar10_binary,
+    read_cifar10_python,
+    read_cifar100_binary,
+    read_cifar100_python,
+)
+from tempplug_adapters.images.class_folders import list_split
+from tempplug_adapters.images.encoded_set import EncodedSet, decode_all
+from tempplug_adapters.images.image_archives import read_npz, read_stl10, read_tiny_imagenet
+from tempplug_adapters.images.image_decoding import check_size, resize_all
+from tempplug_adapters.images.image_files import ImageFiles
+from tempplug_adapters.images.image_hub import HUB, load_from_hub
+from tempplug_adapters.images.image_set import ImageArray, ImageSet
+
+Split = Literal["train", "test"]
+Found = EncodedSet | ImageArray
+"""A data set as it is read: not decoded yet, or pixels already."""
+
+DEFAULT_SIZE: Final = 224
+"""Pixels of each side of images that come in many sizes, where no size is asked for."""
+
+_TRAIN_SHARE = 0.8
+
+
+def load_images(
+    dataset: str,
+    split: Split,
+    data_dir: Path | None,
+    *,
+    size: int | None = None,
+    count: int | None = None,
+    seed: int = 0,
+) -> ImageSet:
+    """Returns a data set of images.
+
+    Most are decoded into memory; ImageNet and a user's own folders stay on disk and are decoded when they are used. An image
+    that cannot be decoded is named in a warning; in memory it is left out, on disk the next one takes its place.
+
+    Args:
+        dataset: one of `DATASETS`; or the path of a folder that holds ``train`` and ``test`` or ``val``, each with a folder of
+            image files for each class.
+        split: ``train`` or ``test``; a validation set serves as test set where the test set has no labels.
+        data_dir: folder of real data, where a data set lies as it was unpacked, itself or below ``vision``. None loads
+            ``cifar10``, ``cifar100``, ``tiny-imagenet`` and ``imagenet`` from the Hugging Face hub. ``digits`` and a path
+            need none.
+        size: pixels of each side: the shorter side is resized to it, bicubically, and the middle of the longer one is kept.
+            None leaves images in memory as they are; those on disk get `DEFAULT_SIZE`.
+        count: that many images only, drawn at random before any is decoded and in the order of the draw: a smaller count is
+            the beginning of a larger one. None is all, in the order of the data set, which may be that of the classes.
+        seed: of that draw, which leaves the global generator alone.
+
+    Raises:
+        ConfigError: the split, the size or the count is none of those.
+        UnknownNameError: no data set of that name.
+        DataError: the data set is not there, or is malformed; the message names the file.
+        MissingDependencyError: a library that it is read with is not installed.
+
+    Example:
+        >>> digits = load_images("digits", "train", None, count=100)
+        >>> len(digits), digits.batch(torch.tensor([3, 5])).shape
+        (100, torch.Size([2, 3, 8, 8]))
+    """
+    if split not in ("train", "test"):
+        raise ConfigError(f"split='{split}' must be 'train' or 'test'.")
+    if size is not None:
+        check_size(size)
+    found, on_disk = _find(dataset, split, None if data_dir is None else Path(data_dir))
+    if count is not None:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(found):
+            raise ConfigError(f"count={count} must be a whole number from 1 to {len(found)}, the images of '{found.name}'.")
+        found = found.subset(torch.randperm(len(found), generator=torch.Generator().manual_seed(seed))[:count])
+    if isinstance(found, ImageArray):
+        return ImageArray(resize_all(found.images, size), found.labels, found.classes, found.name)
+    return ImageFiles(found, size or DEFAULT_SIZE) if on_disk else decode_all(found, size)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """One form in which a data set is kept: its path for each split, and how it is read."""
+
+    train: str
+    test: str
+    read: Callable[[Path, Split, str], Found]
+    on_disk: bool = False
+
+
+def _npz(file: str, test: str) -> _Layout:
+    return _Layout(f"{file}_train_jpeg.npz", f"{file}_{test}_jpeg.npz", read_npz)
+
+
+def _folder(path: str, read: Callable[[Path, Split, str], Found] = list_split, *, on_disk: bool = False) -> _Layout:
+    return _Layout(path, path, read, on_disk)
+
+
+def _read_lossless(path: Path, split: Split, name: str) -> Found:
+    found = read_npz(path, split, name)
+    return found.subset(_part(len(found), split))
+
+
+def _read_unlabeled(folder: Path, split: Split, name: str) -> Found:
+    return read_stl10(folder, "unlabeled" if split == "train" else "test", name)
+
+
+def _part(count: int, split: Split) -> torch.Tensor:
+    """Returns four fifths of the positions or the others, always the same, ascending."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    first = int(count * _TRAIN_SHARE)
+    return (order[:first] if split == "train" else order[first:]).sort().values
+
+
+_LAYOUTS: Final[dict[str, tuple[_Layout, ...]]] = {
+    "cifar10": (
+        _npz("cifar10", "test"),
+        _folder("cifar-10-batches-bin", read_cifar10_binary),
+        _folder("cifar-10-batches-py", read_cifar10_python),
+        _folder("cifar10"),
+    ),
+    "cifar10-lossless4k": (_folder("cifar10_lossless4k.npz", _read_lossless),),
+    "cifar100": (
+        _folder("cifar-100-binary", read_cifar100_binary),
+        _folder("cifar-100-python", read_cifar100_python),
+        _folder("cifar100"),
+    ),
+    "imagenette": (
+        _npz("imagenette224", "val"),
+        *(_folder(f"imagenette2{size}", on_disk=True) for size in ("", "-320", "-160")),
+    ),
+    "tiny-imagenet": (_npz("tiny_imagenet_c100", "val"), _folder("tiny-imagenet-200", read_tiny_imagenet)),
+    "stl10": (_folder("stl10_binary", read_stl10),),
+    "stl10-unlabeled": (_folder("stl10_binary", _read_unlabeled),),
+    "imagenet": (_folder("imagenet", on_disk=True),),
+    "imagenet-100": (_folder("imagenet-100", on_disk=True),),
+}
+DATASETS: Final = (*_LAYOUTS, "digits")
+"""Names that `load_images` knows. ``digits`` are scikit-learn's 1,797 grey images of 8x8 pixels, ``cifar10-lossless4k`` the
+first 4,000 training images of CIFAR-10; a fixed random fifth of each is its test set. ``stl10-unlabeled`` has the 100,000
+images without labels as its training set."""
+
+
+def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, bool]:
+    """Returns a data set that is not decoded yet, and whether it should stay on disk."""
+    name = f"{dataset} {split}"
+    if dataset == "digits":
+        return _digits(split, name), False
+    if dataset not in _LAYOUTS:
+        folder = Path(dataset).expanduser()
+        if folder.is_dir() or len(folder.parts) > 1:
+            return list_split(folder, split, name), True
+        raise UnknownNameError(
+            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and the path of a folder."
+        )
+    layouts = _LAYOUTS[dataset]
+    if data_dir is None:
+        if dataset in HUB:
+            return load_from_hub(dataset, split, name), any(layout.on_disk for layout in layouts)
+        raise DataError(
+            f"data_dir is not given, and {dataset} is not loaded from the Hugging Face hub: pass the folder that holds "
+            f"{_paths(layouts, split)} (--data-dir or TEMPPLUG_DATA)."
+        )
+    for place in (data_dir, data_dir / "vision"):
+        for layout in layouts:
+            path = place / (layout.train if split == "train" else layout.test)
+            if path.exists():
+                return layout.read(path, split, name), layout.on_disk
+    remedy = ", or give no data folder to load it from the Hugging Face hub" if dataset in HUB else ""
+    raise DataError(
+        f"{dataset} ({split}) was looked for in {data_dir} and {data_dir / 'vision'} as {_paths(layouts, split)}: "
+        f"put it there, unpacked{remedy}."
+    )
+
+
+def _paths(layouts: tuple[_Layout, ...], split: Split) -> str:
+    return " or ".join(layout.train if split == "train" else layout.test for layout in layouts)
+
+
+def _digits(split: Split, name: str) -> ImageArray:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingDependencyError(
+            "the data set digits needs scikit-learn, which is not installed: pip install scikit-learn."
+        ) from error
+    digits = load_digits()
+    chosen = _part(len(digits.target), split)
+    grey = torch.from_numpy(np.rint(digits.images * (255 / 16)).astype(np.uint8))[chosen]
+    labels = torch.from_numpy(digits.target.astype(np.int64))[chosen]
+    images = grey[:, None].expand(-1, 3, -1, -1).contiguous()
+    return ImageArray(images, labels, tuple(str(word) for word in digits.target_names), name)

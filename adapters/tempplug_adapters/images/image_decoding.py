@@ -1,0 +1,115 @@
+"""Encoded images as pixels: whatever Pillow opens becomes upright RGB of one size, and what it cannot open is named.
+
+This module must not know data sets or where images come from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from tempplug.errors import ConfigError, DataError
+
+
+class UndecodableImageError(DataError):
+    """The bytes are no image, or not a whole one."""
+
+
+def decode_image(encoded: bytes, name: str, size: int | None = None) -> Tensor:
+    """Returns the pixels of an image file, [3, H, W] uint8: upright as its EXIF tag says, RGB, without transparency.
+
+    Grey becomes three equal channels; 16-bit grey loses its lower eight bits.
+
+    Args:
+        encoded: the whole file.
+        name: of the file, for messages.
+        size: as in `resize_and_crop`; None leaves the image as large as it is.
+
+    Raises:
+        UndecodableImageError: the bytes are no image, or not a whole one.
+        DataError: it has more pixels than ``PIL.Image.MAX_IMAGE_PIXELS`` allows.
+    """
+    image = _opened(encoded, name)
+    return to_pixels(image if size is None else resize_and_crop(image, size))
+
+
+def to_pixels(image: Image.Image) -> Tensor:
+    """Returns the pixels of a Pillow image in RGB, [3, H, W] uint8."""
+    return torch.from_numpy(np.array(_rgb(image))).permute(2, 0, 1)
+
+
+def resize_and_crop(image: Image.Image, size: int) -> Image.Image:
+    """Returns the middle square of an image whose shorter side was resized to ``size``, bicubically and smoothed where smaller.
+
+    Args:
+        image: of any shape.
+        size: pixels of each side of the result.
+    """
+    if image.size == (size, size):
+        return image
+    side = min(image.size)
+    left, top = (image.width - side) / 2, (image.height - side) / 2
+    return image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+
+
+def _opened(encoded: bytes, name: str) -> Image.Image:
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            limit = Image.MAX_IMAGE_PIXELS
+            if limit is not None and image.width * image.height > limit:
+                raise Image.DecompressionBombError(f"{image.width}x{image.height} pixels are more than {limit}")
+            image.load()
+            with contextlib.suppress(Exception):  # a damaged tag says nothing of the pixels
+                ImageOps.exif_transpose(image, in_place=True)
+            return _rgb(image)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(
+            f"{name} is too large to be decoded safely: {error}. Make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS."
+        ) from error
+    except MemoryError:
+        raise
+    # Pillow's decoders of many formats promise no kind of error for damaged bytes
+    except Exception as error:
+        raise UndecodableImageError(f"{name} cannot be decoded as an image: {error}") from error
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError(f"its pixels are of Pillow's mode {image.mode}, which has no known white")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def resize_all(images: Tensor, size: int | None) -> Tensor:
+    """Returns images resized and cropped as `resize_and_crop` does, [N, 3, size, size] uint8.
+
+    Args:
+        images: [N, 3, H, W] uint8.
+        size: pixels of each side; None leaves them as they are.
+    """
+    if size is None or images.shape[2:] == (size, size):
+        return images
+    resized = torch.empty((len(images), 3, size, size), dtype=torch.uint8)
+    for row, image in zip(resized, images, strict=True):
+        row.copy_(to_pixels(resize_and_crop(Image.fromarray(image.permute(1, 2, 0).numpy()), size)))
+    return resized
+
+
+def check_size(size: int) -> None:
+    """Makes sure that images can be of a size.
+
+    Raises:
+        ConfigError: it is not at least 1.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ConfigError(f"size={size} must be a whole number of pixels, at least 1.")

@@ -1,0 +1,127 @@
+"""Images that are decoded each time that they are asked for, for sets that do not fit into memory.
+
+This module must not know data sets.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tempplug_adapters.images.class_folders import list_folder
+from tempplug_adapters.images.encoded_set import EncodedSet, nothing_readable
+from tempplug_adapters.images.image_decoding import UndecodableImageError, check_size
+from tempplug_adapters.images.image_set import positions
+
+
+class ImageFiles:
+    """Images that are decoded, resized and cropped each time that they are asked for.
+
+    One that cannot be decoded is named in a warning once and replaced by the next readable one of its class, or of the set
+    where its class has none, so that positions and batch sizes hold. A set can be sent to the workers of a data loader.
+
+    Args:
+        encoded: N image files.
+        size: pixels of each side: the shorter side is resized to it, the middle of the longer one is kept.
+
+    Raises:
+        ConfigError: the size is not at least 1.
+    """
+
+    def __init__(self, encoded: EncodedSet, size: int) -> None:
+        check_size(size)
+        self.encoded = encoded
+        self.size = size
+        self._replacement: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @property
+    def name(self) -> str:
+        """Of the set."""
+        return self.encoded.name
+
+    @property
+    def labels(self) -> Tensor | None:
+        """[N] int64 position in `classes`, or None."""
+        return self.encoded.labels
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.encoded.classes
+
+    def batch(self, index: Tensor) -> Tensor:
+        """Returns some of the images, [b, 3, size, size] uint8.
+
+        Args:
+            index: [b] positions in the set, in the order wanted, or [N] booleans.
+
+        Raises:
+            ConfigError: a position is not in the set.
+            DataError: no image of the set can be decoded, or one is unreadable or too large.
+        """
+        chosen = positions(index, len(self)).tolist()
+        images = torch.empty((len(chosen), 3, self.size, self.size), dtype=torch.uint8)
+        for row, position in enumerate(chosen):
+            images[row] = self._pixels(position)
+        return images
+
+    def subset(self, index: Tensor) -> ImageFiles:
+        """Returns a set of some of the images, with their labels and all classes.
+
+        Args:
+            index: as in `batch`.
+        """
+        return ImageFiles(self.encoded.subset(index), self.size)
+
+    def _pixels(self, position: int) -> Tensor:
+        if position in self._replacement:
+            return self.encoded.decode(self._replacement[position], self.size)
+        faults: list[str] = []
+        for candidate in self._candidates(position):
+            try:
+                pixels = self.encoded.decode(candidate, self.size)
+            except UndecodableImageError as error:
+                faults.append(str(error))
+                continue
+            if faults:
+                self._replacement[position] = candidate
+                other = self.encoded.source.file_name(candidate)
+                warnings.warn(f"{faults[0]}. {other} is used in its place.", stacklevel=3)
+            return pixels
+        raise nothing_readable(self.name, faults)
+
+    def _candidates(self, position: int) -> Iterator[int]:
+        """Yields a position, then those after it and from the start again: first of its class, then of the others."""
+        yield position
+        others = torch.cat([torch.arange(position + 1, len(self)), torch.arange(position)])
+        if self.labels is not None:
+            others = others[torch.argsort(self.labels[others] != self.labels[position], stable=True)]
+        for other in others:
+            yield int(other)
+
+
+class ImageFolder(ImageFiles):
+    """A folder with a folder of image files for each class; the class folders' names, sorted, are the classes.
+
+    Files are found at any depth below their class, in the order of their paths. What is no image by its name, or is hidden,
+    is passed over.
+
+    Args:
+        folder: of the class folders.
+        size: as in `ImageFiles`.
+        name: of the set; None is the folder's path.
+
+    Raises:
+        ConfigError: the size is not at least 1.
+        DataError: the folder does not exist, or has no class folder with images.
+    """
+
+    def __init__(self, folder: Path, size: int, name: str | None = None) -> None:
+        super().__init__(list_folder(folder, name or str(folder)), size)

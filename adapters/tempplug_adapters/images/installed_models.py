@@ -1,0 +1,79 @@
+"""Models of packages that a user may have: timm, torchvision, lightly, and checkpoints of transformers, without classifiers.
+
+A package is imported only when a model of it is asked for. This module must not know what happens to the models.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from torch import nn
+from transformers import AutoModel
+
+from tempplug.errors import ConfigError, MissingDependencyError, TempplugError
+from tempplug_adapters.huggingface.loading import load_pretrained
+
+LIBRARIES = ("transformers", "timm", "torchvision", "lightly")
+"""Packages whose models can be asked for, as ``package:name``."""
+
+_CLASSIFIERS = ("fc", "classifier", "heads", "head", "linear")
+
+
+def create_installed(name: str, *, pretrained: bool = False) -> nn.Module:
+    """Returns a model that gives features in place of class scores.
+
+    Args:
+        name: ``transformers:NAME`` (a folder or a name on the Hugging Face hub, always with its weights), ``timm:NAME``,
+            ``torchvision:NAME`` or ``lightly:NAME`` (one of lightly's ResNets for images of 32 x 32 pixels, ``resnet-18``).
+        pretrained: with the weights that timm or torchvision offers.
+
+    Raises:
+        MissingDependencyError: the package is not installed; the message has the pip command.
+        ConfigError: the package has no such model, or it is not clear which part of it is the classifier.
+    """
+    library, _, model = name.partition(":")
+    if library == "transformers":
+        network: nn.Module = load_pretrained(AutoModel, model)
+        return network
+    try:
+        if library == "timm":
+            network = _package("timm").create_model(model, pretrained=pretrained, num_classes=0)
+            return network
+        if library == "torchvision":
+            weights = "DEFAULT" if pretrained else None
+            return _without_classifier(_package("torchvision.models").get_model(model, weights=weights), name)
+        return _without_classifier(_package("lightly.models").ResNetGenerator(model), name)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, TempplugError):
+            raise
+        raise ConfigError(f"backbone '{name}' cannot be made: {error}") from error
+
+
+def _package(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingDependencyError(
+            f"backbones '{package}:NAME' need the package '{package}': pip install {package} ({error})."
+        ) from error
+
+
+def _without_classifier(model: nn.Module, name: str) -> nn.Module:
+    """Returns the model, its classifier replaced: what stands before the first linear or dropout layer of it stays."""
+    for attribute in _CLASSIFIERS:
+        classifier = getattr(model, attribute, None)
+        if not isinstance(classifier, nn.Module):
+            continue
+        kept: list[nn.Module] = []
+        for layer in classifier if isinstance(classifier, nn.Sequential) else ():
+            if isinstance(layer, nn.Linear | nn.Dropout):
+                break
+            kept.append(layer)
+        setattr(model, attribute, nn.Sequential(*kept))
+        return model
+    raise ConfigError(
+        f"backbone '{name}' has no classifier named {', '.join(_CLASSIFIERS)}: make the model yourself, remove its classifier "
+        "and wrap it in Backbone."
+    )

@@ -1,0 +1,117 @@
+"""MSC's training step: two views of normal images, seen from the centre of the normal class, and a contrastive loss.
+
+A pretrained network puts the images of one class into one corner of the sphere. A contrastive loss as it is would spread them
+over all of it, which makes anomalies harder to tell; seen from their own centre, they are spread already. This module must not
+know data sets, augmentations or optimizers.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError, ShapeError
+
+
+def unit_representations(backbone: nn.Module, images: Tensor) -> Tensor:
+    """Returns the representations of images, of length one and in at least float32, [B, F].
+
+    Args:
+        backbone: images to representations [B, F].
+        images: [B, 3, H, W] in [0, 1].
+    """
+    # Channels last is how convolutions run fastest; the values do not depend on it.
+    found = backbone(images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 else images)
+    return F.normalize(found.to(torch.promote_types(found.dtype, torch.float32)), dim=1)
+
+
+def centre_of(representations: Tensor, *, unit: bool = False) -> Tensor:
+    """Returns the mean of the representations of normal images, [F].
+
+    Args:
+        representations: [N, F], of length one.
+        unit: scale the mean to length one, as the angular loss has it.
+
+    Raises:
+        ShapeError: they are no matrix, or there are none.
+
+    >>> centre_of(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    tensor([0.5000, 0.5000])
+    """
+    if representations.ndim != 2 or not len(representations):
+        raise ShapeError(f"representations of shape {list(representations.shape)} must be [N, F] with N at least 1.")
+    mean = representations.mean(0)
+    return F.normalize(mean, dim=0) if unit else mean
+
+
+class MSC(nn.Module):
+    """Turns two views of normal images into the mean-shifted contrastive loss, with any temperature strategy.
+
+    Args:
+        backbone: pretrained: images to representations [B, F].
+        centre: [F] of the normal class, see `centre_of`; it stays as it is.
+        loss_fn: of layout ``two-view``; ``infonce`` with temperature 0.25 is MSC's.
+        angular: add the mean squared distances of both views from the centre, which pull the class together.
+
+    Attributes:
+        backbone: as given. It is always in evaluation mode, also while it trains: batch normalisation uses the statistics of
+            its pretraining.
+        loss_fn: as given.
+        dimension: F.
+
+    Raises:
+        ConfigError: the loss has another layout.
+        ShapeError: the centre is no vector.
+
+    Source: Reiss & Hoshen 2023, Mean-Shifted Contrastive Loss for Anomaly Detection. The angular loss is an option of their
+    code, off by default; Kim & Kim 2025 (temperature-free) do not say whether they used it.
+
+    >>> model = MSC(nn.Flatten(), torch.full((12,), 0.2), ContrastiveLoss("fixed:temperature=0.25", layout="two-view"))
+    >>> model(torch.rand(8, 3, 2, 2), torch.rand(8, 3, 2, 2)).shape
+    torch.Size([])
+    """
+
+    centre: Tensor
+
+    def __init__(self, backbone: nn.Module, centre: Tensor, loss_fn: ContrastiveLoss, *, angular: bool = False) -> None:
+        super().__init__()
+        if loss_fn.layout.name != "two-view":
+            raise ConfigError(f"loss_fn of layout '{loss_fn.layout.name}' must be of layout 'two-view'.")
+        if centre.ndim != 1:
+            raise ShapeError(f"centre of shape {list(centre.shape)} must be [F], one number for each feature.")
+        self.backbone = backbone
+        self.loss_fn = loss_fn
+        self.angular = angular
+        self.dimension = len(centre)
+        self.register_buffer("centre", centre.detach().clone())
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode of the loss; the backbone stays in evaluation mode."""
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None) -> Tensor:
+        """Returns the loss in nats, [].
+
+        Args:
+            view_a: [B, 3, H, W] in [0, 1].
+            view_b: [B, 3, H, W], another view of the same images.
+            index: [B] positions in the data set, for strategies that want them.
+        """
+        # One view after the other: in evaluation mode they do not meet before the loss, and small batches stay in the cache.
+        seen = [unit_representations(self.backbone, view) for view in (view_a, view_b)]
+        shifted = [each - self.centre for each in seen]
+        loss: Tensor = self.loss_fn(*shifted, index=index)
+        if self.angular:
+            loss = loss + sum(each.square().sum(1).mean() for each in shifted)
+        return loss
+
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of the parameters that weight decay must spare: the temperatures."""
+        return {f"loss_fn.{name}" for name in self.loss_fn.no_weight_decay()}

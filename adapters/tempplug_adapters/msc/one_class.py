@@ -1,0 +1,118 @@
+"""One-class data: normal images to train on, and a test set in which the images of every other class are anomalies.
+
+This module must not know models or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError, DataError, nearest
+from tempplug_adapters.images.image_set import ImageSet
+
+
+@dataclass(frozen=True)
+class OneClassData:
+    """Images of one normal class, and a test set.
+
+    Attributes:
+        train: normal images only; their labels are not looked at.
+        test: images of all classes.
+        anomalous: [T] boolean, which test images are anomalies.
+        normal_class: its name.
+    """
+
+    train: ImageSet
+    test: ImageSet
+    anomalous: Tensor
+    normal_class: str
+
+
+def class_number(classes: Sequence[str], wanted: str) -> int:
+    """Returns the position of a class.
+
+    Args:
+        classes: all names.
+        wanted: a name, or a position counted from 0. A class whose name is a number is found by its name.
+
+    Raises:
+        ConfigError: there is no such class.
+
+    >>> class_number(("cat", "dog"), "dog"), class_number(("cat", "dog"), "0")
+    (1, 0)
+    """
+    if wanted in classes:
+        return list(classes).index(wanted)
+    if wanted.isascii() and wanted.isdigit() and int(wanted) < len(classes):
+        return int(wanted)
+    raise ConfigError(
+        f"normal_class='{wanted}' is no class.{nearest(wanted, classes)} Known: {', '.join(classes)}, or their numbers 0 to "
+        f"{len(classes) - 1}."
+    )
+
+
+def one_class(
+    train: ImageSet,
+    test: ImageSet,
+    normal_class: str,
+    *,
+    train_images: int | None = None,
+    test_images: int | None = None,
+) -> OneClassData:
+    """Returns the data in which one class is normal.
+
+    Where fewer images are wanted than there are, they are taken at even steps through each class, so that the same are taken
+    every time: of n images the one at position floor(i·n/m), for i from 0 to m - 1.
+
+    Args:
+        train: labelled; only its normal images are kept.
+        test: labelled with the same classes.
+        normal_class: name or number, see `class_number`.
+        train_images: how many normal images to keep at most, at least 2; None keeps all.
+        test_images: how many test images to keep at most, at least one a class: as many of each class, rounded down; None keeps
+            all.
+
+    Raises:
+        ConfigError: there is no such class, or a number is too small.
+        DataError: a set has no labels, the sets have other classes, or there are too few normal or no anomalous images.
+
+    Source: the protocol of Reiss & Hoshen 2023. Kim & Kim 2025 say that one class was anomalous and the others normal; their
+    numbers are those of the usual protocol, the other way round.
+    """
+    if train_images is not None and train_images < 2:
+        raise ConfigError(f"train_images={train_images} must be at least 2: an image needs another one to be told from.")
+    if test_images is not None and test_images < len(test.classes):
+        raise ConfigError(f"test_images={test_images} must be at least {len(test.classes)}, one a class.")
+    train_labels, test_labels = _labels(train), _labels(test)
+    if train.classes != test.classes:
+        raise DataError(f"the sets '{train.name}' and '{test.name}' must have the same classes.")
+    normal = class_number(train.classes, normal_class)
+    name = train.classes[normal]
+    kept = _evenly((train_labels == normal).nonzero()[:, 0], train_images)
+    if len(kept) < 2:
+        raise DataError(f"the set '{train.name}' has {len(kept)} images of class '{name}': wanted at least 2 to train on.")
+    if test_images is not None:
+        each = test_images // len(test.classes)
+        parts = [_evenly((test_labels == number).nonzero()[:, 0], each) for number in range(len(test.classes))]
+        chosen = torch.cat(parts)
+        test, test_labels = test.subset(chosen), test_labels[chosen]
+    anomalous = test_labels != normal
+    if anomalous.all() or not anomalous.any():
+        raise DataError(f"the set '{test.name}' needs images of class '{name}' and of others, to tell them apart.")
+    return OneClassData(train.subset(kept), test, anomalous, name)
+
+
+def _labels(images: ImageSet) -> Tensor:
+    if images.labels is None:
+        raise DataError(f"the set '{images.name}' has no labels, so it has no normal class.")
+    return images.labels.cpu()
+
+
+def _evenly(positions: Tensor, wanted: int | None) -> Tensor:
+    if wanted is None or wanted >= len(positions):
+        return positions
+    return positions[torch.arange(wanted) * len(positions) // wanted]

@@ -1,0 +1,1 @@
+"""Image representations with any temperature strategy: SimCLR, MoCo, NNCLR, SimSiam, Barlow Twins; evaluation and export."""

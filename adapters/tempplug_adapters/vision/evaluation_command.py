@@ -1,0 +1,152 @@
+"""``tempplug eval vision``: a trained backbone measured on a data set, as a table, as JSON and, where asked, as drawings.
+
+Holds the command line; what is measured is in `evaluations`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
+from tempplug_adapters.images.image_data import load_images
+from tempplug_adapters.training.command_line import choose_device, data_folder, write_metrics
+from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
+from tempplug_adapters.vision.embedding_plot import METHODS
+from tempplug_adapters.vision.evaluation_table import evaluation_table
+from tempplug_adapters.vision.evaluations import EVALUATIONS, PROBES, Evaluation, EvaluationSettings
+from tempplug_adapters.vision.figures import check_matplotlib
+
+DEFAULTS = ("knn", "linear-probe", "report")
+DESCRIPTION = (
+    "Measure the representations of a trained backbone. Neighbours and linear classifiers learn from the training split and "
+    "are asked about the test split, which chooses nothing: no epoch, no setting."
+)
+FROM_TRAINING = {
+    "size": "image_size",
+    "views": "augmentation",
+    "imbalance_ratio": "imbalance_ratio",
+    "largest_class": "largest_class",
+    "split_seed": "split_seed",
+}
+"""Options that follow the training where they are not given, with their names in its checkpoint."""
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command and returns its exit status: 0, or 2 where the input is at fault.
+
+    Args:
+        arguments: the words after ``tempplug eval vision``.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        print(evaluation_table(run(options)))
+    except TempplugError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measures what the flags say, writes metrics and drawings, and returns what the JSON file holds.
+
+    Raises:
+        TempplugError: flags, data or checkpoint are at fault.
+    """
+    checkpoint = Path(options.checkpoint)
+    output = Path(options.output or checkpoint.parent / f"evaluation_{Path(options.dataset).name}.json")
+    if output.is_dir() or output.suffix != ".json":
+        raise ConfigError(f"output={output} must be a file that ends in .json.")
+    for name in options.evaluations:
+        if name not in EVALUATIONS:
+            raise UnknownNameError(f"no evaluation '{name}'.{nearest(name, EVALUATIONS)} Known: {', '.join(EVALUATIONS)}.")
+    if options.plots:
+        check_matplotlib()  # now, and not after minutes of work
+    trained, _ = read_backbone(checkpoint)
+    for option, name in FROM_TRAINING.items():
+        if getattr(options, option) is None:
+            setattr(options, option, trained.get(name))
+    given = {name: getattr(options, name) for name in EvaluationSettings.__dataclass_fields__}
+    settings = EvaluationSettings(**{name: value for name, value in given.items() if value is not None})
+    device, folder = choose_device(options.device), data_folder(options.data_dir)
+    backbone = load_backbone(checkpoint)
+    drawn = {"size": options.size, "seed": settings.split_seed}
+    train = load_images(options.dataset, "train", folder, count=options.train_images, **drawn)
+    test = load_images(options.dataset, "test", folder, count=options.test_images, **drawn)
+    started = time.perf_counter()
+    evaluation = Evaluation(backbone, train, test, settings, device)
+    found: dict[str, Any] = {
+        "checkpoint": str(checkpoint),
+        "dataset": options.dataset,
+        "bank": len(train),
+        "queries": len(test),
+        "classes": len(train.classes),
+        "dimension": evaluation.queries.shape[1],
+        "seed": settings.seed,
+    }
+    found |= {name: evaluation.measure(name) for name in options.evaluations}
+    if options.plots:
+        found["plots"] = [str(path) for path in evaluation.draw(Path(options.plots))]
+    found["seconds"] = round(time.perf_counter() - started, 3)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_metrics(output, found)
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    given = EvaluationSettings()
+    parser = argparse.ArgumentParser(prog="tempplug eval vision", description=DESCRIPTION)
+    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="checkpoint.pt of a vision training")
+    parser.add_argument("--dataset", required=True, metavar="NAME", help="name of a data set, or folder of class folders")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)")
+    parser.add_argument("--size", type=int, help="side in pixels to which images are brought (default: the training's)")
+    parser.add_argument("--train-images", type=int, metavar="N", help="draw that many of the training split (default: all)")
+    parser.add_argument("--test-images", type=int, metavar="N", help="draw that many of the test split (default: all)")
+    parser.add_argument(
+        "--evaluations",
+        nargs="+",
+        default=list(DEFAULTS),
+        metavar="NAME",
+        help=f"of {', '.join(EVALUATIONS)} (default: {', '.join(DEFAULTS)})",
+    )
+    parser.add_argument("--k", type=int, default=given.k, help="neighbours that vote (default: %(default)s)")
+    parser.add_argument(
+        "--vote-temperature",
+        type=float,
+        default=given.vote_temperature,
+        metavar="T",
+        help="of their vote (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--probe", default=given.probe, metavar="NAME", help=f"linear probe of {', '.join(PROBES)} (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--imbalance-ratio",
+        type=float,
+        metavar="R",
+        help=f"of the long-tailed bank: largest class over smallest (default: the training's, else {given.imbalance_ratio:g})",
+    )
+    parser.add_argument(
+        "--largest-class",
+        type=int,
+        metavar="N",
+        help="images of its largest class (default: the training's, else nine tenths of the smallest there is)",
+    )
+    parser.add_argument("--split-seed", type=int, help="of the drawn images (default: the training's, else 0)")
+    parser.add_argument("--views", metavar="RECIPE", help="augmentation of the two views (default: the training's)")
+    parser.add_argument("--plots", metavar="DIR", help="for drawings of similarities and of representations in the plane")
+    parser.add_argument(
+        "--plot-method", default=given.plot_method, metavar="NAME", help=f"{' or '.join(METHODS)} (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", help="JSON of all numbers (default: evaluation_DATASET.json beside the checkpoint)"
+    )
+    parser.add_argument("--batch-size", type=int, default=given.batch_size, help="images at once (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=given.seed, help="of views, probe and plotted images (default: %(default)s)"
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: a GPU where there is one (default: auto)")
+    return parser

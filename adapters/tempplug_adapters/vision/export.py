@@ -1,0 +1,111 @@
+"""Trained backbones for other programs: plain weights under torchvision's names, which detection toolkits read.
+
+It must not know how they were trained.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.images.resnet import RESNETS
+from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
+
+FORMATS = ("torchvision", "module")
+"""Names of weights: torchvision's where the backbone is a ResNet of ours, or those of the network as it was trained."""
+
+_MODULE = "module."
+_STEM = "embedder.embedder."
+_BLOCK = re.compile(r"encoder\.stages\.(?P<stage>\d+)\.layers\.(?P<block>\d+)\.(?P<rest>.+)")
+_LAYER = re.compile(r"layer\.(?P<layer>\d+)\.(?P<kind>convolution|normalization)\.(?P<values>\w+)")
+_SHORTCUT = re.compile(r"shortcut\.(?P<kind>convolution|normalization)\.(?P<values>\w+)")
+
+
+def torchvision_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the weights of a transformers ResNet under the names of torchvision's, without ``fc``.
+
+    Args:
+        state: of a `transformers.ResNetModel`, or of `create_resnet`.
+
+    Raises:
+        DataError: a name is none of a ResNet.
+
+    >>> list(torchvision_state({"encoder.stages.0.layers.1.layer.0.convolution.weight": torch.zeros(1)}))
+    ['layer1.1.conv1.weight']
+    """
+    return {_torchvision_name(name): values for name, values in state.items()}
+
+
+def _torchvision_name(name: str) -> str:
+    if name.startswith(_STEM):
+        kind, _, values = name.removeprefix(_STEM).partition(".")
+        return f"{'conv1' if kind == 'convolution' else 'bn1'}.{values}"
+    if block := _BLOCK.fullmatch(name):
+        prefix = f"layer{int(block['stage']) + 1}.{block['block']}"
+        if layer := _LAYER.fullmatch(block["rest"]):
+            kind = "conv" if layer["kind"] == "convolution" else "bn"
+            return f"{prefix}.{kind}{int(layer['layer']) + 1}.{layer['values']}"
+        if shortcut := _SHORTCUT.fullmatch(block["rest"]):
+            return f"{prefix}.downsample.{0 if shortcut['kind'] == 'convolution' else 1}.{shortcut['values']}"
+    raise DataError(f"'{name}' is no weight of a ResNet, so torchvision has no name for it.")
+
+
+def export_backbone(checkpoint: str | Path, output: str | Path, *, names: str = "torchvision") -> str:
+    """Writes the weights of a trained backbone, nothing else, and returns a sentence about what they are.
+
+    Mean and standard deviation of the images are not part of the weights: the sentence says them.
+
+    Args:
+        checkpoint: file of a training command, ``checkpoint.pt``.
+        output: file to write, replaced when the new one is complete: safetensors where it ends in ``.safetensors``, else a file
+            that `torch.load` reads with ``weights_only=True``. Its folder is made where it lacks.
+        names: one of `FORMATS`. Backbones other than our ResNets keep their own names with both.
+
+    Raises:
+        ConfigError: there are no such names, or the output is the checkpoint itself or a folder.
+        DataError: the checkpoint cannot be read, is not of a vision training, or does not fit its backbone; or the output
+            cannot be written.
+    """
+    if names not in FORMATS:
+        raise ConfigError(f"names='{names}' must be {' or '.join(FORMATS)}.")
+    file = Path(output)
+    if file.resolve() == Path(checkpoint).resolve() or file.is_dir():
+        raise ConfigError(f"output='{file}' is {'a folder' if file.is_dir() else 'the checkpoint itself'}: name another file.")
+    settings, state = read_backbone(checkpoint)
+    backbone = settings["backbone"]
+    weights = {name.removeprefix(_MODULE): values for name, values in state.items() if name.startswith(_MODULE)}
+    kind = f"weights of {backbone} under its own names"
+    if names == "torchvision" and backbone in RESNETS:
+        # built once, so that nothing is missing and nothing is of another shape
+        weights = torchvision_state(load_backbone(checkpoint).module.state_dict())
+        kind = f"weights of {backbone} under torchvision's names"
+        if settings.get("stem") == "cifar":
+            kind += " (conv1 is 3x3 of stride 1, and no maximum follows it: torchvision's own network has another stem)"
+    _write(weights, file)
+    mean, std = (tuple(round(value, 4) for value in state[each].flatten().tolist()) for each in ("mean", "std"))
+    return f"{len(weights)} {kind}, for images with mean {mean} and standard deviation {std}"
+
+
+def _write(weights: dict[str, Tensor], file: Path) -> None:
+    # own memory each, in the usual order of values: safetensors refuses shared and channels_last tensors
+    plain = {name: values.detach().clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
+    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if file.suffix == ".safetensors":
+                temporary.write_bytes(save(plain, metadata={"format": "pt"}))
+            else:
+                torch.save(plain, temporary)
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"output '{file}' cannot be written: {error}") from error

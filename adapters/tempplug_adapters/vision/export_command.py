@@ -1,0 +1,49 @@
+"""``tempplug export``: the backbone of a checkpoint as a file of plain weights."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tempplug.errors import TempplugError
+from tempplug_adapters.vision.export import FORMATS, export_backbone
+
+DESCRIPTION = "Write a trained backbone in torchvision's layout, for detection toolkits and other programs."
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command's flags."""
+    parser = argparse.ArgumentParser(prog="tempplug export", description=DESCRIPTION)
+    parser.add_argument("--checkpoint", type=Path, required=True, metavar="FILE", help="checkpoint.pt of a training command")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="file to write; .safetensors for that format, else torch.save",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="names of the weights: torchvision's (of a ResNet; others keep their own), or the trained module's own "
+        "(default: %(default)s)",
+    )
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command and returns its exit status: 0, or 2 where the input is at fault.
+
+    Args:
+        arguments: the words after ``tempplug export``.
+    """
+    given = build_parser().parse_args(arguments)
+    try:
+        about = export_backbone(given.checkpoint, given.output, names=given.format)
+    except TempplugError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{given.output}: {about}.")
+    return 0

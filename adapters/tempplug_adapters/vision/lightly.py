@@ -1,0 +1,182 @@
+"""lightly's NT-Xent loss and memory bank with any temperature strategy: the signatures of lightly 1.6, without importing it.
+
+Where they differ from lightly it says so: the bank is saved with the module, and wraps around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
+from tempplug.embeddings import unit_rows
+from tempplug.errors import ConfigError
+from tempplug_adapters.vision.ring_buffer import RingBuffer
+
+
+class MemoryBank(nn.Module):
+    """The last rows that it was given, as lightly's ``MemoryBankModule`` keeps them; losses may derive from it.
+
+    It differs in three things: the rows are in ``state_dict`` (lightly's are lost when training resumes), a batch that does
+    not fit at the end goes on at the beginning (lightly's drops the rest), and an integer size warns of nothing.
+
+    Args:
+        size: (K, D), or K, whereupon the first batch gives D; 0 for no bank.
+        gather_distributed: with a process group, store the rows of all processes.
+        feature_dim_first: whether the bank comes as [D, K], as lightly's does, or as [K, D].
+
+    Attributes:
+        ring_buffer: the rows; None before D is known, or without a bank.
+
+    Raises:
+        ConfigError: the size is negative, or not one or two numbers.
+
+    Source: lightly 1.6, ``lightly.models.modules.memory_bank``.
+
+    >>> import torch
+    >>> bank = MemoryBank((4, 2))
+    >>> output, rows = bank(torch.ones(3, 2), update=True)
+    >>> rows.shape, bank(torch.ones(3, 2))[1][:, :3].eq(1).all()
+    (torch.Size([2, 4]), tensor(True))
+    """
+
+    def __init__(
+        self, size: int | Sequence[int] = 65536, gather_distributed: bool = False, feature_dim_first: bool = True
+    ) -> None:
+        super().__init__()
+        self.size = (size,) if isinstance(size, int) else tuple(size)
+        if len(self.size) not in (1, 2) or min(self.size) < 0:
+            raise ConfigError(f"size={size} of the memory bank must be (rows, dimension) or a number of rows, at least 0.")
+        self.gather_distributed = gather_distributed
+        self.feature_dim_first = feature_dim_first
+        self.ring_buffer: RingBuffer | None = None
+        self.register_load_state_dict_pre_hook(_make_as_saved)  # type: ignore[no-untyped-call]
+        if len(self.size) == 2 and self.size[0]:
+            self.ring_buffer = self._make(self.size[1])
+
+    def buffer_for(self, output: Tensor) -> RingBuffer:
+        """Returns the rows' ring buffer, on the device of the output; the first call makes it where D was not given.
+
+        Args:
+            output: [B, D].
+
+        Raises:
+            ConfigError: the bank has size 0.
+        """
+        if not self.size[0]:
+            raise ConfigError("a memory bank of size 0 has no rows.")
+        if self.ring_buffer is None:
+            self.ring_buffer = self._make(output.shape[-1])
+        # A bank made for a checkpoint cannot know where the embeddings will be.
+        if self.ring_buffer.rows.device != output.device:
+            self.ring_buffer.to(output.device)
+        return self.ring_buffer
+
+    def forward(self, output: Tensor, labels: Tensor | None = None, update: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Returns the output and the bank as it was before this call; None in its place where there is none.
+
+        Args:
+            output: [B, D].
+            labels: unused, as in lightly.
+            update: whether to store the output, after the bank was read.
+
+        Raises:
+            ShapeError: the output has another dimension than the bank.
+        """
+        if not self.size[0]:
+            return output, None
+        buffer = self.buffer_for(output)
+        rows = buffer.rows.clone()
+        if update:
+            buffer.enqueue(output.detach())
+        return output, rows.T if self.feature_dim_first else rows
+
+    def _make(self, dimension: int) -> RingBuffer:
+        return RingBuffer(self.size[0], dimension, gather=self.gather_distributed)
+
+
+def _make_as_saved(bank: nn.Module, state_dict: Mapping[str, Any], prefix: str, *_: object) -> None:
+    """Makes a bank that waits for its first batch as wide as the one in the checkpoint."""
+    saved = state_dict.get(f"{prefix}ring_buffer.rows")
+    if saved is not None and isinstance(bank, MemoryBank) and bank.ring_buffer is None and bank.size[0]:
+        bank.ring_buffer = bank._make(saved.shape[1])
+
+
+class NTXentLoss(nn.Module):
+    """lightly's ``NTXentLoss`` whose temperature may be a strategy: SimCLR's loss, with a memory bank MoCo's.
+
+    With numbers and a fixed temperature the value is lightly's, but that a single pair without a bank has no negative: here it
+    is an error, there 0. With a bank, ``out1`` is each anchor's positive, the bank holds all its negatives, and it takes in
+    ``out1`` only where ``out0`` requires gradient. Symmetric MoCo must not enqueue twice: call the second direction with
+    ``update=False``, which lightly does not know.
+
+    Args:
+        temperature: a number, a spec string such as ``macl:alpha=1`` or a strategy.
+        memory_bank_size: as `MemoryBank`'s ``size``; 0 for none.
+        gather_distributed: candidates of all processes, and a bank with the rows of all.
+        objective: spec string or instance; ``reweighted`` is MACL's.
+        engine: as in `tempplug.ContrastiveLoss`.
+
+    Attributes:
+        contrastive_loss: the loss itself: its ``record`` speaks of the last call, and ``set_progress`` drives schedules.
+        memory_bank: the bank.
+
+    Raises:
+        ConfigError: an option is not allowed; a temperature must be greater than 0.
+        UnknownNameError: no such strategy, objective or option.
+
+    Source: lightly 1.6, ``lightly.loss.NTXentLoss``.
+
+    >>> import torch
+    >>> loss_fn = NTXentLoss(temperature="macl:base_temperature=0.1", memory_bank_size=(8, 3))
+    >>> loss_fn(torch.eye(3), torch.eye(3)).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        temperature: float | str | Strategy = 0.5,
+        memory_bank_size: int | Sequence[int] = 0,
+        gather_distributed: bool = False,
+        *,
+        objective: str | Objective = "infonce",
+        engine: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.memory_bank = MemoryBank(memory_bank_size, gather_distributed)
+        strategy = temperature
+        if not isinstance(strategy, str | Strategy):
+            strategy = create_strategy("fixed", temperature=strategy)
+        layout = "queue" if self.memory_bank.size[0] else "two-view"
+        self.contrastive_loss = ContrastiveLoss(strategy, objective, layout, gather=gather_distributed, engine=engine)
+
+    def forward(self, out0: Tensor, out1: Tensor, *, update: bool = True, **given: Any) -> Tensor:
+        """Returns the mean loss in nats, [].
+
+        Args:
+            out0: [B, D] raw embeddings of one view, with a bank the anchors.
+            out1: [B, D] raw embeddings of the other view.
+            update: with a bank, whether it may take in ``out1``.
+            given: ``labels``, ``index`` or ``uncertainty``, where the strategy needs them.
+
+        Raises:
+            ShapeError: shapes do not fit, or there is no negative.
+            NonFiniteError: embeddings hold NaN or infinite values (on CPU); the bank stays as it was.
+        """
+        if not self.memory_bank.size[0]:
+            without_bank: Tensor = self.contrastive_loss(out0, out1, **given)
+            return without_bank
+        buffer = self.memory_bank.buffer_for(out1)
+        loss: Tensor = self.contrastive_loss(out0, out1, queue=buffer.rows, **given)
+        if update and out0.requires_grad:
+            buffer.enqueue(unit_rows(out1.detach())[0])
+        return loss
+
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of the parameters that weight decay must spare."""
+        return {f"contrastive_loss.{name}" for name in self.contrastive_loss.no_weight_decay()}
+
+
+__all__ = ["MemoryBank", "NTXentLoss"]

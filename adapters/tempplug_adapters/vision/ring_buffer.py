@@ -1,0 +1,93 @@
+"""A ring buffer of embeddings: MoCo's queue and NNCLR's support set.
+
+Everything in it is part of ``state_dict``, and nothing in it ever waits for the device. It must not know any method.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tempplug import distributed
+from tempplug.errors import ConfigError, ShapeError
+
+
+class RingBuffer(nn.Module):
+    """The last K rows that were enqueued, first in, first out; the oldest row gives way to the newest.
+
+    It starts full of random unit rows, as MoCo's and NNCLR's do, from PyTorch's global generator. The batch need not divide
+    K: rows that do not fit at the end go to the beginning.
+
+    Args:
+        size: K, at least 1.
+        dimension: D, at least 1.
+        gather: with a process group, enqueue the rows of all processes, in the order of ranks: buffers that were equal stay
+            so. DistributedDataParallel makes them equal when it wraps them; with ``broadcast_buffers=False`` it does not send
+            them again at every step.
+
+    Attributes:
+        rows: [K, D].
+        position: [] where the next row goes.
+
+    Raises:
+        ConfigError: a size is less than 1.
+
+    >>> buffer = RingBuffer(3, 1)
+    >>> buffer.enqueue(torch.tensor([[1.0], [2.0]]))
+    >>> buffer.enqueue(torch.tensor([[3.0], [4.0]]))
+    >>> buffer.rows.flatten(), buffer.position
+    (tensor([4., 2., 3.]), tensor(1))
+    """
+
+    rows: Tensor
+    position: Tensor
+
+    def __init__(self, size: int, dimension: int, *, gather: bool = True) -> None:
+        super().__init__()
+        for name, value in (("size", size), ("dimension", dimension)):
+            if value < 1:
+                raise ConfigError(f"{name}={value} of a ring buffer must be at least 1.")
+        self.gather = gather
+        self.register_buffer("rows", nn.functional.normalize(torch.randn(size, dimension)))
+        self.register_buffer("position", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def enqueue(self, rows: Tensor) -> None:
+        """Writes rows over the oldest ones, as they are; of more than K only the last K stay.
+
+        Args:
+            rows: [B, D], of any floating dtype.
+
+        Raises:
+            ShapeError: they have another dimension.
+        """
+        if rows.ndim != 2 or rows.shape[1] != self.rows.shape[1]:
+            raise ShapeError(f"rows of shape {list(rows.shape)} must be [B, {self.rows.shape[1]}] for this ring buffer.")
+        rows = distributed.gather(rows, distributed.share_rows(len(rows), rows.device, self.gather))
+        size, count = len(self.rows), len(rows)
+        passed = max(0, count - size)
+        # Positions stay on the device: reading the pointer would wait for it.
+        places = (torch.arange(passed, count, device=self.position.device) + self.position) % size
+        self.rows.index_copy_(0, places, rows[passed:].to(self.rows.dtype))
+        self.position.add_(count).remainder_(size)
+
+    @torch.no_grad()
+    def nearest(self, embeddings: Tensor) -> Tensor:
+        """Returns for each embedding the row with the highest cosine similarity, [B, D]; the rows must be unit rows.
+
+        Args:
+            embeddings: [B, D]; their length plays no part.
+
+        Raises:
+            ShapeError: they have another dimension.
+        """
+        if embeddings.ndim != 2 or embeddings.shape[1] != self.rows.shape[1]:
+            raise ShapeError(
+                f"embeddings of shape {list(embeddings.shape)} must be [B, {self.rows.shape[1]}] for this ring buffer."
+            )
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self.rows[(embeddings.to(self.rows.dtype) @ self.rows.T).argmax(1)]
+
+    def extra_repr(self) -> str:
+        """Shows the sizes in ``print(module)``."""
+        return f"size={len(self.rows)}, dimension={self.rows.shape[1]}, gather={self.gather}"

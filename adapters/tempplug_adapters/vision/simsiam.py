@@ -1,0 +1,83 @@
+"""SimSiam: each view predicts the embedding of the other; no negatives, no softmax. It must not know optimizers or data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tempplug import Strategy
+from tempplug.embeddings import unit_rows
+from tempplug_adapters.vision.step_module import StepModule, check_heads, predict
+from tempplug_adapters.vision.without_softmax import amcl_or_none
+
+
+class SimSiam(StepModule):
+    """The negative cosine similarity of predictions p and embeddings h: the mean of -s(p_a, sg h_b)/2 - s(p_b, sg h_a)/2.
+
+    With AMCL each similarity is divided by the temperature of its pair, τ = τ(p, sg h), and β·Ω(τ) is added; several heads
+    are summed. Each view goes through the backbone by itself.
+
+    Args:
+        backbone: images to representations [B, F], with attribute ``dimension``.
+        projection_head: representations to embeddings [B, D], or an `nn.ModuleList` of several.
+        prediction_head: embeddings to predictions of the same dimension, one for each projection head.
+        strategy: ``amcl:dimension=D`` or an instance of it; None for SimSiam as it is.
+
+    Attributes:
+        prediction_head: as given.
+        strategy: AMCL, or None.
+        loss_fn: None: there is no contrastive loss.
+
+    Raises:
+        ConfigError: any other strategy, since there is no softmax; the backbone does not say its dimension; the numbers of
+            heads differ.
+
+    Source: Chen and He 2021; AMCL: Wang et al. 2024, eq. 2.2, where the prediction is written z and the embedding h.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projection_head: nn.Module,
+        prediction_head: nn.Module,
+        strategy: str | Strategy | None = None,
+    ) -> None:
+        super().__init__(backbone, projection_head)
+        check_heads(projection_head, prediction_head)
+        self.prediction_head = prediction_head
+        self.strategy = amcl_or_none("SimSiam", strategy)
+        self.loss_fn = None
+
+    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        """Returns the loss, []: in [-1, 1] a head without AMCL.
+
+        Args:
+            view_a: [B, 3, H, W].
+            view_b: [B, 3, H, W], another view of the same images.
+            index: unused; every method takes it.
+            labels: unused, likewise.
+
+        Raises:
+            ShapeError: AMCL's dimension is not that of the embeddings.
+        """
+        embeddings_a, embeddings_b = self.embed(view_a), self.embed(view_b)
+        predictions_a = predict(self.prediction_head, embeddings_a)
+        predictions_b = predict(self.prediction_head, embeddings_b)
+        with torch.autocast(view_a.device.type, enabled=False):
+            losses = [
+                self._row_loss(prediction, embedding.detach())
+                for predictions, embeddings in ((predictions_a, embeddings_b), (predictions_b, embeddings_a))
+                for prediction, embedding in zip(predictions, embeddings, strict=True)
+            ]
+            return torch.stack(losses).sum(0).mean()
+
+    def _row_loss(self, prediction: Tensor, embedding: Tensor) -> Tensor:
+        """Returns one direction of one head, [B]."""
+        similarity = (unit_rows(prediction)[0] * unit_rows(embedding)[0]).sum(1)
+        if self.strategy is None:
+            return -similarity / 2
+        temperature = self.strategy.temperature_of(prediction, embedding)
+        return self.strategy.beta * self.strategy.regularizer(temperature) - similarity / (2 * temperature)
+
+
+__all__ = ["SimSiam"]

@@ -1,0 +1,53 @@
+"""Small stand-ins for the tests of MSC: a network with batch normalisation, and images of two colours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tempplug_adapters.images.backbones import Backbone
+from tempplug_adapters.images.image_set import ImageArray
+from tempplug_adapters.msc.one_class import OneClassData, one_class
+
+CLASSES = ("red", "green", "blue")
+
+
+def toy_network() -> nn.Sequential:
+    """Three convolutions with batch normalisation whose statistics are not those of any batch."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers: list[nn.Module] = []
+        for inner, outer in ((3, 6), (6, 8), (8, 8)):
+            layers += [nn.Conv2d(inner, outer, 3, stride=2, padding=1), nn.BatchNorm2d(outer), nn.ReLU()]
+            nn.init.normal_(layers[-2].bias, std=0.5)  # type: ignore[arg-type]
+        return nn.Sequential(*layers)
+
+
+def toy_backbone() -> Backbone:
+    return Backbone(toy_network())
+
+
+def toy_images(count: int = 60, seed: int = 0, name: str = "toys") -> ImageArray:
+    """Noise around one colour a class, 12 x 12."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 3
+    images = torch.randint(0, 120, (count, 3, 12, 12), generator=generator)
+    images[torch.arange(count), labels] += 100
+    return ImageArray(images.to(torch.uint8), labels, CLASSES, name)
+
+
+def toy_data(train_images: int | None = None) -> OneClassData:
+    return one_class(toy_images(99), toy_images(30, seed=1), "green", train_images=train_images)
+
+
+def save_tiny_resnet(folder: Path) -> Path:
+    """The folder of a random ResNet of transformers, of four residual blocks and width 8."""
+    from transformers import ResNetConfig, ResNetModel
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = ResNetConfig(embedding_size=4, hidden_sizes=[4, 8], depths=[2, 2], layer_type="basic")
+        ResNetModel(config).save_pretrained(folder)
+    return folder

@@ -1,0 +1,369 @@
+"""Augmentations against the papers' numbers: each change alone is measured on images that show nothing but it."""
+
+from __future__ import annotations
+
+import colorsys
+import math
+import pickle
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from kornia import augmentation as kornia
+from torch import Tensor
+from torch.nn import functional
+
+from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError
+from tempplug_adapters.images import color_jitter
+from tempplug_adapters.images.augmentation import RECIPES, create_augmentation
+from tempplug_adapters.images.color_jitter import ColorJitter
+from tempplug_adapters.images.image_data import load_images
+
+ALL = (*RECIPES, "none")
+
+
+def views(recipe: str, images: Tensor, size: int, seed: int = 0) -> Tensor:
+    torch.manual_seed(seed)
+    found: Tensor = create_augmentation(recipe, size)(images)
+    return found
+
+
+def ramp(count: int, height: int, width: int) -> Tensor:
+    """Images whose red is the column and whose green is the row, so that a crop tells where it was taken."""
+    columns = torch.arange(width).expand(height, width) / 256
+    rows = torch.arange(height)[:, None].expand(height, width) / 256
+    return torch.stack([columns, rows, torch.zeros(height, width)]).expand(count, -1, -1, -1).contiguous()
+
+
+def boxes(crops: Tensor) -> np.ndarray:
+    """Left, top, width and height in pixels of the crops of a ramp, which must not have been made smaller."""
+    pixels = (crops[:, :2].double() * 256).flatten(2)
+    first, last = pixels.amin(2).round(), pixels.amax(2).round()
+    return torch.cat([first, last - first + 1], 1).numpy()
+
+
+def enlarged(image: np.ndarray, size: int) -> np.ndarray:
+    """Bilinear, a pixel an area: the float64 oracle of one crop, [H, W] to [size, size]."""
+
+    def matrix(length: int) -> np.ndarray:
+        place = np.clip((np.arange(size) + 0.5) * length / size - 0.5, 0, length - 1)
+        return np.clip(1 - np.abs(place[:, None] - np.arange(length)[None]), 0, None)
+
+    return matrix(image.shape[0]) @ image @ matrix(image.shape[1]).T
+
+
+def test_a_crop_is_a_box_enlarged() -> None:
+    noise = torch.rand(64, 3, 30, 40, generator=torch.Generator().manual_seed(1))
+    crops = views("amcl-a", noise, 64)
+    for image, crop, (left, top, width, height) in zip(
+        noise.double().numpy(), crops.numpy(), boxes(views("amcl-a", ramp(64, 30, 40), 64)).astype(int), strict=True
+    ):
+        for channel in range(3):
+            box = image[channel, top : top + height, left : left + width]
+            np.testing.assert_allclose(crop[channel], enlarged(box, 64), atol=2e-6)
+
+
+def drawn_boxes(count: int, side: int, smallest: float) -> np.ndarray:
+    """Widths and heights of torchvision's rule, for a square image."""
+    chance = np.random.default_rng(0)
+    found = []
+    for _ in range(count):
+        for _ in range(10):
+            area = side * side * chance.uniform(smallest, 1)
+            ratio = math.exp(chance.uniform(math.log(3 / 4), math.log(4 / 3)))
+            width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+            if 0 < width <= side and 0 < height <= side:
+                break
+        else:
+            width = height = side
+        found.append((width, height))
+    return np.array(found, dtype=float)
+
+
+@pytest.mark.parametrize(("recipe", "smallest"), [("amcl-a", 0.08), ("moco-v2", 0.2), ("long-tail", 0.1)])
+def test_crops_are_as_large_as_the_paper_says(recipe: str, smallest: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ColorJitter, "forward", lambda self, images: images)
+    monkeypatch.setattr(kornia.RandomGrayscale, "forward", lambda self, images: images)
+    monkeypatch.setattr(kornia.RandomGaussianBlur, "forward", lambda self, images: images)
+    side, count = 60, 600
+    # bicubic crops overshoot their first and last pixel, so the box is read to about a pixel there
+    found = boxes(views(recipe, ramp(count, side, side), side))
+    expected = drawn_boxes(4000, side, smallest)
+    areas, ratios = found[:, 2] * found[:, 3] / side**2, np.log(found[:, 2] / found[:, 3])
+    assert areas.min() > smallest - 0.02
+    assert areas.min() < smallest + 0.05
+    for ours, theirs in ((areas, expected.prod(1) / side**2), (ratios, np.log(expected[:, 0] / expected[:, 1]))):
+        for share in (0.1, 0.3, 0.5, 0.7, 0.9):
+            assert (ours < np.quantile(theirs, share)).mean() == pytest.approx(share, abs=0.07)
+    free = side - found[:, 2] > 10
+    assert (found[free, 0] / (side - found[free, 2])).mean() == pytest.approx(0.5, abs=0.08)
+    assert (found[free, 1] / (side - found[free, 3]).clip(1)).mean() == pytest.approx(0.5, abs=0.08)
+
+
+@pytest.mark.parametrize("recipe", ALL)
+def test_half_of_the_views_are_flipped_where_the_recipe_says(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ColorJitter, "forward", lambda self, images: images)
+    monkeypatch.setattr(kornia.RandomGrayscale, "forward", lambda self, images: images)
+    found = views(recipe, ramp(400, 16, 16), 16)[:, 0]
+    flipped = float((found[:, :, -1].mean(1) < found[:, :, 0].mean(1)).float().mean())
+    assert flipped == (
+        0.0 if recipe in ("none", "amcl-a", "amcl-ab", "amcl-abc", "amcl-abcd") else pytest.approx(0.5, abs=0.08)
+    )
+
+
+JITTERED = {"simclr", "simclr-cifar", "moco-v2", "msc", "long-tail", "amcl-abcd", "amcl-abcde"}
+GREYED = JITTERED | {"amcl-abc"}
+
+
+@pytest.mark.parametrize("recipe", ALL)
+def test_colours_change_as_often_as_the_recipe_says(recipe: str) -> None:
+    """An image of one colour shows neither crop, flip nor blur."""
+    colour = torch.tensor([0.3, 0.5, 0.6])[:, None, None]
+    found = views(recipe, colour.expand(1000, 3, 4, 4), 4)
+    grey = (found - found[:, :1]).abs().amax((1, 2, 3)) < 1e-4
+    untouched = (found - colour).abs().amax((1, 2, 3)) < 1e-4
+    assert float(grey.float().mean()) == (pytest.approx(0.2, abs=0.04) if recipe in GREYED else 0)
+    expected = (0.8 if recipe in GREYED else 1) * (0.2 if recipe in JITTERED else 1)
+    assert float(untouched.float().mean()) == pytest.approx(expected, abs=0.04)
+    # grey is the luma of what it was made from
+    luma = 0.299 * 0.3 + 0.587 * 0.5 + 0.114 * 0.6
+    if recipe == "amcl-abc":
+        assert torch.allclose(found[grey], torch.tensor(luma), atol=1e-5)
+
+
+def gaussian(sigma: float, taps: int) -> np.ndarray:
+    weights = np.exp(-((np.arange(taps) - taps // 2) ** 2) / (2 * sigma**2))
+    return np.asarray(weights / weights.sum())
+
+
+def test_half_of_the_views_are_blurred_by_a_tenth_of_the_image() -> None:
+    size, taps = 40, 5
+    noise = torch.rand(160, 3, size, size, generator=torch.Generator().manual_seed(1))
+    sharp, blurred = views("amcl-a", noise, size).double().numpy(), views("amcl-ab", noise, size).double().numpy()
+    changed = np.abs(sharp - blurred).max((1, 2, 3)) > 1e-6
+    assert changed.mean() == pytest.approx(0.48, abs=0.1)  # half, but for deviations that leave a pixel alone
+    found = []
+    for before, after in list(zip(sharp[changed], blurred[changed], strict=True))[:40]:
+        padded = np.pad(before, ((0, 0), (2, 2), (2, 2)), mode="reflect")
+        rows = np.stack([padded[:, place : place + size] for place in range(taps)])
+
+        def blur(sigma: float, rows: np.ndarray = rows) -> np.ndarray:
+            weights = gaussian(sigma, taps)
+            columns = np.tensordot(weights, rows, 1)
+            return np.asarray(sum(weights[place] * columns[:, :, place : place + size] for place in range(taps)))
+
+        grid = np.geomspace(0.1, 2.2, 80)
+        errors = [np.abs(blur(sigma) - after).max() for sigma in grid]
+        best = int(np.argmin(errors))
+        assert errors[best] < 0.02
+        found.append(grid[best])
+    assert max(found) < 2.06
+    assert max(found) > 1.7
+    assert np.mean(found) == pytest.approx(1.08, abs=0.25)
+
+
+def test_small_images_are_not_blurred() -> None:
+    noise = torch.rand(20, 3, 19, 19)
+    assert torch.equal(views("amcl-ab", noise, 19), views("amcl-a", noise, 19))
+
+
+def changed_by_hand(image: np.ndarray, kind: int, amount: float) -> np.ndarray:
+    """One colour change in float64, from its definition; the image is [3, H, W]."""
+    luma = np.tensordot([0.299, 0.587, 0.114], image, 1)
+    if kind == 3:
+        turned = [
+            colorsys.hsv_to_rgb((hue + amount) % 1, saturation, value)
+            for hue, saturation, value in map(lambda pixel: colorsys.rgb_to_hsv(*pixel), image.reshape(3, -1).T)
+        ]
+        return np.array(turned).T.reshape(image.shape)
+    other = (0 * luma, np.full_like(luma, luma.mean()), luma)[kind]
+    return np.clip(amount * image + (1 - amount) * other, 0, 1)
+
+
+def test_each_image_is_changed_in_its_own_order() -> None:
+    images = torch.rand(40, 3, 5, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    torch.manual_seed(11)
+    found = ColorJitter(0.4, 0.3, 0.2, 0.1, probability=0.7)(images)
+    torch.manual_seed(11)
+    changed = torch.rand(40) < 0.7
+    order = torch.rand(40, 4).argsort(1)
+    amounts = [torch.empty(40).uniform_(1 - reach, 1 + reach) for reach in (0.4, 0.3, 0.2)]
+    amounts.append(torch.empty(40).uniform_(-0.1, 0.1))
+    assert 15 < int(changed.sum()) < 40
+    assert len({tuple(row) for row in order.tolist()}) > 12
+    for row, image in enumerate(images.numpy()):
+        expected = image
+        for kind in order[row].tolist() if changed[row] else []:
+            expected = changed_by_hand(expected, kind, float(amounts[kind][row]))
+        np.testing.assert_allclose(found[row].numpy(), expected, atol=1e-6)
+
+
+def test_orders_are_all_there_and_each_change_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stand-in appends its number as a digit of base 8."""
+    stand_ins = tuple(lambda images, amount, digit=digit: (images + digit) / 8 for digit in range(1, 5))
+    monkeypatch.setattr(color_jitter, "_CHANGES", stand_ins)
+    torch.manual_seed(0)
+    found = ColorJitter(0.4, 0.4, 0.4, 0.1, probability=1)(torch.zeros(3000, 3, 1, 1))[:, 0, 0, 0] * 8**4
+    orders = [oct(round(float(value)))[2:] for value in found]
+    counts = {order: orders.count(order) for order in set(orders)}
+    assert all(sorted(order) == list("1234") for order in counts)
+    assert len(counts) == 24
+    assert min(counts.values()) > 75
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES])
+def test_every_image_has_its_own_draw(recipe: str) -> None:
+    """The same image 40 times gives 40 views; a small set of common draws could not."""
+    image = torch.rand(3, 24, 24, generator=torch.Generator().manual_seed(0))
+    found = views(recipe, image.expand(40, -1, -1, -1), 24).flatten(1)
+    assert float(functional.pdist(found).min()) > 1e-3
+
+
+@pytest.mark.parametrize("recipe", ALL)
+def test_views_come_from_the_global_generator_alone(recipe: str) -> None:
+    images = torch.rand(8, 3, 20, 20)
+    random.seed(1)
+    np.random.seed(1)
+    states = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index,union-attr]
+    first, again, other = views(recipe, images, 20), views(recipe, images, 20), views(recipe, images, 20, seed=1)
+    assert torch.equal(first, again)
+    assert torch.equal(first, other) is (recipe == "none")
+    assert states == (random.getstate(), np.random.get_state()[1].tolist())  # type: ignore[index,union-attr]
+
+
+def test_two_calls_give_two_views_and_none_draws_nothing() -> None:
+    images = torch.rand(4, 3, 20, 20)
+    augmentation = create_augmentation("simclr-cifar", 20)
+    assert not torch.equal(augmentation(images), augmentation(images))
+    before = torch.get_rng_state()
+    create_augmentation("none", 12)(images)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("recipe", ALL)
+def test_precision_memory_format_and_gradients(recipe: str) -> None:
+    images = torch.rand(6, 3, 40, 40)
+    expected = views(recipe, images, 40)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(views(recipe, images, 40), expected)
+    assert torch.equal(views(recipe, images.to(memory_format=torch.channels_last), 40), expected)
+    assert torch.equal(views(recipe, images.double(), 40), expected)
+    half = views(recipe, images.half(), 40)
+    assert half.dtype == expected.dtype == torch.float32
+    # hue is steep where an image is nearly grey, so rounded pixels may move some far: most must not
+    assert float((half - expected).abs().median()) < 2e-3
+    found = views(recipe, images.clone().requires_grad_(), 40)
+    assert not found.requires_grad
+    augmentation = create_augmentation(recipe, 40)
+    assert augmentation.state_dict() == {}
+    assert list(augmentation.parameters()) == []
+    torch.manual_seed(0)
+    assert torch.equal(pickle.loads(pickle.dumps(augmentation))(images), expected)
+
+
+def test_the_images_given_are_not_changed() -> None:
+    images = torch.rand(6, 3, 32, 32)
+    before = images.clone()
+    for recipe in ALL:
+        views(recipe, images, 32)
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1, 2, 1), (3, 3, 70), (0, 8, 8)])
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_any_shape_gives_squares_in_range(shape: tuple[int, int, int], size: int) -> None:
+    images = torch.rand(shape[0], 3, *shape[1:])
+    images[:1], images[1:2] = 0, 1
+    for recipe in ALL:
+        found = views(recipe, images, size)
+        assert found.shape == (len(images), 3, size, size)
+        assert found.dtype == torch.float32
+        assert bool(((found >= 0) & (found <= 1)).all())
+
+
+def test_none_is_the_middle_square() -> None:
+    images = torch.rand(2, 3, 9, 5)
+    assert torch.equal(views("none", images, 5), images[:, :, 2:7])
+    assert torch.equal(views("none", images.transpose(2, 3), 5), images.transpose(2, 3)[:, :, :, 2:7])
+    # half the size: the mean of a straight ramp stays, every new pixel lies in the middle of four old ones
+    small = views("none", ramp(1, 16, 16), 8)[0, 0, 4] * 256
+    np.testing.assert_allclose(small[2:6].numpy(), 2 * np.arange(2, 6) + 0.5, atol=1e-4)
+    step = torch.zeros(1, 3, 8, 8)
+    step[..., 4:] = 1
+    found = views("none", step, 32)
+    assert float(found.min()) >= 0
+    assert float(found.max()) <= 1
+
+
+def test_views_of_photographs(data_dir: Path) -> None:
+    photographs = load_images("cifar10", "test", data_dir, count=64)
+    images = photographs.batch(torch.arange(64)) / 255
+    for recipe in ALL:
+        found = views(recipe, images, 32)
+        assert bool(found.isfinite().all())
+        assert float(found.mean()) == pytest.approx(float(images.mean()), abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(2, 1, 8, 8), r"images \[2, 1, 8, 8\] torch.float32 must be float \[B, 3, H, W\]"),
+        (torch.zeros(3, 8, 8), r"images \[3, 8, 8\]"),
+        (torch.zeros(2, 3, 0, 8), r"images \[2, 3, 0, 8\]"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), r"torch.uint8 must be .* 8-bit images are divided by 255"),
+    ],
+)
+@pytest.mark.parametrize("recipe", ["simclr", "none"])
+def test_other_tensors_are_refused(images: Tensor, message: str, recipe: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        views(recipe, images, 8)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (255.0, "values from 0 to 255 must lie in"),
+        (-1.5, "values from -1.5 to 0 must"),
+        (float("nan"), "values from nan to nan"),
+    ],
+)
+def test_other_values_are_refused(value: float, message: str) -> None:
+    images = torch.zeros(2, 3, 8, 8)
+    images[1, 2, 3, 4] = value
+    with pytest.raises(ConfigError, match=message):
+        views("simclr-cifar", images, 8)
+
+
+def test_wrong_options_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        UnknownNameError, match=r"unknown augmentation 'simclr-cifar10'\. Did you mean 'simclr-cifar'\? Known: simclr, "
+    ):
+        create_augmentation("simclr-cifar10", 32)
+    for size in (0, -1, 2.5, True):
+        with pytest.raises(ConfigError, match=f"size={size} of the augmentation 'none' must be a whole number of pixels"):
+            create_augmentation("none", size)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "kornia", None)
+    with pytest.raises(MissingDependencyError, match=r"needs kornia, which is not installed: pip install 'tempplug\[vision\]'"):
+        create_augmentation("simclr", 32)
+    create_augmentation("none", 32)
+
+
+def test_the_numbers_of_the_recipes() -> None:
+    """As the papers print them: jitter of the recipes that differ, by how far one colour is moved at most."""
+    grey = torch.full((1500, 3, 1, 1), 0.5)  # brightness alone moves grey
+    for recipe, reach in (("simclr", 0.8), ("simclr-cifar", 0.4), ("moco-v2", 0.4), ("msc", 0.4), ("long-tail", 0.4)):
+        found = views(recipe, grey, 1)[:, 0, 0, 0]
+        assert float(found.min()) == pytest.approx(0.5 * (1 - reach), abs=0.01)
+        assert float(found.max()) == pytest.approx(0.5 * (1 + reach), abs=0.01)
+    for reach, hue in ((0.8, 0.2), (0.4, 0.1)):
+        recipe = "simclr" if reach == 0.8 else "amcl-abcde"
+        jitter = next(step for step in create_augmentation(recipe, 8).steps if isinstance(step, ColorJitter))  # type: ignore[union-attr]
+        torch.manual_seed(0)
+        red = torch.tensor([0.6, 0.3, 0.3])[:, None, None].expand(4000, 3, 1, 1)
+        turns = [colorsys.rgb_to_hsv(*pixel)[0] for pixel in jitter(red)[:, :, 0, 0].tolist()]
+        moved = [turn if turn < 0.5 else turn - 1 for turn in turns]
+        assert min(moved) == pytest.approx(-hue, abs=0.01)
+        assert max(moved) == pytest.approx(hue, abs=0.01)

@@ -1,0 +1,325 @@
+"""Backbones: the networks that the papers train, normalisation inside, and representations [B, F] of whatever is wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import ViTConfig, ViTModel
+
+from tempplug.errors import ConfigError, ShapeError, UnknownNameError
+from tempplug_adapters.images.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, create_backbone
+from tempplug_adapters.images.resnet import create_resnet
+from tempplug_adapters.images.vit import VITS, create_vit
+
+PARAMETERS = {
+    # torchvision's and timm's (DeiT) published numbers, less the classifier of 1,000 classes
+    "resnet18": 11_689_512 - 513_000,
+    "resnet34": 21_797_672 - 513_000,
+    "resnet50": 25_557_032 - 2_049_000,
+    "resnet101": 44_549_160 - 2_049_000,
+    "resnet152": 60_192_808 - 2_049_000,
+    "vit-tiny": 5_717_416 - 193_000,
+    "vit-small": 22_050_664 - 385_000,
+    "vit-base": 86_567_656 - 769_000,
+}
+# billions of multiplications for 224 x 224 pixels, from torchvision's table of models
+MULTIPLICATIONS = {"resnet18": 1.81, "resnet34": 3.66, "resnet50": 4.09}
+
+
+class Returns(nn.Module):
+    """A network that returns what a function makes of its images."""
+
+    def __init__(self, make: Callable[[Tensor], Any], **attributes: Any) -> None:
+        super().__init__()
+        self.make = make
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, images: Tensor) -> Any:
+        return self.make(images)
+
+
+def plain(module: nn.Module, **options: Any) -> Backbone:
+    """A backbone that does not normalise."""
+    return Backbone(module, mean=(0, 0, 0), std=(1, 1, 1), **options)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_networks_have_the_published_numbers_of_parameters(name: str) -> None:
+    with torch.device("meta"):
+        network = create_vit(name) if name.startswith("vit") else create_resnet(name)
+    assert sum(each.numel() for each in network.parameters()) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", MULTIPLICATIONS)
+def test_resnets_compute_as_much_as_torchvisions(name: str) -> None:
+    with torch.device("meta"):
+        network = create_resnet(name)
+        with FlopCounterMode(display=False) as counter:
+            network(torch.zeros(1, 3, 224, 224))
+    assert counter.get_total_flops() / 2e9 == pytest.approx(MULTIPLICATIONS[name], abs=0.0055), "strides are elsewhere"
+
+
+@pytest.mark.parametrize(("stem", "pixels", "places"), [("imagenet", 224, 7), ("imagenet", 32, 1), ("cifar", 32, 4)])
+def test_stems_reduce_images_32_and_8_times(stem: str, pixels: int, places: int) -> None:
+    network = create_resnet("resnet18", stem=stem, width=4).eval()
+    with torch.no_grad():
+        assert network(torch.rand(1, 3, pixels, pixels)).last_hidden_state.shape == (1, 32, places, places)
+
+
+@pytest.mark.parametrize(("name", "width", "dimension"), [("resnet18", 64, 512), ("resnet34", 16, 128), ("resnet50", 8, 256)])
+def test_dimension_follows_the_width(name: str, width: int, dimension: int) -> None:
+    backbone = create_backbone(name, stem="cifar", width=width).eval()
+    assert backbone.dimension == dimension
+    with torch.no_grad():
+        assert backbone(torch.rand(2, 3, 16, 16)).shape == (2, dimension)
+
+
+def test_the_small_stem_starts_like_every_other_convolution() -> None:
+    torch.manual_seed(0)
+    weight = create_resnet("resnet18", stem="cifar").embedder.embedder.convolution.weight
+    assert weight.shape == (64, 3, 3, 3)
+    assert weight.std().item() == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.05), "He et al., fan out"
+
+
+def test_zero_init_residual_makes_each_block_begin_as_the_identity() -> None:
+    network = create_resnet("resnet50", width=4, zero_init_residual=True).eval()
+    scales = {name: each for name, each in network.named_parameters() if name.endswith("normalization.weight")}
+    zero = {name for name, each in scales.items() if not each.any()}
+    assert len(zero) == 3 + 4 + 6 + 3
+    assert all(".layer.2." in name for name in zero)
+    assert all(bool((each == 1).all()) for name, each in scales.items() if name not in zero)
+    block = network.encoder.stages[0].layers[1]
+    images = torch.rand(2, 16, 5, 5)
+    torch.testing.assert_close(block(images.clone()), images)
+
+
+def test_a_seed_makes_the_same_weights_again() -> None:
+    def weights(seed: int) -> list[Tensor]:
+        torch.manual_seed(seed)
+        return list(create_backbone("resnet18", stem="cifar", width=4).parameters())
+
+    first, again, other = weights(0), weights(0), weights(1)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+
+
+@pytest.mark.parametrize(("pixels", "patch"), [(8, 1), (32, 4), (64, 8), (96, 12), (224, 16)])
+def test_patches_fit_the_size_of_the_images(pixels: int, patch: int) -> None:
+    assert create_vit("vit-tiny", image_size=pixels).config.patch_size == patch
+
+
+@pytest.mark.parametrize("name", VITS)
+def test_attention_heads_are_64_wide_and_layers_12(name: str) -> None:
+    with torch.device("meta"):
+        config = create_vit(name, image_size=32).config
+    assert config.hidden_size == 64 * config.num_attention_heads
+    assert config.num_hidden_layers == 12
+
+
+def test_vision_transformers_give_their_class_token() -> None:
+    backbone = create_backbone("vit-tiny", image_size=16, patch_size=8).eval()
+    images = torch.rand(2, 3, 16, 16)
+    with torch.no_grad():
+        normalised = (images - torch.tensor(IMAGENET_MEAN).view(3, 1, 1)) / torch.tensor(IMAGENET_STD).view(3, 1, 1)
+        expected = backbone.module(normalised).last_hidden_state
+        assert expected.shape == (2, 1 + 4, 192)
+        torch.testing.assert_close(backbone(images), expected[:, 0])
+    assert backbone.dimension == 192
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "vit-tiny"])
+def test_every_weight_takes_part(name: str) -> None:
+    options: dict[str, Any] = {"image_size": 32} if name.startswith("vit") else {"stem": "cifar", "width": 4}
+    backbone = create_backbone(name, **options)
+    backbone(torch.rand(4, 3, 32, 32)).square().sum().backward()
+    assert all(each.grad is not None for each in backbone.parameters()), "DistributedDataParallel would wait for it"
+
+
+def test_reduced_precision_and_memory_format_change_little() -> None:
+    torch.manual_seed(0)
+    backbone = create_backbone("resnet18", stem="cifar", width=8)
+    images = torch.rand(8, 3, 16, 16)
+    expected = backbone(images)
+    backbone.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(backbone(images.to(memory_format=torch.channels_last)), expected, atol=1e-4, rtol=1e-4)
+    with torch.autocast("cpu", torch.bfloat16):
+        reduced = backbone(images)
+    assert (reduced.float() - expected).norm() < 0.05 * expected.norm()
+
+
+def test_images_are_normalised_inside() -> None:
+    mean, std = (0.1, 0.2, 0.3), (0.5, 2.0, 4.0)
+    images = torch.rand(5, 3, 4, 4, dtype=torch.float64)
+    expected = torch.stack([(images[:, c] - mean[c]) / std[c] for c in range(3)], 1).mean((2, 3))
+    backbone = Backbone(nn.Identity(), mean, std).double()
+    torch.testing.assert_close(backbone(images), expected, rtol=1e-6, atol=1e-6)
+    assert not list(backbone.parameters())
+    assert set(backbone.state_dict()) == {"mean", "std"}, "a checkpoint brings its own normalisation"
+    default = Backbone(nn.Identity())
+    torch.testing.assert_close(default(torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)), torch.zeros(1, 3))
+    torch.testing.assert_close(default(torch.ones(1, 3, 1, 1))[0, 0].item(), (1 - 0.485) / 0.229)
+
+
+def test_grey_images_have_one_channel() -> None:
+    backbone = Backbone(nn.Conv2d(1, 4, 3), mean=[0.5], std=[0.25])
+    assert backbone(torch.rand(2, 1, 5, 5)).shape == (2, 4)
+
+
+def test_vectors_pass_and_maps_are_averaged() -> None:
+    images = torch.rand(2, 3, 4, 6)
+    torch.testing.assert_close(plain(nn.Identity())(images), images.flatten(2).mean(2))
+    torch.testing.assert_close(plain(nn.Flatten(), dimension=72)(images), images.flatten(1))
+
+
+def test_outputs_of_transformers_are_pooled() -> None:
+    tokens = torch.arange(24.0).view(2, 3, 4)
+    pooled = torch.rand(2, 5)
+
+    def given(module: nn.Module) -> Tensor:
+        return plain(module, dimension=1)(torch.rand(2, 3, 8, 8))
+
+    def output(**values: Any) -> Callable[[Tensor], Any]:
+        return lambda _: SimpleNamespace(**values)
+
+    cls = SimpleNamespace(cls_token=torch.zeros(1))
+    dense = SimpleNamespace(dense=nn.Linear(1, 1))
+    first, mean = tokens[:, 0], tokens.mean(1)
+    assert torch.equal(given(Returns(output(last_hidden_state=tokens))), mean)
+    assert torch.equal(given(Returns(output(last_hidden_state=tokens, pooler_output=None))), mean)
+    assert torch.equal(given(Returns(output(last_hidden_state=tokens, pooler_output=pooled))), pooled)
+    assert torch.equal(given(Returns(output(last_hidden_state=tokens, pooler_output=pooled), embeddings=cls)), pooled)
+    assert torch.equal(given(Returns(output(last_hidden_state=tokens), embeddings=cls)), first)
+    pretraining = Returns(output(last_hidden_state=tokens, pooler_output=pooled), embeddings=cls, pooler=dense)
+    assert torch.equal(given(pretraining), first)
+    maps = torch.rand(2, 5, 3, 3)
+    torch.testing.assert_close(given(Returns(output(last_hidden_state=maps))), maps.mean((2, 3)))
+    assert torch.equal(given(Returns(output(pooler_output=pooled[:, :, None, None]))), pooled)
+
+
+def test_an_untrained_pooler_is_passed_by() -> None:
+    config = ViTConfig(
+        hidden_size=12, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8, image_size=8, patch_size=4
+    )
+    network = ViTModel(config).eval()
+    assert network.pooler is not None
+    images = torch.rand(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(network)(images), network(images).last_hidden_state[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda x: x.flatten(2), r"gave output of shape \(1, 3, 1024\)"),
+        (lambda x: x.mean((1, 2, 3)), r"gave output of shape \(1,\)"),
+        (lambda x: (x, x), "gave a tuple"),
+        (lambda x: {"a": x}, "gave a dict"),
+        (lambda x: SimpleNamespace(last_hidden_state=x[None]), "gave last_hidden_state of shape"),
+    ],
+)
+def test_other_outputs_are_refused(make: Callable[[Tensor], Any], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        plain(Returns(make))
+
+
+def test_finding_the_dimension_leaves_the_module_as_it_was() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Dropout(0.5), nn.ReLU())
+    module[1].eval()
+    before = {name: each.clone() for name, each in module.state_dict().items()}
+    torch.manual_seed(0)
+    expected = torch.get_rng_state()
+    backbone = Backbone(module)
+    assert backbone.dimension == 6
+    assert torch.equal(torch.get_rng_state(), expected)
+    assert all(torch.equal(each, before[name]) for name, each in module.state_dict().items())
+    assert [each.training for each in (backbone, module, *module)] == [True, True, True, False, True, True]
+    assert all(each.grad is None for each in module.parameters())
+
+
+def only(*sizes: int) -> Callable[[Tensor], Tensor]:
+    def make(images: Tensor) -> Tensor:
+        if images.shape[2] not in sizes:
+            raise ValueError("wrong size")
+        return images[:, :, 0, :7].flatten(1)
+
+    return make
+
+
+def test_the_dimension_is_found_with_an_image_that_the_module_takes() -> None:
+    assert plain(Returns(only(32))).dimension == 21
+    assert plain(Returns(only(224))).dimension == 21
+    assert plain(Returns(only(48), config=SimpleNamespace(image_size=48))).dimension == 21
+    assert plain(Returns(only(48), config=SimpleNamespace(image_size=[48, 7]))).dimension == 21
+    assert plain(Returns(only(50)), dimension=21).dimension == 21
+    with pytest.raises(
+        ConfigError, match=r"Returns cannot run on an image of 224 x 224 pixels \(wrong size\): pass dimension="
+    ):
+        plain(Returns(only(50)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mean": (0.5,), "std": (1, 1)}, "one number for each channel"),
+        ({"mean": (), "std": ()}, "one number for each channel"),
+        ({"std": (1, 1, 0)}, r"std=\(1, 1, 0\) of a backbone must be greater than 0"),
+        ({"std": (1, 1, float("nan"))}, "must be greater than 0"),
+        ({"dimension": 0}, "dimension=0 of a backbone must be at least 1"),
+    ],
+)
+def test_options_of_a_backbone_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Backbone(nn.Identity(), **options)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.rand(3, 8, 8), r"shape \(3, 8, 8\), but the backbone takes \[B, 3, H, W\]"),
+        (torch.rand(2, 1, 8, 8), r"shape \(2, 1, 8, 8\)"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "dtype torch.uint8.*divide bytes by 255"),
+    ],
+)
+def test_images_are_checked(images: Tensor, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        Backbone(nn.Identity())(images)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("resnet18", {"stem": "stl"}, "stem='stl' must be imagenet or cifar"),
+        ("resnet18", {"width": 0}, "width=0 of resnet18 must be at least 1"),
+        ("resnet18", {"image_size": 32}, "image_size=32 is no option of backbone 'resnet18', which takes stem, width"),
+        ("resnet18", {"pretrained": True}, "pretrained=True is no option"),
+        ("vit-tiny", {"stem": "cifar"}, "stem=cifar is no option of backbone 'vit-tiny', which takes image_size, patch_size"),
+        ("vit-tiny", {"zero_init_residual": True}, "zero_init_residual=True is no option"),
+        ("vit-tiny", {"image_size": 30, "patch_size": 4}, "image_size=30 cannot be cut into patches of patch_size=4"),
+        ("vit-tiny", {"image_size": 0}, "image_size=0 cannot be cut"),
+        ("vit-tiny", {"patch_size": 0}, "patch_size=0"),
+        ("lightly:resnet-18", {"pretrained": True}, "no option of backbone 'lightly:resnet-18', which takes none"),
+        ("timm:resnet18", {"width": 32}, "width=32 is no option of backbone 'timm:resnet18', which takes pretrained"),
+        ("resnet18", {"std": (0, 1, 1)}, "greater than 0"),
+    ],
+)
+def test_options_are_checked(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create_backbone(name, **options)
+
+
+@pytest.mark.parametrize("name", ["resnet-50", "timm", "keras:resnet50", ""])
+def test_unknown_names_are_answered_with_known_ones(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"no backbone '{name}'.*Known: resnet18, .*timm:NAME"):
+        create_backbone(name)
+
+
+def test_a_near_name_is_offered() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'resnet50'"):
+        create_backbone("resnet-50")

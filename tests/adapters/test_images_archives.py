@@ -1,0 +1,357 @@
+"""The archives of CIFAR, STL-10 and Tiny-ImageNet, written here byte by byte as their makers describe them, and the hub."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from image_toys import BROKEN, encoded, noise, reds, write_image
+
+from tempplug.errors import DataError, MissingDependencyError
+from tempplug_adapters.images.image_data import load_images
+from tempplug_adapters.images.image_files import ImageFiles
+from tempplug_adapters.images.image_hub import HUB
+from tempplug_adapters.images.image_set import ImageArray
+
+FILES = {"train": [f"data_batch_{part}" for part in range(1, 6)], "test": ["test_batch"]}
+IMAGES = {split: noise(2 * len(files), 32, 32, seed=len(files)) for split, files in FILES.items()}
+LABELS = {"train": [3, 1, 0, 2, 3, 0, 1, 2, 0, 1], "test": [2, 1]}
+WORDS = ["ant", "bee", "cat", "dog"]
+
+
+def write_cifar10_binary(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "batches.meta.txt").write_text("\n".join(WORDS) + "\n\n", encoding="utf-8")
+    for split, files in FILES.items():
+        for place, file in enumerate(files):
+            rows = range(2 * place, 2 * place + 2)
+            content = b"".join(bytes([LABELS[split][row]]) + IMAGES[split][row].numpy().tobytes() for row in rows)
+            (folder / f"{file}.bin").write_bytes(content)
+
+
+def python2_pickle(words: dict[str, Any]) -> bytes:
+    """A pickle as Python 2 wrote it, protocol 2: words as byte strings, arrays through NumPy's old module name."""
+
+    def dump(value: Any) -> bytes:
+        if isinstance(value, str):
+            return dump(value.encode())
+        if isinstance(value, bytes):
+            return b"T" + struct.pack("<i", len(value)) + value
+        if isinstance(value, int):
+            return b"J" + struct.pack("<i", value)
+        if isinstance(value, list):
+            return b"](" + b"".join(map(dump, value)) + b"e"
+        if isinstance(value, dict):
+            return b"}(" + b"".join(dump(key) + dump(each) for key, each in value.items()) + b"u"
+        kind = (
+            b"cnumpy\ndtype\n("
+            + dump("u1")
+            + b"K\x00K\x01tR(K\x03"
+            + dump("|")
+            + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+        )
+        empty = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00t" + dump("b") + b"tR"
+        shape = b"(" + b"".join(map(dump, value.shape)) + b"t"
+        return empty + b"(K\x01" + shape + kind + b"I00\n" + dump(value.tobytes()) + b"tb"
+
+    return b"\x80\x02" + dump(words) + b"."
+
+
+def write_cifar10_python(folder: Path, dumps: Any) -> None:
+    folder.mkdir()
+    (folder / "batches.meta").write_bytes(dumps({"label_names": WORDS, "num_vis": 3072}))
+    for split, files in FILES.items():
+        for place, file in enumerate(files):
+            rows = slice(2 * place, 2 * place + 2)
+            content = {"data": IMAGES[split][rows].reshape(2, -1).numpy(), "labels": LABELS[split][rows], "batch_label": "part"}
+            (folder / file).write_bytes(dumps(content))
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("form", ["binary", "python 2", "python 3, protocol 2", "python 3, protocol 4"])
+def test_cifar10(tmp_path: Path, form: str, split: str) -> None:
+    if form == "binary":
+        write_cifar10_binary(tmp_path / "cifar-10-batches-bin")
+    elif form == "python 2":
+        write_cifar10_python(tmp_path / "cifar-10-batches-py", python2_pickle)
+    else:
+        protocol = int(form[-1])
+        write_cifar10_python(tmp_path / "cifar-10-batches-py", lambda content: pickle.dumps(content, protocol=protocol))
+    images = load_images("cifar10", split, tmp_path)  # type: ignore[arg-type]
+    assert isinstance(images, ImageArray)
+    assert torch.equal(images.images, IMAGES[split])
+    assert images.labels is not None
+    assert images.labels.tolist() == LABELS[split]
+    assert images.classes == tuple(WORDS)
+
+
+@pytest.mark.parametrize("form", ["binary", "python"])
+def test_cifar100_has_the_fine_labels(tmp_path: Path, form: str) -> None:
+    pixels = noise(3, 32, 32)
+    if form == "binary":
+        folder = tmp_path / "vision" / "cifar-100-binary"
+        folder.mkdir(parents=True)
+        (folder / "fine_label_names.txt").write_text("\n".join(WORDS), encoding="utf-8")
+        rows = [bytes([9, label]) + image.numpy().tobytes() for label, image in zip([3, 0, 2], pixels, strict=True)]
+        (folder / "test.bin").write_bytes(b"".join(rows))
+    else:
+        folder = tmp_path / "vision" / "cifar-100-python"
+        folder.mkdir(parents=True)
+        (folder / "meta").write_bytes(python2_pickle({"fine_label_names": WORDS, "coarse_label_names": ["animal"]}))
+        content = {"data": pixels.reshape(3, -1).numpy(), "fine_labels": [3, 0, 2], "coarse_labels": [9, 9, 9]}
+        (folder / "test").write_bytes(python2_pickle(content))
+    images = load_images("cifar100", "test", tmp_path, count=3, seed=4)
+    order = torch.randperm(3, generator=torch.Generator().manual_seed(4))
+    assert torch.equal(images.batch(torch.arange(3)), pixels[order])
+    assert images.labels is not None
+    assert images.labels.tolist() == torch.tensor([3, 0, 2])[order].tolist()
+    assert images.classes == tuple(WORDS)
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (os.environ["EVIL_FOLDER"],)
+
+
+def test_a_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVIL_FOLDER", str(tmp_path / "made"))
+    write_cifar10_python(tmp_path / "cifar-10-batches-py", python2_pickle)
+    path = tmp_path / "cifar-10-batches-py" / "test_batch"
+    path.write_bytes(pickle.dumps({"data": Evil()}))
+    with pytest.raises(DataError, match=re.escape(f"{path} is not a readable pickle") + r".*mkdir, which is not allowed"):
+        load_images("cifar10", "test", tmp_path)
+    assert not (tmp_path / "made").exists()
+    pickle.loads(path.read_bytes())  # it would have
+    assert (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a readable pickle"),
+        (python2_pickle({"data": "x"})[:-9], "is not a readable pickle"),
+        (pickle.dumps([1]), "must be the pickle of a dictionary; it is one of list"),
+        (pickle.dumps({"labels": [1]}), "must hold the array 'data'"),
+        (
+            pickle.dumps({"data": np.zeros((1, 3072)), "labels": [1]}),
+            "must hold the array 'data' of 8-bit integers, 3072 an image",
+        ),
+        (pickle.dumps({"data": np.zeros((1, 12), np.uint8), "labels": [1]}), "must hold the array 'data'"),
+        (
+            pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [1]}),
+            "must hold the list 'labels' of 2 whole numbers",
+        ),
+        (pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": ["a"]}), "must hold the list 'labels'"),
+        (
+            pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [4]}),
+            "has labels from 4 to 4, but there are 4 classes",
+        ),
+    ],
+)
+def test_a_malformed_pickle_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    write_cifar10_python(tmp_path / "cifar-10-batches-py", python2_pickle)
+    path = tmp_path / "cifar-10-batches-py" / "test_batch"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(f"{path} {message}")):
+        load_images("cifar10", "test", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is 0 bytes long, which is no multiple of the 3073 of an image"),
+        (bytes(3074), "is 3074 bytes long"),
+        (b"\x04" + bytes(3072), "has labels from 4 to 4, but there are 4 classes"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_malformed_binary_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+    write_cifar10_binary(tmp_path / "cifar-10-batches-bin")
+    path = tmp_path / "cifar-10-batches-bin" / "data_batch_4.bin"
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(f"{path} {message}")):
+        load_images("cifar10", "train", tmp_path)
+
+
+def test_names_of_classes_must_be_there(tmp_path: Path) -> None:
+    write_cifar10_binary(tmp_path / "cifar-10-batches-bin")
+    (tmp_path / "cifar-10-batches-bin" / "batches.meta.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match=r"batches\.meta\.txt is not UTF-8"):
+        load_images("cifar10", "test", tmp_path)
+    write_cifar10_python(tmp_path / "vision", python2_pickle)
+    (tmp_path / "cifar-10-batches-bin").rename(tmp_path / "elsewhere")
+    (tmp_path / "vision").rename(tmp_path / "cifar-10-batches-py")
+    (tmp_path / "cifar-10-batches-py" / "batches.meta").write_bytes(pickle.dumps({}))
+    with pytest.raises(DataError, match=r"batches\.meta must hold the list 'label_names'"):
+        load_images("cifar10", "test", tmp_path)
+
+
+def write_stl10(folder: Path) -> dict[str, torch.Tensor]:
+    folder.mkdir()
+    (folder / "class_names.txt").write_text("\n".join(WORDS), encoding="utf-8")
+    images = {split: noise(count, 96, 96, seed=count) for split, count in (("train", 4), ("test", 2), ("unlabeled", 3))}
+    for split, pixels in images.items():
+        # MATLAB's order: a channel after the other, and in it a column after the other
+        columns = [pixels[row, channel].T.contiguous().numpy().tobytes() for row in range(len(pixels)) for channel in range(3)]
+        (folder / f"{split}_X.bin").write_bytes(b"".join(columns))
+    (folder / "train_y.bin").write_bytes(bytes([4, 1, 2, 2]))
+    (folder / "test_y.bin").write_bytes(bytes([3, 1]))
+    return images
+
+
+def test_stl10(tmp_path: Path) -> None:
+    images = write_stl10(tmp_path / "stl10_binary")
+    train, test = load_images("stl10", "train", tmp_path), load_images("stl10", "test", tmp_path, size=16)
+    assert torch.equal(train.batch(torch.tensor([2, 0])), images["train"][[2, 0]])
+    assert train.labels is not None
+    assert train.labels.tolist() == [3, 0, 1, 1]
+    assert train.classes == tuple(WORDS)
+    assert test.labels is not None
+    assert test.labels.tolist() == [2, 0]
+    assert test.batch(torch.arange(2)).shape == (2, 3, 16, 16)
+    unlabeled = load_images("stl10-unlabeled", "train", tmp_path)
+    assert unlabeled.labels is None
+    assert torch.equal(unlabeled.batch(torch.arange(3)), images["unlabeled"])
+    same = load_images("stl10-unlabeled", "test", tmp_path)
+    assert same.labels is not None
+    assert torch.equal(same.batch(torch.arange(2)), images["test"])
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("train_X.bin", bytes(27649), "is 27649 bytes long, which is no multiple of the 27648 of an image"),
+        ("train_X.bin", b"", "is 0 bytes long"),
+        ("train_X.bin", None, "does not exist"),
+        ("train_y.bin", bytes([1, 2]), "must hold 4 labels from 1 to 4"),
+        ("train_y.bin", bytes([0, 1, 2, 3]), "must hold 4 labels from 1 to 4"),
+        ("train_y.bin", bytes([5, 1, 2, 3]), "must hold 4 labels from 1 to 4"),
+        ("class_names.txt", None, "cannot be read"),
+    ],
+)
+def test_a_malformed_stl10_is_named(tmp_path: Path, file: str, content: bytes | None, message: str) -> None:
+    write_stl10(tmp_path / "stl10_binary")
+    path = tmp_path / "stl10_binary" / file
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(f"{path} {message}")):
+        load_images("stl10", "train", tmp_path)
+
+
+def test_tiny_imagenet(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny-imagenet-200"
+    for name in ("train/n02/images/n02_0.JPEG", "train/n01/images/n01_0.JPEG", "train/n02/images/n02_1.JPEG"):
+        write_image(folder / name, int(name[-6]) + 10 * int(name[8]))
+    for red in range(3):
+        write_image(folder / "val" / "images" / f"val_{red}.JPEG", red)
+    write_image(folder / "test" / "images" / "test_0.JPEG", 0)
+    annotations = folder / "val" / "val_annotations.txt"
+    annotations.write_text("val_0.JPEG\tn02\t0\t32\t44\t62\nval_2.JPEG\tn01\t52\t55\t57\t59\n", encoding="utf-8")
+    train, test = load_images("tiny-imagenet", "train", tmp_path), load_images("tiny-imagenet", "test", tmp_path)
+    assert train.classes == test.classes == ("n01", "n02")
+    assert train.labels is not None
+    assert test.labels is not None
+    assert (reds(train.batch(torch.arange(3))), train.labels.tolist()) == ([10, 20, 21], [0, 1, 1])
+    assert (reds(test.batch(torch.arange(2))), test.labels.tolist()) == ([0, 2], [1, 0])
+    annotations.write_text("val_0.JPEG\tn02\t0\nval_2.JPEG\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"val_annotations\.txt, line 2: the class '' has no folder of training images"):
+        load_images("tiny-imagenet", "test", tmp_path)
+    annotations.unlink()
+    (folder / "val" / "images").rename(folder / "val" / "n02")
+    sorted_out = load_images("tiny-imagenet", "test", tmp_path)
+    assert sorted_out.labels is not None
+    assert (reds(sorted_out.batch(torch.arange(3))), sorted_out.labels.tolist()) == ([0, 1, 2], [1, 1, 1])
+
+
+class Hub:
+    """Stands in for the hub: answers with one table and remembers what was asked."""
+
+    def __init__(self, image: str, label: str, contents: list[bytes]) -> None:
+        features = datasets.Features({image: datasets.Image(), label: datasets.ClassLabel(names=WORDS)})
+        rows = {image: [{"bytes": content, "path": None} for content in contents], label: list(range(len(contents)))}
+        self.table = datasets.Dataset.from_dict(rows, features=features)
+        self.asked: list[tuple[Any, ...]] = []
+
+    def __call__(self, repository: str, *, revision: str, split: str) -> Any:
+        self.asked.append((repository, revision, split))
+        return self.table
+
+
+@pytest.mark.parametrize(
+    ("dataset", "repository", "test"),
+    [
+        ("cifar10", "uoft-cs/cifar10", "test"),
+        ("cifar100", "uoft-cs/cifar100", "test"),
+        ("tiny-imagenet", "zh-plus/tiny-imagenet", "valid"),
+        ("imagenet", "ILSVRC/imagenet-1k", "validation"),
+    ],
+)
+def test_without_a_folder_the_hub_is_asked(monkeypatch: pytest.MonkeyPatch, dataset: str, repository: str, test: str) -> None:
+    source = HUB[dataset]
+    hub = Hub(source.image, source.label, [encoded((10 * place, 0, 0), (8, 8)) for place in range(4)])
+    monkeypatch.setattr(datasets, "load_dataset", hub)
+    images = load_images(dataset, "train", None, size=8)
+    load_images(dataset, "test", None)
+    assert [(name, split) for name, _, split in hub.asked] == [(repository, "train"), (repository, test)]
+    assert all(re.fullmatch(r"[0-9a-f]{40}", revision) for _, revision, _ in hub.asked)
+    assert isinstance(images, ImageFiles if dataset == "imagenet" else ImageArray)
+    assert reds(images.batch(torch.tensor([2, 0]))) == [20, 0]
+    assert images.labels is not None
+    assert images.labels.tolist() == [0, 1, 2, 3]
+    assert images.classes == tuple(WORDS)
+
+
+def test_rows_of_the_hub_are_decoded_by_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load_dataset", Hub("img", "label", [encoded(7, mode="L"), BROKEN]))
+    with pytest.warns(UserWarning, match=r"1 of 2 images of 'cifar10 train' .*row 1 of uoft-cs/cifar10 cannot be decoded"):
+        images = load_images("cifar10", "train", None)
+    assert images.batch(torch.tensor([0]))[0, :, 0, 0].tolist() == [7, 7, 7]
+
+
+def test_faults_of_the_hub_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load_dataset", Hub("picture", "label", [encoded(7, mode="L")]))
+    with pytest.raises(DataError, match=r"uoft-cs/cifar10 at 0b27\w+ cannot be loaded from the Hugging Face hub: .*data_dir"):
+        load_images("cifar10", "train", None)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install datasets\. Pass the folder"):
+        load_images("cifar10", "train", None)
+
+
+def test_a_folder_keeps_the_hub_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hub = Hub("img", "label", [])
+    monkeypatch.setattr(datasets, "load_dataset", hub)
+    with pytest.raises(DataError, match="was looked for"):
+        load_images("cifar10", "train", tmp_path)
+    assert hub.asked == []
+
+
+def test_offline_the_hub_says_so(tmp_path: Path) -> None:
+    """With the library itself, which reads its settings once, when it is imported."""
+    code = "from tempplug_adapters.images.image_data import load_images; load_images('cifar10', 'train', None)"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("tempplug.errors.DataError: uoft-cs/cifar10 at ")
+    assert "HF_HUB_OFFLINE is set, which allows no download. Pass the folder that holds it" in last
+
+
+def test_an_image_of_the_hub_without_bytes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub("img", "label", [encoded(7, mode="L")])
+    features = hub.table.features
+    rows = {"img": [{"bytes": None, "path": "gone.png"}], "label": [0]}
+    hub.table = datasets.Dataset.from_dict(rows, features=features)
+    monkeypatch.setattr(datasets, "load_dataset", hub)
+    with pytest.raises(DataError, match=r"row 0 of uoft-cs/cifar10 holds no bytes"):
+        load_images("cifar10", "train", None)

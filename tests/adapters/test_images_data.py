@@ -1,0 +1,234 @@
+"""Image data sets by name: the real ones pixel by pixel, draws, a user's own folder, and what is said where one lacks."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from image_toys import BROKEN, encoded, reds, write_image
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from tempplug.errors import ConfigError, DataError, MissingDependencyError, UnknownNameError
+from tempplug_adapters.images.image_data import DATASETS, load_images
+from tempplug_adapters.images.image_files import ImageFiles
+from tempplug_adapters.images.image_set import ImageArray
+
+
+def array(*arguments: object, **options: object) -> ImageArray:
+    images = load_images(*arguments, **options)  # type: ignore[arg-type]
+    assert isinstance(images, ImageArray)
+    assert images.labels is not None
+    return images
+
+
+def by_hand(path: Path, rows: list[int]) -> np.ndarray:
+    """Rows of an archive of JPEG files, decoded as its makers say."""
+    with np.load(path) as archive:
+        block, offsets = archive["jpeg"].tobytes(), archive["offsets"]
+    return np.stack([np.asarray(Image.open(io.BytesIO(block[offsets[row] : offsets[row + 1]])).convert("RGB")) for row in rows])
+
+
+def test_cifar10_is_that_of_the_archive(data_dir: Path) -> None:
+    path = data_dir / "vision" / "cifar10_train_jpeg.npz"
+    images = array("cifar10", "train", data_dir, count=200, seed=3)
+    drawn = torch.randperm(50_000, generator=torch.Generator().manual_seed(3))[:200]
+    assert np.array_equal(images.images.permute(0, 2, 3, 1).numpy(), by_hand(path, drawn.tolist()))
+    assert images.labels.tolist() == (drawn // 5000).tolist()  # the archive is sorted by class, 5,000 each
+    assert images.classes == ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+    assert images.name == "cifar10 train"
+
+
+def test_a_smaller_count_is_the_beginning_of_a_larger(data_dir: Path) -> None:
+    large = array("cifar10", "test", data_dir, count=60, seed=1)
+    small = array("cifar10", "test", data_dir, count=20, seed=1)
+    assert torch.equal(large.images[:20], small.images)
+    assert torch.equal(large.labels[:20], small.labels)
+    assert not torch.equal(array("cifar10", "test", data_dir, count=20, seed=2).images, small.images)
+
+
+def test_a_draw_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    load_images("digits", "train", None, count=10)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_lossless_images_are_those_of_the_lossy_ones(data_dir: Path) -> None:
+    """Two sources that do not know each other: channels, rows and columns cannot be swapped in one of them alone."""
+    with np.load(data_dir / "vision" / "cifar10_lossless4k.npz") as archive:
+        lossy_rows = archive["jpeg_index"]
+    train, test = (array("cifar10-lossless4k", split, data_dir) for split in ("train", "test"))
+    assert (len(train), len(test)) == (3200, 800)
+    order = torch.randperm(4000, generator=torch.Generator().manual_seed(0))[3200:].sort().values
+    lossy = by_hand(data_dir / "vision" / "cifar10_train_jpeg.npz", lossy_rows[order[:50].numpy()].tolist())
+    error = (test.images[:50].permute(0, 2, 3, 1).numpy().astype(float) - lossy) ** 2
+    assert float(np.sqrt(error.mean((1, 2, 3))).max()) < 20
+    assert test.labels[:50].tolist() == (lossy_rows[order[:50].numpy()] // 5000).tolist()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split", "total", "shape", "classes"),
+    [
+        ("imagenette", "test", 1000, (3, 224, 224), 10),
+        ("tiny-imagenet", "train", 15_000, (3, 64, 64), 100),
+        ("tiny-imagenet", "test", 2500, (3, 64, 64), 100),
+    ],
+)
+def test_other_archives(data_dir: Path, dataset: str, split: str, total: int, shape: tuple[int, ...], classes: int) -> None:
+    with pytest.raises(ConfigError, match=f"count={total + 1} must be a whole number from 1 to {total}"):
+        load_images(dataset, split, data_dir, count=total + 1)  # type: ignore[arg-type]
+    images = array(dataset, split, data_dir, count=30)
+    assert images.images.shape == (30, *shape)
+    assert len(images.classes) == classes
+    assert array(dataset, split, data_dir, count=2, size=16).images.shape == (2, 3, 16, 16)
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    digits = load_digits()
+    train, test = array("digits", "train", None), array("digits", "test", None)
+    assert (len(train), len(test)) == (1437, 360)
+    joined = torch.cat([train.images, test.images])
+    assert bool((joined == joined[:, :1]).all())
+    labels = torch.cat([train.labels, test.labels])
+    ours = sorted((*image.flatten().tolist(), label) for image, label in zip(joined[:, 0], labels, strict=True))
+    levels = [round(level * 255 / 16) for level in range(17)]
+    theirs = sorted(
+        (*(levels[int(value)] for value in image.ravel()), label)
+        for image, label in zip(digits.images, digits.target, strict=True)
+    )
+    assert [tuple(map(int, row)) for row in ours] == [tuple(map(int, row)) for row in theirs]
+    assert train.classes == tuple("0123456789")
+    assert min(test.labels.bincount().tolist()) >= 25
+    assert torch.equal(array("digits", "train", None).images, train.images)
+
+
+def test_digits_are_resized() -> None:
+    images = array("digits", "test", None, size=20, count=5)
+    assert images.images.shape == (5, 3, 20, 20)
+
+
+def test_a_folder_of_ones_own_stays_on_disk(tmp_path: Path) -> None:
+    for name in ("train/dog/1.png", "train/ant/2.png", "test/dog/3.png"):
+        write_image(tmp_path / name, int(name[-5]), (30, 20))
+    images = load_images(str(tmp_path), "train", None)
+    assert isinstance(images, ImageFiles)
+    assert images.batch(torch.tensor([0])).shape == (1, 3, 224, 224)
+    assert images.name == f"{tmp_path} train"
+    small = load_images(str(tmp_path), "test", None, size=8)
+    assert reds(small.batch(torch.tensor([0]))) == [3]
+    assert small.labels is not None
+    assert small.labels.tolist() == [1]
+    drawn = load_images(str(tmp_path), "train", None, size=8, count=1)
+    assert len(drawn) == 1
+
+
+@pytest.mark.parametrize("below", ["", "vision"])
+@pytest.mark.parametrize("dataset", ["imagenet", "imagenet-100", "imagenette2-160", "cifar10"])
+def test_folders_of_data_sets(tmp_path: Path, dataset: str, below: str) -> None:
+    for name in ("train/n01/1.JPEG", "train/n02/2.JPEG", "val/n02/3.JPEG"):
+        write_image(tmp_path / below / dataset / name, int(name[-6]), (12, 12))
+    test = load_images("imagenette" if "nette" in dataset else dataset, "test", tmp_path, size=8)
+    assert isinstance(test, ImageArray if dataset == "cifar10" else ImageFiles)
+    assert reds(test.batch(torch.tensor([0]))) == [3]
+    assert test.labels is not None
+    assert test.labels.tolist() == [1]
+
+
+def test_a_broken_image_of_an_archive_is_named(tmp_path: Path) -> None:
+    contents = [encoded((1, 0, 0), form="PNG"), BROKEN, encoded((3, 0, 0), form="PNG")]
+    write_archive(tmp_path, jpeg=np.frombuffer(b"".join(contents), np.uint8), offsets=np.cumsum([0, *map(len, contents)]))
+    with pytest.warns(UserWarning, match=r"1 of 3 images of 'cifar10 train' .*image 1 of .*cifar10_train_jpeg\.npz") as told:
+        images = array("cifar10", "train", tmp_path)
+    assert told[0].filename == __file__
+    assert reds(images.images) == [1, 3]
+    assert images.labels.tolist() == [0, 1]
+
+
+def write_archive(folder: Path, **arrays: np.ndarray) -> None:
+    held = {"labels": np.array([0, 1, 1]), "classes": np.array(["cat", "dog"]), **arrays}
+    np.savez(folder / "cifar10_train_jpeg.npz", **held)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "must hold images, too"),
+        ({"jpeg": np.zeros(9, np.uint8)}, "must hold offsets, too"),
+        ({"jpeg": np.zeros(9, np.uint8), "offsets": np.array([0, 3, 9])}, "must have 4 ascending offsets"),
+        ({"jpeg": np.zeros(9, np.uint8), "offsets": np.array([0, 6, 3, 9])}, "must have 4 ascending offsets"),
+        ({"jpeg": np.zeros(9, np.uint8), "offsets": np.array([0, 3, 6, 10])}, "offsets, .* into its 9 bytes"),
+        ({"jpeg": np.zeros(9, np.uint8), "offsets": np.array([-1, 3, 6, 9])}, "offsets, .* into its 9 bytes"),
+        ({"images": np.zeros((3, 3, 4, 4), np.uint8)}, r"has images \(3, 3, 4, 4\) uint8: they must be \(3, H, W, 3\) uint8"),
+        ({"images": np.zeros((3, 4, 4, 3))}, r"has images \(3, 4, 4, 3\) float64"),
+        ({"images": np.zeros((2, 4, 4, 3), np.uint8)}, r"must be \(3, H, W, 3\)"),
+        ({"labels": np.array([0, 1, 2])}, "must hold images"),
+        ({"images": np.zeros((3, 4, 4, 3), np.uint8), "labels": np.array([0, 1, 2])}, "labels from 0 to 2, but 2 classes"),
+        ({"images": np.zeros((3, 4, 4, 3), np.uint8), "labels": np.array([0, -1, 1])}, "labels from -1 to 1, but 2 classes"),
+        ({"images": np.zeros((3, 4, 4, 3), np.uint8), "labels": np.array(["a", "b", "c"])}, r"has labels \(3,\) <U1"),
+    ],
+)
+def test_a_malformed_archive_is_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    write_archive(tmp_path, **arrays)
+    with pytest.raises(DataError, match=message) as raised:
+        load_images("cifar10", "train", tmp_path)
+    assert str(tmp_path / "cifar10_train_jpeg.npz") in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut", None])
+def test_an_unreadable_archive_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "cifar10_test_jpeg.npz"
+    if content is None:
+        with path.open("wb") as stream:
+            np.save(stream, np.zeros(3))
+    else:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(f"{path} is not a readable NumPy archive")):
+        load_images("cifar10", "test", tmp_path)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if name != "digits"])
+def test_a_data_set_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, dataset: str, split: str) -> None:
+    with pytest.raises(DataError) as raised:
+        load_images(dataset, split, tmp_path)  # type: ignore[arg-type]
+    message = str(raised.value)
+    assert f"{dataset} ({split}) was looked for in {tmp_path} and {tmp_path / 'vision'} as " in message
+    on_hub = dataset in ("cifar10", "cifar100", "tiny-imagenet", "imagenet")
+    assert ("give no data folder to load it from the Hugging Face hub" in message) is on_hub
+    if dataset == "cifar10":
+        assert f"cifar10_{split}_jpeg.npz or cifar-10-batches-bin or cifar-10-batches-py or cifar10: put it there" in message
+
+
+def test_without_a_folder_only_some_come_from_the_hub() -> None:
+    with pytest.raises(
+        DataError, match=r"data_dir is not given, and stl10 is not loaded .* holds stl10_binary .*TEMPPLUG_DATA"
+    ):
+        load_images("stl10", "train", None)
+
+
+def test_wrong_options_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        UnknownNameError, match=r"no data set 'cifar-10'\. Did you mean 'cifar10'\? Known: cifar10, .*digits, and"
+    ):
+        load_images("cifar-10", "train", tmp_path)
+    with pytest.raises(DataError, match=r"nowhere/at/all must hold a folder train"):
+        load_images("nowhere/at/all", "train", None)
+    with pytest.raises(ConfigError, match="split='val' must be 'train' or 'test'"):
+        load_images("digits", "val", None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="size=0 must be"):
+        load_images("digits", "test", None, size=0)
+    for count in (0, -1, 361, 2.0, True):
+        with pytest.raises(
+            ConfigError, match=f"count={count} must be a whole number from 1 to 360, the images of 'digits test'"
+        ):
+            load_images("digits", "test", None, count=count)  # type: ignore[arg-type]
+
+
+def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
+    with pytest.raises(MissingDependencyError, match="digits needs scikit-learn"):
+        load_images("digits", "train", None)

@@ -1,0 +1,160 @@
+"""Long tails against the published sizes, and the groups of classes."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError, DataError, ShapeError
+from tempplug_adapters.images.long_tail import head_mid_tail, hold_out, long_tail_counts, long_tail_indices
+
+
+def balanced(classes: int, each: int, seed: int = 0) -> Tensor:
+    """Labels of a balanced set in a random order."""
+    order = torch.randperm(classes * each, generator=torch.Generator().manual_seed(seed))
+    return torch.arange(classes).repeat_interleave(each)[order]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "classes", "n_max", "total", "smallest"),
+    [
+        (50, 10, 4500, 12596, 90),
+        (50, 100, 450, 11349, 9),
+        (100, 10, 4500, 11165, 45),
+        (100, 100, 450, 9754, 4),
+        (150, 10, 4500, 10496, 30),
+        (150, 100, 450, 9011, 3),
+    ],
+)
+def test_published_sizes(ratio: int, classes: int, n_max: int, total: int, smallest: int) -> None:
+    counts = long_tail_counts(classes, ratio, n_max)
+    assert (counts[0], counts[-1], sum(counts)) == (n_max, smallest, total)
+    labels = balanced(classes, 50_000 // classes)
+    kept, held = hold_out(labels, 5000, seed=0)
+    part = kept[long_tail_indices(labels[kept], ratio, n_max, seed=0)]
+    assert len(part) == total
+    assert sorted(labels[part].bincount().tolist(), reverse=True) == counts
+    assert not set(part.tolist()) & set(held.tolist())
+
+
+def floor_of_power(n_max: int, ratio: int, rank: int, steps: int) -> int:
+    """The largest n with n^steps * ratio^rank <= n_max^steps, in whole numbers."""
+    n = 0
+    while Fraction(n + 1) ** steps * ratio**rank <= Fraction(n_max) ** steps:
+        n += 1
+    return n
+
+
+@pytest.mark.parametrize(
+    ("classes", "ratio", "n_max"), [(10, 100, 500), (5, 16, 400), (3, 100, 450), (7, 64, 128), (11, 1024, 2048)]
+)
+def test_sizes_are_rounded_down_exactly(classes: int, ratio: int, n_max: int) -> None:
+    expected = [floor_of_power(n_max, ratio, rank, classes - 1) for rank in range(classes)]
+    assert long_tail_counts(classes, ratio, n_max) == expected
+
+
+def test_a_ratio_of_one_and_a_single_class() -> None:
+    assert long_tail_counts(3, 1, 7) == [7, 7, 7]
+    assert long_tail_counts(1, 100, 200) == [200]
+    assert long_tail_counts(2, 2.5, 10) == [10, 4]
+
+
+def test_classes_and_images_are_drawn_by_seed() -> None:
+    labels = balanced(10, 60)
+    parts = [long_tail_indices(labels, 10, 50, seed) for seed in range(200)]
+    assert torch.equal(parts[0], long_tail_indices(labels, 10, 50, 0))
+    assert all(bool((part[1:] > part[:-1]).all()) for part in parts)
+    largest = torch.tensor([int(labels[part].bincount(minlength=10).argmax()) for part in parts])
+    assert min(largest.bincount(minlength=10).tolist()) >= 8  # 20 expected
+    chosen = torch.stack([torch.zeros(600).index_fill(0, part, 1) for part in parts]).mean(0)
+    share = sum(long_tail_counts(10, 10, 50)) / 600
+    assert float(chosen.mean()) == pytest.approx(share)
+    assert float((chosen - share).abs().max()) < 6 * math.sqrt(share * (1 - share) / 200)
+
+
+def test_a_draw_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    long_tail_indices(balanced(4, 20), 4, 20, 0)
+    hold_out(balanced(4, 20), 8, 0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_as_many_of_each_class_are_held_out() -> None:
+    labels = balanced(5, 30)
+    kept, held = hold_out(labels, 50, seed=1)
+    assert labels[held].bincount().tolist() == [10] * 5
+    assert torch.equal(torch.cat([kept, held]).sort().values, torch.arange(150))
+    assert torch.equal(held, held.sort().values)
+    assert not torch.equal(held, hold_out(labels, 50, seed=2)[1])
+    kept, held = hold_out(labels, 0, seed=1)
+    assert (len(kept), len(held)) == (150, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"imbalance_ratio": 0.5}, "imbalance_ratio=0.5 must be at least 1"),
+        ({"imbalance_ratio": float("nan")}, "imbalance_ratio=nan must be at least 1"),
+        ({"imbalance_ratio": float("inf")}, "imbalance_ratio=inf must be at least 1"),
+        ({"n_max": 9}, "n_max=9 must be at least imbalance_ratio=10: the smallest class would keep no image"),
+        ({"classes": 0}, "classes=0 must be at least 1"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        long_tail_counts(**{"classes": 10, "imbalance_ratio": 10, "n_max": 100, **options})  # type: ignore[arg-type]
+
+
+def test_classes_with_too_few_images_are_named() -> None:
+    with pytest.raises(DataError, match=r"class \d has 20 images, of which 30 are asked for"):
+        long_tail_indices(balanced(4, 20), 4, 30, 0)
+    with pytest.raises(DataError, match="class 1 has 0 images"):
+        long_tail_indices(torch.tensor([0, 0, 2, 2]), 1, 2, 0)
+    with pytest.raises(DataError, match="class 0 has 20 images, of which 25 are asked for"):
+        hold_out(balanced(4, 20), 100, 0)
+    for count in (-4, 6):
+        with pytest.raises(ConfigError, match=f"count={count} of images held out must be a multiple of the 4 classes"):
+            hold_out(balanced(4, 20), count, 0)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [torch.zeros(4), torch.zeros(2, 2, dtype=torch.int64), torch.empty(0, dtype=torch.int64), torch.tensor([0, -1])],
+)
+def test_wrong_labels_are_named(labels: Tensor) -> None:
+    for read in (lambda: long_tail_indices(labels, 1, 1, 0), lambda: hold_out(labels, 0, 0)):
+        with pytest.raises(ShapeError, match=r"labels \[.*\] torch\..* must be \[N\] torch.int64, at least one, from 0 on"):
+            read()
+
+
+def test_thirds_by_size() -> None:
+    for classes, sizes in ((10, (4, 3, 3)), (100, (34, 33, 33)), (3, (1, 1, 1)), (5, (2, 2, 1))):
+        counts = torch.randperm(classes, generator=torch.Generator().manual_seed(0)) * 3 + 1
+        groups = head_mid_tail(counts)
+        assert tuple(map(len, groups)) == sizes
+        joined = [label for group in groups for label in group]
+        assert sorted(joined) == list(range(classes))
+        assert counts[joined].tolist() == sorted(counts.tolist(), reverse=True)
+        assert head_mid_tail(counts.tolist()) == groups
+
+
+def test_equal_classes_are_ordered_by_number() -> None:
+    assert head_mid_tail([5, 5, 5, 5, 5, 5]) == ([0, 1], [2, 3], [4, 5])
+
+
+def test_thresholds() -> None:
+    counts = [100, 101, 19, 20, 1280, 6]
+    assert head_mid_tail(counts, head_above=100, tail_below=20) == ([4, 1], [0, 3], [2, 5])
+    assert head_mid_tail([5, 1], head_above=2, tail_below=3) == ([0], [], [1])
+
+
+def test_wrong_groups_are_named() -> None:
+    with pytest.raises(ConfigError, match="counts of 2 classes cannot be put into head, middle and tail"):
+        head_mid_tail([1, 2])
+    for head_above, tail_below in ((100, None), (None, 20), (10, 12)):
+        with pytest.raises(ConfigError, match=f"head_above={head_above} and tail_below={tail_below} must both be given"):
+            head_mid_tail([1, 2, 3], head_above=head_above, tail_below=tail_below)

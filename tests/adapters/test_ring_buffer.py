@@ -1,0 +1,140 @@
+"""The ring buffer: first in, first out whatever the batch sizes, saved whole, and it never waits for the device."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tempplug.errors import ConfigError, ShapeError
+from tempplug_adapters.vision.ring_buffer import RingBuffer
+
+
+def numbered(start: int, count: int) -> Tensor:
+    return torch.arange(start, start + count, dtype=torch.float32)[:, None].repeat(1, 2)
+
+
+def oldest_first(buffer: RingBuffer) -> list[float]:
+    position = int(buffer.position)
+    return [float(row[0]) for row in torch.cat([buffer.rows[position:], buffer.rows[:position]])]
+
+
+@pytest.mark.parametrize("batches", [[4, 4, 4], [3, 7, 2, 6, 1], [10, 1], [9, 2], [11], [23, 3], [5, 5, 5], [1] * 12, [30]])
+def test_the_last_rows_stay_in_order(batches: list[int]) -> None:
+    buffer, expected = RingBuffer(10, 2), deque[float](maxlen=10)
+    expected.extend(buffer.rows[:, 0].tolist())
+    done = 100
+    for count in batches:
+        buffer.enqueue(numbered(done, count))
+        expected.extend(map(float, range(done, done + count)))
+        done += count
+        assert oldest_first(buffer) == list(expected)
+
+
+def test_it_starts_with_random_unit_rows_from_the_global_generator() -> None:
+    torch.manual_seed(3)
+    first = RingBuffer(50, 8)
+    torch.manual_seed(3)
+    torch.testing.assert_close(first.rows, nn.functional.normalize(torch.randn(50, 8)), rtol=0, atol=0)
+    torch.testing.assert_close(first.rows.norm(dim=1), torch.ones(50))
+    assert int(first.position) == 0
+
+
+def test_nearest_is_the_most_similar_row() -> None:
+    torch.manual_seed(0)
+    buffer, embeddings = RingBuffer(40, 5).double(), torch.randn(9, 5, dtype=torch.float64)
+    found = buffer.nearest(embeddings * torch.rand(9, 1, dtype=torch.float64) * 100)
+    for row, embedding in zip(found, embeddings, strict=True):
+        similarity = [float(nn.functional.cosine_similarity(embedding, each, dim=0)) for each in buffer.rows]
+        assert torch.equal(row, buffer.rows[similarity.index(max(similarity))])
+
+
+def test_nearest_carries_no_gradient_and_does_not_change_with_the_buffer() -> None:
+    buffer, embeddings = RingBuffer(4, 2), torch.randn(3, 2, requires_grad=True)
+    found = buffer.nearest(embeddings)
+    before = found.clone()
+    buffer.enqueue(torch.zeros(4, 2))
+    assert not found.requires_grad
+    assert torch.equal(found, before)
+
+
+def test_nearest_is_found_in_full_precision_under_autocast() -> None:
+    buffer = RingBuffer(2, 2)
+    buffer.enqueue(nn.functional.normalize(torch.tensor([[1.0, 0.003], [1.0, 0.001]])))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(buffer.nearest(torch.tensor([[1.0, 0.001], [1.0, 0.003]])), buffer.rows.flip(0))
+
+
+def test_rows_come_from_any_precision_and_keep_no_graph() -> None:
+    buffer = RingBuffer(4, 2)
+    buffer.enqueue(torch.ones(2, 2, dtype=torch.bfloat16, requires_grad=True) * 3)
+    assert buffer.rows.dtype == torch.float32
+    assert not buffer.rows.requires_grad
+    assert buffer.rows[:2].eq(3).all()
+
+
+class Waits(TorchDispatchMode):
+    """Notes operations after which Python knows a number that the device computed, and which rows are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.written: list[list[int]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.name() == "aten::index_copy_":
+            self.written.append(args[2].tolist())
+        if function.name() in ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::is_nonzero"):
+            self.seen.append(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+def test_nothing_waits_for_the_device_and_buffers_stay_in_place() -> None:
+    buffer = RingBuffer(4, 2)
+    places = buffer.rows.data_ptr(), buffer.position.data_ptr()
+    with Waits() as waits:
+        buffer.enqueue(torch.randn(3, 2))
+        buffer.enqueue(torch.randn(6, 2))
+        buffer.nearest(torch.randn(3, 2))
+    assert waits.seen == []
+    assert (buffer.rows.data_ptr(), buffer.position.data_ptr()) == places
+    with Waits() as waits:
+        int(buffer.position)
+    assert waits.seen, "the test would notice"
+
+
+def test_no_row_is_written_twice() -> None:
+    """A GPU would write them in any order."""
+    buffer = RingBuffer(4, 2)
+    with Waits() as waits:
+        buffer.enqueue(torch.randn(3, 2))
+        buffer.enqueue(torch.randn(10, 2))
+    assert waits.written == [[0, 1, 2], [1, 2, 3, 0]]
+
+
+def test_the_state_is_rows_and_position() -> None:
+    buffer, other = RingBuffer(4, 2), RingBuffer(4, 2)
+    buffer.enqueue(numbered(0, 6))
+    assert set(buffer.state_dict()) == {"rows", "position"}
+    other.load_state_dict(buffer.state_dict())
+    for each in (buffer, other):
+        each.enqueue(numbered(6, 3))
+    assert oldest_first(other) == oldest_first(buffer) == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(("size", "dimension", "name"), [(0, 2, "size=0"), (2, 0, "dimension=0"), (-3, 2, "size=-3")])
+def test_sizes_are_checked(size: int, dimension: int, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} of a ring buffer must be at least 1"):
+        RingBuffer(size, dimension)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2,), (3, 2, 2)])
+def test_rows_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"rows of shape .* must be \[B, 2\]"):
+        RingBuffer(4, 2).enqueue(torch.zeros(shape))
+    with pytest.raises(ShapeError, match=r"embeddings of shape .* must be \[B, 2\]"):
+        RingBuffer(4, 2).nearest(torch.zeros(shape))

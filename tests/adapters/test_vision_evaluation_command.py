@@ -1,0 +1,257 @@
+"""``tempplug eval vision``: the numbers of the parts, on digits and CIFAR-10, written, printed, drawn; faults in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
+
+from tempplug import metrics
+from tempplug.errors import ConfigError, DataError, UnknownNameError
+from tempplug_adapters.images.augmentation import create_augmentation
+from tempplug_adapters.images.backbones import Backbone, create_backbone
+from tempplug_adapters.images.image_data import load_images
+from tempplug_adapters.images.image_set import ImageArray, ImageSet
+from tempplug_adapters.images.long_tail import long_tail_indices
+from tempplug_adapters.training.checkpoint import Settings, save_checkpoint
+from tempplug_adapters.vision import evaluations
+from tempplug_adapters.vision.evaluation_command import main
+from tempplug_adapters.vision.evaluation_table import evaluation_table
+from tempplug_adapters.vision.evaluations import Evaluation, EvaluationSettings
+from tempplug_adapters.vision.knn import knn_accuracy, majority_knn, weighted_knn
+from tempplug_adapters.vision.linear_probe import LinearProbeSettings, linear_probe_accuracy
+from tempplug_adapters.vision.long_tail_evaluation import long_tail_evaluation
+from tempplug_adapters.vision.represent import represent
+from tempplug_adapters.vision.svc_probe import svc_probe
+
+BRIEF = LinearProbeSettings(epochs=5, batch_size=64, seed=3)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"backbone": backbone(0)})
+    about = {"backbone": "resnet18", "stem": "cifar", "width": 4, "image_size": 8, "augmentation": "simclr-cifar"}
+    settings = Settings({**about, "imbalance_ratio": None, "largest_class": None, "split_seed": 3})
+    save_checkpoint(tmp_path / "run" / "checkpoint.pt", 1, settings=settings, model=model)
+    return tmp_path / "run" / "checkpoint.pt"
+
+
+def backbone(seed: int) -> Backbone:
+    torch.manual_seed(seed)
+    return create_backbone("resnet18", stem="cifar", width=4)
+
+
+def labelled(images: ImageSet) -> Tensor:
+    assert images.labels is not None
+    return images.labels
+
+
+def evaluate(checkpoint: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    output = checkpoint.parent / "new" / "found.json"
+    arguments = [
+        "--checkpoint",
+        str(checkpoint),
+        "--dataset",
+        "digits",
+        "--output",
+        str(output),
+        "--device",
+        "cpu",
+        "--seed",
+        "3",
+    ]
+    status = main([*arguments, *more])
+    return status, json.loads(output.read_text()) if output.exists() else {}
+
+
+def test_the_numbers_are_those_of_the_parts(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(evaluations.PROBES, "lightly", replace(BRIEF, seed=0))
+    flags = [
+        "--k",
+        "5",
+        "--vote-temperature",
+        "0.0001",
+        "--imbalance-ratio",
+        "10",
+        "--largest-class",
+        "40",
+        "--split-seed",
+        "4",
+    ]
+    flags += ["--train-images", "700", "--test-images", "200"]
+    names = ["knn", "linear-probe", "svc-probe", "long-tail", "report"]
+    status, found = evaluate(checkpoint, "--evaluations", *names, *flags, "--views", "simclr-cifar", "--batch-size", "100")
+    assert status == 0
+    train = load_images("digits", "train", None, count=700, seed=4)
+    test = load_images("digits", "test", None, count=200, seed=4)
+    network, labels, truth = backbone(0), labelled(train), labelled(test)
+    bank, queries = (represent(network, each, batch_size=100) for each in (train, test))
+    assert (found["bank"], found["queries"], found["classes"], found["dimension"]) == (700, 200, 10, bank.shape[1])
+    knn = {"accuracy": knn_accuracy(bank, labels, queries, truth, k=5, temperature=1e-4), "k": 5, "temperature": 1e-4}
+    assert found["knn"] == pytest.approx(knn)
+    assert found["linear-probe"]["accuracy"] == pytest.approx(linear_probe_accuracy(bank, labels, queries, truth, BRIEF))
+    assert found["linear-probe"]["epochs"] == 5
+    assert found["linear-probe"]["seed"] == 3
+    right = (svc_probe(bank, labels, queries) == truth).double().mean()
+    assert found["svc-probe"]["accuracy"] == pytest.approx(100 * float(right))
+    chosen = long_tail_indices(labels, 10, 40, 4)
+    tail = long_tail_evaluation(bank[chosen], labels[chosen], queries, truth)
+    assert found["long-tail"]["bank"] == len(chosen)
+    for name, score in tail.items():
+        assert found["long-tail"][name]["tail"] == pytest.approx(score.tail), name
+    report = found["report"]
+    assert report["uniformity"] == pytest.approx(metrics.uniformity(queries).item(), rel=1e-3)
+    assert report["tolerance"] == pytest.approx(metrics.tolerance(queries, truth).item(), rel=1e-3)
+    torch.manual_seed(3)
+    augmentation = create_augmentation("simclr-cifar", 8)
+    first, second = (represent(network, test, augmentation=augmentation, batch_size=100) for _ in "ab")
+    assert report["alignment"] == pytest.approx(metrics.alignment(first, second).item(), rel=1e-3)
+    table = capsys.readouterr().out
+    assert f"knn                     {found['knn']['accuracy']:>8.2f}  k=5, temperature 0.0001\n" in table
+    assert "bank of 700 train images, 200 test images as queries\n" in table
+    assert f"  knn@10                {found['long-tail']['knn@10']['overall']:>8.2f}" in table
+    assert f"alignment               {report['alignment']:>8.4f}  of two views by simclr-cifar; lower is closer\n" in table
+
+
+def test_the_table_has_a_column_for_each_group_of_classes() -> None:
+    score = {"overall": 41.204, "head": 60.0, "middle": 33.1, "tail": None, "classes": [1.0]}
+    found = {"checkpoint": "a.pt", "dataset": "toys", "bank": 90, "queries": 30, "classes": 5, "dimension": 7, "seconds": 2.0}
+    tail = {"bank": 40, "imbalance_ratio": 10.0, "largest_class": 9, "split_seed": 0, "knn@1": score}
+    assert evaluation_table({**found, "long-tail": tail}).splitlines()[4:] == [
+        "long-tail                overall    head  middle    tail  bank of 40 images, imbalance 10, mean of the classes' "
+        "accuracies",
+        "  knn@1                    41.20   60.00   33.10       -",
+        "",
+        "measured in 2.0 s",
+    ]
+
+
+def test_the_same_seed_gives_the_same_numbers(checkpoint: Path) -> None:
+    found = [evaluate(checkpoint, "--evaluations", "report", "--test-images", "50", "--train-images", "60")[1] for _ in "ab"]
+    for each in found:
+        del each["seconds"]
+    assert found[0] == found[1]
+    assert (found[0]["bank"], found[0]["queries"]) == (60, 50)
+    train, test = (load_images("digits", split, None, count=40) for split in ("train", "test"))
+    network, state = backbone(0), torch.get_rng_state()
+    drawn = [Evaluation(network, train, test, EvaluationSettings(seed=s), torch.device("cpu")).views for s in (0, 0, 1)]
+    assert torch.equal(torch.get_rng_state(), state), "the global generator goes on where it was"
+    assert torch.equal(drawn[0][0], drawn[1][0])
+    assert not torch.equal(drawn[0][0], drawn[2][0])
+    assert not torch.equal(drawn[0][0], drawn[0][1])
+
+
+def test_drawings_are_written(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "plots"
+    flags = ["--evaluations", "knn", "--plots", str(folder), "--plot-method", "pca", "--test-images", "40"]
+    status, found = evaluate(checkpoint, *flags, "--train-images", "40")
+    assert status == 0
+    assert found["plots"] == [str(folder / "similarity_histogram.svg"), str(folder / "embedding_plot.svg")]
+    assert "two views of one image: 40 pairs" in (folder / "similarity_histogram.svg").read_text()
+    drawn = len(labelled(load_images("digits", "test", None, count=40, seed=3)).unique())
+    assert f"digits test: 40 images of {drawn} classes, pca" in (folder / "embedding_plot.svg").read_text()
+    assert f"wrote {folder / 'embedding_plot.svg'}" in capsys.readouterr().out
+
+
+def test_what_is_not_given_follows_the_training(checkpoint: Path, tmp_path: Path) -> None:
+    flags = ["--evaluations", "long-tail", "report", "--imbalance-ratio", "10", "--test-images", "200"]
+    found = evaluate(checkpoint, *flags)[1]
+    labels = labelled(load_images("digits", "train", None))
+    assert found["long-tail"]["largest_class"] == 9 * int(labels.bincount().min()) // 10
+    assert found["long-tail"]["split_seed"] == 3
+    content = torch.load(checkpoint, weights_only=True)
+    about = {"image_size": 12, "augmentation": "none", "imbalance_ratio": 4.0, "largest_class": 60, "split_seed": 5}
+    torch.save({**content, "settings": {**content["settings"], **about}}, tmp_path / "run" / "other.pt")
+    other = evaluate(tmp_path / "run" / "other.pt", *flags[:3], "--test-images", "200")[1]
+    assert {name: other["long-tail"][name] for name in ("imbalance_ratio", "largest_class", "split_seed")} == {
+        name: about[name] for name in ("imbalance_ratio", "largest_class", "split_seed")
+    }
+    assert other["report"]["views"] == "none"
+    assert other["report"]["alignment"] == pytest.approx(0.0, abs=1e-6)
+    test = load_images("digits", "test", None, size=12, count=200, seed=5)
+    queries = represent(backbone(0), test)
+    assert other["report"]["uniformity"] == pytest.approx(metrics.uniformity(queries).item(), rel=1e-4)
+
+
+def test_without_an_output_the_numbers_lie_beside_the_checkpoint(checkpoint: Path) -> None:
+    flags = ["--checkpoint", str(checkpoint), "--dataset", "digits", "--evaluations", "knn", "--test-images", "20"]
+    assert main([*flags, "--train-images", "30"]) == 0
+    found = json.loads((checkpoint.parent / "evaluation_digits.json").read_text())
+    assert found["knn"]["k"] == 30, "as many as there are"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--evaluations", "kmn"], "no evaluation 'kmn'. Did you mean 'knn'? Known: knn, linear-probe, "),
+        (["--probe", "moco"], "no probe 'moco'. Known: lightly, macl-cifar10."),
+        (["--k", "0"], "k=0 neighbours must be at least 1."),
+        (["--vote-temperature", "0"], "vote_temperature=0 must be finite and greater than 0."),
+        (["--views", "simclr-cifer"], "unknown augmentation 'simclr-cifer'. Did you mean 'simclr-cifar'?"),
+        (["--plot-method", "umap"], "plot_method='umap' must be one of tsne, pca."),
+        (["--dataset", "digitz"], "Did you mean 'digits'?"),
+        (["--output", "found.txt"], "output=found.txt must be a file that ends in .json."),
+        (["--checkpoint", "none.pt"], "none.pt"),
+    ],
+)
+def test_faults_are_one_line(checkpoint: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(checkpoint, *flags) == (2, {})
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
+    assert message in shown.err
+
+
+def test_drawings_without_matplotlib_are_refused_before_any_work(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert evaluate(checkpoint, "--plots", "plots", "--dataset", "not there") == (2, {})
+    assert "a drawing needs matplotlib: pip install matplotlib" in capsys.readouterr().err
+
+
+def test_nothing_is_measured_on_what_was_learned_from() -> None:
+    train = load_images("digits", "train", None)
+    device, settings = torch.device("cpu"), EvaluationSettings(k=3)
+    with pytest.raises(ConfigError, match="the set 'digits train' must not be both learned from and asked about"):
+        Evaluation(backbone(0), train, train, settings, device)
+    with pytest.raises(UnknownNameError, match="unknown augmentation 'simclr-cifer'"):
+        EvaluationSettings(views="simclr-cifer")
+    again = load_images("digits", "train", None)
+    with pytest.raises(ConfigError, match="queries are the representations of bank"):
+        Evaluation(backbone(0), train, again, settings, device).measure("knn")
+    assert isinstance(train, ImageArray)
+    with pytest.raises(DataError, match="must both have labels"):
+        Evaluation(backbone(0), train, replace(again, labels=None), settings, device)
+    with pytest.raises(DataError, match="must have the same classes, in the same order"):
+        Evaluation(backbone(0), train, replace(again, classes=train.classes[::-1]), settings, device)
+
+
+def test_a_random_network_on_cifar_is_scored_as_scikit_learn_does(data_dir: Path) -> None:
+    train = load_images("cifar10", "train", data_dir, count=1000)
+    test = load_images("cifar10", "test", data_dir, count=300)
+    labels, truth = labelled(train), labelled(test)
+    torch.manual_seed(0)
+    network = create_backbone("resnet18", stem="cifar", width=4)
+    bank, queries = represent(network, train), represent(network, test)
+    x, q = (np.asarray(each.double() / each.double().norm(dim=1, keepdim=True)) for each in (bank, queries))
+    for k in (1, 10):
+        machine = KNeighborsClassifier(k, algorithm="brute").fit(x, labels)
+        assert majority_knn(bank.double(), labels, queries.double(), k=k).tolist() == machine.predict(q).tolist()
+    voting = KNeighborsClassifier(200, algorithm="brute", weights=lambda d: np.exp((1 - d**2 / 2) / 0.1)).fit(x, labels)
+    assert weighted_knn(bank.double(), labels, queries.double()).tolist() == voting.predict(q).tolist()
+    found = weighted_knn(bank, labels, queries)
+    assert (found.numpy() == voting.predict(q)).mean() > 0.99, "float32 may turn a close vote"
+    assert 0.15 < float((found == truth).double().mean()) < 0.4

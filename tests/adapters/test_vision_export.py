@@ -1,0 +1,311 @@
+"""Export: torchvision's names and layout, shown by a network written from those names alone; checkpoints rebuilt or refused."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tempplug.errors import ConfigError, DataError, MissingDependencyError
+from tempplug_adapters.images.backbones import Backbone, create_backbone
+from tempplug_adapters.training.checkpoint import Settings, save_checkpoint
+from tempplug_adapters.vision.checkpoint_backbone import load_backbone
+from tempplug_adapters.vision.export import export_backbone, torchvision_state
+from tempplug_adapters.vision.export_command import main
+
+DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
+CONVOLUTIONS = {"resnet18": 2, "resnet34": 2, "resnet50": 3}
+
+
+class Step(nn.Module):
+    """What a training command saves: a backbone beside other things."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.projection_head = nn.Linear(4, 2)
+        self.momentum_encoder = nn.ModuleDict({"backbone": nn.Linear(2, 2)})
+
+
+def trained(backbone: Backbone) -> Backbone:
+    """Gives every weight and statistic a value of its own, so that a mix-up shows."""
+    generator = torch.Generator().manual_seed(0)
+    for module in backbone.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            for values, low, high in ((module.weight, 0.5, 1.5), (module.bias, -0.3, 0.3)):
+                values.data.uniform_(low, high, generator=generator)
+            module.running_mean.uniform_(-0.3, 0.3, generator=generator)
+            module.running_var.uniform_(0.5, 2.0, generator=generator)
+    return backbone.eval()
+
+
+def checkpoint(folder: Path, trained_backbone: nn.Module, **settings: Any) -> Path:
+    file = folder / "checkpoint.pt"
+    save_checkpoint(file, 3, model=Step(trained_backbone), settings=Settings({"seed": 0, **settings}))
+    return file
+
+
+def torchvision_resnet(name: str, weights: dict[str, Tensor], images: Tensor, small_stem: bool) -> Tensor:
+    """A residual network as torchvision computes it, written from its names: pooled values [B, F] before ``fc``."""
+
+    def convolve(values: Tensor, layer: str, stride: int = 1) -> Tensor:
+        weight = weights[f"{layer}.weight"]
+        return F.conv2d(values, weight, stride=stride, padding=weight.shape[-1] // 2)
+
+    def normalise(values: Tensor, layer: str) -> Tensor:
+        scale, shift, mean, variance = (
+            weights[f"{layer}.{each}"].view(1, -1, 1, 1) for each in ("weight", "bias", "running_mean", "running_var")
+        )
+        return (values - mean) / (variance + 1e-5).sqrt() * scale + shift
+
+    last = CONVOLUTIONS[name]
+    values = normalise(convolve(images, "conv1", stride=1 if small_stem else 2), "bn1").relu()
+    if not small_stem:
+        values = F.max_pool2d(values, 3, stride=2, padding=1)
+    for stage, depth in enumerate(DEPTHS[name], start=1):
+        for block in range(depth):
+            prefix, stride = f"layer{stage}.{block}", 2 if block == 0 and stage > 1 else 1
+            identity = values
+            for i in range(1, last + 1):
+                # the 3x3 convolution strides: the first of two, the second of three
+                here = stride if i == last - 1 else 1
+                values = normalise(convolve(values, f"{prefix}.conv{i}", here), f"{prefix}.bn{i}")
+                values = values.relu() if i < last else values
+            if f"{prefix}.downsample.0.weight" in weights:
+                identity = normalise(convolve(identity, f"{prefix}.downsample.0", stride), f"{prefix}.downsample.1")
+            values = (values + identity).relu()
+    return values.mean((2, 3))
+
+
+def torchvision_names(name: str) -> set[str]:
+    last = CONVOLUTIONS[name]
+    convolutions, norms = {"conv1"}, {"bn1"}
+    for stage, depth in enumerate(DEPTHS[name], start=1):
+        for block in range(depth):
+            convolutions |= {f"layer{stage}.{block}.conv{i}" for i in range(1, last + 1)}
+            norms |= {f"layer{stage}.{block}.bn{i}" for i in range(1, last + 1)}
+        if stage > 1 or last == 3:
+            convolutions.add(f"layer{stage}.0.downsample.0")
+            norms.add(f"layer{stage}.0.downsample.1")
+    values = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    return {f"{each}.weight" for each in convolutions} | {f"{norm}.{each}" for norm in norms for each in values}
+
+
+@pytest.mark.parametrize("stem", ["imagenet", "cifar"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
+def test_exported_weights_are_torchvisions(name: str, stem: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    backbone = trained(create_backbone(name, stem=stem, width=4, mean=(0.5, 0.5, 0.5), std=(0.2, 0.3, 0.4)))
+    output = tmp_path / "deep" / "weights.pth"
+    about = export_backbone(checkpoint(tmp_path, backbone, backbone=name, stem=stem, width=4), output)
+    weights = torch.load(output, weights_only=True)
+    assert set(weights) == torchvision_names(name)
+    assert all(each.is_contiguous() and not each.requires_grad for each in weights.values())
+    images = torch.rand(2, 3, 37, 41, dtype=torch.float64)
+    normalised = (images - 0.5) / torch.tensor([0.2, 0.3, 0.4], dtype=torch.float64).view(3, 1, 1)
+    expected = torchvision_resnet(name, {key: each.double() for key, each in weights.items()}, normalised, stem == "cifar")
+    with torch.no_grad():
+        torch.testing.assert_close(backbone.double()(images), expected, rtol=1e-6, atol=1e-6)
+    assert f"weights of {name} under torchvision's names" in about
+    assert "mean (0.5, 0.5, 0.5) and standard deviation (0.2, 0.3, 0.4)" in about
+    assert ("conv1 is 3x3" in about) == (stem == "cifar")
+    assert [each.name for each in output.parent.iterdir()] == ["weights.pth"], "nothing is left beside it"
+
+
+@pytest.mark.parametrize(("name", "count"), [("resnet18", 122 - 2), ("resnet50", 320 - 2)])
+def test_shapes_and_number_are_torchvisions(name: str, count: int) -> None:
+    with torch.device("meta"):
+        weights = torchvision_state(create_backbone(name).module.state_dict())
+    assert len(weights) == count
+    assert weights["conv1.weight"].shape == (64, 3, 7, 7)
+    shape = {"resnet18": (512, 512, 3, 3), "resnet50": (512, 2048, 1, 1)}[name]
+    assert weights["layer4.1.conv1.weight"].shape == shape
+    shortcut = {"resnet18": (128, 64, 1, 1), "resnet50": (512, 256, 1, 1)}[name]
+    assert weights["layer2.0.downsample.0.weight"].shape == shortcut
+    assert ("layer1.0.downsample.0.weight" in weights) == (name == "resnet50")
+
+
+def test_safetensors_hold_the_same(tmp_path: Path) -> None:
+    backbone = trained(create_backbone("resnet18", stem="cifar", width=4)).to(memory_format=torch.channels_last)
+    source = checkpoint(tmp_path, backbone, backbone="resnet18", stem="cifar", width=4)
+    export_backbone(source, tmp_path / "a.safetensors")
+    export_backbone(source, tmp_path / "a.pth")
+    ours, theirs = load_file(tmp_path / "a.safetensors"), torch.load(tmp_path / "a.pth", weights_only=True)
+    assert set(ours) == set(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_own_names_fit_the_module(tmp_path: Path) -> None:
+    backbone = create_backbone("resnet18", stem="cifar", width=4)
+    about = export_backbone(
+        checkpoint(tmp_path, backbone, backbone="resnet18", stem="cifar", width=4), tmp_path / "a.pth", names="module"
+    )
+    assert "under its own names" in about
+    other = create_backbone("resnet18", stem="cifar", width=4)
+    other.module.load_state_dict(torch.load(tmp_path / "a.pth", weights_only=True))
+    assert all(torch.equal(a, b) for a, b in zip(backbone.parameters(), other.parameters(), strict=True))
+
+
+def test_other_networks_keep_their_names(tmp_path: Path) -> None:
+    shared = nn.Conv2d(3, 4, 3)
+    backbone = Backbone(nn.ModuleDict({"a": shared, "b": shared}), dimension=4)
+    source = checkpoint(tmp_path, backbone, backbone="my own")
+    for output in (tmp_path / "a.pth", tmp_path / "a.safetensors"):
+        about = export_backbone(source, output)
+        assert "weights of my own under its own names" in about
+        weights = load_file(output) if output.suffix == ".safetensors" else torch.load(output, weights_only=True)
+        assert set(weights) == {"a.weight", "a.bias", "b.weight", "b.bias"}
+        assert torch.equal(weights["b.weight"], shared.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "settings"),
+    [
+        ("resnet18", {"stem": "cifar", "width": 4}, {"stem": "cifar", "width": 4}),
+        ("resnet50", {"width": 4}, {"stem": None, "width": 4}),
+        ("vit-tiny", {"image_size": 24, "patch_size": 8}, {"stem": None, "width": None}),
+    ],
+)
+def test_backbones_come_back(name: str, options: dict[str, Any], settings: dict[str, Any], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    backbone = trained(create_backbone(name, mean=(0.1, 0.2, 0.3), **options))
+    again = load_backbone(checkpoint(tmp_path, backbone, backbone=name, **settings))
+    assert again.training
+    images = torch.rand(2, 3, 24, 24)
+    with torch.no_grad():
+        assert torch.equal(again.eval()(images), backbone(images))
+    assert again.dimension == backbone.dimension
+
+
+def test_settings_without_stem_and_width_mean_the_usual(tmp_path: Path) -> None:
+    backbone = create_backbone("resnet18")
+    again = load_backbone(checkpoint(tmp_path, backbone, backbone="resnet18"))
+    assert torch.equal(again.module.embedder.embedder.convolution.weight, backbone.module.embedder.embedder.convolution.weight)
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "noise", "empty"])
+def test_unreadable_files_are_named(damage: str, tmp_path: Path) -> None:
+    file = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
+    whole = file.read_bytes()
+    noise = bytes(random.Random(0).randrange(256) for _ in range(500))
+    file.write_bytes({"missing": b"", "truncated": whole[: len(whole) // 2], "noise": noise, "empty": b""}[damage])
+    if damage == "missing":
+        file.unlink()
+    for read in (load_backbone, lambda source: export_backbone(source, tmp_path / "a.pth")):
+        with pytest.raises(DataError, match=r"checkpoint '.*checkpoint.pt' cannot be read"):
+            read(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1, 2], "is not of a vision training"),
+        ({"model": {}}, "is not of a vision training"),
+        ({"settings": {"backbone": "resnet18"}}, "is not of a vision training"),
+        ({"model": {}, "settings": {}}, "is not of a vision training"),
+        ({"model": {}, "settings": {"backbone": 3}}, "is not of a vision training"),
+        ({"model": {"encoder.weight": torch.zeros(1)}, "settings": {"backbone": "resnet18"}}, "has no weights of a Backbone"),
+        ({"model": {"backbone.weight": torch.zeros(1)}, "settings": {"backbone": "resnet18"}}, "has no weights of a Backbone"),
+    ],
+)
+def test_other_files_are_refused(content: Any, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "other.pt"
+    torch.save(content, file)
+    for read in (load_backbone, lambda source: export_backbone(source, tmp_path / "a.pth")):
+        with pytest.raises(DataError, match=message):
+            read(file)
+    assert not (tmp_path / "a.pth").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"backbone": "resnet18", "width": 8}, "does not fit its backbone 'resnet18'.*size mismatch"),
+        ({"backbone": "resnet18", "width": 4, "stem": "cifar"}, "does not fit its backbone"),
+        ({"backbone": "resnet34", "width": 4}, "does not fit its backbone 'resnet34'.*Missing key"),
+        ({"backbone": "resnet18", "width": "wide"}, "does not fit its backbone"),
+        ({"backbone": "vit-tiny"}, "does not fit its backbone 'vit-tiny'"),
+        ({"backbone": "my own"}, "does not fit its backbone 'my own'.*there is no backbone"),
+    ],
+)
+def test_settings_that_do_not_fit_are_said(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    file = checkpoint(tmp_path, create_backbone("resnet18", width=4), **settings)
+    with pytest.raises(DataError, match=f"(?s){message}"):
+        load_backbone(file)
+    if settings["backbone"].startswith("resnet"):
+        with pytest.raises(DataError, match="does not fit"):
+            export_backbone(file, tmp_path / "a.pth")
+
+
+def test_a_package_that_lacks_stops_loading_but_not_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    file = checkpoint(tmp_path, Backbone(nn.Conv2d(3, 4, 3)), backbone="timm:small")
+    with pytest.raises(MissingDependencyError, match="pip install timm"):
+        load_backbone(file)
+    export_backbone(file, tmp_path / "a.pth")
+    assert set(torch.load(tmp_path / "a.pth", weights_only=True)) == {"weight", "bias"}
+
+
+def test_names_of_other_networks_have_no_place_in_torchvision() -> None:
+    for name in ("conv1.weight", "encoder.stages.0.layers.0.attention.weight", "encoder.stages.0.layers.0.layer.0.bias"):
+        with pytest.raises(DataError, match=f"'{name}' is no weight of a ResNet"):
+            torchvision_state({name: torch.zeros(1)})
+
+
+def test_outputs_are_checked(tmp_path: Path) -> None:
+    file = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
+    before = file.read_bytes()
+    with pytest.raises(ConfigError, match="is the checkpoint itself"):
+        export_backbone(file, tmp_path / "deep" / ".." / "checkpoint.pt")
+    with pytest.raises(ConfigError, match="is a folder"):
+        export_backbone(file, tmp_path)
+    with pytest.raises(ConfigError, match="names='caffe' must be torchvision or module"):
+        export_backbone(file, tmp_path / "a.pth", names="caffe")
+    for name in ("a.pth", "a.safetensors"):
+        with pytest.raises(DataError, match="cannot be written"):
+            export_backbone(file, file / name)
+    assert file.read_bytes() == before
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
+    output = tmp_path / "a.pth"
+    output.write_bytes(b"old")
+
+    def half(_: Any, path: Path) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(DataError, match="cannot be written: disk full"):
+        export_backbone(file, output)
+    assert output.read_bytes() == b"old"
+    assert {each.name for each in tmp_path.iterdir()} == {"checkpoint.pt", "a.pth"}
+
+
+def test_the_command_exports_and_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    backbone = create_backbone("resnet18", stem="cifar", width=4)
+    file = checkpoint(tmp_path, backbone, backbone="resnet18", stem="cifar", width=4)
+    output = tmp_path / "a.pth"
+    assert main(["--checkpoint", str(file), "--output", str(output), "--format", "torchvision"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"{output}: 120 weights of resnet18 under torchvision's names (conv1 is 3x3 of stride 1")
+    assert not shown.err
+    assert "conv1.weight" in torch.load(output, weights_only=True)
+    assert main(["--checkpoint", str(file), "--output", str(output), "--format", "module"]) == 0
+    assert "embedder.embedder.convolution.weight" in torch.load(output, weights_only=True)
+
+
+def test_the_command_says_faults_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--checkpoint", str(tmp_path / "none.pt"), "--output", str(tmp_path / "a.pth")]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("error: checkpoint '")
+    assert "none.pt' cannot be read" in shown.err
+    assert not shown.out

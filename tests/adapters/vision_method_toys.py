@@ -1,0 +1,123 @@
+"""What the tests of the vision methods share: tiny backbones, views of tiny images, and losses written out densely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tempplug_adapters.training.checkpoint import load_checkpoint, save_checkpoint
+
+PIXELS = 3 * 2 * 2
+REPRESENTATION = 6
+EMBEDDING = 4
+
+
+class Toy(nn.Module):
+    """Images to representations; with batch normalisation, what a batch holds changes every row."""
+
+    dimension = REPRESENTATION
+
+    def __init__(self, batch_norm: bool = False) -> None:
+        super().__init__()
+        normal = nn.BatchNorm1d(REPRESENTATION) if batch_norm else nn.Identity()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(PIXELS, REPRESENTATION), normal, nn.Tanh())
+        self.calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        representations: Tensor = self.layers(images)
+        return representations
+
+
+def head(inputs: int = REPRESENTATION) -> nn.Module:
+    return nn.Linear(inputs, EMBEDDING)
+
+
+def heads(count: int, inputs: int = REPRESENTATION) -> nn.ModuleList:
+    return nn.ModuleList(head(inputs) for _ in range(count))
+
+
+def views(rows: int = 5, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Two views of the same images: close, but not the same."""
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.randn(rows, 3, 2, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(2, rows, 3, 2, 2, generator=generator, dtype=torch.float64)
+    return (image + 0.5 * noise[0]).to(dtype), (image + 0.5 * noise[1]).to(dtype)
+
+
+def unit(rows: Tensor) -> Tensor:
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+def nt_xent(embeddings_a: Tensor, embeddings_b: Tensor, temperature: Tensor | float) -> Tensor:
+    """SimCLR's loss, row by row; ``temperature`` may be one of each of the 2B anchors."""
+    together = unit(torch.cat([embeddings_a, embeddings_b]))
+    rows, half = len(together), len(embeddings_a)
+    of_row = torch.as_tensor(temperature, dtype=together.dtype).expand(rows)
+    losses = []
+    for i in range(rows):
+        logits = torch.stack([together[i] @ together[j] / of_row[i] for j in range(rows) if j != i])
+        positive = together[i] @ together[(i + half) % rows] / of_row[i]
+        losses.append(logits.logsumexp(0) - positive)
+    return torch.stack(losses).mean()
+
+
+def queue_loss(anchors: Tensor, keys: Tensor, queue: Tensor, temperature: Tensor | float) -> Tensor:
+    """MoCo's loss: an anchor's own key against the queue."""
+    positive = (unit(anchors) * unit(keys)).sum(1, keepdim=True)
+    logits = torch.cat([positive, unit(anchors) @ unit(queue).T], dim=1) / temperature
+    return (logits.logsumexp(1) - logits[:, 0]).mean()
+
+
+def cross_loss(anchors: Tensor, candidates: Tensor, temperature: Tensor | float) -> Tensor:
+    """Anchor i against all candidates, the i-th positive."""
+    logits = unit(anchors) @ unit(candidates).T / temperature
+    return (logits.logsumexp(1) - logits.diagonal()).mean()
+
+
+def macl_temperature(similarity: Tensor, base: float = 0.1, alpha: float = 0.5, threshold: float = 0.0) -> Tensor:
+    return base * (1 + alpha * (similarity.detach().mean() - threshold))
+
+
+def gradients(module: nn.Module) -> dict[str, Tensor]:
+    return {name: each.grad.clone() for name, each in module.named_parameters() if each.grad is not None}
+
+
+def assert_states_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def assert_resumes_bit_for_bit(make: Callable[[], nn.Module], folder: Path, steps: int = 7, rows: int = 4) -> nn.Module:
+    """Trains without interruption, and again with a new process's objects after every step; returns the module."""
+
+    def start(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(seed)
+        module = make()
+        return module, torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+
+    def step(module: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+        view_a, view_b = torch.rand(2, rows, 3, 2, 2).unbind()
+        loss = module(view_a, view_a + 0.2 * view_b)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    whole, optimizer = start(0)
+    expected = [step(whole, optimizer) for _ in range(steps)]
+    part, optimizer = start(0)
+    losses = []
+    for done in range(steps):
+        losses.append(step(part, optimizer))
+        save_checkpoint(folder / "checkpoint.pt", done, module=part, optimizer=optimizer)
+        part, optimizer = start(100 + done)
+        load_checkpoint(folder / "checkpoint.pt", module=part, optimizer=optimizer)
+    assert losses == expected
+    assert len(set(losses)) == steps
+    assert_states_equal(part.state_dict(), whole.state_dict())
+    return whole
