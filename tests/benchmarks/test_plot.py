@@ -12,9 +12,11 @@ from tempplug.errors import ConfigError
 from tempplug_benchmarks.plot import curves, main
 
 NEEDED = {"head-tail": "head-tail:class_counts=450/270/162"}
+# Their temperature belongs to two embeddings or to an example, not to a similarity.
+WITHOUT_CURVE = ("amcl", "individual")
 
 
-@pytest.mark.parametrize("name", [info.name for info in tempplug.strategies()])
+@pytest.mark.parametrize("name", [info.name for info in tempplug.strategies() if info.name not in WITHOUT_CURVE])
 def test_every_built_in_strategy_is_drawn(name: str, tmp_path: Path) -> None:
     out = tmp_path / "new" / "curves.png"
     assert main([NEEDED.get(name, name), "--out", str(out)]) == 0

@@ -49,7 +49,7 @@ def plain(dtype: torch.dtype, block: Block, logit_map: LogitMap) -> Any:
 def through_plain(dtype: torch.dtype) -> Any:
     """Sends every block to plain torch in ``dtype``."""
 
-    def route(engine: str, block: Block, logit_map: LogitMap, *, mirrored: bool = False) -> Statistics:
+    def route(engine: str, block: Block, logit_map: LogitMap, *, mirrored: bool = False, **_: object) -> Statistics:
         return [plain(dtype, each, logit_map) for each in ([block, block.mirrored()] if mirrored else [block])], "dense"
 
     return route

@@ -17,6 +17,9 @@ from tempplug.strategies.fixed import Fixed
 
 REQUIRED: dict[str, dict[str, Any]] = {
     "head-tail": {"class_counts": (50, 5, 20)},
+    "amcl": {"dimension": 8},
+    "individual": {"size": 10},
+    "amcl-top": {"top_k": 3, "beta": 0.1},
     "amcl": {"dimension": 16},
     "individual": {"size": 100},
 }
@@ -53,7 +56,7 @@ def test_every_strategy_is_rebuilt_from_its_spec(name: str) -> None:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_is_rebuilt_from_its_spec(name: str) -> None:
-    made = create_objective(name)
+    made = create_objective(name, **REQUIRED.get(name, {}))
     assert same(create_objective(made.spec()), made)
     assert set(made.options) == {option.name for option in options_of(type(made))}
 
@@ -123,7 +126,7 @@ def test_unknown_strategies_and_options_suggest_the_nearest(spec: str, message: 
 
 
 def test_unknown_objectives_and_options_suggest_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"^unknown objective 'dlc'\. Did you mean 'dcl'\? Known: dcl, "):
+    with pytest.raises(UnknownNameError, match=r"^unknown objective 'dlc'\. Did you mean 'dcl'\? Known: amcl-top, dcl, "):
         create_objective("dlc")
     with pytest.raises(UnknownNameError, match=r"^unknown option 'sigma' of objective 'infonce'\. Known: none\.$"):
         create_objective("infonce:sigma=1")
