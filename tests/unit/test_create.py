@@ -20,8 +20,6 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "amcl": {"dimension": 8},
     "individual": {"size": 10},
     "amcl-top": {"top_k": 3, "beta": 0.1},
-    "amcl": {"dimension": 16},
-    "individual": {"size": 100},
 }
 STRATEGIES = [info.name for info in Registry().all(StrategyInfo)]
 OBJECTIVES = [info.name for info in Registry().all(ObjectiveInfo)]
