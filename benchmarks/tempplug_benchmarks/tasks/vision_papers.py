@@ -23,8 +23,8 @@ class PaperProfile:
         summary: what they are.
         base: whose settings.
         changes: to them, and to how images are read and measured.
-        arms: what they have apart from others: ``baseline`` and all ``fixed`` temperatures, MACL's ``threshold``, and ``more`` of
-            them, each with label, strategy and objective.
+        arms: what they have apart from others: ``baseline`` and all ``fixed`` temperatures, MACL's ``threshold``, and ``more``
+            of them, each with label, strategy and objective.
         reported: the rows of paper tables that an arm answers, by its label.
     """
 
