@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, ShapeError
-from tempplug_adapters.images.long_tail import head_mid_tail, hold_out, long_tail_counts, long_tail_indices
+from tempplug_adapters.images.long_tail import default_n_max, head_mid_tail, hold_out, long_tail_counts, long_tail_indices
 
 
 def balanced(classes: int, each: int, seed: int = 0) -> Tensor:
@@ -158,3 +158,10 @@ def test_wrong_groups_are_named() -> None:
     for head_above, tail_below in ((100, None), (None, 20), (10, 12)):
         with pytest.raises(ConfigError, match=f"head_above={head_above} and tail_below={tail_below} must both be given"):
             head_mid_tail([1, 2, 3], head_above=head_above, tail_below=tail_below)
+
+
+@pytest.mark.parametrize(("each", "largest"), [(5000, 4500), (500, 450), (19, 17), (1, 0)])
+def test_largest_class_keeps_nine_tenths_of_the_smallest(each: int, largest: int) -> None:
+    labels = torch.cat([torch.arange(10).repeat_interleave(each), torch.zeros(7, dtype=torch.int64)])
+    assert default_n_max(labels, 10) == largest
+    assert default_n_max(labels, 11) == 0

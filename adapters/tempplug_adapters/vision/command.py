@@ -20,7 +20,7 @@ from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.image_data import DATASETS, load_images
 from tempplug_adapters.images.image_set import ImageSet
-from tempplug_adapters.images.long_tail import long_tail_indices
+from tempplug_adapters.images.long_tail import default_n_max, long_tail_indices
 from tempplug_adapters.training.command_line import choose_device, data_folder
 from tempplug_adapters.vision import processes
 from tempplug_adapters.vision.methods import WITHOUT_SOFTMAX
@@ -32,8 +32,6 @@ DESCRIPTION = (
     "Train a backbone on images with {method} and {strategy}, and measure it by the neighbours of test images. Settings that "
     "are not given come from the recipe{temperatures}."
 )
-LARGEST_CLASS_SHARE = 0.9
-"""Of a class that the long-tailed draw takes at most: 4500 of CIFAR-10's 5000, as in Kukleva et al. 2023."""
 
 
 def main(method: str, arguments: list[str]) -> int:
@@ -184,8 +182,8 @@ def _load(given: argparse.Namespace, settings: VisionSettings) -> tuple[ImageSet
     if given.imbalance_ratio is not None:
         if images.labels is None:
             raise DataError(f"imbalance_ratio needs the class of every image, which the set '{images.name}' has not.")
-        smallest = int(images.labels.bincount(minlength=len(images.classes)).min())
-        about["largest_class"] = int(LARGEST_CLASS_SHARE * smallest) if given.largest_class is None else given.largest_class
+        if given.largest_class is None:
+            about["largest_class"] = default_n_max(images.labels, len(images.classes))
         images = images.subset(
             long_tail_indices(images.labels, given.imbalance_ratio, about["largest_class"], given.split_seed)
         )

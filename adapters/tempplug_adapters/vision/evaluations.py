@@ -23,7 +23,7 @@ from tempplug import metrics
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_set import ImageSet
-from tempplug_adapters.images.long_tail import long_tail_indices
+from tempplug_adapters.images.long_tail import default_n_max, long_tail_indices
 from tempplug_adapters.vision.accuracy import accuracy
 from tempplug_adapters.vision.embedding_plot import METHODS, embedding_plot
 from tempplug_adapters.vision.knn import knn_accuracy
@@ -210,8 +210,9 @@ def _svc_probe(it: Evaluation) -> dict[str, Any]:
 
 def _long_tail(it: Evaluation) -> dict[str, Any]:
     labels, ratio, seed = it.bank_labels.cpu(), it.settings.imbalance_ratio, it.settings.split_seed
-    smallest = int(torch.bincount(labels, minlength=len(it.train.classes)).min())
-    largest = 9 * smallest // 10 if it.settings.largest_class is None else it.settings.largest_class
+    largest = it.settings.largest_class
+    if largest is None:
+        largest = default_n_max(labels, len(it.train.classes))
     chosen = long_tail_indices(labels, ratio, largest, seed).to(it.device)
     scores = long_tail_evaluation(it.bank[chosen], it.bank_labels[chosen], it.queries, it.query_labels)
     draw = {"imbalance_ratio": ratio, "largest_class": largest, "split_seed": seed}
