@@ -59,7 +59,8 @@ def _arms(
         recipe: its settings.
         sizes: of the classes, largest first, for the arm that knows them; none leaves it out.
         reported: rows of paper tables that an arm answers, by its label.
-        periods: of a schedule; the paper has periods of 400 epochs, five where it trains for 2000.
+        periods: of a schedule; the paper has periods of 400 epochs, five where it trains for 2000. In a few epochs five would
+            be too short to pass through the temperatures between.
     """
     epochs = float(recipe["epochs"] or 0)
     schedule = "schedule:temperature_min=0.1,temperature_max=1,period="
@@ -131,7 +132,7 @@ def _cifar10() -> dict[str, Profile]:
         "small": _profile(
             f"CIFAR-10-LT of JPEG copies, whose accuracies lie below the original's: {drawn}",
             small,
-            _arms(small, SIZES["cifar10"]),
+            _arms(small, SIZES["cifar10"], periods=2),
             ("vision/cifar10_train_jpeg.npz", "vision/cifar10_test_jpeg.npz"),
         ),
         "paper": _profile(f"CIFAR-10-LT: {drawn}", paper, _arms(paper, SIZES["cifar10"], _reported("CIFAR-10-LT", "7"))),

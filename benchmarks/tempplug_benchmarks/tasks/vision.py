@@ -53,21 +53,23 @@ def _arms(
     baseline: float = 0.1,
     fixed: tuple[float, ...] = (0.1, 0.2, 0.5),
     threshold: float = 0,
+    periods: int = 5,
     more: tuple[tuple[str, str, str], ...] = (),
     reported: Mapping[str, tuple[PaperRow, ...]] | None = None,
 ) -> tuple[Arm, ...]:
     """Returns the arms of a profile.
 
     Args:
-        recipe: its settings; a schedule's period is a fifth of its epochs, and DySTreSS has a lower range for small images.
+        recipe: its settings; DySTreSS has a lower range for small images.
         baseline: the fixed temperature that others are compared with.
         fixed: all fixed temperatures, the baseline's among them.
         threshold: of MACL.
+        periods: of a schedule.
         more: label, strategy and objective of further arms.
         reported: by label.
     """
     macl = f"macl:base_temperature=0.1,alpha=0.5,threshold={threshold:g}"
-    period = float(recipe["epochs"] or 0) / 5
+    period = float(recipe["epochs"] or 0) / periods
     lowest = 0.07 if int(recipe["image_size"] or 0) <= 64 else 0.1
     specs = (
         *((f"fixed-{value:g}", f"fixed:temperature={value:g}", "infonce") for value in fixed),
@@ -120,7 +122,7 @@ def _reduced() -> dict[str, Profile]:
             f"CIFAR-10 as JPEG copies, whose accuracies lie below the original's: {SMALL_IMAGES:,} training images, the same "
             "in every run, and all 10,000 test images",
             small,
-            _arms(small),
+            _arms(small, periods=2),
             ("vision/cifar10_train_jpeg.npz", "vision/cifar10_test_jpeg.npz"),
         ),
     }
