@@ -115,3 +115,17 @@ def test_a_new_run_does_not_overwrite_an_earlier_one(tmp_path: Path) -> None:
         resume_point(tmp_path, None)
     with pytest.raises(DataError, match="does not exist"):
         resume_point(tmp_path, str(tmp_path / "none.pt"))
+
+
+@pytest.mark.parametrize(("saved", "there"), [(8, 1), (1, 2), (2, 2)])
+def test_a_machine_may_have_other_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: int, there: int) -> None:
+    states = [torch.full((16,), number, dtype=torch.uint8) for number in range(saved)]
+    restored: dict[int, torch.Tensor] = {}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: states)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: restored.update({device: state}))
+    save_checkpoint(tmp_path / CHECKPOINT, 3)
+    assert load_checkpoint(tmp_path / CHECKPOINT) == 3
+    assert restored.keys() == set(range(min(saved, there)))
+    assert all(torch.equal(state, states[device]) for device, state in restored.items())

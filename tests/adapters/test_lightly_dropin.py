@@ -146,6 +146,31 @@ def test_a_bank_that_waits_can_be_saved_copied_and_loaded() -> None:
     assert waiting.memory_bank.ring_buffer is None, "loading a copy does not touch the original"
 
 
+@pytest.mark.parametrize("size", [(10, 3), 10, 0])
+def test_a_checkpoint_without_a_bank_leaves_the_bank(size: int | tuple[int, int]) -> None:
+    loss_fn = NTXentLoss(0.2, size)
+    loss_fn(*outputs(dtype=torch.float32))
+    before = {name: each.clone() for name, each in loss_fn.state_dict().items()}
+    nn.Sequential(loss_fn).load_state_dict({})
+    assert loss_fn.state_dict().keys() == before.keys()
+    assert all(torch.equal(each, before[name]) for name, each in loss_fn.state_dict().items())
+
+
+def test_the_temperature_can_be_changed_as_lightlys() -> None:
+    pairs = outputs(dtype=torch.float32)
+    loss_fn = NTXentLoss(0.5)
+    assert loss_fn.temperature == 0.5
+    loss_fn.temperature = 0.1
+    assert loss_fn.temperature == 0.1
+    assert torch.equal(loss_fn(*pairs), NTXentLoss(0.1)(*pairs))
+    with pytest.raises(ConfigError, match="temperature"):
+        loss_fn.temperature = 0
+    macl = NTXentLoss("macl:base_temperature=0.2")
+    assert str(macl.temperature).startswith("macl:base_temperature=0.2")
+    with pytest.raises(ConfigError, match=r"temperature=0.3 cannot be set: strategy 'macl:.*' decides it"):
+        macl.temperature = 0.3
+
+
 def test_the_bank_returns_what_was_there_before() -> None:
     bank = MemoryBank((5, 3))
     before = bank.ring_buffer.rows.clone()
@@ -175,10 +200,10 @@ def test_the_bank_in_its_other_forms() -> None:
         MemoryBank((5, 3))(torch.ones(2, 4), update=True)
 
 
-@pytest.mark.parametrize("size", [-1, (-1, 3), (4, -3), (2, 3, 4), ()])
-def test_sizes_are_checked(size: int | tuple[int, ...]) -> None:
+@pytest.mark.parametrize("size", [-1, (-1, 3), (4, -3), (2, 3, 4), (), 4.0, True, (4, 3.0), "8"])
+def test_sizes_are_checked(size: object) -> None:
     with pytest.raises(ConfigError, match="of the memory bank must be"):
-        MemoryBank(size)
+        MemoryBank(size)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("temperature", [0, -0.1, 1e-300 * 0, float("nan"), True, None])

@@ -41,6 +41,18 @@ def test_lgp_is_the_loss_of_moco_v3() -> None:
     torch.testing.assert_close(other(predictions_a, predictions_b, keys_a, keys_b), 3 * 2 * 0.1 * both, rtol=1e-10, atol=0)
 
 
+def test_lgp_has_one_temperature_unless_told_otherwise() -> None:
+    predictions_a, predictions_b, keys_a, keys_b = embeddings()
+    for given in ({}, {"base_temperature": 0.5}):
+        loss = MaskedImageContrastiveLoss(form="lgp", **given)(predictions_a, predictions_b, keys_a, keys_b)
+        temperature = given.get("base_temperature", 0.2)
+        both = cross_loss(predictions_a, keys_b, temperature) + cross_loss(predictions_b, keys_a, temperature)
+        torch.testing.assert_close(loss, 2 * temperature * both, rtol=1e-10, atol=0)
+    loss.backward()
+    assert keys_a.grad is None
+    assert keys_b.grad is None
+
+
 def test_the_factor_stays_where_the_temperature_moves() -> None:
     predictions_a, predictions_b, keys_a, keys_b = embeddings()
     loss = MaskedImageContrastiveLoss("macl", form="lgp")(predictions_a, predictions_b, keys_a, keys_b)

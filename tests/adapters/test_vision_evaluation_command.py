@@ -22,7 +22,7 @@ from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_set import ImageArray, ImageSet
 from tempplug_adapters.images.long_tail import long_tail_indices
 from tempplug_adapters.training.checkpoint import Settings, save_checkpoint
-from tempplug_adapters.vision import evaluations
+from tempplug_adapters.vision import command, evaluations, train
 from tempplug_adapters.vision.evaluation_command import main
 from tempplug_adapters.vision.evaluation_table import evaluation_table
 from tempplug_adapters.vision.evaluations import Evaluation, EvaluationSettings
@@ -40,7 +40,9 @@ def checkpoint(tmp_path: Path) -> Path:
     torch.manual_seed(0)
     model = torch.nn.ModuleDict({"backbone": backbone(0)})
     about = {"backbone": "resnet18", "stem": "cifar", "width": 4, "image_size": 8, "augmentation": "simclr-cifar"}
-    settings = Settings({**about, "imbalance_ratio": None, "largest_class": None, "split_seed": 3})
+    settings = Settings(
+        {**about, "dataset": "digits train", "count": None, "imbalance_ratio": None, "largest_class": None, "split_seed": 3}
+    )
     save_checkpoint(tmp_path / "run" / "checkpoint.pt", 1, settings=settings, model=model)
     return tmp_path / "run" / "checkpoint.pt"
 
@@ -171,17 +173,48 @@ def test_what_is_not_given_follows_the_training(checkpoint: Path, tmp_path: Path
     assert found["long-tail"]["largest_class"] == 9 * int(labels.bincount().min()) // 10
     assert found["long-tail"]["split_seed"] == 3
     content = torch.load(checkpoint, weights_only=True)
-    about = {"image_size": 12, "augmentation": "none", "imbalance_ratio": 4.0, "largest_class": 60, "split_seed": 5}
+    about: dict[str, Any] = {"image_size": 12, "augmentation": "none"}
+    about |= {"dataset": "digits train", "count": 900, "imbalance_ratio": 4.0, "largest_class": 60, "split_seed": 5}
     torch.save({**content, "settings": {**content["settings"], **about}}, tmp_path / "run" / "other.pt")
     other = evaluate(tmp_path / "run" / "other.pt", *flags[:3], "--test-images", "200")[1]
     assert {name: other["long-tail"][name] for name in ("imbalance_ratio", "largest_class", "split_seed")} == {
         name: about[name] for name in ("imbalance_ratio", "largest_class", "split_seed")
     }
+    assert other["bank"] == 900
     assert other["report"]["views"] == "none"
     assert other["report"]["alignment"] == pytest.approx(0.0, abs=1e-6)
     test = load_images("digits", "test", None, size=12, count=200, seed=5)
     queries = represent(backbone(0), test)
     assert other["report"]["uniformity"] == pytest.approx(metrics.uniformity(queries).item(), rel=1e-4)
+
+
+def test_the_long_tailed_bank_is_what_was_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Tensor] = []
+    real = train.Batches
+
+    def spy(images: ImageSet, *given: Any, **more: Any) -> Any:
+        drawn.append(images.batch(torch.arange(len(images))))
+        return real(images, *given, **more)
+
+    monkeypatch.setattr(train, "Batches", spy)
+    flags = ["--dataset", "digits", "--image-size", "8", "--width", "8", "--epochs", "0", "--count", "1000"]
+    tail = ["--imbalance-ratio", "10", "--split-seed", "4", "--no-evaluate", "--output-dir", str(tmp_path)]
+    assert command.main("simclr", [*flags, *tail]) == 0
+    banks: list[Tensor] = []
+    monkeypatch.setattr(evaluations, "long_tail_indices", lambda *given: banks.append(long_tail_indices(*given)) or banks[-1])
+    assert evaluate(tmp_path / "checkpoint.pt", "--evaluations", "long-tail")[0] == 0
+    bank = load_images("digits", "train", None, size=8, count=1000, seed=4).batch(banks[0])
+    assert torch.equal(bank, drawn[0])
+
+
+def test_the_draw_of_another_data_set_is_not_followed(checkpoint: Path, tmp_path: Path) -> None:
+    content = torch.load(checkpoint, weights_only=True)
+    about = {"dataset": "cifar10 train", "count": 30_000, "imbalance_ratio": 100.0, "largest_class": 4500, "split_seed": 5}
+    torch.save({**content, "settings": {**content["settings"], **about}}, tmp_path / "run" / "other.pt")
+    status, found = evaluate(tmp_path / "run" / "other.pt", "--evaluations", "long-tail", "--imbalance-ratio", "10")
+    assert status == 0
+    assert found["long-tail"]["split_seed"] == 0
+    assert found["long-tail"]["largest_class"] < 200
 
 
 def test_without_an_output_the_numbers_lie_beside_the_checkpoint(checkpoint: Path) -> None:

@@ -158,6 +158,11 @@ def test_recipes_are_the_papers() -> None:
         assert tuple(getattr(settings, name) for name in numbers) == expected
     assert recipe_settings("simclr", "google").scale == 16
     assert recipe_settings("simclr", "dystress-imagenet").scale == 16
+    assert recipe_settings("simclr", "macl-cifar").scale == 1
+    assert recipe_settings("simclr", "macl-cifar", batch_size=128).scale == 1
+    assert recipe_settings("simclr", "macl-cifar", batch_size=1024).scale == 4
+    assert recipe_settings("simsiam", "simsiam").zero_init_residual
+    assert recipe_settings("barlow-twins", "barlow-twins").zero_init_residual
     assert recipe_settings("nnclr", "macl-imagenet-100").scale == 1
     assert recipe_settings("moco", "moco-v2").queue_size == 65536
     assert recipe_settings("moco", "long-tail").queue_size == 10000

@@ -40,7 +40,8 @@ def long_tail_counts(classes: int, imbalance_ratio: float, n_max: int) -> list[i
         raise ConfigError(f"classes={classes} must be at least 1.")
     if n_max < imbalance_ratio:
         raise ConfigError(
-            f"n_max={n_max} must be at least imbalance_ratio={imbalance_ratio}: the smallest class would keep no image."
+            f"n_max={n_max} images of the largest class must be at least imbalance_ratio={imbalance_ratio}: the smallest class "
+            "would keep no image."
         )
     steps = max(classes - 1, 1)
     # a size that is whole must not be rounded down with the last bit of the power

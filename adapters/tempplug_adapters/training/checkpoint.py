@@ -159,8 +159,10 @@ def _random_states() -> dict[str, Any]:
 
 def _set_random_states(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
-    if states["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states["cuda"])
+    if torch.cuda.is_available():
+        # the machine may have had more of them, or fewer
+        for device, state in zip(range(torch.cuda.device_count()), states["cuda"], strict=False):
+            torch.cuda.set_rng_state(state, device)
     numpy = dict(states["numpy"])
     inner = {"key": numpy.pop("key").numpy().astype(np.uint32), "pos": numpy.pop("pos")}
     np.random.set_state({**numpy, "state": inner})

@@ -25,14 +25,15 @@ DESCRIPTION = (
     "Measure the representations of a trained backbone. Neighbours and linear classifiers learn from the training split and "
     "are asked about the test split, which chooses nothing: no epoch, no setting."
 )
-FROM_TRAINING = {
-    "size": "image_size",
-    "views": "augmentation",
+FROM_TRAINING = {"size": "image_size", "views": "augmentation"}
+"""Options that follow the training where they are not given, with their names in its checkpoint."""
+FROM_ITS_IMAGES = {
+    "train_images": "count",
     "imbalance_ratio": "imbalance_ratio",
     "largest_class": "largest_class",
     "split_seed": "split_seed",
 }
-"""Options that follow the training where they are not given, with their names in its checkpoint."""
+"""Those that do so where the data set is the training's: the long-tailed bank is what it was trained on."""
 
 
 def main(arguments: list[str]) -> int:
@@ -66,7 +67,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.plots:
         check_matplotlib()  # now, and not after minutes of work
     trained, _ = read_backbone(checkpoint)
-    for option, name in FROM_TRAINING.items():
+    same = trained.get("dataset") == f"{options.dataset} train"
+    for option, name in (FROM_TRAINING | (FROM_ITS_IMAGES if same else {})).items():
         if getattr(options, option) is None:
             setattr(options, option, trained.get(name))
     given = {name: getattr(options, name) for name in EvaluationSettings.__dataclass_fields__}
@@ -103,7 +105,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dataset", required=True, metavar="NAME", help="name of a data set, or folder of class folders")
     parser.add_argument("--data-dir", metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)")
     parser.add_argument("--size", type=int, help="side in pixels to which images are brought (default: the training's)")
-    parser.add_argument("--train-images", type=int, metavar="N", help="draw that many of the training split (default: all)")
+    parser.add_argument(
+        "--train-images",
+        type=int,
+        metavar="N",
+        help="draw that many of the training split (default: as the training, else all)",
+    )
     parser.add_argument("--test-images", type=int, metavar="N", help="draw that many of the test split (default: all)")
     parser.add_argument(
         "--evaluations",

@@ -5,7 +5,7 @@ Where they differ from lightly it says so: the bank is saved with the module, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
+from tempplug.strategies.fixed import Fixed
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 
 
 class MemoryBank(nn.Module):
     """The last rows that it was given, as lightly's ``MemoryBankModule`` keeps them; losses may derive from it.
 
-    It differs in three things: the rows are in ``state_dict`` (lightly's are lost when training resumes), a batch that does
-    not fit at the end goes on at the beginning (lightly's drops the rest), and an integer size warns of nothing.
+    It differs in three things: the rows are in ``state_dict`` (lightly's are lost when training resumes; with a checkpoint that
+    has none, the bank stays as it is), a batch that does not fit at the end goes on at the beginning (lightly's drops the
+    rest), and an integer size warns of nothing.
 
     Args:
         size: (K, D), or K, whereupon the first batch gives D; 0 for no bank.
@@ -46,9 +48,11 @@ class MemoryBank(nn.Module):
         self, size: int | Sequence[int] = 65536, gather_distributed: bool = False, feature_dim_first: bool = True
     ) -> None:
         super().__init__()
-        self.size = (size,) if isinstance(size, int) else tuple(size)
-        if len(self.size) not in (1, 2) or min(self.size) < 0:
+        numbers: Sequence[Any] = tuple(size) if isinstance(size, Sequence) else (size,)
+        whole = all(isinstance(each, int) and not isinstance(each, bool) for each in numbers)
+        if len(numbers) not in (1, 2) or not whole or min(numbers) < 0:
             raise ConfigError(f"size={size} of the memory bank must be (rows, dimension) or a number of rows, at least 0.")
+        self.size: tuple[int, ...] = tuple(numbers)
         self.gather_distributed = gather_distributed
         self.feature_dim_first = feature_dim_first
         self.ring_buffer: RingBuffer | None = None
@@ -97,10 +101,14 @@ class MemoryBank(nn.Module):
         return RingBuffer(self.size[0], dimension, gather=self.gather_distributed)
 
 
-def _make_as_saved(bank: nn.Module, state_dict: Mapping[str, Any], prefix: str, *_: object) -> None:
-    """Makes a bank that waits for its first batch as wide as the one in the checkpoint."""
+def _make_as_saved(bank: nn.Module, state_dict: MutableMapping[str, Any], prefix: str, *_: object) -> None:
+    """Makes a bank that waits for its first batch as wide as the one in the checkpoint; without one there, keeps the bank."""
+    if not isinstance(bank, MemoryBank):
+        return
     saved = state_dict.get(f"{prefix}ring_buffer.rows")
-    if saved is not None and isinstance(bank, MemoryBank) and bank.ring_buffer is None and bank.size[0]:
+    if saved is None and bank.ring_buffer is not None:
+        state_dict.update({f"{prefix}ring_buffer.{name}": each for name, each in bank.ring_buffer.state_dict().items()})
+    elif saved is not None and bank.ring_buffer is None and bank.size[0]:
         bank.ring_buffer = bank._make(saved.shape[1])
 
 
@@ -173,6 +181,27 @@ class NTXentLoss(nn.Module):
         if update and out0.requires_grad:
             buffer.enqueue(unit_rows(out1.detach())[0])
         return loss
+
+    @property
+    def temperature(self) -> float | str:
+        """The fixed temperature, or the spec of another strategy.
+
+        Setting a number changes a fixed temperature, as with lightly's attribute.
+
+        Raises:
+            ConfigError: it is set to 0 or less, or where the strategy is another.
+        """
+        strategy = self.contrastive_loss.strategy
+        return float(strategy.temperature) if isinstance(strategy, Fixed) else strategy.spec()
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        if not isinstance(self.contrastive_loss.strategy, Fixed):
+            raise ConfigError(
+                f"temperature={value} cannot be set: strategy '{self.contrastive_loss.strategy.spec()}' decides it. Give a "
+                "number as temperature= when the loss is made, or drive a schedule by contrastive_loss.set_progress()."
+            )
+        self.contrastive_loss.strategy = Fixed(temperature=value)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss, Objective, Strategy
+from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
 from tempplug.errors import ConfigError
 
 WEIGHTS = {"can": 0.03, "lgp": 1.0}
@@ -24,7 +24,8 @@ class MaskedImageContrastiveLoss(nn.Module):
     temperature, the learning rate would follow as well.
 
     Args:
-        strategy: spec string or instance; AMCL with several heads takes lists of embeddings.
+        strategy: spec string or instance; AMCL with several heads takes lists of embeddings. None is a fixed temperature: 0.1
+            in ``can``, ``base_temperature`` in ``lgp``.
         objective: spec string or instance.
         form: ``can`` or ``lgp``.
         weight: factor of the term; None for the paper's, see `WEIGHTS`.
@@ -44,7 +45,7 @@ class MaskedImageContrastiveLoss(nn.Module):
 
     def __init__(
         self,
-        strategy: str | Strategy = "fixed",
+        strategy: str | Strategy | None = None,
         objective: str | Objective = "infonce",
         *,
         form: str = "can",
@@ -59,6 +60,8 @@ class MaskedImageContrastiveLoss(nn.Module):
         if not base_temperature > 0:
             raise ConfigError(f"base_temperature={base_temperature} must be greater than 0.")
         layout = "two-view" if form == "can" else "cross-view"
+        if strategy is None:
+            strategy = create_strategy("fixed", temperature=0.1 if form == "can" else base_temperature)
         self.contrastive_loss = ContrastiveLoss(strategy, objective, layout, gather=gather, engine=engine)
         self.form = form
         self.factor = WEIGHTS[form] if weight is None else weight
@@ -80,7 +83,7 @@ class MaskedImageContrastiveLoss(nn.Module):
         Args:
             view_a: [B, D] raw embeddings (``can``) or predictions (``lgp``), or a list of them, one a head.
             view_b: likewise, of the other view.
-            keys_a: of ``lgp``: [B, D] embeddings of view_a from the momentum encoder.
+            keys_a: of ``lgp``: [B, D] embeddings of view_a from the momentum encoder; they receive no gradient.
             keys_b: likewise, of view_b.
             index: [B] positions in the data set, for strategies that want them.
             labels: [B] classes, likewise.
@@ -96,12 +99,17 @@ class MaskedImageContrastiveLoss(nn.Module):
         else:
             if keys_a is None or keys_b is None:
                 raise ConfigError("form 'lgp' needs keys_a= and keys_b=, the momentum encoder's embeddings of both views.")
+            keys_a, keys_b = _detached(keys_a), _detached(keys_b)
             loss = self.contrastive_loss(view_a, keys_b, **given) + self.contrastive_loss(view_b, keys_a, **given)
         return self.factor * loss
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare."""
         return {f"contrastive_loss.{name}" for name in self.contrastive_loss.no_weight_decay()}
+
+
+def _detached(keys: Tensor | Sequence[Tensor]) -> Tensor | list[Tensor]:
+    return keys.detach() if isinstance(keys, Tensor) else [each.detach() for each in keys]
 
 
 __all__ = ["WEIGHTS", "MaskedImageContrastiveLoss"]

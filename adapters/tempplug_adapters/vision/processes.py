@@ -9,6 +9,7 @@ import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tempplug.errors import ConfigError
+
+PATIENCE = timedelta(hours=12)
+"""How long processes wait for one another: the first one measures alone, which takes hours on a million images."""
 
 
 def active() -> bool:
@@ -47,7 +51,7 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
     if device.type == "cuda":
         own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(own)
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield own
     finally:

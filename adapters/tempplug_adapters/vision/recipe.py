@@ -11,7 +11,7 @@ from tempplug.errors import ConfigError
 
 METHODS = ("simclr", "moco", "nnclr", "simsiam", "barlow-twins")
 OPTIMIZERS = ("sgd", "lars", "adam")
-SCALINGS = ("none", "linear", "square-root")
+SCALINGS = ("none", "linear", "linear-above-256", "square-root")
 LEARNING_RATE_SCHEDULES = ("cosine", "constant")
 PRECISIONS = ("float32", "bf16")
 
@@ -55,7 +55,8 @@ class VisionSettings:
         batch_size: images a step, of all processes together.
         optimizer: ``sgd``, ``lars`` or ``adam``.
         learning_rate: before scaling, and at its highest.
-        learning_rate_scaling: ``linear`` multiplies it by batch_size / 256, ``square-root`` by the root of batch_size.
+        learning_rate_scaling: ``linear`` multiplies it by batch_size / 256, ``linear-above-256`` does so for larger batches
+            alone, ``square-root`` by the root of batch_size.
         bias_learning_rate: of biases and normalisation, scaled likewise; None: the same.
         momentum: of SGD and LARS; β₁ of Adam.
         weight_decay: never of temperatures.
@@ -93,7 +94,9 @@ class VisionSettings:
     optimizer: str = _setting("sgd", "sgd, lars or adam", choices=OPTIMIZERS)
     learning_rate: float = _setting(0.06, "before scaling", above=0)
     learning_rate_scaling: str = _setting(
-        "none", "linear: times batch_size / 256; square-root: times the root of batch_size", choices=SCALINGS
+        "none",
+        "linear: times batch_size / 256; linear-above-256: so for larger batches alone; square-root: times its root",
+        choices=SCALINGS,
     )
     bias_learning_rate: float | None = _setting(None, "of biases and normalisation, if another", kind=float, above=0)
     momentum: float = _setting(0.9, "of the optimizer", low=0, below=1)
@@ -137,7 +140,12 @@ class VisionSettings:
     @property
     def scale(self) -> float:
         """What `learning_rate` is multiplied by for this batch size."""
-        scales = {"none": 1.0, "linear": self.batch_size / 256, "square-root": math.sqrt(self.batch_size)}
+        scales = {
+            "none": 1.0,
+            "linear": self.batch_size / 256,
+            "linear-above-256": max(1.0, self.batch_size / 256),
+            "square-root": math.sqrt(self.batch_size),
+        }
         return scales[self.learning_rate_scaling]
 
 

@@ -48,7 +48,14 @@ _RECIPES: dict[str, dict[str, VisionSettings]] = {
         # Manna et al. (DySTreSS), CIFAR; its text, where its code passes no momentum
         "dystress-cifar": _SMALL,
         # Huang et al. 2023 (MACL), appendix B.3; above 256 images a step its rate grows with the batch
-        "macl-cifar": replace(_SMALL, batch_size=256, optimizer="adam", learning_rate=1e-3, weight_decay=1e-6),
+        "macl-cifar": replace(
+            _SMALL,
+            batch_size=256,
+            optimizer="adam",
+            learning_rate=1e-3,
+            learning_rate_scaling="linear-above-256",
+            weight_decay=1e-6,
+        ),
         # Wang et al. 2024 (AMCL)
         "amcl": _AMCL,
         # Kukleva et al. 2023 (temperature schedules), CIFAR-LT
@@ -101,6 +108,7 @@ _RECIPES: dict[str, dict[str, VisionSettings]] = {
         # Chen and He 2021, section 4
         "simsiam": replace(
             _MOCO_V2,
+            zero_init_residual=True,
             head_layers=3,
             embedding_dimension=2048,
             epochs=100,
@@ -112,9 +120,11 @@ _RECIPES: dict[str, dict[str, VisionSettings]] = {
     "barlow-twins": {
         # the base of Wang et al. 2024 (AMCL)
         "amcl": replace(_AMCL, learning_rate=0.11, embedding_dimension=2048),
-        # Zbontar et al. 2021 with its code's λ; its second view is solarised now and then, which this augmentation is not
+        # Zbontar et al. 2021 with its code's λ, but SimCLR's views: the code's own have half the jitter, bicubic crops and
+        # other blur in each, and some of the second views are solarised
         "barlow-twins": replace(
             _LARGE,
+            zero_init_residual=True,
             embedding_dimension=8192,
             epochs=1000,
             batch_size=2048,

@@ -1,6 +1,7 @@
 """A ring buffer of embeddings: MoCo's queue and NNCLR's support set.
 
-Everything in it is part of ``state_dict``, and nothing in it ever waits for the device. It must not know any method.
+Everything in it is part of ``state_dict``, and on one process nothing in it ever waits for the device. It must not know any
+method.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ BASES: Mapping[str, Recipe] = {
         "batch_size": 256,
         "optimizer": "adam",
         "learning_rate": 1e-3,
+        "learning_rate_scaling": "linear-above-256",
         "weight_decay": 1e-6,
     },
     "amcl": {**_CIFAR, "recipe": "amcl", "augmentation": "amcl-abcde", "epochs": 1000, "batch_size": 512},
