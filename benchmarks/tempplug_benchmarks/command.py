@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     report = actions.add_parser(
         "report", help="report the results of a folder", description="Report measured beside reported figures."
     )
-    report.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run")
+    report.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run, or a part of it")
     report.add_argument("--format", choices=("terminal", "markdown", "html"), default="terminal", help="(default: terminal)")
     report.add_argument("--out", type=Path, metavar="FILE", help="write there instead of standard output")
     report.set_defaults(action=_report)

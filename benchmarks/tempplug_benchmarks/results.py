@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tempplug.errors import DataError
-from tempplug_benchmarks.store import FAILED, Failure, Result, read_failure, read_result
+from tempplug_benchmarks.store import FAILED, Failure, Result, read_failure, read_result, result_files
 
 CONFIDENCE = 0.95
 PATTERN = "*/*/*/*/seed-*.json"
@@ -68,7 +68,7 @@ def load_results(folder: Path) -> Loaded:
     """Returns all results below a folder.
 
     Args:
-        folder: the ``--output`` of ``tempplug bench run``.
+        folder: the ``--output`` of ``tempplug bench run``, or a part of it.
 
     Raises:
         DataError: the folder is missing or has no results.
@@ -78,7 +78,7 @@ def load_results(folder: Path) -> Loaded:
     results: list[Result] = []
     failures: list[Failure] = []
     problems: list[str] = []
-    for path in sorted(folder.glob(PATTERN)):
+    for path in result_files(folder, PATTERN):
         try:
             if path.name.endswith(FAILED):
                 failures.append(read_failure(path))

@@ -140,6 +140,18 @@ def write_failure(run: Run, output: Path, error: str, trace: str) -> Failure:
     return failure
 
 
+def result_files(folder: Path, pattern: str) -> list[Path]:
+    """Returns the files of results in a folder, sorted.
+
+    Args:
+        folder: the ``--output`` of ``tempplug bench run``, or any folder in it.
+        pattern: of the files below an ``--output``, one part a folder.
+    """
+    parts = pattern.split("/")
+    tries = (sorted(folder.glob("/".join(parts[inside:]))) for inside in range(len(parts)))
+    return next((found for found in tries if found), [])
+
+
 def read_result(path: Path) -> Result:
     """Returns a finished run.
 

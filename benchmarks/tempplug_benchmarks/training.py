@@ -19,7 +19,7 @@ from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.report_html import html_parts
 from tempplug_benchmarks.results import PATTERN, Loaded, load_results
 from tempplug_benchmarks.runner import execute
-from tempplug_benchmarks.store import Entry
+from tempplug_benchmarks.store import Entry, result_files
 from tempplug_benchmarks.suite import Suite
 
 TITLE = "suites that train"
@@ -105,7 +105,7 @@ class TrainingReport:
 
 def report(folder: Path) -> TrainingReport | None:
     """Returns the comparisons of a folder, None where nothing was trained."""
-    if not any(folder.glob(PATTERN)):
+    if not result_files(folder, PATTERN):
         return None
     loaded = load_results(folder)
     entries: tuple[Entry, ...] = (*loaded.results, *loaded.failures)

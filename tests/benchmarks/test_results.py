@@ -9,6 +9,7 @@ from tempplug.errors import DataError
 from tempplug_benchmarks.comparison import compare
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.results import load_results, paired_difference, summarise
+from tempplug_benchmarks.speed.store import speed_files
 from tempplug_benchmarks.store import write_failure, write_result
 
 # Two-sided 95 % points of Student's t, from printed tables.
@@ -94,3 +95,17 @@ def test_a_folder_without_results_is_an_error_and_a_broken_file_a_message(toy: M
     loaded = load_results(tmp_path)
     assert len(loaded.results) == 1
     assert [str(broken) in problem for problem in loaded.problems] == [True]
+
+
+def test_any_folder_of_an_output_can_be_reported(toy: ModuleType, tmp_path: Path) -> None:
+    run = plan(toy.SUITE, "quick", [0])[0]
+    write_result(run, tmp_path, {"STSB": 70.0, "error": 0.5}, seconds=1)
+    unfinished = run.work_dir(tmp_path)
+    unfinished.mkdir()
+    (unfinished / "metrics.json").write_text("{}")
+    folder = run.path(tmp_path)
+    for _ in range(4):
+        folder = folder.parent
+        assert len(load_results(folder).results) == 1
+        assert speed_files(folder) == [], "a run that trains is no speed case, from wherever it is seen"
+    assert folder == tmp_path / "toy"

@@ -14,7 +14,7 @@ from tempplug_benchmarks.speed.case import Case, Setting, SpeedSuite, SpeedTask
 from tempplug_benchmarks.speed.cases import case
 from tempplug_benchmarks.speed.plot import Point, draw, points
 from tempplug_benchmarks.speed.report import html_parts, markdown, print_report
-from tempplug_benchmarks.speed.store import SpeedResult, SpeedRun, write_speed_result
+from tempplug_benchmarks.speed.store import SpeedResult, SpeedRun, load_speed_results, write_speed_result
 from tempplug_benchmarks.speed.table import Section, remarks, sections
 from tempplug_benchmarks.speed.targets import Target
 
@@ -120,6 +120,15 @@ def test_a_loss_that_differs_is_called_out(tmp_path: Path) -> None:
     measured = {"nt-xent-512x64": {"lightly": {"loss": 1.6}, "eager": {"loss": 1.5001}}}
     (section, *_) = sections(SUITE, results(tmp_path, Setting(), measured))
     assert "not the same loss: nt-xent-512x64: lightly 1.6, tempplug 1.5" in remarks(section)
+
+
+def test_any_folder_of_an_output_can_be_reported(tmp_path: Path) -> None:
+    written = results(tmp_path, Setting())
+    folder = written[0].run.path(tmp_path).parent
+    for _ in range(3):
+        assert len(load_speed_results(folder)[0]) == len(written)
+        folder = folder.parent
+    assert folder == tmp_path
 
 
 def test_points_have_the_ratio_and_what_is_wanted(found: tuple[Section, ...]) -> None:

@@ -14,7 +14,7 @@ from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.speed import report as text
 from tempplug_benchmarks.speed.case import Setting, SpeedSuite
-from tempplug_benchmarks.speed.store import PATTERN, SpeedResult, load_speed_results
+from tempplug_benchmarks.speed.store import SpeedResult, load_speed_results, speed_files
 from tempplug_benchmarks.speed.table import Section, sections, strangers
 
 TITLE = "suites that measure speed"
@@ -103,7 +103,7 @@ class SpeedReport:
 
 def report(folder: Path) -> SpeedReport | None:
     """Returns the speed results of a folder, None where nothing was measured."""
-    if not any(folder.glob(PATTERN)):
+    if not speed_files(folder):
         return None
     results, problems = load_speed_results(folder)
     by_suite: dict[str, list[SpeedResult]] = {}

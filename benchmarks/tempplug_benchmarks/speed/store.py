@@ -14,7 +14,7 @@ from typing import Any
 
 from tempplug.errors import DataError
 from tempplug_benchmarks.speed.case import Case, Setting
-from tempplug_benchmarks.store import FAILED, write_atomically
+from tempplug_benchmarks.store import FAILED, result_files, write_atomically
 
 FORMAT = 1
 PATTERN = "*/*/*/*.json"
@@ -151,15 +151,25 @@ def difference(run: SpeedRun, path: Path) -> str:
     return "; ".join(changes)
 
 
+def speed_files(folder: Path) -> list[Path]:
+    """Returns the files of speed results in a folder, sorted.
+
+    Args:
+        folder: the ``--output`` of ``tempplug bench run``, or any folder in it.
+    """
+    # those of suites that train have such places, too, seen from the folder of their suite
+    return [path for path in result_files(folder, PATTERN) if not path.name.startswith("seed-")]
+
+
 def load_speed_results(folder: Path) -> tuple[tuple[SpeedResult, ...], tuple[str, ...]]:
     """Returns all results below a folder, and messages about files that cannot be read.
 
     Args:
-        folder: the ``--output`` of ``tempplug bench run``.
+        folder: the ``--output`` of ``tempplug bench run``, or a part of it.
     """
     results: list[SpeedResult] = []
     problems: list[str] = []
-    for path in sorted(folder.glob(PATTERN)):
+    for path in speed_files(folder):
         try:
             results.append(read_speed_result(path))
         except DataError as error:
