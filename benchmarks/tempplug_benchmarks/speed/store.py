@@ -157,8 +157,9 @@ def speed_files(folder: Path) -> list[Path]:
     Args:
         folder: the ``--output`` of ``tempplug bench run``, or any folder in it.
     """
-    # those of suites that train have such places, too, seen from the folder of their suite
-    return [path for path in result_files(folder, PATTERN) if not path.name.startswith("seed-")]
+    # suites that train have files in such places, too, seen from inside the output: results, and those of unfinished runs
+    found = result_files(folder, PATTERN)
+    return [path for path in found if not path.name.startswith("seed-") and not path.parent.name.startswith("seed-")]
 
 
 def load_speed_results(folder: Path) -> tuple[tuple[SpeedResult, ...], tuple[str, ...]]:
