@@ -139,15 +139,15 @@ def gaussian(sigma: float, taps: int) -> np.ndarray:
     return np.asarray(weights / weights.sum())
 
 
-def test_half_of_the_views_are_blurred_by_a_tenth_of_the_image() -> None:
-    size, taps = 40, 5
+def test_half_of_the_views_are_blurred() -> None:
+    size, taps = 40, 13
     noise = torch.rand(160, 3, size, size, generator=torch.Generator().manual_seed(1))
     sharp, blurred = views("amcl-a", noise, size).double().numpy(), views("amcl-ab", noise, size).double().numpy()
     changed = np.abs(sharp - blurred).max((1, 2, 3)) > 1e-6
     assert changed.mean() == pytest.approx(0.48, abs=0.1)  # half, but for deviations that leave a pixel alone
     found = []
     for before, after in list(zip(sharp[changed], blurred[changed], strict=True))[:40]:
-        padded = np.pad(before, ((0, 0), (2, 2), (2, 2)), mode="reflect")
+        padded = np.pad(before, ((0, 0), (taps // 2, taps // 2), (taps // 2, taps // 2)), mode="reflect")
         rows = np.stack([padded[:, place : place + size] for place in range(taps)])
 
         def blur(sigma: float, rows: np.ndarray = rows) -> np.ndarray:
@@ -165,9 +165,38 @@ def test_half_of_the_views_are_blurred_by_a_tenth_of_the_image() -> None:
     assert np.mean(found) == pytest.approx(1.08, abs=0.25)
 
 
-def test_small_images_are_not_blurred() -> None:
-    noise = torch.rand(20, 3, 19, 19)
-    assert torch.equal(views("amcl-ab", noise, 19), views("amcl-a", noise, 19))
+def spreads(recipe: str, size: int) -> np.ndarray:
+    """Standard deviation along a row of what the recipe's blur makes of one bright pixel, for each of 400 images."""
+    point = torch.zeros(400, 3, 31, 31)
+    point[:, :, 15, 15] = 1
+    torch.manual_seed(0)
+    for step in create_augmentation(recipe, size).steps:
+        if isinstance(step, kornia.RandomGaussianBlur):
+            point = step(point)
+    row = point[:, 0].sum(1)
+    return np.asarray((row * (torch.arange(31) - 15.0) ** 2).sum(1).sqrt())
+
+
+@pytest.mark.parametrize("recipe", [name for name, numbers in RECIPES.items() if numbers.blur])
+def test_only_simclrs_blur_is_cut_to_a_tenth_of_the_image(recipe: str) -> None:
+    for size, pixels in ((8, 0), (19, 0), (20, 1), (32, 1), (40, 2), (224, 11)):
+        widest = spreads(recipe, size).max()
+        reach = pixels if recipe == "simclr" else min(6, (size - 1) // 2)
+        weights = gaussian(2.0, 2 * reach + 1)
+        cut = math.sqrt((weights * (np.arange(2 * reach + 1) - reach) ** 2).sum())
+        assert widest == pytest.approx(cut, rel=0.03)
+    if recipe != "simclr":
+        found = spreads(recipe, 32)
+        assert found.max() > 1.85  # of a deviation of at most 2, nearly all
+        assert (found > 0.01).mean() == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8])
+def test_the_smallest_images_are_blurred_as_far_as_they_go(size: int) -> None:
+    noise = torch.rand(40, 3, size, size, generator=torch.Generator().manual_seed(0))
+    sharp, blurred = views("amcl-a", noise, size), views("amcl-ab", noise, size)
+    assert torch.equal(sharp, blurred) is (size < 3)
+    assert torch.equal(views("moco-v2", noise, size), views("moco-v2", noise, size))
 
 
 def changed_by_hand(image: np.ndarray, kind: int, amount: float) -> np.ndarray:

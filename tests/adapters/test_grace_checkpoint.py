@@ -63,8 +63,9 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, monkeypatc
         raise OSError("disk full")
 
     monkeypatch.setattr(torch, "save", half)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(DataError, match=r"a\.pt cannot be written: disk full\."):
         save_checkpoint(file, 2, model=model)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.pt"]
     assert load_checkpoint(file, model=model) == 1
 
 
@@ -78,8 +79,9 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
     file.write_bytes({"truncated": whole[: len(whole) // 2], "noise": noise, "empty": b"", "other": b""}[damage])
     if damage == "other":
         torch.save([1, 2], file)
-    with pytest.raises(DataError, match=r"broken\.pt"):
+    with pytest.raises(DataError, match=r"broken\.pt") as raised:
         load_checkpoint(file, model=model)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_state_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -88,8 +90,9 @@ def test_the_state_of_something_else_is_refused(tmp_path: Path) -> None:
     save_checkpoint(file, 1, model=model)
     with pytest.raises(DataError, match=r"must hold epoch, model, optimizer, random_states"):
         load_checkpoint(file, model=model, optimizer=optimizer)
-    with pytest.raises(DataError, match="size mismatch"):
+    with pytest.raises(DataError, match="size mismatch for weight") as raised:
         load_checkpoint(file, model=torch.nn.Linear(9, 2))
+    assert "\n" not in str(raised.value)
 
 
 def test_other_settings_are_refused_before_anything_changes(tmp_path: Path) -> None:
@@ -129,3 +132,11 @@ def test_a_machine_may_have_other_gpus(tmp_path: Path, monkeypatch: pytest.Monke
     assert load_checkpoint(tmp_path / CHECKPOINT) == 3
     assert restored.keys() == set(range(min(saved, there)))
     assert all(torch.equal(state, states[device]) for device, state in restored.items())
+
+
+@pytest.mark.parametrize("asked", [None, "auto"])
+def test_a_folder_that_cannot_be_written_is_said_before_the_run(tmp_path: Path, asked: str | None) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(DataError, match=f"output_dir='{folder}' cannot be written"):
+            resume_point(folder, asked)

@@ -134,7 +134,8 @@ def test_strange_graphs_train() -> None:
     [
         ({"epochs": 0}, "epochs=0 must be at least 1"),
         ({"batch_size": 1}, "batch_size=1 must be at least 2"),
-        ({"seed": -1}, "seed=-1 must be at least 0"),
+        ({"seed": -1}, "seed=-1 must be from 0 to"),
+        ({"seed": 2**63}, "seed=9223372036854775808 must be from 0 to"),
         ({"learning_rate": 0.0}, "learning_rate=0.0 must be greater than 0"),
     ],
 )
@@ -184,7 +185,7 @@ def test_a_run_writes_encoder_and_numbers(data: Path, tmp_path: Path, capsys: py
 
 
 def test_a_killed_command_goes_on_to_the_same_encoder(data: Path, tmp_path: Path) -> None:
-    more = ("--resume-from-checkpoint", "--no-evaluate", "--temperature-strategy", "macl")
+    more = ("--resume-from-checkpoint", "auto", "--no-evaluate", "--temperature-strategy", "macl")
     assert main(words(data, tmp_path / "whole", *more)) == 0
     program = (
         "import os, signal, sys\n"
@@ -226,7 +227,7 @@ def test_a_new_run_does_not_write_over_an_old_one(data: Path, tmp_path: Path, ca
         (["--dataset", "NONE"], "NONE.tar.xz does not exist"),
         (["--data-dir", "nowhere"], "--data-dir nowhere is not a folder."),
         (["--epochs", "0"], "epochs=0 must be at least 1."),
-        (["--device", "abacus"], "device='abacus' must be auto, cpu or cuda."),
+        (["--device", "abacus"], "device='abacus' must be auto, cpu, cuda or cuda:N."),
         (["--resume-from-checkpoint", "nowhere.pt"], "resume_from_checkpoint='nowhere.pt' does not exist"),
     ],
 )

@@ -215,8 +215,12 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
         UnknownNameError, match=r"no data set 'cifar-10'\. Did you mean 'cifar10'\? Known: cifar10, .*digits, and"
     ):
         load_images("cifar-10", "train", tmp_path)
-    with pytest.raises(DataError, match=r"nowhere/at/all must hold a folder train"):
-        load_images("nowhere/at/all", "train", None)
+    for path in ("nowhere/at/all", "./nowhere", "../nowhere", "nowhere/", "~/no/where", "~nobody-here"):
+        with pytest.raises(DataError, match=f"the folder {re.escape(path)} does not exist: .* holds train and test or val"):
+            load_images(path, "train", None)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'file'} is no folder: ")):
+        load_images(str(tmp_path / "file"), "train", None)
     with pytest.raises(ConfigError, match="split='val' must be 'train' or 'test'"):
         load_images("digits", "val", None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="size=0 must be"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,11 +90,47 @@ def test_another_image_of_the_class_takes_the_place_and_is_told_once() -> None:
         assert reds(images.batch(torch.tensor([4, 1]))) == [3, 3]
 
 
-def test_without_labels_or_a_readable_one_of_the_class_it_is_the_next() -> None:
+def test_without_labels_it_is_the_next() -> None:
     with pytest.warns(UserWarning, match=r"file-1\.png .* file-2\.png is used"):
         assert reds(ImageFiles(toy([good(0), BROKEN, good(2)]), 4).batch(torch.tensor([1]))) == [2]
     with pytest.warns(UserWarning, match=r"file-2\.png .* file-0\.png is used"):
-        assert reds(ImageFiles(toy([good(0), good(1), BROKEN], [0, 0, 1]), 4).batch(torch.tensor([2]))) == [0]
+        assert reds(ImageFiles(toy([good(0), good(1), BROKEN]), 4).batch(torch.tensor([2]))) == [0]
+
+
+def test_a_class_without_a_readable_image_takes_none_of_another() -> None:
+    images = ImageFiles(toy([good(0), good(1), b"", BROKEN], [0, 0, 1, 1]), 4)
+    message = r"^no image of class 'dog' of 'toy' can be decoded\. file-3\.png cannot be decoded as an image: .*\.$"
+    for _ in range(2):
+        with pytest.raises(DataError, match=message):
+            images.batch(torch.tensor([0, 3]))
+    assert reds(images.batch(torch.tensor([0, 1]))) == [0, 1]
+
+
+def test_every_file_that_cannot_be_decoded_is_tried_once() -> None:
+    files = toy([BROKEN] * 60 + [good(7)] + [BROKEN] * 40 + [good(9)], [0] * 100 + [1, 1])
+    images = ImageFiles(files, 4)
+    with pytest.warns(UserWarning, match="is used in its place") as told:
+        batch = images.batch(torch.arange(102))
+    assert reds(batch) == [7] * 100 + [9, 9]
+    assert sorted(str(each.message).split()[0] for each in told) == sorted(
+        f"file-{place}.png" for place in range(102) if place not in (60, 101)
+    )
+    asked = files.source.asked  # type: ignore[attr-defined]
+    assert [asked.count(place) for place in range(102)] == [1] * 60 + [100] + [1] * 40 + [2]
+
+
+def test_what_took_a_place_may_go_too() -> None:
+    contents = [BROKEN, good(1), good(2)]
+    images = ImageFiles(toy(contents, [0, 0, 0]), 4)
+    with pytest.warns(UserWarning, match=r"file-0\.png .* file-1\.png is used"):
+        assert reds(images.batch(torch.tensor([0]))) == [1]
+    contents[1] = b""
+    with pytest.warns(UserWarning, match=r"file-1\.png .* file-2\.png is used") as told:
+        assert reds(images.batch(torch.tensor([0, 1, 0, 2]))) == [2, 2, 2, 2]
+    assert len(told) == 1
+    contents[2] = b""
+    with pytest.raises(DataError, match="no image of class 'cat' of 'toy' can be decoded"):
+        images.batch(torch.tensor([0]))
 
 
 def test_a_replacement_comes_from_the_subset() -> None:
@@ -104,12 +143,14 @@ def test_a_replacement_comes_from_the_subset() -> None:
     assert reds(images.subset(torch.tensor([2])).batch(torch.tensor([0]))) == [2]
 
 
-def test_a_bomb_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("side", [12, 40])
+def test_a_bomb_is_replaced_or_left_out(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    files = toy([good(0), encoded((1, 0, 0), (40, 40))])
-    for read in (lambda: decode_all(files, 4), lambda: ImageFiles(files, 4).batch(torch.tensor([1]))):
-        with pytest.raises(DataError, match=r"file-1\.png is too large"):
-            read()
+    files = toy([good(0), encoded((1, 0, 0), (side, side))])
+    for read in (lambda: decode_all(files, 4).images, lambda: ImageFiles(files, 4).batch(torch.tensor([1]))):
+        with pytest.warns(UserWarning, match=r"file-1\.png is too large .* more than 100 pixels\.") as told:
+            assert reds(read()) == [0]
+        assert len(told) == 1
 
 
 def test_faults_of_a_set_are_named() -> None:
@@ -143,13 +184,91 @@ def test_a_folder_can_be_sent_to_a_worker(tmp_path: Path) -> None:
     assert reds(images.batch(torch.tensor([1, 0]))) == [1, 2]
 
 
-def test_a_file_that_went_is_named(tmp_path: Path) -> None:
+def failing(monkeypatch: pytest.MonkeyPatch, path: Path, error: OSError) -> None:
+    """Makes a file fail as it would for a user who is not root, or on a disk that is broken."""
+    read = Path.read_bytes
+
+    def read_bytes(self: Path) -> bytes:
+        if self == path:
+            raise error
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+
+
+@pytest.mark.parametrize("fault", ["gone", "dangling", "locked"])
+def test_a_file_that_is_missing_or_locked_is_replaced_or_left_out(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in range(3):
+        write_image(tmp_path / "cat" / f"{place}.png", place)
+    path = tmp_path / "cat" / "1.png"
+    if fault == "dangling":
+        path.unlink()
+        path.symlink_to(tmp_path / "nowhere")
+    files = list_folder(tmp_path, "toy")
+    if fault == "gone":
+        path.unlink()
+    if fault == "locked":
+        failing(monkeypatch, path, PermissionError(errno.EACCES, "Permission denied", str(path)))
+    message = f"{path} cannot be read: " + ("Permission denied" if fault == "locked" else "No such file or directory")
+    with pytest.warns(UserWarning, match=re.escape(f"{message}. {tmp_path / 'cat' / '2.png'} is used in its place.")) as told:
+        assert reds(ImageFiles(files, 4).batch(torch.arange(3))) == [0, 2, 2]
+    assert len(told) == 1
+    with pytest.warns(UserWarning, match=re.escape(f"1 of 3 images of 'toy' are left out. {message}.")):
+        assert reds(decode_all(files, 4).images) == [0, 2]
+
+
+def test_a_disk_that_fails_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in range(2):
         write_image(tmp_path / "cat" / f"{place}.png", place)
-    images = ImageFolder(tmp_path, 4)
-    (tmp_path / "cat" / "1.png").unlink()
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'cat' / '1.png'} cannot be read")):
-        images.batch(torch.tensor([1]))
+    path = tmp_path / "cat" / "1.png"
+    failing(monkeypatch, path, OSError(errno.EIO, "Input/output error", str(path)))
+    for read in (lambda: decode_all(list_folder(tmp_path, "toy")), lambda: ImageFolder(tmp_path, 4).batch(torch.tensor([1]))):
+        with pytest.raises(DataError, match=re.escape(f"{path} cannot be read: ") + ".*Input/output error"):
+            read()
+
+
+@pytest.mark.parametrize("place", ["train", "train/cat", "train/cat/inner"])
+def test_a_folder_that_is_locked_is_named(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("train/cat/inner/1.png", "train/dog/2.png"):
+        write_image(tmp_path / name, 1)
+    for function in ("scandir", "listdir"):
+        read = getattr(os, function)
+
+        def locked(path: object, read: Callable[[object], object] = read) -> object:
+            if str(path) == str(tmp_path / place):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return read(path)
+
+        monkeypatch.setattr(os, function, locked)
+    with pytest.raises(DataError, match=f"^{re.escape(str(tmp_path / place))} cannot be read: Permission denied"):
+        list_split(tmp_path, "train", "toy")
+
+
+def test_hidden_folders_are_passed_over(tmp_path: Path) -> None:
+    for name in ("cat/1.png", "cat/.ipynb_checkpoints/2.png", "cat/in/.cache/deep/3.png", "cat/in/4.png"):
+        write_image(tmp_path / name, int(name[-5]))
+    assert reds(ImageFolder(tmp_path, 4).batch(torch.arange(2))) == [1, 4]
+    assert len(ImageFolder(tmp_path, 4)) == 2
+
+
+def test_links_to_folders_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    for name in ("data/cat/1.png", "data/cat/b/2.png", "data/dog/3.png", "elsewhere/4.png"):
+        write_image(tmp_path / name, int(name[-5]))
+    cat, emu = tmp_path / "data" / "cat", tmp_path / "data" / "emu"
+    for link, target in (("all", tmp_path), ("again", cat), ("c", cat / "b"), ("more", tmp_path / "elsewhere")):
+        (cat / link).symlink_to(target)
+    (tmp_path / "elsewhere" / "back").symlink_to(cat)
+    emu.symlink_to(tmp_path / "elsewhere")
+    images = ImageFolder(tmp_path / "data", 4)
+    assert images.classes == ("cat", "dog", "emu")
+    assert images.labels is not None
+    assert [(label, red) for label, red in zip(images.labels.tolist(), reds(images.batch(torch.arange(7))), strict=True)] == [
+        *((0, 1), (0, 2), (0, 4)),
+        (1, 3),
+        *((2, 4), (2, 1), (2, 2)),
+    ]
 
 
 def test_a_folder_without_images_is_named(tmp_path: Path) -> None:
@@ -163,12 +282,28 @@ def test_a_folder_without_images_is_named(tmp_path: Path) -> None:
 def test_splits_share_their_classes(tmp_path: Path) -> None:
     for name in ("train/dog/1.png", "train/ant/2.png", "val/dog/3.png", "val/emu/4.png"):
         write_image(tmp_path / name, int(name[-5]))
-    train, test = (ImageFiles(list_split(tmp_path, split, "toy"), 4) for split in ("train", "test"))
+    train = ImageFiles(list_split(tmp_path, "train", "toy"), 4)
+    with pytest.warns(
+        UserWarning, match=re.escape(f"'toy' has images of 'emu', for which {tmp_path / 'train'} has no folder.")
+    ):
+        test = ImageFiles(list_split(tmp_path, "test", "toy"), 4)
     assert train.classes == test.classes == ("ant", "dog", "emu")
     assert train.labels is not None
     assert test.labels is not None
     assert (train.labels.tolist(), reds(train.batch(torch.arange(2)))) == ([0, 1], [2, 1])
     assert (test.labels.tolist(), reds(test.batch(torch.arange(2)))) == ([1, 2], [3, 4])
+
+
+def test_classes_without_training_images_are_told_only_where_labels_go_astray(tmp_path: Path) -> None:
+    for name in ("train/dog/1.png", "test/dog/2.png", "test/emu/3.png"):
+        write_image(tmp_path / name, int(name[-5]))
+    (tmp_path / "test" / "fox").mkdir()
+    with pytest.warns(UserWarning, match="'toy' has images of 'emu', for which"):
+        list_split(tmp_path, "test", "toy")
+    (tmp_path / "train" / "emu").mkdir()
+    assert len(list_split(tmp_path, "test", "toy")) == 2
+    (tmp_path / "train").rename(tmp_path / "other")
+    assert len(list_split(tmp_path, "test", "toy")) == 2
 
 
 def test_a_test_folder_without_classes_is_passed_over(tmp_path: Path) -> None:

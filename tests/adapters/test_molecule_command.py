@@ -146,7 +146,7 @@ def test_a_new_run_does_not_write_over_an_old_one(generated: Path, tmp_path: Pat
     assert main(words(generated, tmp_path)) == 2
     assert "holds the checkpoint of an earlier run: pass --resume-from-checkpoint auto" in capsys.readouterr().err
     assert main(words(generated, tmp_path, "--resume-from-checkpoint", "auto")) == 0
-    assert main(words(generated, tmp_path, "--resume-from-checkpoint", "--seed", "1")) == 2
+    assert main(words(generated, tmp_path, "--resume-from-checkpoint", "auto", "--seed", "1")) == 2
     assert "seed=1 differs from the checkpoint's 0" in capsys.readouterr().err
 
 
@@ -164,7 +164,7 @@ def test_a_new_run_does_not_write_over_an_old_one(generated: Path, tmp_path: Pat
         (["--pretrain-file", "nothing.smi"], "nothing.smi does not exist"),
         (["--encoder", "nothing.pt"], "nothing.pt does not exist"),
         (["--view-ratio", "1"], "view_ratio=1.0 must be less than 1."),
-        (["--device", "tpu:x"], "device='tpu:x' must be auto, cpu or cuda."),
+        (["--device", "tpu:x"], "device='tpu:x' must be auto, cpu, cuda or cuda:N."),
         (["--max-pretrain-molecules", "2"], "1 molecule is too few to pre-train on"),
     ],
 )
@@ -204,3 +204,10 @@ def test_real_molecules_train_end_to_end(data_dir: Path, tmp_path: Path) -> None
     assert metrics["pretrain_molecules"] == 200
     assert 50 < metrics["datasets"]["BACE"]["test_roc_auc"] < 100
     assert metrics["datasets"]["BACE"]["test"] == 152
+
+
+def test_an_output_that_is_a_file_is_refused_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "taken"
+    output.write_text("")
+    assert main(words(tmp_path / "absent", output)) == 2
+    assert f"error: output_dir='{output}' cannot be written: it, or a folder above it, is a file." in capsys.readouterr().err

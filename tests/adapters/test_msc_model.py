@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import tempplug
 from tempplug.errors import ConfigError, ShapeError
-from tempplug_adapters.images.backbones import create_backbone
+from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.msc.blocks import blocks_of, freeze_blocks
 from tempplug_adapters.msc.model import MSC, centre_of, unit_representations
 from tempplug_adapters.msc.recipe import default_frozen_blocks
@@ -135,6 +135,34 @@ class WithToken(nn.Module):
         super().__init__()
         self.token = nn.Parameter(torch.zeros(3))
         self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+
+class TorchvisionNames(nn.Module):
+    """A ResNet with the names that torchvision gives its parts, and stages of one and two blocks."""
+
+    def __init__(self, stem: nn.Module) -> None:
+        super().__init__()
+        self.conv1, self.bn1, self.relu, self.maxpool = stem, nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2)
+        self.layer1 = nn.Sequential(self._block())
+        self.layer2 = nn.Sequential(self._block(), self._block())
+        self.layer3 = nn.Sequential(self._block(), self._block())
+        self.layer4 = nn.Sequential(self._block())
+        self.fc = nn.Sequential()
+
+    @staticmethod
+    def _block() -> nn.Module:
+        return nn.ModuleDict({"conv1": nn.Conv2d(3, 3, 1), "bn1": nn.BatchNorm2d(3), "conv2": nn.Conv2d(3, 3, 1)})
+
+
+@pytest.mark.parametrize("stem", [nn.Conv2d(3, 3, 1), nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU(), nn.Conv2d(3, 3, 1))])
+def test_the_stem_and_two_stages_of_torchvisions_resnets_are_frozen(stem: nn.Module) -> None:
+    backbone = Backbone(TorchvisionNames(stem), dimension=3)
+    freeze_blocks(backbone, default_frozen_blocks(backbone.module))
+    trained = {name.split(".")[1] for name, each in backbone.named_parameters() if each.requires_grad}
+    frozen = {name.split(".")[1] for name, each in backbone.named_parameters() if not each.requires_grad}
+    assert (frozen, trained) == ({"conv1", "bn1", "layer1", "layer2"}, {"layer3", "layer4"})
+    del backbone.module.layer2  # type: ignore[union-attr]
+    assert default_frozen_blocks(backbone.module) == 0
 
 
 def test_frozen_blocks_want_no_gradient() -> None:

@@ -7,20 +7,24 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from image_toys import write_image
 from msc_toys import save_tiny_resnet, toy_backbone, toy_data, toy_images
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.augmentation import create_augmentation
+from tempplug_adapters.msc import command
 from tempplug_adapters.msc.command import main
 from tempplug_adapters.msc.model import MSC
-from tempplug_adapters.msc.one_class import one_class
+from tempplug_adapters.msc.one_class import OneClassData, one_class
+from tempplug_adapters.msc.pretrained import load_backbone
 from tempplug_adapters.msc.recipe import RECIPES, MSCSettings
 from tempplug_adapters.msc.score import anomaly_scores, represent, roc_auc
 from tempplug_adapters.msc.train import batches_of, create_loss, train_msc
@@ -135,6 +139,12 @@ def test_other_settings_and_data_do_not_go_on(tmp_path: Path) -> None:
     red = one_class(toy_images(99), toy_images(30, seed=1), "red")
     with pytest.raises(ConfigError, match="normal_class=red differs from the checkpoint's green"):
         train_msc(toy_backbone(), red, TemperatureArguments(), SETTINGS, tmp_path, resume_from_checkpoint="auto")
+    other = toy_backbone()
+    other.module[6].weight.data[0, 0] += 1e-3  # type: ignore[union-attr, index, operator]
+    with pytest.raises(ConfigError, match=r"initial_weights=\w{16} differs from the checkpoint's \w{16}"):
+        train_msc(other, toy_data(), TemperatureArguments(), SETTINGS, tmp_path, resume_from_checkpoint="auto")
+    with pytest.raises(ConfigError, match="backbone=toy differs from the checkpoint's None"):
+        run(tmp_path, about={"backbone": "toy"}, resume_from_checkpoint="auto")
     done = run(tmp_path, resume_from_checkpoint="auto")
     assert done["loss"] is done["seconds_per_epoch"] is None
     assert done["roc_auc_after"] != done["roc_auc_before"]
@@ -218,7 +228,10 @@ def test_the_recipe_fills_what_the_flags_leave_out() -> None:
         ({"batch_size": 1}, "batch_size=1 must be at least 2"),
         ({"image_size": 0}, "image_size=0 must be at least 1"),
         ({"neighbours": 0}, "neighbours=0 must be at least 1"),
-        ({"seed": -1}, "seed=-1 must be at least 0"),
+        ({"seed": -1}, "seed=-1 must be from 0 to 9223372036854775807"),
+        ({"seed": 2**63}, "seed=9223372036854775808 must be from 0 to 9223372036854775807"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf must be finite"),
+        ({"weight_decay": float("inf")}, "weight_decay=inf must be finite"),
         ({"weight_decay": -0.1}, "weight_decay=-0.1 must be at least 0"),
         ({"learning_rate": 0.0}, "learning_rate=0.0 must be greater than 0"),
         ({"learning_rate": float("nan")}, "learning_rate=nan must be greater than 0"),
@@ -263,7 +276,7 @@ def test_a_command_writes_network_and_numbers(resnet: Path, tmp_path: Path, caps
 
 
 def test_a_killed_command_goes_on_to_the_same_network(resnet: Path, tmp_path: Path) -> None:
-    more = ("--resume-from-checkpoint", "--temperature-strategy", "macl", "--recipe", "cpu")
+    more = ("--resume-from-checkpoint", "auto", "--temperature-strategy", "macl", "--recipe", "cpu")
     assert main(words(resnet, tmp_path / "whole", *more)) == 0
     program = (
         "import os, signal, sys\n"
@@ -300,7 +313,9 @@ def test_a_killed_command_goes_on_to_the_same_network(resnet: Path, tmp_path: Pa
         (["--frozen-blocks", "5"], "frozen_blocks=5 must be at least 0 and less than 5"),
         (["--neighbours", "41"], "neighbours=41 must be from 1 to 40"),
         (["--train-images", "1"], "train_images=1 must be at least 2"),
-        (["--device", "abacus"], "device='abacus' must be auto, cpu or cuda."),
+        (["--device", "abacus"], "device='abacus' must be auto, cpu, cuda or cuda:N."),
+        (["--device", "mps"], "device='mps' must be auto, cpu, cuda or cuda:N."),
+        (["--output-dir", __file__], f"output_dir='{__file__}' cannot be written: it, or a folder above it, is a file."),
         (["--resume-from-checkpoint", "nowhere.pt"], "resume_from_checkpoint='nowhere.pt' does not exist"),
     ],
 )
@@ -329,3 +344,52 @@ def test_mobilenet_tells_cars_from_other_things(tmp_path: Path, data_dir: Path) 
     assert metrics["roc_auc_before"] > 80
     assert metrics["roc_auc_after"] > 80
     assert metrics["settings"]["image_size"] == 128
+
+
+def test_images_on_disk_are_not_made_smaller_than_what_the_network_sees(
+    resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+    shown: list[str] = []
+
+    def stand_in(backbone: object, data: OneClassData, *given: object, **named: object) -> dict[str, float]:
+        seen.append((data.train.batch(torch.tensor([0])).shape[-1], data.test.batch(torch.tensor([0])).shape[-1]))
+        shown.append(warnings.formatwarning("a.png is broken", UserWarning, "code.py", 3))
+        return {"roc_auc_before": 0.0, "roc_auc_after": 0.0}
+
+    monkeypatch.setattr(command, "train_msc", stand_in)
+    for split in ("train", "test"):
+        for place in range(6):
+            write_image(tmp_path / "data" / split / "ab"[place % 2] / f"{place}.png", 20 * place, (400, 400))
+    for dataset, size, expected in [(tmp_path / "data", 16, 224), (tmp_path / "data", 320, 320), ("digits", 320, 8)]:
+        normal = "a" if dataset != "digits" else "3"
+        flags = ["--dataset", str(dataset), "--normal-class", normal, "--image-size", str(size), "--test-images", "10"]
+        assert main([*words(resnet, tmp_path / "run"), *flags]) == 0
+        assert seen[-1] == (expected, expected)
+    assert set(shown) == {"warning: a.png is broken\n"}
+
+
+def test_help_names_the_defaults_of_both_recipes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    for line in (
+        "passes over the normal images (default: paper: 25; cpu: 2)",
+        "the same in all epochs (default: paper: 1e-05; cpu: 0.0003)",
+        "temperatures are spared (default: 5e-05)",
+        "left as they are (default: paper: those up to an eighth of the image's side, as in the paper; cpu: 11)",
+        "everything random follows from it (default: 0)",
+        "normal images at most (default: paper: all; cpu: 1000)",
+        "--resume-from-checkpoint auto|FILE",
+    ):
+        assert line in out
+
+
+def test_a_folders_own_mean_and_deviation_are_used(tmp_path: Path) -> None:
+    folder = save_tiny_resnet(tmp_path / "network")
+    assert load_backbone(str(folder)).mean.flatten().tolist() == pytest.approx([0.485, 0.456, 0.406])
+    about = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4], "image_processor_type": "ConvNextImageProcessor"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(about))
+    backbone = load_backbone(str(folder))
+    assert backbone.mean.flatten().tolist() == pytest.approx([0.5, 0.4, 0.3])
+    assert backbone.std.flatten().tolist() == pytest.approx([0.2, 0.3, 0.4])

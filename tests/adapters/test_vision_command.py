@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -268,11 +269,22 @@ def test_only_the_first_process_speaks(
         ("simclr", ["--augmentation", "simclear"], "unknown augmentation 'simclear'. Did you mean 'simclr'?"),
         ("simclr", ["--epochs", "-1"], "epochs=-1 must be at least 0."),
         ("simclr", ["--batch-size", "21"], "batch_size=21 must be at most 20, the images of 'digits train'"),
-        ("simclr", ["--device", "gpu"], "device='gpu' must be auto, cpu or cuda."),
+        ("simclr", ["--device", "gpu"], "device='gpu' must be auto, cpu, cuda or cuda:N."),
         ("simclr", ["--data-dir", "/nowhere"], "--data-dir /nowhere is not a folder."),
         ("simclr", ["--resume-from-checkpoint", "nowhere"], "resume_from_checkpoint='nowhere' does not exist"),
         ("simclr", ["--largest-class", "5"], "largest_class=5 belongs to a long-tailed part: give imbalance_ratio, too."),
         ("simclr", ["--load-size", "0"], "size=0"),
+        ("simclr", ["--device", "mps"], "device='mps' must be auto, cpu, cuda or cuda:N."),
+        ("simclr", ["--device", "meta"], "device='meta' must be auto, cpu, cuda or cuda:N."),
+        ("simclr", ["--seed", str(2**63)], "seed=9223372036854775808 must be at most 9223372036854775807."),
+        ("simclr", ["--split-seed", str(2**64)], "split_seed=18446744073709551616 must be from 0 to 9223372036854775807"),
+        ("simclr", ["--split-seed", "-1"], "split_seed=-1 must be from 0 to"),
+        ("simclr", ["--count", "900", "--imbalance-ratio", "99"], "nine tenths of the smallest class, must be at least"),
+        (
+            "simclr",
+            ["--count", "900", "--imbalance-ratio", "9", "--largest-class", "5"],
+            "largest_class=5 must be at least imbalance_ratio=9",
+        ),
         ("simclr", ["--no-evaluate", "--evaluate-epochs", "2"], "evaluate_epochs=2, but there is nothing to measure with"),
         ("simsiam", ["--temperature-strategy", "fixed"], "SimSiam has no softmax to put a temperature in. Only 'amcl'"),
         (
@@ -300,3 +312,54 @@ def test_real_images_train(data_dir: Path, tmp_path: Path) -> None:
     found = metrics(tmp_path)
     assert found["dataset"] == "cifar10-lossless4k train"
     assert 5 < found["knn"]["accuracy"] < 40
+
+
+@pytest.mark.usefixtures("backbones")
+def test_an_output_that_cannot_be_written_is_said_before_images_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main("simclr", words("simclr", folder, "--dataset", "not there")) == 2
+        assert f"output_dir='{folder}' cannot be written: it, or a folder above it, is a file." in capsys.readouterr().err
+
+
+def folder_of(tmp_path: Path, train: tuple[str, ...], test: tuple[str, ...]) -> Path:
+    for split, classes in (("train", train), ("test", test)):
+        for place in range(12):
+            name = classes[place % len(classes)]
+            write_image(tmp_path / "data" / split / name / f"{place:02}.png", 20 * place, (SIDE, SIDE))
+    return tmp_path / "data"
+
+
+@pytest.mark.usefixtures("backbones")
+def test_a_broken_test_set_is_found_before_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = folder_of(tmp_path, ("a", "b"), ("a", "b"))
+    for file in (data / "test").rglob("*.png"):
+        file.write_bytes(b"no image")
+    assert main("simclr", [*words("simclr", tmp_path / "run"), "--dataset", str(data), "--count", "12"]) == 2
+    err = capsys.readouterr().err
+    assert "can be decoded." in err
+    assert "pass --no-evaluate to train without measuring" in err
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()
+
+
+@pytest.mark.usefixtures("backbones")
+def test_a_long_tailed_part_names_an_empty_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = folder_of(tmp_path, ("cat", "dog"), ("cat", "dog", "eel"))
+    flags = ["--dataset", str(data), "--count", "12", "--imbalance-ratio", "2"]
+    for more in ([], ["--largest-class", "4"]):
+        assert main("simclr", [*words("simclr", tmp_path / "run"), *flags, *more]) == 2
+        assert "class 'eel' has no image" in capsys.readouterr().err
+
+
+def test_warnings_are_shown_without_a_place_in_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    def stand_in(*given: Any, **named: Any) -> dict[str, Any]:
+        shown.append(warnings.formatwarning("a.png is broken", UserWarning, "code.py", 3))
+        return {"knn": None}
+
+    monkeypatch.setattr(command, "train_vision", stand_in)
+    assert main("simclr", words("simclr", tmp_path)) == 0
+    assert shown == ["warning: a.png is broken\n"]

@@ -22,7 +22,7 @@ from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_set import ImageArray, ImageSet
 from tempplug_adapters.images.long_tail import long_tail_indices
 from tempplug_adapters.training.checkpoint import Settings, save_checkpoint
-from tempplug_adapters.vision import command, evaluations, train
+from tempplug_adapters.vision import command, evaluations, long_tail_part, train
 from tempplug_adapters.vision.evaluation_command import main
 from tempplug_adapters.vision.evaluation_table import evaluation_table
 from tempplug_adapters.vision.evaluations import Evaluation, EvaluationSettings
@@ -201,7 +201,9 @@ def test_the_long_tailed_bank_is_what_was_trained_on(tmp_path: Path, monkeypatch
     tail = ["--imbalance-ratio", "10", "--split-seed", "4", "--no-evaluate", "--output-dir", str(tmp_path)]
     assert command.main("simclr", [*flags, *tail]) == 0
     banks: list[Tensor] = []
-    monkeypatch.setattr(evaluations, "long_tail_indices", lambda *given: banks.append(long_tail_indices(*given)) or banks[-1])
+    monkeypatch.setattr(
+        long_tail_part, "long_tail_indices", lambda *given: banks.append(long_tail_indices(*given)) or banks[-1]
+    )
     assert evaluate(tmp_path / "checkpoint.pt", "--evaluations", "long-tail")[0] == 0
     bank = load_images("digits", "train", None, size=8, count=1000, seed=4).batch(banks[0])
     assert torch.equal(bank, drawn[0])
@@ -236,9 +238,20 @@ def test_without_an_output_the_numbers_lie_beside_the_checkpoint(checkpoint: Pat
         (["--dataset", "digitz"], "Did you mean 'digits'?"),
         (["--output", "found.txt"], "output=found.txt must be a file that ends in .json."),
         (["--checkpoint", "none.pt"], "none.pt"),
+        (["--checkpoint", __file__], "cannot be read: it is no file of PyTorch."),
+        (["--seed", str(2**63)], "seed=9223372036854775808 must be from 0 to"),
+        (["--split-seed", "-1", "--train-images", "4"], "split_seed=-1 must be from 0 to"),
+        (["--device", "mps"], "device='mps' must be auto, cpu, cuda or cuda:N."),
+        (["--output", f"{__file__}/a.json"], f"output='{__file__}' cannot be written: it, or a folder above it, is a file."),
+        (["--plots", __file__], f"plots='{__file__}' cannot be written: it, or a folder above it, is a file."),
+        (["--evaluations", "knn", "long-tail", "--imbalance-ratio", "900"], "largest_class=122, nine tenths of the smallest"),
+        (["--evaluations", "long-tail", "--largest-class", "9"], "largest_class=9 must be at least imbalance_ratio=100"),
     ],
 )
-def test_faults_are_one_line(checkpoint: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_are_one_line(
+    checkpoint: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(evaluations, "represent")  # said before minutes of work
     assert evaluate(checkpoint, *flags) == (2, {})
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -288,3 +301,59 @@ def test_a_random_network_on_cifar_is_scored_as_scikit_learn_does(data_dir: Path
     found = weighted_knn(bank, labels, queries)
     assert (found.numpy() == voting.predict(q)).mean() > 0.99, "float32 may turn a close vote"
     assert 0.15 < float((found == truth).double().mean()) < 0.4
+
+
+def test_what_was_measured_is_kept_where_a_later_evaluation_fails(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--train-images", "60", "--test-images", "40", "--k", "5"]
+
+    def fail(_: Evaluation) -> dict[str, Any]:
+        raise DataError("these are odd numbers")
+
+    monkeypatch.setitem(evaluations.EVALUATIONS, "svc-probe", fail)
+    status, found = evaluate(checkpoint, "--evaluations", "knn", "svc-probe", "report", *few)
+    assert status == 2
+    assert found["failed"] == {"svc-probe": "these are odd numbers"}
+    assert found["knn"]["k"] == 5
+    assert "uniformity" in found["report"]
+    shown = capsys.readouterr()
+    assert shown.err.splitlines()[-1] == "error: svc-probe: these are odd numbers"
+    assert f"knn                     {found['knn']['accuracy']:>8.2f}" in shown.out
+
+    def kill(_: Evaluation) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(evaluations.EVALUATIONS, "svc-probe", kill)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(checkpoint, "--evaluations", "knn", "svc-probe", *few)
+    found = json.loads((checkpoint.parent / "new" / "found.json").read_text())
+    assert found["knn"]["k"] == 5
+    assert "failed" not in found
+    monkeypatch.undo()
+    assert "failed" not in evaluate(checkpoint, "--evaluations", "knn", *few)[1]
+
+
+def test_labels_that_allow_no_evaluation_are_said_before_images_are_represented() -> None:
+    def sets(classes: int, train: list[int], test: list[int]) -> Evaluation:
+        names = tuple("abcd"[:classes])
+        images = (
+            ImageArray(torch.zeros(len(each), 3, 8, 8, dtype=torch.uint8), torch.tensor(each), names, name)
+            for each, name in ((train, "learned"), (test, "asked"))
+        )
+        return Evaluation(torch.nn.Identity(), *images, EvaluationSettings(imbalance_ratio=2), torch.device("cpu"))
+
+    enough = sets(3, [0, 1, 2] * 5, [0, 1, 2, 2])
+    for name in evaluations.EVALUATIONS:
+        enough.check(name)
+    for faulty, name, message in [
+        (sets(3, [0, 1, 1] * 5, [0, 1, 2]), "long-tail", "class 'c' has no image, so that a long-tailed part"),
+        (sets(3, [0, 1, 2] * 5, [0, 2]), "long-tail", "the set 'asked' has no image of class 'b': 'long-tail' measures every"),
+        (sets(2, [0, 1] * 5, [0, 1]), "long-tail", "there must be at least 3"),
+        (sets(3, [0, 1, 2], [0, 1, 2]), "long-tail", "largest_class=0, nine tenths of the smallest class, must be at least"),
+        (sets(3, [0, 1, 2], [1, 1]), "report", "the set 'asked' has 2 images of 1 classes: 'report' needs"),
+        (sets(3, [0, 1, 2], [0, 1, 2]), "report", "the set 'asked' has 3 images of 3 classes: 'report' needs"),
+        (sets(3, [1, 1], [0, 1]), "svc-probe", "the set 'learned' has images of one class only"),
+    ]:
+        with pytest.raises((ConfigError, DataError), match=message):
+            faulty.check(name)

@@ -199,8 +199,9 @@ def test_unreadable_files_are_named(damage: str, tmp_path: Path) -> None:
     if damage == "missing":
         file.unlink()
     for read in (load_backbone, lambda source: export_backbone(source, tmp_path / "a.pth")):
-        with pytest.raises(DataError, match=r"checkpoint '.*checkpoint.pt' cannot be read"):
+        with pytest.raises(DataError, match=r"checkpoint '.*checkpoint.pt' cannot be read") as raised:
             read(file)
+        assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from image_toys import BROKEN, write_image
 from torch import nn
 from vision_train_toys import SIDE, TinyBackbone, differences, flags, images, saved, small, tiny, watched_steps  # noqa: F401
 
-from tempplug.errors import ConfigError, NonFiniteError
+from tempplug.errors import ConfigError, DataError, NonFiniteError
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_files import ImageFolder
 from tempplug_adapters.images.image_set import ImageArray
@@ -291,3 +291,15 @@ def test_a_training_that_diverges_stops_and_keeps_the_last_checkpoint(tmp_path: 
     with pytest.raises(NonFiniteError, match="loss=nan after epoch 3: the training diverged"):
         train_vision(images(), "simclr", flags("fixed"), small("simclr"), tmp_path, save_epochs=1)
     assert saved(tmp_path)["epoch"] == 2
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_worker_says_what_is_wrong_as_the_process_itself_does(tmp_path: Path, workers: int) -> None:
+    for place in range(4):
+        write_image(tmp_path / "class0" / f"{place}.png", 20, (SIDE, SIDE))
+        (tmp_path / "class0" / f"{place}.png").write_bytes(BROKEN)
+    batches = Batches(ImageFolder(tmp_path, SIDE, "broken ones"), 2, seed=0, workers=workers)
+    with pytest.raises(DataError) as raised:
+        list(batches.epoch(0))
+    assert "of 'broken ones' can be decoded." in str(raised.value)
+    assert "\n" not in str(raised.value)

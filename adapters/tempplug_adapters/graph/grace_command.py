@@ -19,6 +19,7 @@ from tempplug_adapters.graph.grace_recipe import GraceSettings
 from tempplug_adapters.graph.grace_train import train_grace
 from tempplug_adapters.graph.node_data import DATASETS, load_graph
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.training.command_line import plain_warnings
 
 DESCRIPTION = (
     "Train node representations with GRACE and any temperature strategy, and classify nodes by them. "
@@ -67,7 +68,8 @@ def main(arguments: list[str]) -> int:
     """
     given = build_parser().parse_args(arguments)
     try:
-        results = _train(given)
+        with plain_warnings():
+            results = _train(given)
     except TempplugError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.seeds import check_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class GraceSettings:
         feature_masking: probability that a column of the features is hidden in view a and in view b, in [0, 1).
         batch_size: nodes a step, at least 2; None contrasts all nodes of the graph at once.
         neighbours: with a batch size: how many neighbours of a node are followed a layer, at least 1.
-        seed: at least 0; everything random follows from it.
+        seed: from 0 to 2**63 - 1; everything random follows from it.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -47,10 +48,11 @@ class GraceSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        at_least = {"epochs": 1, "hidden": 1, "projection": 1, "layers": 1, "weight_decay": 0, "neighbours": 1, "seed": 0}
+        at_least = {"epochs": 1, "hidden": 1, "projection": 1, "layers": 1, "weight_decay": 0, "neighbours": 1}
         for name, bound in at_least.items():
             if not getattr(self, name) >= bound:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least {bound}.")
+        check_seed("seed", self.seed)
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate={self.learning_rate} must be greater than 0.")
         if self.batch_size is not None and self.batch_size < 2:

@@ -21,7 +21,7 @@ from tempplug_adapters.graph.graphcl_train import LAYOUT, represent, specs, trai
 from tempplug_adapters.graph.svm import evaluate_svm
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.checkpoint import resume_point
-from tempplug_adapters.training.command_line import choose_device, data_folder, write_metrics
+from tempplug_adapters.training.command_line import choose_device, data_folder, plain_warnings, write_metrics
 
 METRICS_FILE = "metrics.json"
 ENCODER_FILE = "encoder.pt"
@@ -40,7 +40,8 @@ def main(arguments: list[str]) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        metrics = run(options)
+        with plain_warnings():
+            metrics = run(options)
     except TempplugError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -140,10 +141,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: a GPU where there is one (default: auto)")
     parser.add_argument(
         "--resume-from-checkpoint",
-        nargs="?",
-        const="auto",
-        metavar="FILE",
-        help="go on with a checkpoint; auto: with that of the output folder where it has one",
+        metavar="auto|FILE",
+        help="go on where a killed run stopped; auto: with the checkpoint of the output folder where it has one",
     )
     parser.add_argument(
         "--no-evaluate", dest="evaluate", action="store_false", help="leave out the support vector machine at the end"

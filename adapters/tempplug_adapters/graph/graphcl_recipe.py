@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.seeds import check_seed
 
 OBJECTIVE = "dcl"
 """GraphCL's code leaves the positive out of the denominator."""
@@ -68,7 +69,7 @@ class GraphCLSettings:
         hidden: width of the encoder's layers, at least 1.
         layers: of the encoder, at least 1.
         augmentations: names of `tempplug_adapters.graph.augmentation.AUGMENTATIONS`; one is drawn for each graph and step.
-        seed: at least 0; everything random follows from it.
+        seed: from 0 to 2**63 - 1; everything random follows from it.
 
     Raises:
         ConfigError: a number is out of range.
@@ -83,9 +84,10 @@ class GraphCLSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, low in (("epochs", 1), ("batch_size", 2), ("hidden", 1), ("layers", 1), ("seed", 0)):
+        for name, low in (("epochs", 1), ("batch_size", 2), ("hidden", 1), ("layers", 1)):
             if getattr(self, name) < low:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least {low}.")
+        check_seed("seed", self.seed)
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate={self.learning_rate} must be greater than 0.")
 

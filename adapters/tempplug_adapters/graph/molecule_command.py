@@ -23,7 +23,8 @@ from tempplug_adapters.graph.molecule_recipe import LAYOUT, OBJECTIVE, OBJECTIVE
 from tempplug_adapters.graph.molecule_train import finetune, pretrain
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.checkpoint import resume_point
-from tempplug_adapters.training.command_line import choose_device, data_folder, write_metrics
+from tempplug_adapters.training.command_line import choose_device, data_folder, plain_warnings, write_metrics
+from tempplug_adapters.training.files import make_folder
 
 METRICS_FILE = "metrics.json"
 ENCODER_FILE = "encoder.pt"
@@ -44,7 +45,7 @@ def main(arguments: list[str]) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        with _Bars(options.no_progress) as bars:
+        with plain_warnings(), _Bars(options.no_progress) as bars:
             metrics = run(options, bars.announce)
     except TempplugError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -63,6 +64,7 @@ def run(options: argparse.Namespace, announce: Announce) -> dict[str, Any]:
     started = time.perf_counter()
     settings = MoleculeSettings(**{each.name: getattr(options, each.name) for each in fields(MoleculeSettings)})
     output = Path(options.output_dir)
+    make_folder(output)
     device = choose_device(options.device)
     data_dir = data_folder(options.data_dir)
     # All data are read before the first step, so that a missing file does not end a day of training.
@@ -95,7 +97,6 @@ def _encoder(
 ) -> tuple[MoleculeEncoder, dict[str, Any]]:
     """Returns the encoder to fine-tune, and where it comes from: a file, pre-training, or chance."""
     output = Path(options.output_dir)
-    output.mkdir(parents=True, exist_ok=True)
     if options.encoder is not None:
         print(f"encoder {options.encoder}", flush=True)
         return MoleculeEncoder.load(Path(options.encoder)), {"encoder": str(options.encoder)}
@@ -164,9 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         kind: dict[str, Any] = {"action": "store_true"} if each.default is False else {"type": type(each.default)}
         parser.add_argument(flag, default=each.default, help=f"{each.metadata['help']} (default: %(default)s)", **kind)
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: a GPU where there is one (default: auto)")
-    parser.add_argument(
-        "--resume-from-checkpoint", nargs="?", const="auto", choices=["auto"], help="go on with the checkpoints of the folder"
-    )
+    parser.add_argument("--resume-from-checkpoint", choices=["auto"], help="go on where a killed run of the folder stopped")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bars")
     tempplug.add_temperature_arguments(parser, default=None)
     # None tells "not given" from "given", so that the recipe can fill it

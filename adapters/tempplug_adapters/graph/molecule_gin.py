@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 from pathlib import Path
 
 import torch
@@ -12,6 +10,7 @@ from torch.nn import functional
 
 from tempplug.errors import DataError
 from tempplug_adapters.graph.molecule_data import BOND_DIRECTIONS, BOND_TYPES, CHIRALITIES, ELEMENTS, MoleculeBatch
+from tempplug_adapters.training.files import one_line, read_tensors, write_file
 
 _SELF = BOND_TYPES  # the type of the bond of an atom to itself
 
@@ -60,9 +59,8 @@ class MoleculeEncoder(nn.Module):
 
     def save(self, path: Path) -> None:
         """Writes shape and weights to a file, which is whole or not there."""
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        torch.save({"layers": len(self.layers), "width": self.width, "weights": self.state_dict()}, temporary)
-        temporary.replace(path)
+        content = {"layers": len(self.layers), "width": self.width, "weights": self.state_dict()}
+        write_file(path, lambda temporary: torch.save(content, temporary))
 
     @classmethod
     def load(cls, path: Path) -> MoleculeEncoder:
@@ -74,11 +72,11 @@ class MoleculeEncoder(nn.Module):
         if not path.is_file():
             raise DataError(f"{path} does not exist or is not a file: give the encoder.pt of an earlier run.")
         try:
-            saved = torch.load(path, map_location="cpu", weights_only=True)
+            saved = read_tensors(path)
             encoder = cls(saved["layers"], saved["width"])
             encoder.load_state_dict(saved["weights"])
-        except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is damaged or no encoder of molecules: {error}") from error
+        except (DataError, RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is damaged or no encoder of molecules: {one_line(error, lines=2)}") from error
         return encoder
 
 

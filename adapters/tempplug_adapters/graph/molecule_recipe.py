@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.seeds import check_seed
 
 LAYOUT = "cross-view"
 """From the first view of a molecule to the second views of all, one way."""
@@ -67,7 +68,7 @@ class MoleculeSettings:
         dropout: after each layer, while fine-tuning.
         bf16: trains with bfloat16 products, two to three times as fast where the processor has them; figures are measured
             without.
-        seed: everything random follows from it.
+        seed: from 0 to 2**63 - 1; everything random follows from it.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -86,9 +87,10 @@ class MoleculeSettings:
     finetune_learning_rate: float = _setting(1e-3, 0, "of Adam, while fine-tuning")
     dropout: float = _setting(0.5, 0, "after each layer, while fine-tuning", below=1)
     bf16: bool = _setting(False, None, "train with bfloat16 products")
-    seed: int = _setting(0, 0, "everything random follows from it")
+    seed: int = _setting(0, None, "everything random follows from it")
 
     def __post_init__(self) -> None:
+        check_seed("seed", self.seed)
         for name, each in self.__dataclass_fields__.items():
             value, low, below = getattr(self, name), each.metadata["low"], each.metadata["below"]
             if low is not None and not value >= low:

@@ -22,6 +22,7 @@ from torch_geometric.datasets import CitationFull, Planetoid
 from torch_geometric.transforms import NormalizeFeatures
 
 from tempplug.errors import DataError, UnknownNameError, nearest
+from tempplug_adapters.training.files import read_tensors
 
 _PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
@@ -139,8 +140,8 @@ def _saved_graph(file: Path) -> Data:
     wanted = [each for each in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if each not in allowed]
     try:
         with torch.serialization.safe_globals(wanted):
-            graph = torch.load(file, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError) as error:
+            graph = read_tensors(file)
+    except DataError as error:
         raise DataError(f"{file} could not be read: {error}") from error
     if not isinstance(graph, Data):
         raise DataError(f"{file} must hold a torch_geometric.data.Data, not {type(graph).__name__}.")

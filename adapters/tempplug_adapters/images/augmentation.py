@@ -6,6 +6,7 @@ view on any device. Pixels stay in [0, 1]: normalisation belongs to the backbone
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,8 +31,10 @@ class AugmentationRecipe:
         jitter: how far brightness, contrast and saturation, as factors around 1, and hue, in turns, are changed at most.
         jitter_probability: that an image's colours are changed; the four changes come in an order of its own.
         grey: probability of greyscale.
-        blur: probability of a Gaussian blur, over a tenth of the image's side and with a deviation from `BLUR_SIGMA`. Images
-            of less than 20 pixels are left sharp: a tenth of them is one pixel.
+        blur: probability of a Gaussian blur with a deviation from `BLUR_SIGMA`.
+        blur_share: share of the image's side that the blur's kernel covers. A tenth cuts most of a wide blur off small images
+            and leaves those of less than 20 pixels sharp, one pixel being a tenth of them. None: three deviations to each
+            side, as far as the image is that wide.
     """
 
     crop_scale: tuple[float, float] = (0.08, 1.0)
@@ -41,12 +44,15 @@ class AugmentationRecipe:
     jitter_probability: float = 0.0
     grey: float = 0.0
     blur: float = 0.0
+    blur_share: float | None = None
 
 
 _MOCO_V2 = AugmentationRecipe((0.2, 1.0), flip=0.5, jitter_probability=0.8, grey=0.2, blur=0.5)
 
 RECIPES: Final = {
-    "simclr": AugmentationRecipe(flip=0.5, jitter=(0.8, 0.8, 0.8, 0.2), jitter_probability=0.8, grey=0.2, blur=0.5),
+    "simclr": AugmentationRecipe(
+        flip=0.5, jitter=(0.8, 0.8, 0.8, 0.2), jitter_probability=0.8, grey=0.2, blur=0.5, blur_share=0.1
+    ),
     "simclr-cifar": AugmentationRecipe(flip=0.5, jitter_probability=0.8, grey=0.2),
     "moco-v2": _MOCO_V2,
     "msc": _MOCO_V2,
@@ -61,8 +67,9 @@ RECIPES: Final = {
 
 Source: Chen et al. 2020 (SimCLR), appendix A, with its code's kernel of a tenth of the image; for CIFAR as Manna et al.
 (DySTreSS). Chen et al. 2020 (MoCo v2). Reiss and Hoshen 2023 (MSC). Kukleva et al. 2023 and Jiang et al. 2021 (SDCLR) for
-long tails. Wang et al. 2024 (AMCL), Table 6, which names the changes but no numbers: those are of the code it builds on.
-Crops are bilinear, torchvision's default, where the code that a paper ran does not choose otherwise; SimCLR's own is bicubic.
+long tails. Wang et al. 2024 (AMCL), Table 6, which names the changes but no numbers: those are of the code it builds on. The
+codes of MoCo v2, of MSC and of AMCL's base blur with Pillow, which cuts nothing off. Crops are bilinear, torchvision's default,
+where the code that a paper ran does not choose otherwise; SimCLR's own is bicubic.
 """
 
 UNCHANGED: Final = "none"
@@ -173,10 +180,18 @@ def _steps(recipe: AugmentationRecipe, size: int) -> list[nn.Module]:
         steps.append(ColorJitter(*recipe.jitter, probability=recipe.jitter_probability))
     if recipe.grey:
         steps.append(kornia.RandomGrayscale(p=recipe.grey))
-    taps = 2 * (size // 20) + 1
+    taps = _taps(recipe, size)
     if recipe.blur and taps > 1:
         steps.append(kornia.RandomGaussianBlur((taps, taps), BLUR_SIGMA, p=recipe.blur))
     return steps
+
+
+def _taps(recipe: AugmentationRecipe, size: int) -> int:
+    """Returns the pixels of each side of the blur's kernel: odd, and at most as many as the image has."""
+    if recipe.blur_share is not None:
+        return 2 * int(size * recipe.blur_share / 2) + 1
+    reach = math.ceil(3 * BLUR_SIGMA[1])
+    return 2 * min(reach, (size - 1) // 2) + 1
 
 
 def _check(images: Tensor) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest
-from tempplug_adapters.images.installed_models import LIBRARIES, create_installed
+from tempplug.errors import ConfigError, ShapeError, TempplugError, UnknownNameError, nearest
+from tempplug_adapters.images.installed_models import LIBRARIES, create_installed, trained_normalisation
 from tempplug_adapters.images.resnet import RESNETS, create_resnet
 from tempplug_adapters.images.vit import VITS, create_vit
 
@@ -89,12 +89,29 @@ class Backbone(nn.Module):
 
         Raises:
             ShapeError: the images have another shape or are integers, or the module gave something else than a backbone does.
+            ConfigError: the module, by its configuration, takes images of another size only.
         """
         if images.ndim != 4 or images.shape[1] != len(self.mean):
             raise ShapeError(f"images has shape {tuple(images.shape)}, but the backbone takes [B, {len(self.mean)}, H, W].")
         if not images.is_floating_point():
             raise ShapeError(f"images has dtype {images.dtype}, but the backbone takes numbers in [0, 1]: divide bytes by 255.")
-        return self._pooled(self.module((images - self.mean) / self.std))
+        try:
+            output = self.module((images - self.mean) / self.std)
+        except ValueError as error:  # of a vision transformer whose positions do not reach
+            self._check_size(images, error)
+            raise
+        return self._pooled(output)
+
+    def _check_size(self, images: Tensor, cause: ValueError) -> None:
+        """Raises where the module's configuration names another size than the images have."""
+        size = getattr(getattr(self.module, "config", None), "image_size", None)
+        wanted = (size, size) if isinstance(size, int) else size
+        given = tuple(images.shape[2:])
+        if wanted is not None and tuple(wanted) != given and not isinstance(cause, TempplugError):
+            raise ConfigError(
+                f"image_size={_sides(given)} does not fit {type(self.module).__name__}, which takes images of "
+                f"{_sides(wanted)} pixels ({str(cause).rstrip('. ')}): set image_size={wanted[0]}."
+            ) from cause
 
     def _pooled(self, output: Any) -> Tensor:
         name, values = ("output", output) if isinstance(output, Tensor) else self._chosen(output)
@@ -156,8 +173,8 @@ def create_backbone(
     patch_size: int | None = None,
     zero_init_residual: bool = False,
     pretrained: bool = False,
-    mean: Sequence[float] = IMAGENET_MEAN,
-    std: Sequence[float] = IMAGENET_STD,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> Backbone:
     """Returns the backbone of that name.
 
@@ -171,8 +188,9 @@ def create_backbone(
         patch_size: of a ViT; None: fits the image size, see `create_vit`.
         zero_init_residual: of a ResNet, see `create_resnet`.
         pretrained: of ``timm:`` and ``torchvision:``: with the weights that the package offers.
-        mean: see `Backbone`.
-        std: see `Backbone`.
+        mean: see `Backbone`; None: with which the network was trained where it says so, see `trained_normalisation`, else
+            ImageNet's.
+        std: as ``mean``.
 
     Raises:
         UnknownNameError: there is no such backbone.
@@ -194,17 +212,32 @@ def create_backbone(
     library = name.partition(":")[0]
     if name in RESNETS:
         _only(name, given, "stem", "width", "zero_init_residual")
-        return Backbone(create_resnet(name, **given), mean, std)
+        return _normalised(create_resnet(name, **given), mean, std)
     if name in VITS:
         _only(name, given, "image_size", "patch_size")
-        return Backbone(create_vit(name, **given), mean, std)
+        return _normalised(create_vit(name, **given), mean, std)
     if library in LIBRARIES and ":" in name:
         _only(name, given, *(("pretrained",) if library in ("timm", "torchvision") else ()))
-        return Backbone(create_installed(name, pretrained=pretrained), mean, std)
+        network = create_installed(name, pretrained=pretrained)
+        return _normalised(network, mean, std, trained_normalisation(name, network))
     raise UnknownNameError(
         f"there is no backbone '{name}'.{nearest(name, BACKBONES)} Known: {', '.join(BACKBONES)}, and "
         f"{', '.join(f'{each}:NAME' for each in LIBRARIES)}."
     )
+
+
+def _normalised(
+    network: nn.Module,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    trained: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Backbone:
+    own_mean, own_std = trained or (IMAGENET_MEAN, IMAGENET_STD)
+    return Backbone(network, own_mean if mean is None else mean, own_std if std is None else std)
+
+
+def _sides(size: Sequence[int]) -> str:
+    return f"{size[0]}x{size[1]}"
 
 
 def _only(name: str, given: dict[str, Any], *allowed: str) -> None:

@@ -6,6 +6,7 @@ This module must not know data sets or pixels.
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ import torch
 
 from tempplug.errors import DataError
 from tempplug_adapters.images.encoded_set import EncodedSet
+from tempplug_adapters.images.image_decoding import UndecodableImageError
 
 SUFFIXES: Final = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """What the name of an image file ends in, in any case."""
@@ -25,7 +27,8 @@ SPLITS: Final = {"train": ("train",), "test": ("test", "val")}
 def list_split(folder: Path, split: str, name: str) -> EncodedSet:
     """Returns the image files of one split of a folder that has a folder for each.
 
-    The classes are those of all splits, so that a label means the same in each.
+    The classes are those of all splits, so that a label means the same in each. A test set with images of classes that have no
+    training folder, as by a name written in another way, is told in a warning.
 
     Args:
         folder: holds ``train`` and ``test`` or ``val``, each with a folder for each class.
@@ -33,21 +36,28 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
         name: of the set.
 
     Raises:
-        DataError: the split's folder does not exist, or has no class folder with images.
+        DataError: the split's folder does not exist or has no class folder with images, or a folder cannot be read.
     """
     places = [folder / word for words in SPLITS.values() for word in words]
-    there = [place for place in places if place.is_dir() and class_folders(place)]  # a test set may come without classes
+    there = [place for place in places if _is_folder(place) and class_folders(place)]  # a test set may come without classes
     wanted = next((place for place in there if place.name in SPLITS[split]), None)
     if wanted is None:
         raise DataError(f"{folder} must hold a folder {' or '.join(SPLITS[split])} that has a folder of images for each class.")
-    return list_folder(wanted, name, tuple(sorted({word for place in there for word in class_folders(place)})))
+    found = list_folder(wanted, name, tuple(sorted({word for place in there for word in class_folders(place)})))
+    training = next((place for place in there if place.name in SPLITS["train"]), None)
+    if training is not None and training != wanted and found.labels is not None:
+        unknown = {found.classes[label] for label in set(found.labels.tolist())} - set(class_folders(training))
+        if unknown:
+            told = ", ".join(f"'{word}'" for word in sorted(unknown))
+            warnings.warn(f"'{name}' has images of {told}, for which {training} has no folder.", stacklevel=4)
+    return found
 
 
 def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None) -> EncodedSet:
     """Returns the image files of a folder that has a folder for each class.
 
-    Files are found at any depth below their class, in the order of their paths. What is no image by its name, or is hidden,
-    is passed over.
+    Files are found at any depth below their class, also behind links to folders, in the order of their paths. What is no image
+    by its name, or is hidden, is passed over.
 
     Args:
         folder: of the class folders.
@@ -55,12 +65,12 @@ def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None)
         classes: names of the class folders; None is those that are there, sorted.
 
     Raises:
-        DataError: the folder does not exist, or has no class folder with images.
+        DataError: the folder does not exist or has no class folder with images, or a folder cannot be read.
     """
-    if not folder.is_dir():
+    if not _is_folder(folder):
         raise DataError(f"{folder} does not exist or is not a folder: it must hold a folder of image files for each class.")
     classes = classes or tuple(class_folders(folder))
-    found = {word: image_files(folder / word) for word in classes}
+    found = {word: image_files(folder / word) if _is_folder(folder / word) else [] for word in classes}
     if not any(found.values()):
         raise DataError(
             f"{folder} must hold a folder for each class with images in it, files that end in {', '.join(sorted(SUFFIXES))}."
@@ -70,18 +80,51 @@ def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None)
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Returns the names of the folders in a folder, sorted, without the hidden ones."""
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    """Returns the names of the folders in a folder, sorted, without the hidden ones.
+
+    Raises:
+        DataError: the folder cannot be read.
+    """
+    try:
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise _unreadable(error) from error
 
 
 def image_files(folder: Path) -> list[str]:
-    """Returns the paths of the image files in a folder and below it, sorted, without the hidden ones."""
-    return sorted(
-        f"{place}/{name}"
-        for place, _, names in os.walk(folder)
-        for name in names
-        if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
-    )
+    """Returns the paths of the image files in a folder and below it, sorted, but for hidden ones and hidden folders.
+
+    Links to folders are followed, but to each folder once and never to one that this one lies in.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise _unreadable(error) from error
+
+    found: list[str] = []
+    seen = {str(above) for above in Path(os.path.realpath(folder)).parents}
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(word for word in folders if not word.startswith("."))
+        found += [f"{place}/{word}" for word in names if Path(word).suffix.lower() in SUFFIXES and not word.startswith(".")]
+    return sorted(found)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: OSError) -> DataError:
+    return DataError(f"{error.filename} cannot be read: {error.strerror}.")
 
 
 @dataclass(frozen=True)
@@ -97,10 +140,13 @@ class FileList:
         """Returns the whole file.
 
         Raises:
-            DataError: it cannot be read.
+            UndecodableImageError: it does not exist, as where a link leads nowhere, or may not be read.
+            DataError: the disk fails.
         """
         try:
             return Path(self.paths[position]).read_bytes()
+        except (FileNotFoundError, PermissionError) as error:
+            raise UndecodableImageError(f"{self.paths[position]} cannot be read: {error.strerror}") from error
         except OSError as error:
             raise DataError(f"{self.paths[position]} cannot be read: {error}") from error
 

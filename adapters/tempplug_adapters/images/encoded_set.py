@@ -72,7 +72,7 @@ class EncodedSet:
 
 
 def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
-    """Returns images decoded into memory. Those that cannot be decoded are left out and named in one warning.
+    """Returns images decoded into memory. Those that cannot be read or decoded are left out and named in one warning.
 
     Args:
         encoded: n image files.
@@ -80,7 +80,7 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
             be of one size.
 
     Raises:
-        DataError: no image can be decoded, one is unreadable or too large, or they differ in size and none was given.
+        DataError: no image can be decoded, the disk fails, or they differ in size and none was given.
     """
     images: Tensor | None = None
     kept: list[int] = []
@@ -101,7 +101,7 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
         images[len(kept)] = pixels
         kept.append(position)
     if images is None:
-        raise nothing_readable(encoded.name, faults)
+        raise nothing_readable(f"'{encoded.name}'", faults)
     if faults:
         more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
         told = " ".join(f"{fault}." for fault in faults[:_NAMED])
@@ -110,10 +110,10 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
     return ImageArray(images[: len(kept)], labels, encoded.classes, encoded.name)
 
 
-def nothing_readable(name: str, faults: list[str]) -> DataError:
-    """Returns the error of a set in which no image can be decoded."""
+def nothing_readable(what: str, faults: list[str]) -> DataError:
+    """Returns the error of a set, or of a class of it, in which no image can be decoded."""
     reason = f" {faults[0]}." if faults else " It is empty."
-    return DataError(f"no image of '{name}' can be decoded.{reason}")
+    return DataError(f"no image of {what} can be decoded.{reason}")
 
 
 @dataclass(frozen=True)

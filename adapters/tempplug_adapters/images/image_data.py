@@ -5,6 +5,8 @@ This module must not know models, augmentations or training.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +52,8 @@ def load_images(
     """Returns a data set of images.
 
     Most are decoded into memory; ImageNet and a user's own folders stay on disk and are decoded when they are used. An image
-    that cannot be decoded is named in a warning; in memory it is left out, on disk the next one takes its place.
+    that cannot be read or decoded is named in a warning; in memory it is left out, on disk the next one of its class takes its
+    place.
 
     Args:
         dataset: one of `DATASETS`; or the path of a folder that holds ``train`` and ``test`` or ``val``, each with a folder of
@@ -159,9 +162,16 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
     if dataset == "digits":
         return _digits(split, name), False
     if dataset not in _LAYOUTS:
-        folder = Path(dataset).expanduser()
-        if folder.is_dir() or len(folder.parts) > 1:
+        folder = Path(dataset)
+        with contextlib.suppress(RuntimeError):  # of a user who has no home
+            folder = folder.expanduser()
+        if folder.is_dir():
             return list_split(folder, split, name), True
+        wanted = "a data set of one's own is a folder that holds train and test or val, each with a folder for each class"
+        if folder.exists():
+            raise DataError(f"{dataset} is no folder: {wanted}.")
+        if dataset.startswith((".", "~")) or {"/", os.sep} & set(dataset):
+            raise DataError(f"the folder {dataset} does not exist: {wanted}.")
         raise UnknownNameError(
             f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and the path of a folder."
         )

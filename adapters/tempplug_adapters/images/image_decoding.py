@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import contextlib
 import io
+import warnings
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
 
 
 class UndecodableImageError(DataError):
-    """The bytes are no image, or not a whole one."""
+    """One image cannot be had, which is no reason to stop: others can.
+
+    Its file is missing or locked, its bytes are no image or not a whole one, or it has too many pixels.
+    """
 
 
 def decode_image(encoded: bytes, name: str, size: int | None = None) -> Tensor:
     """Returns the pixels of an image file, [3, H, W] uint8: upright as its EXIF tag says, RGB, without transparency.
 
-    Grey becomes three equal channels; 16-bit grey loses its lower eight bits.
+    Grey becomes three equal channels; 16-bit grey loses its lower eight bits. Pixels of 32-bit integers or floats are refused:
+    nothing says which of them is white.
 
     Args:
         encoded: the whole file.
@@ -31,8 +36,8 @@ def decode_image(encoded: bytes, name: str, size: int | None = None) -> Tensor:
         size: as in `resize_and_crop`; None leaves the image as large as it is.
 
     Raises:
-        UndecodableImageError: the bytes are no image, or not a whole one.
-        DataError: it has more pixels than ``PIL.Image.MAX_IMAGE_PIXELS`` allows.
+        UndecodableImageError: the bytes are no image, or not a whole one, or it has more pixels than
+            ``PIL.Image.MAX_IMAGE_PIXELS`` allows.
     """
     image = _opened(encoded, name)
     return to_pixels(image if size is None else resize_and_crop(image, size))
@@ -58,19 +63,24 @@ def resize_and_crop(image: Image.Image, size: int) -> Image.Image:
 
 
 def _opened(encoded: bytes, name: str) -> Image.Image:
+    if not encoded:
+        raise UndecodableImageError(f"{name} cannot be decoded as an image: it is empty")
+    limit = Image.MAX_IMAGE_PIXELS
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
-            limit = Image.MAX_IMAGE_PIXELS
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such an image is refused, and named, below
+            image = Image.open(io.BytesIO(encoded))
+        with image:
             if limit is not None and image.width * image.height > limit:
-                raise Image.DecompressionBombError(f"{image.width}x{image.height} pixels are more than {limit}")
+                raise Image.DecompressionBombError
             image.load()
             with contextlib.suppress(Exception):  # a damaged tag says nothing of the pixels
                 ImageOps.exif_transpose(image, in_place=True)
             return _rgb(image)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(
-            f"{name} is too large to be decoded safely: {error}. Make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS."
-        ) from error
+    except Image.DecompressionBombError as error:
+        raise UndecodableImageError(f"{name} is too large to be decoded safely: it has more than {limit} pixels") from error
+    except UnidentifiedImageError as error:
+        raise UndecodableImageError(f"{name} cannot be decoded as an image: its bytes are no image") from error
     except MemoryError:
         raise
     # Pillow's decoders of many formats promise no kind of error for damaged bytes
@@ -81,10 +91,12 @@ def _opened(encoded: bytes, name: str) -> Image.Image:
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB":
         return image
-    if image.mode.startswith("I;16"):
+    sixteen_bits = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))  # 65535 is white
+    if sixteen_bits:
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F"):
-        raise ValueError(f"its pixels are of Pillow's mode {image.mode}, which has no known white")
+        kind = "integers" if image.mode == "I" else "floats"
+        raise ValueError(f"its pixels are 32-bit {kind} (Pillow's mode {image.mode}), which have no known white")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")

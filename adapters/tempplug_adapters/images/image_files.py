@@ -6,7 +6,7 @@ This module must not know data sets.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -21,8 +21,9 @@ from tempplug_adapters.images.image_set import positions
 class ImageFiles:
     """Images that are decoded, resized and cropped each time that they are asked for.
 
-    One that cannot be decoded is named in a warning once and replaced by the next readable one of its class, or of the set
-    where its class has none, so that positions and batch sizes hold. A set can be sent to the workers of a data loader.
+    One that cannot be read or decoded is named in a warning once and replaced by the next readable one of its class, so that
+    positions, labels and batch sizes hold; without labels, by the next of the set. A set can be sent to the workers of a data
+    loader.
 
     Args:
         encoded: N image files.
@@ -64,7 +65,7 @@ class ImageFiles:
 
         Raises:
             ConfigError: a position is not in the set.
-            DataError: no image of the set can be decoded, or one is unreadable or too large.
+            DataError: no image of a class, or of a set without labels, can be decoded, or the disk fails.
         """
         chosen = positions(index, len(self)).tolist()
         images = torch.empty((len(chosen), 3, self.size, self.size), dtype=torch.uint8)
@@ -81,37 +82,49 @@ class ImageFiles:
         return ImageFiles(self.encoded.subset(index), self.size)
 
     def _pixels(self, position: int) -> Tensor:
-        if position in self._replacement:
-            return self.encoded.decode(self._replacement[position], self.size)
-        faults: list[str] = []
-        for candidate in self._candidates(position):
+        faults: dict[int, str] = {}
+        candidate = self._in_place_of(position)
+        while candidate not in faults:
             try:
                 pixels = self.encoded.decode(candidate, self.size)
             except UndecodableImageError as error:
-                faults.append(str(error))
+                faults[candidate] = str(error)
+                candidate = self._in_place_of(int(self._next[candidate]))
                 continue
-            if faults:
-                self._replacement[position] = candidate
+            for unreadable, fault in faults.items():
+                self._replacement[unreadable] = candidate
                 other = self.encoded.source.file_name(candidate)
-                warnings.warn(f"{faults[0]}. {other} is used in its place.", stacklevel=3)
+                warnings.warn(f"{fault}. {other} is used in its place.", stacklevel=3)
             return pixels
-        raise nothing_readable(self.name, faults)
-
-    def _candidates(self, position: int) -> Iterator[int]:
-        """Yields a position, then those after it and from the start again: first of its class, then of the others."""
-        yield position
-        others = torch.cat([torch.arange(position + 1, len(self)), torch.arange(position)])
+        what = f"'{self.name}'"
         if self.labels is not None:
-            others = others[torch.argsort(self.labels[others] != self.labels[position], stable=True)]
-        for other in others:
-            yield int(other)
+            what = f"class '{self.classes[int(self.labels[position])]}' of {what}"
+        raise nothing_readable(what, list(faults.values()))
+
+    def _in_place_of(self, position: int) -> int:
+        """Returns the position whose image is used: what replaces another may have to be replaced later."""
+        while position in self._replacement:
+            position = self._replacement[position]
+        return position
+
+    @cached_property
+    def _next(self) -> Tensor:
+        """[N] the position after each of the same class, or of the set without labels; after the last comes the first."""
+        labels = torch.zeros(len(self)) if self.labels is None else self.labels
+        order = torch.argsort(labels, stable=True)
+        last = torch.ones(len(self), dtype=torch.bool)
+        last[:-1] = labels[order][1:] != labels[order][:-1]
+        following = torch.empty_like(order)
+        following[order] = order.roll(-1)
+        following[order[last]] = order[last.roll(1)]
+        return following
 
 
 class ImageFolder(ImageFiles):
     """A folder with a folder of image files for each class; the class folders' names, sorted, are the classes.
 
-    Files are found at any depth below their class, in the order of their paths. What is no image by its name, or is hidden,
-    is passed over.
+    Files are found at any depth below their class, also behind links to folders, in the order of their paths. What is no image
+    by its name, or is hidden, is passed over.
 
     Args:
         folder: of the class folders.

@@ -6,13 +6,14 @@ A package is imported only when a model of it is asked for. This module must not
 from __future__ import annotations
 
 import importlib
+from json import JSONDecodeError
 from typing import Any
 
 from torch import nn
-from transformers import AutoModel
+from transformers import AutoModel, ImageProcessingMixin
 
 from tempplug.errors import ConfigError, MissingDependencyError, TempplugError
-from tempplug_adapters.huggingface.loading import load_pretrained
+from tempplug_adapters.huggingface.loading import explained, load_pretrained, quiet_transformers
 
 LIBRARIES = ("transformers", "timm", "torchvision", "lightly")
 """Packages whose models can be asked for, as ``package:name``."""
@@ -48,6 +49,46 @@ def create_installed(name: str, *, pretrained: bool = False) -> nn.Module:
         if isinstance(error, TempplugError):
             raise
         raise ConfigError(f"backbone '{name}' cannot be made: {error}") from error
+
+
+def trained_normalisation(name: str, network: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Returns the mean and standard deviation with which a model's images, in [0, 1], were normalised when it was trained.
+
+    Args:
+        name: as in `create_installed`.
+        network: what that gave.
+
+    Returns:
+        One number for each channel; None where the model does not say. timm's models do, and those of transformers with a
+        preprocessor_config.json.
+
+    Raises:
+        ConfigError: that file is malformed.
+    """
+    library, _, model = name.partition(":")
+    found: Any = getattr(network, "pretrained_cfg", None) if library == "timm" else None
+    keys = ("mean", "std")
+    if library == "transformers":
+        found, keys = _preprocessing(model), ("image_mean", "image_std")
+    if not isinstance(found, dict):
+        return None
+    if found.get("do_normalize") is False:
+        return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    mean, std = (found.get(key) for key in keys)
+    if mean is None or std is None:
+        return None
+    with explained(model):
+        return tuple(float(value) for value in mean), tuple(float(value) for value in std)
+
+
+def _preprocessing(model: str) -> dict[str, Any] | None:
+    with explained(model), quiet_transformers():
+        try:
+            return dict(ImageProcessingMixin.get_image_processor_dict(model)[0])
+        except OSError as error:
+            if isinstance(error.__context__, JSONDecodeError):
+                raise
+            return None  # the model comes without one
 
 
 def _package(module: str) -> Any:

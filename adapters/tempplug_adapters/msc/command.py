@@ -6,7 +6,7 @@ import argparse
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tqdm.auto import tqdm
 
@@ -14,12 +14,14 @@ import tempplug
 from tempplug.errors import TempplugError
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.image_data import load_images
+from tempplug_adapters.images.image_files import ImageFiles
+from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.msc.one_class import OneClassData, one_class
 from tempplug_adapters.msc.pretrained import MOBILENET, MOBILENET_FILE, load_backbone
 from tempplug_adapters.msc.recipe import OPTIMIZERS, RECIPES, MSCSettings
 from tempplug_adapters.msc.train import RESULTS_FILE, train_msc
 from tempplug_adapters.training.checkpoint import resume_point
-from tempplug_adapters.training.command_line import choose_device, data_folder, write_metrics
+from tempplug_adapters.training.command_line import choose_device, data_folder, plain_warnings, write_metrics
 
 DESCRIPTION = (
     "Fine-tune a pretrained network on the images of one class with the mean-shifted contrastive loss (MSC) and any "
@@ -37,7 +39,8 @@ def main(arguments: list[str]) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        metrics = run(options)
+        with plain_warnings():
+            metrics = run(options)
     except TempplugError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -56,7 +59,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     temperature = TemperatureArguments(options.temperature_strategy, options.temperature_args, options.contrastive_objective)
     device, data_dir = choose_device(options.device), data_folder(options.data_dir)
     backbone = load_backbone(options.backbone, options.weights, data_dir)
-    train, test = (load_images(options.dataset, split, data_dir) for split in ("train", "test"))
+    train, test = (
+        _large_enough(load_images(options.dataset, split, data_dir), settings.image_size) for split in ("train", "test")
+    )
     data = one_class(train, test, options.normal_class, train_images=settings.train_images, test_images=settings.test_images)
     with tqdm(total=settings.epochs, desc="train", unit="epoch", disable=None) as bar:
 
@@ -75,6 +80,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             temperature,
             settings,
             options.output_dir,
+            about={"backbone": options.backbone},
             resume_from_checkpoint=options.resume_from_checkpoint,
             device=device,
             begin=begin,
@@ -91,12 +97,54 @@ def settings_of(options: argparse.Namespace) -> MSCSettings:
     return replace(RECIPES[options.recipe], **{name: value for name, value in given.items() if value is not None})
 
 
+def _large_enough(images: ImageSet, size: int) -> ImageSet:
+    """Returns the set with no side smaller than what the network sees, where images are decoded anew each time."""
+    return ImageFiles(images.encoded, size) if isinstance(images, ImageFiles) and images.size < size else images
+
+
 def _describe(dataset: str, data: OneClassData) -> str:
     anomalies = int(data.anomalous.sum())
     return (
         f"{dataset}: {len(data.train)} training images of class {data.normal_class}, {len(data.test)} test images of which "
         f"{anomalies} are anomalies"
     )
+
+
+_SETTINGS: Final[dict[str, tuple[type, str]]] = {
+    "epochs": (int, "passes over the normal images"),
+    "batch_size": (int, "images a step"),
+    "optimizer": (str, " or ".join(OPTIMIZERS)),
+    "learning_rate": (float, "of the optimizer, the same in all epochs"),
+    "momentum": (float, "of sgd"),
+    "weight_decay": (float, "of the network; temperatures are spared"),
+    "image_size": (int, "pixels of each side"),
+    "frozen_blocks": (int, "how many of the network's first blocks are left as they are"),
+    "angular": (bool, "add the angular loss, which pulls the class together"),
+    "neighbours": (int, "nearest normal images that make a score"),
+    "bf16": (bool, "train in bfloat16"),
+    "train_images": (int, "normal images at most"),
+    "test_images": (int, "test images at most, as many of each class"),
+    "seed": (int, "everything random follows from it"),
+}
+"""Flags of the settings: their types and what they are."""
+
+_WITHOUT = {
+    "frozen_blocks": "those up to an eighth of the image's side, as in the paper",
+    "train_images": "all",
+    "test_images": "all",
+}
+
+
+def _defaults(name: str) -> str:
+    values = {recipe: getattr(settings, name) for recipe, settings in RECIPES.items()}
+    told = {recipe: _WITHOUT[name] if value is None else _word(value) for recipe, value in values.items()}
+    if len(set(told.values())) == 1:
+        return f"default: {next(iter(told.values()))}"
+    return f"default: {'; '.join(f'{recipe}: {word}' for recipe, word in told.items())}"
+
+
+def _word(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -120,29 +168,17 @@ def _parser() -> argparse.ArgumentParser:
         default="paper",
         help="where the settings below come from: the paper's, or small ones for a processor (default: %(default)s)",
     )
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--batch-size", type=int, help="images a step")
-    parser.add_argument("--optimizer", metavar="NAME", help=" or ".join(OPTIMIZERS))
-    parser.add_argument("--learning-rate", type=float)
-    parser.add_argument("--momentum", type=float, help="of sgd")
-    parser.add_argument("--weight-decay", type=float)
-    parser.add_argument("--image-size", type=int, help="pixels of each side")
-    parser.add_argument("--frozen-blocks", type=int, help="how many of the network's first blocks are left as they are")
-    parser.add_argument(
-        "--angular", action="store_const", const=True, help="add the angular loss, which pulls the class together"
-    )
-    parser.add_argument("--neighbours", type=int, help="nearest normal images that make a score")
-    parser.add_argument("--bf16", action="store_const", const=True, help="train in bfloat16")
-    parser.add_argument("--train-images", type=int, help="normal images at most")
-    parser.add_argument("--test-images", type=int, help="test images at most, as many of each class")
-    parser.add_argument("--seed", type=int)
+    for name, (kind, text) in _SETTINGS.items():
+        flag, told = f"--{name.replace('_', '-')}", f"{text} ({_defaults(name)})"
+        if kind is bool:
+            parser.add_argument(flag, action="store_const", const=True, help=told)
+        else:
+            parser.add_argument(flag, type=kind, metavar="NAME" if kind is str else None, help=told)
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: a GPU where there is one (default: auto)")
     parser.add_argument(
         "--resume-from-checkpoint",
-        nargs="?",
-        const="auto",
-        metavar="FILE",
-        help="go on with a checkpoint; auto: with that of the output folder where it has one",
+        metavar="auto|FILE",
+        help="go on where a killed run stopped; auto: with the checkpoint of the output folder where it has one",
     )
     tempplug.add_temperature_arguments(parser)
     return parser

@@ -7,7 +7,6 @@ loss, images or data sets.
 
 from __future__ import annotations
 
-import pickle
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
 
 from tempplug.errors import DataError
+from tempplug_adapters.training.files import read_tensors
 
 # Prefixes in torchvision's names, in the order in which they are tried, and what transformers calls the same layers. The first
 # block has no expansion, and transformers counts it to the stem.
@@ -75,8 +75,8 @@ def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise DataError(f"weights='{path}' does not exist or is not a file.")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, OSError, EOFError, ValueError, KeyError) as error:
+        state = read_tensors(path)
+    except DataError as error:
         raise DataError(f"{path} cannot be read as a state dict of PyTorch: {error}") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise DataError(f"{path} holds no state dict: wanted the weights of torchvision's mobilenet_v2 by name.")

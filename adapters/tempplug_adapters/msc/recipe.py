@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.msc.blocks import blocks_of
+from tempplug_adapters.training.seeds import check_seed
 
 # Reiss & Hoshen 2023 train with 0.25, Kim & Kim 2025 (temperature-free) with 0.1 to 1 around it. No paper has the others for
 # MSC: they stand around 0.25 as their own papers' ranges stand around the fixed temperature of their baselines.
@@ -20,6 +23,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "individual": {"temperature_init": 0.25},
 }
 
+_STEM_AND_TWO_STAGES = ("conv1", "bn1", "layer1", "layer2")
 AUGMENTATION = "msc"
 OPTIMIZERS = ("sgd", "adamw")
 
@@ -32,9 +36,9 @@ class MSCSettings:
         epochs: at least 1.
         batch_size: images a step, at least 2.
         optimizer: one of `OPTIMIZERS`.
-        learning_rate: greater than 0.
+        learning_rate: finite, greater than 0.
         momentum: of ``sgd``, in [0, 1).
-        weight_decay: at least 0; temperatures are spared.
+        weight_decay: finite, at least 0; temperatures are spared.
         image_size: pixels of each side of what the network sees, at least 1.
         frozen_blocks: how many of the network's first blocks are left as they are, see `tempplug_adapters.msc.blocks`; None
             takes `default_frozen_blocks`.
@@ -43,7 +47,7 @@ class MSCSettings:
         bf16: train in bfloat16 where autocast allows; representations for scores are always in float32.
         train_images: how many normal images to train on at most; None takes all.
         test_images: how many images to test on at most; None takes all.
-        seed: at least 0; everything random follows from it.
+        seed: from 0 to 2**63 - 1; everything random follows from it.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -65,12 +69,16 @@ class MSCSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        lowest = (("epochs", 1), ("batch_size", 2), ("image_size", 1), ("neighbours", 1), ("seed", 0), ("weight_decay", 0))
+        lowest = (("epochs", 1), ("batch_size", 2), ("image_size", 1), ("neighbours", 1), ("weight_decay", 0))
         for name, low in lowest:
             if not getattr(self, name) >= low:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least {low}.")
+        check_seed("seed", self.seed)
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate={self.learning_rate} must be greater than 0.")
+        for name in ("learning_rate", "weight_decay"):
+            if not math.isfinite(getattr(self, name)):
+                raise ConfigError(f"{name}={getattr(self, name)} must be finite.")
         if self.optimizer not in OPTIMIZERS:
             raise ConfigError(f"optimizer='{self.optimizer}' must be one of {', '.join(OPTIMIZERS)}.")
         if not 0 <= self.momentum < 1:
@@ -112,10 +120,15 @@ def default_frozen_blocks(network: nn.Module) -> int:
     blocks.
 
     Args:
-        network: a ResNet or a MobileNetV2 of transformers, or any other.
+        network: a ResNet of transformers, or one with the names of torchvision's and timm's (``conv1``, ``bn1``, ``layer1``,
+            ``layer2``); a MobileNetV2 of transformers; or any other.
     """
     config: Any = getattr(network, "config", None)
     kind = getattr(config, "model_type", None)
     if kind == "resnet":
         return 1 + sum(int(blocks) for blocks in config.depths[:2])
-    return 6 if kind == "mobilenet_v2" else 0
+    if kind == "mobilenet_v2":
+        return 6
+    parts = [getattr(network, name, None) for name in _STEM_AND_TWO_STAGES]
+    early = {id(inner) for part in parts if isinstance(part, nn.Module) for inner in part.modules()}
+    return sum(id(block) in early for block in blocks_of(network)) if all(isinstance(part, nn.Module) for part in parts) else 0

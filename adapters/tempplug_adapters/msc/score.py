@@ -21,6 +21,9 @@ _ROWS_AT_ONCE = 512
 def represent(backbone: nn.Module, images: ImageSet, size: int, *, batch_size: int = 16) -> Tensor:
     """Returns the representations of all images, of length one, [N, F] on the CPU.
 
+    An image is seen as its middle square, resized bicubically. The authors resize its shorter side to 256 pixels, bilinearly,
+    and take the middle 224 x 224.
+
     Args:
         backbone: images to representations; its mode is not changed.
         images: in the order of the result, at least one.

@@ -7,7 +7,7 @@ the same weights, bit for bit. Labels never reach training; the test set is look
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,16 @@ from tempplug_adapters.msc.model import MSC, centre_of
 from tempplug_adapters.msc.one_class import OneClassData
 from tempplug_adapters.msc.recipe import AUGMENTATION, MSCSettings, default_frozen_blocks, known_options
 from tempplug_adapters.msc.score import anomaly_scores, represent, roc_auc
-from tempplug_adapters.training.checkpoint import CHECKPOINT, Settings, load_checkpoint, resume_point, save_checkpoint
+from tempplug_adapters.training.checkpoint import (
+    CHECKPOINT,
+    Settings,
+    load_checkpoint,
+    resume_point,
+    save_checkpoint,
+    weights_checksum,
+)
 from tempplug_adapters.training.command_line import write_metrics
+from tempplug_adapters.training.files import write_file
 
 RESULTS_FILE = "metrics.json"
 BACKBONE_FILE = "backbone.pt"
@@ -60,6 +68,7 @@ def train_msc(
     settings: MSCSettings,
     output_dir: str | Path,
     *,
+    about: Mapping[str, Any] | None = None,
     resume_from_checkpoint: str | None = None,
     device: str | torch.device = "cpu",
     begin: Callable[[dict[str, str]], None] = lambda specs: None,
@@ -74,6 +83,8 @@ def train_msc(
         temperature: which strategy and objective.
         settings: how.
         output_dir: folder for checkpoint, network and numbers.
+        about: what else decides what is trained, as numbers and words, the backbone's name say: part of the checkpoint, as is
+            a checksum of the backbone's weights.
         resume_from_checkpoint: ``auto`` goes on with the checkpoint of the folder where there is one; or a file.
         device: where to train, e.g. ``cpu`` or ``cuda``.
         begin: called before the training with the resolved specs of strategy and objective.
@@ -87,7 +98,7 @@ def train_msc(
     Raises:
         ConfigError: options do not fit, or the folder holds the checkpoint of another run.
         UnknownNameError: no such strategy or objective.
-        DataError: the checkpoint is damaged, or training diverged.
+        DataError: the checkpoint is damaged, the folder cannot be written, or training diverged.
     """
     output, device = Path(output_dir), torch.device(device)
     point = resume_point(output, resume_from_checkpoint)
@@ -95,6 +106,7 @@ def train_msc(
     loss_fn = create_loss(temperature, settings, len(data.train), backbone.dimension)
     specs = {"strategy": loss_fn.strategy.spec(), "objective": loss_fn.objective.spec()}
     begin(specs)
+    origin = {**(about or {}), "initial_weights": weights_checksum(backbone.state_dict())}
     frozen = default_frozen_blocks(backbone.module) if settings.frozen_blocks is None else settings.frozen_blocks
     freeze_blocks(backbone, frozen)
     backbone.to(device).eval()
@@ -104,7 +116,14 @@ def train_msc(
     model = MSC(backbone, centre_of(normal, unit=settings.angular), loss_fn, angular=settings.angular).to(device)
     optimizer = _optimizer(model, settings)
     values = {**settings.values(), "frozen_blocks": frozen}
-    recipe = {"dataset": data.train.name, "normal_class": data.normal_class, "images": len(data.train), **specs, **values}
+    recipe = {
+        "dataset": data.train.name,
+        "normal_class": data.normal_class,
+        "images": len(data.train),
+        **specs,
+        **values,
+        **origin,
+    }
     state = {"settings": Settings(recipe), "model": model, "optimizer": optimizer}
     start = load_checkpoint(point, **state)
     augment = create_augmentation(AUGMENTATION, settings.image_size)
@@ -128,8 +147,7 @@ def train_msc(
         "roc_auc_before": before,
         "roc_auc_after": _auc(represent(backbone, data.train, settings.image_size), backbone, data, settings),
     }
-    output.mkdir(parents=True, exist_ok=True)
-    torch.save(backbone.state_dict(), output / BACKBONE_FILE)
+    write_file(output / BACKBONE_FILE, lambda temporary: torch.save(backbone.state_dict(), temporary))
     write_metrics(output / RESULTS_FILE, results)
     return results
 

@@ -6,8 +6,7 @@ for bit. This module must not know any model.
 
 from __future__ import annotations
 
-import os
-import pickle
+import hashlib
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, TempplugError
+from tempplug_adapters.training.files import make_folder, one_line, read_tensors, write_file
 
 CHECKPOINT = "checkpoint.pt"
 """Name of the checkpoint in the output folder of a training command."""
@@ -59,6 +60,8 @@ class Settings:
 def resume_point(output_dir: str | Path, asked: str | None) -> Path:
     """Returns the checkpoint to load; where it does not exist, the run starts from the beginning.
 
+    To be asked before any work: the output folder is made, so that a run does not end where it should be written.
+
     Args:
         output_dir: of the run.
         asked: ``--resume-from-checkpoint``: a checkpoint file, ``auto`` for that of the output folder where it has one, None
@@ -66,8 +69,9 @@ def resume_point(output_dir: str | Path, asked: str | None) -> Path:
 
     Raises:
         ConfigError: a new run, but the folder holds the checkpoint of an earlier one.
-        DataError: the file asked for does not exist.
+        DataError: the file asked for does not exist, or the folder cannot be written.
     """
+    make_folder(output_dir)
     own = Path(output_dir) / CHECKPOINT
     if asked is None and own.exists():
         raise ConfigError(
@@ -91,13 +95,13 @@ def save_checkpoint(path: str | Path, epoch: int, **stateful: Any) -> None:
         epoch: epochs done: the number of the epoch to continue with, counted from 0.
         **stateful: by name, whatever has ``state_dict`` and ``load_state_dict`` (modules, optimizers, `Settings`), and
             generators (`torch.Generator`).
+
+    Raises:
+        DataError: it cannot be written; the old checkpoint stays.
     """
-    file = Path(path)
     states = {name: _state(item) for name, item in stateful.items()}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    torch.save({_EPOCH: epoch, _RANDOM: _random_states(), **states}, temporary)
-    temporary.replace(file)
+    content = {_EPOCH: epoch, _RANDOM: _random_states(), **states}
+    write_file(path, lambda temporary: torch.save(content, temporary))
 
 
 def load_checkpoint(path: str | Path, **stateful: Any) -> int:
@@ -116,7 +120,10 @@ def load_checkpoint(path: str | Path, **stateful: Any) -> int:
     if not file.exists():
         return 0
     try:
-        checkpoint = torch.load(file, map_location="cpu", weights_only=True)
+        checkpoint = read_tensors(file)
+    except DataError as error:
+        raise DataError(_damaged(file, str(error))) from error
+    try:
         expected = {_EPOCH, _RANDOM, *stateful}
         if not isinstance(checkpoint, dict) or set(checkpoint) != expected:
             raise DataError(f"{file} is no checkpoint of this training: it must hold {', '.join(sorted(expected))}.")
@@ -126,12 +133,29 @@ def load_checkpoint(path: str | Path, **stateful: Any) -> int:
         return int(checkpoint[_EPOCH])
     except TempplugError:
         raise
-    # What PyTorch, pickle and the receivers raise where bytes are missing, wrong or of another model.
-    except (RuntimeError, pickle.UnpicklingError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} is damaged or no checkpoint of this training; delete it to start from the beginning. "
-            f"Reading it said: {error}"
-        ) from error
+    # What the receivers raise where the state is of another model.
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise DataError(_damaged(file, one_line(error, lines=2))) from error
+
+
+def weights_checksum(state: Mapping[str, Tensor]) -> str:
+    """Returns a word that is another one where a name, a shape, a type or a bit of the weights is: 16 hexadecimal digits.
+
+    Args:
+        state: of a module, ``state_dict()``; on which device it is does not matter.
+    """
+    found = hashlib.sha256()
+    for name, values in state.items():
+        plain = values.detach().cpu().contiguous()
+        found.update(f"{name} {plain.dtype} {tuple(plain.shape)} ".encode())
+        found.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def _damaged(file: Path, reason: str) -> str:
+    return (
+        f"{file} is damaged or no checkpoint of this training; delete it to start from the beginning. Reading it said: {reason}"
+    )
 
 
 def _state(item: Any) -> Any:

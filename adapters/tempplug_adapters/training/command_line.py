@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.files import write_file
 
 
 def data_folder(given: str | None) -> Path | None:
@@ -32,22 +37,38 @@ def data_folder(given: str | None) -> Path | None:
 def choose_device(name: str) -> torch.device:
     """Returns the device of that name; ``auto`` is a GPU where there is one.
 
+    Args:
+        name: ``auto``, ``cpu``, ``cuda``, or ``cuda:N`` for the GPU of that number, from 0.
+
     Raises:
         ConfigError: there is no such device.
     """
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", name):
+        raise ConfigError(f"device='{name}' must be auto, cpu, cuda or cuda:N.")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name != "cpu" and int(name.partition(":")[2] or 0) >= gpus:
+        raise ConfigError(f"device='{name}' is not there, there are {gpus} GPUs: pass --device cpu, or leave it out.")
+    return torch.device(name)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Shows warnings as lines ``warning: …`` for as long as the block runs: a command's user has no use for places in code."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *place, **more: f"warning: {message}\n"
     try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device='{name}' must be auto, cpu or cuda.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device='{name}' is not there: pass --device cpu.")
-    return device
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def write_metrics(path: Path, metrics: dict[str, Any]) -> None:
-    """Writes the metrics as JSON, all of them or none."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    """Writes the metrics as JSON, all of them or none; the folder is made where it lacks.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    text = json.dumps(metrics, indent=2) + "\n"
+    write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, TempplugError
 from tempplug_adapters.images.image_set import ImageSet
 
 
@@ -63,7 +63,7 @@ class Batches:
         self.seed = seed
         self._share = slice(rank * (batch_size // world), (rank + 1) * (batch_size // world))
         self._order = _Order([])
-        self._loader: DataLoader[tuple[Tensor, Tensor]] | None = None
+        self._loader: DataLoader[tuple[Tensor, Tensor | TempplugError]] | None = None
         if workers:
             # A generator of its own, because the loader draws a seed for its workers; positions are batches already.
             self._loader = DataLoader(
@@ -95,10 +95,16 @@ class Batches:
 
         Args:
             epoch: from 0.
+
+        Raises:
+            DataError: an image cannot be read.
         """
         self._order.batches = self.positions(epoch)
         if self._loader is not None:
-            yield from self._loader
+            for index, pixels in self._loader:
+                if isinstance(pixels, TempplugError):
+                    raise pixels
+                yield index, pixels
             return
         for index in self._order:
             yield index, self.images.batch(index)
@@ -115,9 +121,12 @@ class _Order(Sampler[Tensor]):
         return len(self.batches)
 
 
-class _Pixels(Dataset[tuple[Tensor, Tensor]]):
+class _Pixels(Dataset[tuple[Tensor, Tensor | TempplugError]]):
     def __init__(self, images: ImageSet) -> None:
         self.images = images
 
-    def __getitem__(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        return index, self.images.batch(index)
+    def __getitem__(self, index: Tensor) -> tuple[Tensor, Tensor | TempplugError]:
+        try:
+            return index, self.images.batch(index)
+        except TempplugError as error:
+            return index, error  # raised here, it would reach the training wrapped in the worker's call stack

@@ -5,18 +5,17 @@ It must not know the training method that wrote the checkpoint: only that the ba
 
 from __future__ import annotations
 
-import pickle
 from math import isqrt
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tempplug.errors import DataError, MissingDependencyError, TempplugError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.images.resnet import RESNETS
 from tempplug_adapters.images.vit import VITS
+from tempplug_adapters.training.files import one_line, read_tensors
 
 _PREFIX = "backbone."
 
@@ -32,9 +31,8 @@ def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Ten
     """
     file = Path(checkpoint)
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    # what PyTorch and pickle raise where bytes are missing or wrong
-    except (RuntimeError, pickle.UnpicklingError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        content = read_tensors(file)
+    except DataError as error:
         raise DataError(f"checkpoint '{file}' cannot be read: {error}") from error
     model, settings = (content.get(key) if isinstance(content, dict) else None for key in ("model", "settings"))
     if not (isinstance(model, dict) and isinstance(settings, dict) and isinstance(settings.get("backbone"), str)):
@@ -66,7 +64,7 @@ def load_backbone(checkpoint: str | Path) -> Backbone:
     except MissingDependencyError:
         raise
     except (TempplugError, RuntimeError, KeyError, TypeError) as error:
-        raise DataError(f"checkpoint '{checkpoint}' does not fit its backbone '{name}': {error}") from error
+        raise DataError(f"checkpoint '{checkpoint}' does not fit its backbone '{name}': {one_line(error, lines=2)}") from error
     return backbone
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm.auto import tqdm
 
 import tempplug
@@ -20,9 +21,11 @@ from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.image_data import DATASETS, load_images
 from tempplug_adapters.images.image_set import ImageSet
-from tempplug_adapters.images.long_tail import default_n_max, long_tail_indices
-from tempplug_adapters.training.command_line import choose_device, data_folder
+from tempplug_adapters.training.checkpoint import resume_point
+from tempplug_adapters.training.command_line import choose_device, data_folder, plain_warnings
+from tempplug_adapters.training.seeds import check_seed
 from tempplug_adapters.vision import processes
+from tempplug_adapters.vision.long_tail_part import long_tail_part
 from tempplug_adapters.vision.methods import WITHOUT_SOFTMAX
 from tempplug_adapters.vision.recipe import METHODS, VisionSettings
 from tempplug_adapters.vision.recipes import HEADS, RECIPES, recipe_settings
@@ -43,7 +46,7 @@ def main(method: str, arguments: list[str]) -> int:
     """
     given = build_parser(method).parse_args(arguments)
     try:
-        with processes.process_group(choose_device(given.device)) as device:
+        with plain_warnings(), processes.process_group(choose_device(given.device)) as device:
             results = _train(method, given, device)
             first = not processes.rank()
     except TempplugError as error:
@@ -125,6 +128,8 @@ def _add_setting(group: Any, name: str, about: Any, default: Any) -> None:
 def _train(method: str, given: argparse.Namespace, device: Any) -> dict[str, Any]:
     temperature = TemperatureArguments(given.temperature_strategy, given.temperature_args, given.contrastive_objective)
     settings = _settings(method, given)
+    check_seed("split_seed", given.split_seed)
+    resume_point(given.output_dir, given.resume_from_checkpoint)  # images may take minutes
     images, test, about = _load(given, settings)
     first = not processes.rank()
     with tqdm(total=settings.epochs, unit="epoch", desc="train", disable=None if first else True) as bar:
@@ -182,11 +187,10 @@ def _load(given: argparse.Namespace, settings: VisionSettings) -> tuple[ImageSet
     if given.imbalance_ratio is not None:
         if images.labels is None:
             raise DataError(f"imbalance_ratio needs the class of every image, which the set '{images.name}' has not.")
-        if given.largest_class is None:
-            about["largest_class"] = default_n_max(images.labels, len(images.classes))
-        images = images.subset(
-            long_tail_indices(images.labels, given.imbalance_ratio, about["largest_class"], given.split_seed)
+        part, about["largest_class"] = long_tail_part(
+            images.labels, images.classes, given.imbalance_ratio, given.largest_class, given.split_seed
         )
+        images = images.subset(part)
     elif given.largest_class is not None:
         raise ConfigError(f"largest_class={given.largest_class} belongs to a long-tailed part: give imbalance_ratio, too.")
     if not given.evaluate or images.labels is None:
@@ -195,6 +199,7 @@ def _load(given: argparse.Namespace, settings: VisionSettings) -> tuple[ImageSet
         return images, None, about
     try:
         test = load_images(given.dataset, "test", folder, size=size)
+        test.batch(torch.tensor([0]))  # read now, where the set is on disk: it is measured with after the training
     except DataError as error:
         raise DataError(f"{error} Or pass --no-evaluate to train without measuring.") from error
     return images, test, about

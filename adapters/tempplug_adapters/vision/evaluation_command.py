@@ -8,12 +8,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.training.command_line import choose_device, data_folder, write_metrics
+from tempplug_adapters.training.command_line import choose_device, data_folder, plain_warnings, write_metrics
+from tempplug_adapters.training.files import make_folder
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
 from tempplug_adapters.vision.embedding_plot import METHODS
 from tempplug_adapters.vision.evaluation_table import evaluation_table
@@ -44,18 +47,25 @@ def main(arguments: list[str]) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        print(evaluation_table(run(options)))
+        with plain_warnings():
+            found = run(options)
     except TempplugError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return 0
+    print(evaluation_table(found))
+    for name, reason in found.get("failed", {}).items():
+        print(f"error: {name}: {reason}", file=sys.stderr)
+    return 2 if "failed" in found else 0
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measures what the flags say, writes metrics and drawings, and returns what the JSON file holds.
 
+    The file is written after each evaluation. One that fails keeps no other from being measured: under ``failed``, which is
+    there only then, stands its name with the reason.
+
     Raises:
-        TempplugError: flags, data or checkpoint are at fault.
+        TempplugError: flags, data or checkpoint are at fault, and nothing was measured.
     """
     checkpoint = Path(options.checkpoint)
     output = Path(options.output or checkpoint.parent / f"evaluation_{Path(options.dataset).name}.json")
@@ -67,6 +77,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.plots:
         check_matplotlib()  # now, and not after minutes of work
     trained, _ = read_backbone(checkpoint)
+    make_folder(output.parent, "output")
+    if options.plots:
+        make_folder(options.plots, "plots")
     same = trained.get("dataset") == f"{options.dataset} train"
     for option, name in (FROM_TRAINING | (FROM_ITS_IMAGES if same else {})).items():
         if getattr(options, option) is None:
@@ -80,6 +93,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     test = load_images(options.dataset, "test", folder, count=options.test_images, **drawn)
     started = time.perf_counter()
     evaluation = Evaluation(backbone, train, test, settings, device)
+    for name in options.evaluations:
+        evaluation.check(name)
     found: dict[str, Any] = {
         "checkpoint": str(checkpoint),
         "dataset": options.dataset,
@@ -89,12 +104,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "dimension": evaluation.queries.shape[1],
         "seed": settings.seed,
     }
-    found |= {name: evaluation.measure(name) for name in options.evaluations}
+    work: dict[str, Callable[[], Any]] = {name: partial(evaluation.measure, name) for name in options.evaluations}
     if options.plots:
-        found["plots"] = [str(path) for path in evaluation.draw(Path(options.plots))]
-    found["seconds"] = round(time.perf_counter() - started, 3)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_metrics(output, found)
+        work["plots"] = lambda: [str(path) for path in evaluation.draw(Path(options.plots))]
+    for name, measure in work.items():
+        try:
+            found[name] = measure()
+        except TempplugError as error:
+            found.setdefault("failed", {})[name] = str(error)
+        found["seconds"] = round(time.perf_counter() - started, 3)
+        write_metrics(output, found)
     return found
 
 

@@ -23,9 +23,10 @@ from tempplug import metrics
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_set import ImageSet
-from tempplug_adapters.images.long_tail import default_n_max, long_tail_indices
+from tempplug_adapters.training.seeds import check_seed
 from tempplug_adapters.vision.accuracy import accuracy
 from tempplug_adapters.vision.embedding_plot import METHODS, embedding_plot
+from tempplug_adapters.vision.evaluation_needs import check_needs, long_tail_bank
 from tempplug_adapters.vision.knn import knn_accuracy
 from tempplug_adapters.vision.linear_probe import MACL_CIFAR10, lightly_settings, linear_probe_accuracy
 from tempplug_adapters.vision.long_tail_evaluation import long_tail_evaluation
@@ -81,6 +82,8 @@ class EvaluationSettings:
             raise UnknownNameError(f"no probe '{self.probe}'.{nearest(self.probe, PROBES)} Known: {', '.join(PROBES)}.")
         if self.plot_method not in METHODS:
             raise ConfigError(f"plot_method='{self.plot_method}' must be one of {', '.join(METHODS)}.")
+        for name in ("split_seed", "seed"):
+            check_seed(name, getattr(self, name))
         create_augmentation(self.views, 32)
 
 
@@ -110,6 +113,17 @@ class Evaluation:
             raise DataError(f"the sets '{train.name}' and '{test.name}' must have the same classes, in the same order.")
         self.backbone, self.train, self.test, self.settings, self.device = backbone, train, test, settings, device
         self.bank_labels, self.query_labels = train.labels.to(device), test.labels.to(device)
+
+    def check(self, name: str) -> None:
+        """Makes sure that the labels allow an evaluation, which takes no time, before images are represented.
+
+        Args:
+            name: one of `EVALUATIONS`.
+
+        Raises:
+            TempplugError: they do not.
+        """
+        check_needs(name, self)
 
     def measure(self, name: str) -> dict[str, Any]:
         """Returns the numbers of one evaluation, and what they were measured with.
@@ -209,11 +223,9 @@ def _svc_probe(it: Evaluation) -> dict[str, Any]:
 
 
 def _long_tail(it: Evaluation) -> dict[str, Any]:
-    labels, ratio, seed = it.bank_labels.cpu(), it.settings.imbalance_ratio, it.settings.split_seed
-    largest = it.settings.largest_class
-    if largest is None:
-        largest = default_n_max(labels, len(it.train.classes))
-    chosen = long_tail_indices(labels, ratio, largest, seed).to(it.device)
+    ratio, seed = it.settings.imbalance_ratio, it.settings.split_seed
+    part, largest = long_tail_bank(it)
+    chosen = part.to(it.device)
     scores = long_tail_evaluation(it.bank[chosen], it.bank_labels[chosen], it.queries, it.query_labels)
     draw = {"imbalance_ratio": ratio, "largest_class": largest, "split_seed": seed}
     return {"bank": len(chosen), **draw, **{name: score.values() for name, score in scores.items()}}

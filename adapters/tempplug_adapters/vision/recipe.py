@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.seeds import HIGHEST_SEED
 
 METHODS = ("simclr", "moco", "nnclr", "simsiam", "barlow-twins")
 OPTIMIZERS = ("sgd", "lars", "adam")
@@ -111,7 +112,7 @@ class VisionSettings:
     precision: str = _setting("float32", "bf16: autocast, where the processor has it", choices=PRECISIONS)
     channels_last: bool = _setting(True, "memory format, often faster")
     sync_batch_norm: bool = _setting(False, "across processes, normalise over the batches of all; GPUs only")
-    seed: int = _setting(0, "everything random follows from it", low=0)
+    seed: int = _setting(0, "everything random follows from it", low=0, high=HIGHEST_SEED)
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -179,7 +179,6 @@ def train_vision(
         "history": history.epochs,
     }
     if not rank:
-        output.mkdir(parents=True, exist_ok=True)
         write_metrics(output / METRICS_FILE, results)
     return results
 
