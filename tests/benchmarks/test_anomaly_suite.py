@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from suite_checks import check_imports_are_light, check_profile, run_context
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import DataError
@@ -17,7 +16,7 @@ from tempplug_adapters.msc.recipe import OPTIONS, RECIPES, MSCSettings
 from tempplug_adapters.msc.score import represent
 from tempplug_benchmarks.command import main
 from tempplug_benchmarks.papers import load
-from tempplug_benchmarks.plan import plan, resolve, slug
+from tempplug_benchmarks.plan import plan, slug
 from tempplug_benchmarks.task import PROFILES, RunContext
 from tempplug_benchmarks.tasks.anomaly import BASELINE, CLASSES, METRICS, REDUCED, SUITE
 from tempplug_benchmarks.tasks.anomaly_runs import train_anomaly
@@ -28,19 +27,7 @@ TASKS = [task.name for task in SUITE.tasks]
 def context_of(
     work_dir: Path, label: str = BASELINE, profile: str = "quick", task: str = "airplane", seed: int = 0, **more: Any
 ) -> RunContext:
-    data_dir, progress = more.pop("data_dir", None), more.pop("progress", lambda fraction, text: None)
-    found = SUITE.task(task).profile(profile)
-    arm = found.arm(label)
-    assert arm is not None
-    return RunContext(
-        arm=resolve(arm),
-        seed=seed,
-        profile=profile,
-        recipe={**found.recipe, **more},
-        data_dir=data_dir,
-        work_dir=work_dir,
-        progress=progress,
-    )
+    return run_context(SUITE, work_dir, label, profile, task, seed, **more)
 
 
 @pytest.fixture
@@ -59,10 +46,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, OneClassData, Any
 
 
 def test_importing_the_suite_loads_no_framework() -> None:
-    heavy = {"torch", "transformers", "kornia", "sklearn", "PIL"}
-    code = f"import sys, tempplug_benchmarks.tasks.anomaly; print(sorted({heavy} & sys.modules.keys()))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown == "[]\n"
+    check_imports_are_light("tempplug_benchmarks.tasks.anomaly")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -70,12 +54,10 @@ def test_every_task_is_complete(name: str) -> None:
     task = SUITE.task(name)
     assert set(task.profiles) == set(PROFILES if name in REDUCED else ("paper",))
     for profile_name, profile in task.profiles.items():
-        specs = {(resolved.strategy, resolved.objective) for resolved in map(resolve, profile.arms)}
-        assert len(specs) == len(profile.arms) == 6
-        assert len({slug(arm.label) for arm in profile.arms}) == len(profile.arms)
+        check_profile(profile)
+        assert len(profile.arms) == 6
         assert len(profile.needs) == (2 if profile_name == "small" else 0)
         assert profile.metrics == METRICS
-        json.dumps(dict(profile.recipe), allow_nan=False)
 
 
 def test_the_class_on_which_settings_were_chosen_is_none_of_the_results() -> None:

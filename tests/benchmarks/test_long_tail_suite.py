@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from suite_checks import check_imports_are_light, check_profile, run_context
 from torch import Tensor, nn
 
 from tempplug.arguments import parse_spec
@@ -34,19 +33,7 @@ TASKS = [task.name for task in SUITE.tasks]
 def context_of(
     work_dir: Path, label: str = BASELINE, profile: str = "quick", task: str = "cifar10-lt", seed: int = 0, **more: Any
 ) -> RunContext:
-    found = SUITE.task(task).profile(profile)
-    arm = found.arm(label)
-    assert arm is not None
-    progress = more.pop("progress", lambda fraction, text: None)
-    return RunContext(
-        arm=resolve(arm),
-        seed=seed,
-        profile=profile,
-        recipe={**found.recipe, **more},
-        data_dir=None,
-        work_dir=work_dir,
-        progress=progress,
-    )
+    return run_context(SUITE, work_dir, label, profile, task, seed, **more)
 
 
 def balanced(classes: int, each: int) -> ImageArray:
@@ -63,10 +50,7 @@ def places(images: ImageArray) -> list[int]:
 
 
 def test_importing_the_suite_loads_no_framework() -> None:
-    heavy = {"torch", "transformers", "kornia", "sklearn", "PIL"}
-    code = f"import sys, tempplug_benchmarks.tasks.long_tail; print(sorted({heavy} & sys.modules.keys()))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown == "[]\n"
+    check_imports_are_light("tempplug_benchmarks.tasks.long_tail")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -74,14 +58,11 @@ def test_every_task_is_complete(name: str) -> None:
     task = SUITE.task(name)
     assert tuple(task.profiles) == (PROFILES if name == "cifar10-lt" else ("paper",))
     for profile_name, profile in task.profiles.items():
-        specs = {(resolved.strategy, resolved.objective) for resolved in map(resolve, profile.arms)}
-        assert len(specs) == len(profile.arms), "two arms are the same"
-        assert len({slug(arm.label) for arm in profile.arms}) == len(profile.arms)
+        check_profile(profile)
         assert {"schedule", "schedule-early", "dystress", RANDOM} <= {arm.label for arm in profile.arms}
         assert (profile.arm("head-tail") is not None) == (name == "cifar10-lt")
         assert bool(profile.needs) == (profile_name == "small" or name == "imagenet-100-lt")
         assert [metric.name for metric in profile.metrics] == [metric.name for metric in METRICS]
-        json.dumps(dict(profile.recipe), allow_nan=False)
 
 
 @pytest.mark.parametrize("name", TASKS)

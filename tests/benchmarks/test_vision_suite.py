@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from suite_checks import check_imports_are_light, check_profile, run_context
 from torch import Tensor, nn
 
 from tempplug.arguments import parse_spec
@@ -35,26 +34,11 @@ TASKS = [task.name for task in SUITE.tasks]
 def context_of(
     work_dir: Path, label: str = "fixed-0.1", profile: str = "quick", task: str = "cifar10", seed: int = 0, **more: Any
 ) -> RunContext:
-    data_dir, progress = more.pop("data_dir", None), more.pop("progress", lambda fraction, text: None)
-    found = SUITE.task(task).profile(profile)
-    arm = found.arm(label)
-    assert arm is not None
-    return RunContext(
-        arm=resolve(arm),
-        seed=seed,
-        profile=profile,
-        recipe={**found.recipe, **more},
-        data_dir=data_dir,
-        work_dir=work_dir,
-        progress=progress,
-    )
+    return run_context(SUITE, work_dir, label, profile, task, seed, **more)
 
 
 def test_importing_the_suite_loads_no_framework() -> None:
-    heavy = {"torch", "transformers", "kornia", "sklearn", "PIL"}
-    code = f"import sys, tempplug_benchmarks.tasks.vision; print(sorted({heavy} & sys.modules.keys()))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown == "[]\n"
+    check_imports_are_light("tempplug_benchmarks.tasks.vision")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -62,15 +46,12 @@ def test_every_task_is_complete(name: str) -> None:
     task = SUITE.task(name)
     assert tuple(task.profiles) == (PROFILES if name == "cifar10" else ("paper",))
     for profile_name, profile in task.profiles.items():
-        specs = {(resolved.strategy, resolved.objective) for resolved in map(resolve, profile.arms)}
-        assert len(specs) == len(profile.arms), "two arms are the same"
-        assert len({slug(arm.label) for arm in profile.arms}) == len(profile.arms)
+        check_profile(profile)
         assert {"macl", "macl-reweighted", "dcl", "dystress", "temperature-free", "schedule", "amcl", RANDOM} <= {
             arm.label for arm in profile.arms
         }
         assert bool(profile.needs) == (profile_name == "small")
         assert profile.metrics == METRICS
-        json.dumps(dict(profile.recipe), allow_nan=False)
 
 
 def test_what_adaptivity_buys_can_be_told_from_what_the_objective_buys() -> None:
