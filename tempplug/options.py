@@ -1,7 +1,7 @@
-"""What an option of a strategy or an objective may be, declared once in its ``__init__`` signature.
+"""What an option may be, declared once: in the ``__init__`` of a strategy or an objective, or as a field of a recipe.
 
-``temperature: Annotated[float, Number(above=0)] = 0.1`` serves the check at construction, ``tempplug show`` and the
-reading of spec strings. This module must not know any strategy, and needs no torch.
+``temperature: Annotated[float, Number(above=0)] = 0.1`` serves the check at construction, ``tempplug show``, the reading of
+spec strings, and the flags of training commands. This module must not know any strategy or recipe, and needs no torch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from numbers import Real
 from typing import Any, ClassVar, get_type_hints
 
@@ -83,6 +83,7 @@ class Choice:
     """One word of a fixed list."""
 
     values: tuple[str, ...]
+    optional: bool = False
     help: str = ""
 
     def describe(self) -> str:
@@ -93,11 +94,65 @@ class Choice:
         """Returns the first of the words."""
         return self.values[0]
 
-    def check(self, where: str, value: object) -> str:
+    def check(self, where: str, value: object) -> str | None:
         """Returns the word, or raises `ConfigError` naming ``where``."""
+        if value is None and self.optional:
+            return None
         if not isinstance(value, str) or value not in self.values:
             raise ConfigError(f"{where} must be {self.describe()}.")
         return value
+
+
+@dataclass(frozen=True)
+class Text:
+    """A word that only its reader can judge: a file, a class, a network."""
+
+    optional: bool = False
+    help: str = ""
+
+    def describe(self) -> str:
+        """Returns what it is."""
+        return "a word that is not empty"
+
+    def example(self) -> str:
+        """Returns a word."""
+        return "word"
+
+    def check(self, where: str, value: object) -> str | None:
+        """Returns the word, or raises `ConfigError` naming ``where``."""
+        if value is None and self.optional:
+            return None
+        if not isinstance(value, str) or not value:
+            raise ConfigError(f"{where} must be {self.describe()}.")
+        return value
+
+
+@dataclass(frozen=True)
+class Words:
+    """A list of words, in the order that they are given; of a fixed list where ``values`` has any."""
+
+    values: tuple[str, ...] = ()
+    minimum_length: int = 0
+    help: str = ""
+
+    def describe(self) -> str:
+        """Returns the length and the allowed words."""
+        of = f", each one of {', '.join(self.values)}" if self.values else ""
+        return f"a list of {self.minimum_length} or more words{of}"
+
+    def example(self) -> tuple[str, ...]:
+        """Returns a list of allowed length and items."""
+        return ((*self.values, "word")[0],) * max(1, self.minimum_length)
+
+    def check(self, where: str, value: object) -> tuple[str, ...]:
+        """Returns the words as a tuple, or raises `ConfigError` naming ``where``."""
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise ConfigError(f"{where} must be {self.describe()}.")
+        words = tuple(value)
+        allowed = all(isinstance(each, str) and each and (not self.values or each in self.values) for each in words)
+        if not allowed or len(words) < self.minimum_length:
+            raise ConfigError(f"{where} must be {self.describe()}.")
+        return words
 
 
 @dataclass(frozen=True)
@@ -127,6 +182,7 @@ class Numbers:
 
     item: Number = Number()
     minimum_length: int = 1
+    maximum_length: int | None = None
     or_number: bool = False
     optional: bool = False
     help: str = ""
@@ -136,7 +192,12 @@ class Numbers:
         if self.or_number:
             return f"{self.item.describe()}, or a list of {self.minimum_length} or more such numbers"
         example = format_value(self.example())
-        return f"a list of {self.minimum_length} or more numbers such as {example}, each {self.item.describe()}"
+        length = (
+            f"{self.minimum_length} or more"
+            if self.maximum_length is None
+            else f"{self.minimum_length} to {self.maximum_length}"
+        )
+        return f"a list of {length} numbers such as {example}, each {self.item.describe()}"
 
     def example(self) -> tuple[float | int, ...]:
         """Returns a list of allowed length and items."""
@@ -152,18 +213,18 @@ class Numbers:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise ConfigError(f"{where} must be {self.describe()}.")
         items = sorted(value) if isinstance(value, set | frozenset) else list(value)
-        if len(items) < self.minimum_length:
+        if len(items) < self.minimum_length or (self.maximum_length is not None and len(items) > self.maximum_length):
             raise ConfigError(f"{where} must be {self.describe()}.")
         checked = [self.item.check(f"item {format_value(item)} of {where}", item) for item in items]
         return tuple(item for item in checked if item is not None)
 
 
-Kind = Number | Choice | Flag | Numbers
+Kind = Number | Choice | Flag | Numbers | Text | Words
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a strategy or an objective: its name, default and kind (None where the author declared none)."""
+    """One option: its name, default and kind (None where the author declared none)."""
 
     name: str
     default: Any
@@ -175,14 +236,16 @@ def options_of(target: type) -> tuple[Option, ...]:
     """Returns the options that the constructor of ``target`` takes, in order.
 
     Args:
-        target: a class whose ``__init__`` annotates its options with ``Annotated[type, Number(...)]`` and its like.
+        target: a class whose ``__init__`` annotates its options with ``Annotated[type, Number(...)]`` and its like; or a
+            dataclass whose fields do, with those of its bases.
 
     Raises:
         ConfigError: an annotation names something that does not exist when the program runs.
     """
     constructor = next(vars(base)["__init__"] for base in target.__mro__ if "__init__" in vars(base))
     try:
-        hints = get_type_hints(constructor, include_extras=True)
+        # A dataclass inherits fields from other modules, whose annotations only the class itself can resolve.
+        hints = get_type_hints(target if is_dataclass(target) else constructor, include_extras=True)
     except NameError as error:
         raise ConfigError(
             f"the annotations of {target.__qualname__}.__init__ cannot be read: {error}; "
@@ -197,6 +260,23 @@ def options_of(target: type) -> tuple[Option, ...]:
         required = parameter.default is parameter.empty
         found.append(Option(parameter.name, None if required else parameter.default, required, kind))
     return tuple(found)
+
+
+def check_fields(settings: object, of: str = "") -> None:
+    """Checks every field of a dataclass against its declared range, and gives it the value that the kind makes of it.
+
+    Args:
+        settings: a dataclass whose fields are options; may be frozen.
+        of: whose options these are, for messages; empty where their names say enough.
+
+    Raises:
+        ConfigError: a field is of the wrong type or out of range; the message names it, its value and the range.
+    """
+    for each in options_of(type(settings)):
+        if each.kind is not None:
+            value = getattr(settings, each.name)
+            where = f"{each.name}={format_value(value)}{f' of {of}' if of else ''}"
+            object.__setattr__(settings, each.name, each.kind.check(where, value))
 
 
 def format_value(value: object) -> str:

@@ -122,7 +122,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
         ),
         CommandInfo(
             name="train grace",
-            target="tempplug_adapters.graph.grace_command:main",
+            target="tempplug_adapters.graph.grace_recipe:METHOD",
             summary="train node representations with any temperature strategy",
             requires=_GRACE,
             extra="graph",
@@ -153,7 +153,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
         ),
         CommandInfo(
             name="eval vision",
-            target="tempplug_adapters.vision.evaluation_command:main",
+            target="tempplug_adapters.vision.evaluation.command:main",
             summary="nearest neighbours, linear probes and plots of a trained image encoder",
             requires=_VISION,
             extra="vision",

@@ -23,7 +23,7 @@ from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug.errors import ConfigError
 
-ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
+_ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
 # A nonzero costs a sparse product about as much as four numbers cost a dense one (CiteSeer, 0.9 % nonzeros: 30 times as quick).
 _NONZERO_COST = 4
 
@@ -39,6 +39,10 @@ class View:
 
     edge_index: Tensor
     columns: Tensor | None = None
+
+    def to(self, device: torch.device) -> View:
+        """Returns the view on a device."""
+        return View(self.edge_index.to(device), None if self.columns is None else self.columns.to(device))
 
 
 def corrupt(edge_index: Tensor, columns: int, edge_removal: float, feature_masking: float) -> View:
@@ -80,10 +84,19 @@ class NodeFeatures:
         self.nodes, self.columns = self.dense.shape
         self._nonzeros = int(torch.count_nonzero(self.dense))
         self._sparse: tuple[Tensor, Tensor] | None = None
+        self._elsewhere: dict[torch.device, NodeFeatures] = {}
         if self._sparse_is_quicker(self.nodes):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
                 self._sparse = self.dense.to_sparse_csr(), self.dense.T.contiguous().to_sparse_csr()
+
+    def to(self, device: torch.device) -> NodeFeatures:
+        """Returns the features on a device; they are brought to it once."""
+        if self.dense.device == device:
+            return self
+        if device not in self._elsewhere:
+            self._elsewhere[device] = NodeFeatures(self.dense.to(device))
+        return self._elsewhere[device]
 
     def product(self, weight: Tensor, nodes: Tensor | None = None) -> Tensor:
         """Returns x·weightᵀ, [N, O], or its rows of ``nodes``.
@@ -110,7 +123,7 @@ class GCN(nn.Module):
         in_features: F.
         hidden: width of every layer, at least 1.
         layers: how many, at least 1.
-        activation: one of `ACTIVATIONS`.
+        activation: one of relu, prelu, elu.
 
     Raises:
         ConfigError: the activation is not known.
@@ -118,12 +131,12 @@ class GCN(nn.Module):
 
     def __init__(self, in_features: int, hidden: int = 32, layers: int = 2, activation: str = "relu") -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ConfigError(f"activation='{activation}' must be one of {', '.join(ACTIVATIONS)}.")
+        if activation not in _ACTIVATIONS:
+            raise ConfigError(f"activation='{activation}' must be one of {', '.join(_ACTIVATIONS)}.")
         # The weights of the edges are worked out once a view here, not once a layer.
         widths = [in_features] + [hidden] * (layers - 1)
         self.layers = nn.ModuleList(GCNConv(width, hidden, normalize=False) for width in widths)
-        self.activation = ACTIVATIONS[activation]()
+        self.activation = _ACTIVATIONS[activation]()
 
     def forward(self, features: NodeFeatures, views: Sequence[View], nodes: Tensor | None = None) -> list[Tensor]:
         """Returns the representations [N, hidden] of each view.
@@ -155,7 +168,7 @@ class GRACE(nn.Module):
         hidden: width of the representations.
         projection: width of the embeddings.
         layers: graph convolutions of the encoder.
-        activation: of the encoder, one of `ACTIVATIONS`.
+        activation: of the encoder, one of relu, prelu, elu.
 
     >>> graph = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> features = NodeFeatures(torch.eye(3))

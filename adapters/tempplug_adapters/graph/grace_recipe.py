@@ -1,90 +1,57 @@
-"""The settings of GRACE's training, and the options that a strategy gets where the flags do not give them."""
+"""GRACE's settings and ``tempplug train grace``, as data: importing this loads no framework."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from tempplug.errors import ConfigError
-from tempplug_adapters.training.seeds import check_seed
+from tempplug.options import Choice, Flag, Number, Numbers
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
+
+ACTIVATIONS = ("relu", "prelu", "elu")
+DATASETS = ("Cora", "CiteSeer", "PubMed", "DBLP")
+_LOSS = LossRecipe(layout="two-view", temperatures=around(0.5))
+_SHARE = Number(at_least=0, below=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraceSettings:
+class GraceRecipe(Recipe):
     """How GRACE is trained. The defaults are the recipe of "Temperature-Free Loss Function for Contrastive Learning", table 3.
 
     That is PyGCL's example with 1,000 epochs; Zhu et al. 2020 train CiteSeer with hidden 256, prelu, learning rate 1e-3, weight
-    decay 1e-5, 200 epochs, edges 0.2/0.0, features 0.3/0.2 and temperature 0.9.
-
-    Attributes:
-        epochs: at least 1.
-        hidden: width of the representations, at least 1.
-        projection: width inside the projection head, at least 1.
-        layers: graph convolutions, at least 1.
-        activation: of the encoder: relu, prelu or elu.
-        learning_rate: of Adam, greater than 0.
-        weight_decay: of the model, at least 0; strategies have none.
-        edge_removal: probability that an edge is removed from view a and from view b, in [0, 1).
-        feature_masking: probability that a column of the features is hidden in view a and in view b, in [0, 1).
-        batch_size: nodes a step, at least 2; None contrasts all nodes of the graph at once.
-        neighbours: with a batch size: how many neighbours of a node are followed a layer, at least 1.
-        seed: from 0 to 2**63 - 1; everything random follows from it.
-
-    Raises:
-        ConfigError: a setting is out of range.
+    decay 1e-5, 200 epochs, edges 0.2/0.0, features 0.3/0.2 and temperature 0.9. 0.5 is the best of the table's temperatures.
+    Without a batch size, all nodes of the graph are contrasted at once.
     """
 
-    epochs: int = 1000
-    hidden: int = 32
-    projection: int = 32
-    layers: int = 2
-    activation: str = "relu"
-    learning_rate: float = 0.01
-    weight_decay: float = 0.0
-    edge_removal: tuple[float, float] = (0.3, 0.3)
-    feature_masking: tuple[float, float] = (0.3, 0.3)
-    batch_size: int | None = None
-    neighbours: int = 15
-    seed: int = 0
+    loss: LossRecipe = _LOSS
 
-    def __post_init__(self) -> None:
-        at_least = {"epochs": 1, "hidden": 1, "projection": 1, "layers": 1, "weight_decay": 0, "neighbours": 1}
-        for name, bound in at_least.items():
-            if not getattr(self, name) >= bound:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least {bound}.")
-        check_seed("seed", self.seed)
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate={self.learning_rate} must be greater than 0.")
-        if self.batch_size is not None and self.batch_size < 2:
-            raise ConfigError(f"batch_size={self.batch_size} must be at least 2.")
-        for name in ("edge_removal", "feature_masking"):
-            if not all(0 <= share < 1 for share in getattr(self, name)):
-                raise ConfigError(f"{name}={getattr(self, name)} must be two numbers, each at least 0 and less than 1.")
+    num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the nodes")] = 1000
+    per_device_train_batch_size: Annotated[
+        int | None,
+        Number(
+            at_least=2, integer=True, optional=True, help="nodes a step, around them a sampled part of the graph; none: all"
+        ),
+    ] = None
+    hidden: Annotated[int, Number(at_least=1, integer=True, help="width of the representations")] = 32
+    projection: Annotated[int, Number(at_least=1, integer=True, help="width inside the projection head")] = 32
+    layers: Annotated[int, Number(at_least=1, integer=True, help="graph convolutions")] = 2
+    activation: Annotated[str, Choice(ACTIVATIONS, help="of the encoder")] = "relu"
+    edge_removal: Annotated[
+        tuple[float, ...],
+        Numbers(_SHARE, minimum_length=1, maximum_length=2, help="share of edges that both views lose, or a and b"),
+    ] = (0.3,)
+    feature_masking: Annotated[
+        tuple[float, ...], Numbers(_SHARE, minimum_length=1, maximum_length=2, help="share of feature columns hidden, likewise")
+    ] = (0.3,)
+    neighbours: Annotated[int, Number(at_least=1, integer=True, help="followed a node and layer, with a batch size")] = 15
+    raw_features: Annotated[bool, Flag(help="leave the features of a node as they are, not scaled to sum 1")] = False
 
 
-# 0.5 is the best of the four temperatures of table 3. No paper has the others on nodes: they keep their own shape and range
-# around it (MACL's slope for graphs, DySTreSS's ratio of two between its ends), and the schedule goes from half to twice.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "fixed": {"temperature": 0.5},
-    "learnable": {"initial_temperature": 0.5},
-    "macl": {"base_temperature": 0.5, "alpha": 0.5, "threshold": 0.0},
-    "dystress": {"temperature_min": 0.25, "temperature_max": 0.5},
-    "schedule": {"temperature_min": 0.25, "temperature_max": 1.0},
-    "uncertainty": {"base_temperature": 0.5},
-    "individual": {"temperature_init": 0.5},
-}
-
-
-def known_options(strategy: str, epochs: int, nodes: int, dimension: int) -> dict[str, Any]:
-    """Returns the options of a strategy that the recipe and the graph decide.
-
-    Args:
-        strategy: name of the strategy.
-        epochs: of the training; a schedule's period is a fifth of them.
-        nodes: of the graph: how many items a per-item strategy keeps.
-        dimension: of the embeddings.
-    """
-    options = {"size": nodes, "dimension": dimension, **OPTIONS.get(strategy, {})}
-    if strategy == "schedule":
-        options["period"] = epochs / 5
-    return options
+METHOD = MethodInfo(
+    name="grace",
+    summary="Train node representations with GRACE and any temperature strategy, and classify nodes by them.",
+    target="tempplug_adapters.graph.grace_method:GraceMethod",
+    recipes={"temperature-free": GraceRecipe()},
+    datasets=f"{', '.join(DATASETS)}, or a .pt file with a PyTorch Geometric Data",
+)

@@ -7,14 +7,10 @@ Source: Hamilton et al. 2017, Inductive Representation Learning on Large Graphs 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from tempplug.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -32,57 +28,46 @@ class NodeBatch:
     seeds: int
 
 
-class NodeBatches:
-    """Deals the nodes of a graph into batches, anew at each iteration; an epoch has every node once.
+class NodeSampler:
+    """Finds what a GCN reads around some nodes, a part of their neighbours chosen at random.
 
     Args:
         edge_index: [2, E] of the whole graph, from source to target.
         nodes: N.
-        batch_size: nodes to contrast in a batch, at least 2; sizes differ by at most one, and a batch of one is never left.
-        neighbours: of each node and layer, how many incoming edges are followed, chosen at random; at least 1.
-        layers: how many steps away from the seeds the encoder looks.
-
-    Raises:
-        ConfigError: a number is out of range.
 
     >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-    >>> [batch.seeds for batch in NodeBatches(path, nodes=7, batch_size=3, neighbours=5)]
-    [3, 2, 2]
+    >>> NodeSampler(path, nodes=3).around(torch.tensor([2]), neighbours=5, layers=1).nodes
+    tensor([2, 1])
     """
 
-    def __init__(self, edge_index: Tensor, nodes: int, batch_size: int, neighbours: int, layers: int = 2) -> None:
-        if batch_size < 2:
-            raise ConfigError(f"batch_size={batch_size} must be at least 2: a node needs another one as its negative.")
-        if neighbours < 1:
-            raise ConfigError(f"neighbours={neighbours} must be at least 1.")
-        self.nodes, self.batch_size, self.neighbours, self.layers = nodes, batch_size, neighbours, layers
+    def __init__(self, edge_index: Tensor, nodes: int) -> None:
+        self.nodes = nodes
         order = torch.argsort(edge_index[1], stable=True)
         self._sources = edge_index[0, order]
         self._degrees = torch.bincount(edge_index[1], minlength=nodes)
         self._starts = self._degrees.cumsum(0) - self._degrees
 
-    def __len__(self) -> int:
-        return max(1, min(math.ceil(self.nodes / self.batch_size), self.nodes // 2))
+    def around(self, seeds: Tensor, neighbours: int, layers: int) -> NodeBatch:
+        """Returns the batch that contrasts some nodes.
 
-    def __iter__(self) -> Iterator[NodeBatch]:
-        for seeds in torch.randperm(self.nodes, device=self._sources.device).tensor_split(len(self)):
-            yield self.around(seeds)
-
-    def around(self, seeds: Tensor) -> NodeBatch:
-        """Returns the batch that contrasts the nodes at these positions, [s], each named once."""
+        Args:
+            seeds: [s] positions, each named once.
+            neighbours: of each node and layer, how many incoming edges are followed, at least 1.
+            layers: how many steps away from the seeds the encoder looks.
+        """
         place = torch.full((self.nodes,), -1, device=seeds.device)
         place[seeds] = torch.arange(len(seeds), device=seeds.device)
         nodes, frontier = seeds, seeds
         edges: list[Tensor] = []
-        for _ in range(self.layers):
-            sources, targets = self._sampled(frontier)
+        for _ in range(layers):
+            sources, targets = self._sampled(frontier, neighbours)
             fresh = torch.unique(sources[place[sources] < 0])
             place[fresh] = torch.arange(len(nodes), len(nodes) + len(fresh), device=seeds.device)
             edges.append(torch.stack((place[sources], place[targets])))
             nodes, frontier = torch.cat((nodes, fresh)), fresh
         return NodeBatch(nodes, torch.cat(edges, dim=1), len(seeds))
 
-    def _sampled(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _sampled(self, targets: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
         """Returns sources and targets of up to ``neighbours`` incoming edges of each target, without replacement."""
         degrees = self._degrees[targets]
         group = torch.repeat_interleave(torch.arange(len(targets), device=targets.device), degrees)
@@ -91,5 +76,5 @@ class NodeBatches:
         position = self._starts[targets][group] + within
         # Sorting group + random leaves the groups in order and shuffles inside them, so `within` ranks the shuffled edges.
         shuffled = torch.argsort(group + torch.rand(len(group), dtype=torch.float64, device=targets.device))
-        kept = shuffled[within < self.neighbours]
+        kept = shuffled[within < neighbours]
         return self._sources[position[kept]], targets[group[kept]]

@@ -22,6 +22,7 @@ from torch_geometric.datasets import CitationFull, Planetoid
 from torch_geometric.transforms import NormalizeFeatures
 
 from tempplug.errors import DataError, UnknownNameError, nearest
+from tempplug_adapters.graph.grace_recipe import DATASETS
 from tempplug_adapters.training.files import read_tensors
 
 _PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -45,8 +46,6 @@ _SOURCES = {
     "PubMed": _planetoid("PubMed"),
     "DBLP": _Source("citation_full/dblp", ("dblp.npz",), CitationFull),
 }
-DATASETS = tuple(_SOURCES)
-"""Names that `load_graph` knows; beside them it takes the path of a ``.pt`` file."""
 
 
 def load_graph(dataset: str, data_dir: str | Path | None, cache_dir: str | Path, normalize: bool = True) -> Data:

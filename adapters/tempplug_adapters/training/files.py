@@ -5,10 +5,11 @@ It must not know what is in them.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,16 @@ def write_file(path: str | Path, write: Callable[[Path], Any]) -> None:
             temporary.unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:  # PyTorch's writer raises the second where the disk is full
         raise DataError(f"{file} cannot be written: {one_line(error)}.") from error
+
+
+def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Writes numbers and words as JSON, all of them or none; the folder is made where it lacks.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    text = json.dumps(content, indent=2) + "\n"
+    write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_tensors(path: str | Path) -> Any:

@@ -1,0 +1,168 @@
+"""The batches of an epoch: which items, in which order, on which process, and the random state that each is made with.
+
+Order and random state are functions of (seed, epoch, batch, process) alone. So a resumed training draws what the killed one
+would have drawn, without a record of it, and processes that read ahead change nothing but the speed. This module must not know
+methods.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from tempplug.errors import ConfigError, TempplugError
+
+
+def seed_of(*parts: object) -> int:
+    """Returns a seed that depends on every part and is the same on every machine.
+
+    Args:
+        *parts: numbers or words.
+
+    >>> seed_of(0, 1) == seed_of(0, 1), seed_of(0, 1) == seed_of(1, 0)
+    (True, False)
+    """
+    return random.Random(":".join(map(str, parts))).getrandbits(63)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One batch to be made.
+
+    Attributes:
+        index: [B] positions of the items, those of this process.
+        seed: of everything random in making it.
+    """
+
+    index: Tensor
+    seed: int
+
+
+class BatchOrder(Sampler[Draw]):
+    """Deals items into batches; a process gets its share of each, and the shares of a batch, by rank, are that of one process.
+
+    An incomplete last batch is kept, unless it would leave a process less than two items, which have each other as negatives:
+    then it joins the one before it.
+
+    Args:
+        items: how many there are.
+        batch_size: items a step of all processes together, at least 2; None: all.
+        seed: of the orders.
+        rank: of this process.
+        world: number of processes.
+        drop_last: leave out an incomplete last batch; which items that are differs from epoch to epoch.
+        reshuffled: draw an order for every epoch; else the first serves all.
+
+    Raises:
+        ConfigError: there are fewer items than two a process, or than a whole batch where only those are kept.
+    """
+
+    def __init__(
+        self,
+        items: int,
+        batch_size: int | None,
+        seed: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        drop_last: bool = False,
+        reshuffled: bool = True,
+    ) -> None:
+        size = items if batch_size is None else batch_size
+        if items < 2 * world:
+            raise ConfigError(
+                f"{items} items are too few for {world} process(es), each of which needs two: the others are negatives."
+            )
+        if drop_last and size > items:
+            raise ConfigError(
+                f"the batch size of {size} must be at most {items}, the number of items: only whole batches are trained on "
+                "(--no-dataloader-drop-last keeps others)."
+            )
+        if size < 2 * world:
+            raise ConfigError(f"the batch size of {size} must be at least 2 for each of the {world} process(es) that share it.")
+        self.items, self.size, self.seed, self.reshuffled, self.drop_last = items, size, seed, reshuffled, drop_last
+        self.rank, self.world, self.epoch = rank, world, 0
+        rest = items % size
+        self._batches = items // size + (not drop_last and rest >= 2 * world)
+        self._batches = max(1, self._batches)
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tells which epoch comes next, from 0."""
+        self.epoch = epoch
+
+    def indices(self, epoch: int) -> list[Tensor]:
+        """Returns the positions of this process's items in each batch of an epoch.
+
+        Args:
+            epoch: from 0.
+        """
+        generator = torch.Generator().manual_seed(seed_of(self.seed, epoch if self.reshuffled else 0, "order"))
+        order = torch.randperm(self.items, generator=generator)
+        if self.drop_last:
+            order = order[: self._batches * self.size]
+        starts = [number * self.size for number in range(1, self._batches)]
+        return [whole.tensor_split(self.world)[self.rank] for whole in order.tensor_split(starts)]
+
+    def __iter__(self) -> Iterator[Draw]:
+        for number, index in enumerate(self.indices(self.epoch)):
+            yield Draw(index, seed_of(self.seed, self.epoch, number, self.rank))
+
+
+class _Collated(Dataset[Any]):
+    """Makes the batch of a draw; what is at fault travels as a value, since a worker would wrap it in its call stack."""
+
+    def __init__(self, items: int, collate: Callable[[Tensor], dict[str, Any]]) -> None:
+        self.items, self.collate = items, collate
+
+    def __len__(self) -> int:
+        return self.items
+
+    def __getitems__(self, draw: Draw) -> dict[str, Any] | TempplugError:
+        torch.manual_seed(draw.seed)
+        try:
+            return self.collate(draw.index)
+        except TempplugError as error:
+            return error
+
+
+class BatchLoader(DataLoader[Any]):
+    """A loader whose epoch can be set, in the way that the Trainer looks for.
+
+    Args:
+        order: of the batches.
+        collate: positions [B] to the arguments of the module.
+        workers: processes that make batches beside the training; 0 makes them in between.
+        pin_memory: put tensors where a GPU reads them faster.
+    """
+
+    def __init__(
+        self, order: BatchOrder, collate: Callable[[Tensor], dict[str, Any]], *, workers: int = 0, pin_memory: bool = False
+    ) -> None:
+        super().__init__(
+            _Collated(order.items, collate),
+            batch_sampler=order,  # type: ignore[arg-type]
+            collate_fn=_as_it_is,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=pin_memory,
+            # the loader draws a seed for its workers, from here and not from the training's generator
+            generator=torch.Generator(),
+        )
+        self.order = order
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tells which epoch comes next, from 0."""
+        self.order.set_epoch(epoch)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

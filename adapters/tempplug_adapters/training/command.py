@@ -1,0 +1,118 @@
+"""``tempplug train METHOD``: flags to a training, a line for every epoch, and the figures at the end.
+
+Frameworks are imported when work starts: ``--help`` and a misspelled setting are answered before that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tempplug.errors import ConfigError, TempplugError, nearest
+from tempplug_adapters.training.flags import build_parser, given_settings
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    pass
+
+
+def main(info: MethodInfo, arguments: list[str]) -> int:
+    """Runs the command and returns its exit status: 0, or 2 where the input is at fault.
+
+    Args:
+        info: of the method.
+        arguments: the words after ``tempplug train METHOD``.
+    """
+    if "--help-training" in arguments:
+        _training_parser(info).print_help()
+        return 0
+    parsed, rest = build_parser(info).parse_known_args(arguments)
+    from tempplug_adapters.training.command_line import plain_warnings  # loads torch, which --help needs not wait for
+
+    try:
+        with plain_warnings():
+            recipe = info.recipe(parsed.recipe)
+            recipe = recipe.changed(**given_settings(parsed, recipe))
+            results = _train(info, recipe, parsed, rest)
+    except TempplugError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if _first():
+        for name, value in results["evaluation"].items():
+            print(f"{name:<24} {value:8.2f}")
+    return 0
+
+
+def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
+    from tempplug_adapters.huggingface.arguments import TemperatureArguments
+    from tempplug_adapters.training.checkpoints import resume_point
+    from tempplug_adapters.training.command_line import data_folder
+    from tempplug_adapters.training.method import Source
+    from tempplug_adapters.training.progress import ProgressLine
+    from tempplug_adapters.training.train import train
+
+    temperature = TemperatureArguments(parsed.temperature_strategy, parsed.temperature_args, parsed.contrastive_objective)
+    training = _training(info, recipe, rest)
+    resume_point(parsed.output_dir, parsed.resume_from_checkpoint)  # said before data are read, which may take minutes
+    method = info.load()
+    data = method.load(recipe, Source(parsed.dataset, data_folder(parsed.data_dir), parsed.output_dir / "data"))
+    line = ProgressLine(quiet=not _first())
+
+    def begin(specs: dict[str, str | None]) -> None:
+        said = [f"{kind} {spec or 'none'}" for kind, spec in specs.items()]
+        line.say("\n".join([*said, f"{parsed.dataset}: {method.describe(data)}"]))
+
+    with line:
+        return train(
+            method,
+            recipe,
+            data,
+            temperature,
+            parsed.output_dir,
+            dataset=parsed.dataset,
+            resume_from_checkpoint=parsed.resume_from_checkpoint,
+            evaluate=parsed.evaluate,
+            training=training,
+            begin=begin,
+            callbacks=[line.callback()],
+            evaluation_progress=line.evaluating,
+        )
+
+
+def _training(info: MethodInfo, recipe: Recipe, words: list[str]) -> dict[str, Any]:
+    """Returns the TrainingArguments that words give, those alone."""
+    if not words:
+        return {}
+    parser = _training_parser(info)
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS  # what is not given must not count as given
+    parsed, unknown = parser.parse_known_args(words)
+    if unknown:
+        known = [
+            spelling for each in (parser, build_parser(info)) for action in each._actions for spelling in action.option_strings
+        ]
+        raise ConfigError(
+            f"unknown flag '{unknown[0]}'.{nearest(unknown[0], known)} `tempplug train {info.name} -h` lists them."
+        )
+    return vars(parsed)
+
+
+def _training_parser(info: MethodInfo) -> argparse.ArgumentParser:
+    from transformers import HfArgumentParser
+
+    from tempplug_adapters.training.arguments import MethodArguments
+
+    parser = HfArgumentParser(
+        MethodArguments,  # type: ignore[arg-type]
+        prog=f"tempplug train {info.name}",
+        description="Flags of transformers' TrainingArguments; those of the recipe are their own.",
+        allow_abbrev=False,
+    )
+    return parser
+
+
+def _first() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0

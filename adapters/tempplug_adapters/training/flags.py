@@ -1,0 +1,132 @@
+"""The flags of a training command, from the declarations of a recipe: one line of it is the flag, its help and its check.
+
+It needs no framework, so that ``--help`` comes at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tempplug
+from tempplug.options import Choice, Flag, Kind, Number, Numbers, Words, format_value
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.recipe import Recipe
+
+EPILOG = (
+    "Every flag of transformers' TrainingArguments works too: --gradient-accumulation-steps, --fp16, --eval-strategy epoch, "
+    "--save-steps, --report-to tensorboard, --load-best-model-at-end, ... (--help-training lists them). Several processes: "
+    "torchrun or accelerate launch, with `-m tempplug train {name} ...`."
+)
+
+
+def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
+    """Returns the parser of a method's own flags; a setting that is not given is None, and comes from the recipe.
+
+    Args:
+        info: of the method.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"tempplug train {info.name}", description=info.summary, epilog=EPILOG.format(name=info.name), allow_abbrev=False
+    )
+    run = parser.add_argument_group("run")
+    required = info.default_dataset is None
+    shown = "" if required else f" (default: {info.default_dataset})"
+    _add(run, "dataset", help=info.datasets + shown, required=required, default=info.default_dataset)
+    _add(run, "data_dir", metavar="DIR", help="folder of data (default: TEMPPLUG_DATA; without it, data are downloaded)")
+    _add(run, "output_dir", metavar="DIR", type=Path, required=True, help="for checkpoints, encoder and metrics.json")
+    _add(
+        run,
+        "resume_from_checkpoint",
+        metavar="auto|DIR",
+        help="go on where a killed run stopped; auto: with its newest checkpoint",
+    )
+    _add(
+        run,
+        "evaluate",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure when the training has ended (default: yes)",
+    )
+    run.add_argument("--help-training", action="store_true", help="list the flags of transformers' TrainingArguments, and exit")
+    settings = parser.add_argument_group("recipe")
+    default = next(iter(info.recipes))
+    _add(
+        settings,
+        "recipe",
+        metavar="NAME",
+        help=f"where the settings below come from: {', '.join(info.recipes)} (default: {default})",
+    )
+    for name, kind in next(iter(info.recipes.values())).kinds().items():
+        add_setting(settings, name, kind, info.recipes)
+    tempplug.add_temperature_arguments(parser, default=None)
+    # None tells "not given" from "given", so that the recipe can fill it
+    parser.set_defaults(contrastive_objective=None)
+    return parser
+
+
+def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Recipe]) -> None:
+    """Adds the flag of a setting, also spelled with underscores.
+
+    Args:
+        group: of a parser.
+        name: of the setting.
+        kind: what it may be.
+        recipes: by name, for the default that the help tells.
+    """
+    more: dict[str, Any]
+    match kind:
+        case Flag():
+            more = {"action": argparse.BooleanOptionalAction}
+        case Numbers():
+            more = {"type": _number, "nargs": "+", "metavar": "N"}
+        case Words():
+            more = {"nargs": "*", "metavar": "WORD"}
+        case Number():
+            more = {"type": _whole if kind.integer else _number, "metavar": "N"}
+        case Choice():
+            more = {"choices": kind.values}
+        case _:
+            more = {"metavar": "WORD"}
+    _add(group, name, help=f"{kind.help} ({_defaults(name, recipes)})", **more)
+
+
+def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
+    """Returns the settings that were given by flags."""
+    return {name: value for name in recipe.kinds() if (value := getattr(parsed, name)) is not None}
+
+
+def _defaults(name: str, recipes: Mapping[str, Recipe]) -> str:
+    values = {recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()}
+    first = next(iter(values.values()))
+    others = [f"{recipe}: {word}" for recipe, word in values.items() if word != first]
+    return "; ".join([f"default: {first}", *others])
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(map(format_value, value)) if isinstance(value, tuple) else format_value(value)
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def _whole(text: str) -> int:
+    return int(text)
+
+
+# argparse calls a value that it cannot read by the name of the function that could not read it.
+_number.__name__, _whole.__name__ = "number", "integer"
+
+
+def _add(group: Any, name: str, **more: Any) -> None:
+    spellings = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
+    if more.get("action") is argparse.BooleanOptionalAction and "_" in name:
+        # BooleanOptionalAction makes a negative of each spelling itself
+        group.add_argument(*spellings, dest=name, **more)
+    else:
+        group.add_argument(*spellings, dest=name, **more)

@@ -1,0 +1,35 @@
+"""What the last training batch looked like, as numbers for a log. It must not know the Trainer or any method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from tempplug import StepRecord
+from tempplug.plugins import registry
+
+# A training has a loss of its own, and a loss that is not finite ends it.
+_NOT_LOGGED = ("loss", "finite")
+
+
+def numbers_of(record: StepRecord) -> dict[str, float]:
+    """Returns the numbers of a record but its loss, ``temperature_mean`` as ``temperature``; waits for the device."""
+    numbers = {name: value for name, value in record.numbers().items() if name not in _NOT_LOGGED}
+    return {"temperature": numbers.pop("temperature_mean"), **numbers}
+
+
+def measure(module: nn.Module, *, log: bool = False) -> dict[str, float]:
+    """Returns the numbers of a module's last batch: its own where it has a method ``measure``, else those of its loss's record.
+
+    Args:
+        module: of a method.
+        log: whether the record goes to the ``tempplug_log`` plugins, too.
+    """
+    loss: Any = getattr(module, "loss_fn", None)
+    if loss is not None and log:
+        registry().log(loss.record)
+    own: Any = getattr(module, "measure", None)
+    if own is not None:
+        return dict(own())
+    return {} if loss is None else numbers_of(loss.record)

@@ -1,0 +1,175 @@
+"""What a modality writes to be trained: load data, build the module, collate a batch, evaluate. Everything else is one path.
+
+The module contains its loss and returns it, so that the Trainer, DistributedDataParallel, accumulation and checkpoints see the
+loss's parameters without special care. This module must not know the Trainer, the command line or any modality.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from tempplug.arguments import parse_spec
+from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.training.files import write_file
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.optimizer import Treatment
+from tempplug_adapters.training.recipe import Recipe
+
+R = TypeVar("R", bound=Recipe)
+D = TypeVar("D")
+
+ENCODER_FILE = "encoder.pt"
+"""Weights of the trained encoder in the output folder: a ``state_dict``."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where data come from.
+
+    Attributes:
+        dataset: name or path, as ``--dataset`` has it.
+        data_dir: folder of real data, None where there is none: a method downloads then, or says what it lacks.
+        cache_dir: where downloads and unpacked archives go.
+    """
+
+    dataset: str
+    data_dir: Path | None
+    cache_dir: Path
+
+
+@dataclass(frozen=True)
+class Run:
+    """What an evaluation may know beside module and data.
+
+    Attributes:
+        output_dir: of the training, for trainings that are part of the evaluation.
+        final: whether the training has ended.
+        progress: called with the fraction done.
+        training: the `TrainingArguments` that the user gave, for the same.
+    """
+
+    output_dir: Path
+    final: bool = True
+    progress: Callable[[float], None] = lambda fraction: None
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Method(ABC, Generic[R, D]):
+    """One way to train an encoder. A subclass says how data are loaded, the module is built, batches are made and measured.
+
+    Args:
+        info: its declaration.
+
+    Attributes:
+        reshuffled: whether an epoch's order is drawn anew; else the first epoch's order serves all.
+    """
+
+    reshuffled: ClassVar[bool] = True
+
+    def __init__(self, info: MethodInfo) -> None:
+        self.info = info
+
+    @abstractmethod
+    def load(self, recipe: R, source: Source) -> D:
+        """Returns the data, checked; ``len`` of them is the number of items that an epoch passes.
+
+        Raises:
+            TempplugError: they are missing, damaged, or cannot be trained on.
+        """
+
+    @abstractmethod
+    def build(self, recipe: R, data: D, loss: Any) -> nn.Module:
+        """Returns the module with random weights, from PyTorch's global generator: it takes a batch and returns the loss, [].
+
+        Its attributes: ``encoder``, what training is for, and ``loss_fn``, the `tempplug.ContrastiveLoss` or None.
+
+        Args:
+            recipe: of the training.
+            data: as loaded.
+            loss: what `create_loss` returned.
+        """
+
+    @abstractmethod
+    def collate(self, recipe: R, data: D, index: Tensor) -> dict[str, Any]:
+        """Returns the arguments of the module for some items; what is random comes from PyTorch's global generator.
+
+        Args:
+            recipe: of the training.
+            data: as loaded.
+            index: [B] positions of the items.
+        """
+
+    @abstractmethod
+    def evaluate(self, recipe: R, module: nn.Module, data: D, run: Run) -> dict[str, float]:
+        """Returns figures by name, empty where there is nothing to measure with.
+
+        Args:
+            recipe: of the training.
+            module: in evaluation mode, without gradient.
+            data: as loaded.
+            run: what else it may know.
+        """
+
+    def known(self, recipe: R, data: D) -> dict[str, Any]:
+        """Returns the options of strategies that the data decide; ``size`` is how many items there are."""
+        return {"size": len(data)}  # type: ignore[arg-type]
+
+    def describe(self, data: D) -> str:
+        """Returns the size of the data in words."""
+        return f"{len(data)} items"  # type: ignore[arg-type]
+
+    def origin(self, recipe: R, data: D) -> dict[str, Any]:
+        """Returns what else decides the weights that come out, as JSON holds it: part of every checkpoint."""
+        return {}
+
+    def treatment(self, recipe: R, name: str, parameter: nn.Parameter) -> Treatment:
+        """Returns how the optimizer treats a parameter that is no temperature.
+
+        Args:
+            recipe: of the training.
+            name: in the module.
+            parameter: itself.
+        """
+        return Treatment()
+
+    def recipe_of(self, recipe: R, strategy: str) -> R:
+        """Returns the recipe with what a strategy brings along (AMCL has several heads)."""
+        return recipe
+
+    def create_loss(self, recipe: R, data: D, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
+        """Returns the loss of the flags; the recipe and the data fill what they leave open.
+
+        Args:
+            recipe: of the training.
+            data: as loaded.
+            temperature: the flags.
+            gather: candidates of all processes.
+
+        Raises:
+            TempplugError: a spec names an unknown strategy, objective or option, or a value out of range.
+        """
+        loss, spec = recipe.loss, temperature.temperature_strategy or "fixed"
+        objective = temperature.contrastive_objective or loss.objective_of(spec)
+        options = loss.options(parse_spec(spec)[0], recipe.num_train_epochs)
+        filled = replace(temperature, contrastive_objective=objective)
+        return filled.create_loss(loss.layout, gather=gather, **{**self.known(recipe, data), **options})
+
+    def specs(self, module: nn.Module) -> dict[str, str | None]:
+        """Returns the resolved specs of a module's loss: ``strategy`` and ``objective``, None where it has none."""
+        loss: Any = getattr(module, "loss_fn", None)
+        if loss is None:
+            return {"strategy": None, "objective": None}
+        return {"strategy": loss.strategy.spec(), "objective": loss.objective.spec()}
+
+    def save(self, recipe: R, module: nn.Module, data: D, output_dir: Path) -> None:
+        """Writes the trained encoder as something that others can load: here its weights."""
+        encoder: Any = module.encoder
+        state = {name: value.cpu() for name, value in encoder.state_dict().items()}
+        write_file(output_dir / ENCODER_FILE, lambda temporary: torch.save(state, temporary))

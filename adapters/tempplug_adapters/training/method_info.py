@@ -1,0 +1,71 @@
+"""The declaration of a method: its name, its recipes and where its code is, so that commands and suites know it unloaded.
+
+It must not import frameworks: `--help` and a benchmark's plan read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tempplug.errors import UnknownNameError, nearest
+from tempplug_adapters.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from tempplug_adapters.training.method import Method
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodInfo:
+    """A method as ``tempplug train NAME`` and the benchmark suites know it; called with words, it is that command.
+
+    Attributes:
+        name: of the command.
+        summary: what it trains and measures, one sentence.
+        target: ``package.module:Class`` of the `Method`, imported on first use.
+        recipes: papers' settings by name; the first is the default.
+        datasets: help of ``--dataset``.
+        default_dataset: where the flag is not given; None makes it required.
+    """
+
+    name: str
+    summary: str
+    target: str
+    recipes: Mapping[str, Recipe]
+    datasets: str
+    default_dataset: str | None = None
+
+    def recipe(self, name: str | None = None, **changes: Any) -> Recipe:
+        """Returns a recipe, some settings changed.
+
+        Args:
+            name: of the recipe; None: the first.
+            **changes: of its settings.
+
+        Raises:
+            UnknownNameError: there is no such recipe or setting; the nearest is in the message.
+            ConfigError: a setting is out of range.
+        """
+        name = next(iter(self.recipes)) if name is None else name
+        if name not in self.recipes:
+            known = ", ".join(self.recipes)
+            raise UnknownNameError(f"{self.name} has no recipe '{name}'.{nearest(name, self.recipes)} Known: {known}.")
+        return self.recipes[name].changed(**changes)
+
+    def load(self) -> Method[Any, Any]:
+        """Imports and returns the method."""
+        module, _, attribute = self.target.partition(":")
+        method: Method[Any, Any] = getattr(import_module(module), attribute)(self)
+        return method
+
+    def __call__(self, arguments: list[str]) -> int:
+        """Runs ``tempplug train NAME`` and returns its exit status.
+
+        Args:
+            arguments: the words after the command.
+        """
+        from tempplug_adapters.training.command import main
+
+        return main(self, arguments)

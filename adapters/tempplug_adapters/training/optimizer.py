@@ -1,0 +1,152 @@
+"""Optimizers by name: which parameters decay, at which rate they learn, and LARS. It must not know methods or the Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from tempplug_adapters.training.recipe import Recipe
+
+TRUST = 0.001
+"""LARS's trust coefficient, as in SimCLR's code."""
+
+
+class LARS(Optimizer):
+    """Layer-wise adaptive rate scaling: each weight moves in proportion to its own norm.
+
+    With g the gradient plus weight_decay · w: g ← trust · ‖w‖/‖g‖ · g, v ← momentum · v + lr · g, w ← w - v. Where ‖w‖ or ‖g‖
+    is zero nothing is scaled. A group with ``adapt=False`` is never scaled, which is plain SGD with momentum.
+
+    Args:
+        params: parameters or groups of them; a group may set ``adapt`` and each of the options below.
+        lr: greater than 0.
+        momentum: in [0, 1).
+        weight_decay: at least 0.
+        trust: greater than 0.
+
+    Source: You et al. 2017, with the order of SimCLR's code (Chen et al. 2020): the decay is part of the gradient whose norm is
+    taken, where You et al. divide by ‖∇‖ + weight_decay · ‖w‖; and the learning rate is part of the velocity.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust: float = TRUST,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Moves every parameter that has a gradient.
+
+        Args:
+            closure: not used.
+        """
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, group)
+
+    def _move(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        gradient: Any = parameter.grad
+        if group["weight_decay"]:
+            gradient = gradient.add(parameter, alpha=group["weight_decay"])
+        update: torch.Tensor = gradient * group["lr"]
+        if group["adapt"]:
+            weight_norm, gradient_norm = parameter.norm(), gradient.norm()
+            # decided on the device: asking for the numbers would wait for it
+            scaled = (weight_norm > 0) & (gradient_norm > 0)
+            update *= torch.where(scaled, group["trust"] * weight_norm / gradient_norm, 1.0)
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        velocity = state["momentum_buffer"].mul_(group["momentum"]).add_(update)
+        parameter.sub_(velocity)
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """How a parameter is trained.
+
+    Attributes:
+        decays: whether weight decay applies.
+        adapts: whether LARS scales its steps.
+        rate: what its learning rate is multiplied by.
+        constant: whether its learning rate stays when that of the others follows a schedule.
+    """
+
+    decays: bool = True
+    adapts: bool = True
+    rate: float = 1.0
+    constant: bool = False
+
+
+def spared_by_decay(module: nn.Module) -> set[str]:
+    """Returns the names of the parameters that parts of a module exempt from weight decay (timm's ``no_weight_decay``).
+
+    Args:
+        module: whose strategies name their temperatures.
+    """
+    spared = {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, part in module.named_modules()
+        if callable(names := getattr(part, "no_weight_decay", None))
+        for name in names()
+    }
+    return spared & {name for name, _ in module.named_parameters()}
+
+
+def parameter_groups(
+    module: nn.Module, recipe: Recipe, learning_rate: float, treatment: Callable[[str, nn.Parameter], Treatment]
+) -> list[dict[str, Any]]:
+    """Returns the groups of a module's trainable parameters, weight decay never on temperatures.
+
+    Args:
+        module: with its loss.
+        recipe: for the weight decay.
+        learning_rate: of a parameter whose ``rate`` is 1.
+        treatment: of a parameter, by name.
+    """
+    temperatures = spared_by_decay(module)
+    groups: dict[Treatment, list[nn.Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            kind = Treatment(decays=False, adapts=False) if name in temperatures else treatment(name, parameter)
+            groups.setdefault(kind, []).append(parameter)
+    return [
+        {
+            "params": parameters,
+            "lr": kind.rate * learning_rate,
+            "weight_decay": recipe.weight_decay if kind.decays else 0.0,
+            "adapt": kind.adapts,
+            "constant": kind.constant,
+        }
+        for kind, parameters in groups.items()
+    ]
+
+
+def create_optimizer(groups: list[dict[str, Any]], recipe: Recipe, learning_rate: float) -> Optimizer:
+    """Returns the optimizer that a recipe names.
+
+    Args:
+        groups: of `parameter_groups`.
+        recipe: names it, with its momentum.
+        learning_rate: of groups that have none.
+    """
+    match recipe.optimizer:
+        case "lars":
+            return LARS(groups, lr=learning_rate, momentum=recipe.momentum)
+        case "sgd":
+            return SGD(groups, lr=learning_rate, momentum=recipe.momentum)
+        case "adamw":
+            return AdamW(groups, lr=learning_rate, betas=(recipe.momentum, 0.999))
+        case _:
+            return Adam(groups, lr=learning_rate, betas=(recipe.momentum, 0.999))

@@ -1,0 +1,169 @@
+"""What a paper sets for a method, declared once: its settings with their ranges, its temperatures and its objectives.
+
+A recipe is a frozen dataclass whose fields are options in the sense of `tempplug.options`. One line of it serves the check at
+construction, the flag of the command with its help, the record of a run and the benchmark's plan. What
+`transformers.TrainingArguments` names too (epochs, batch size, learning rate, …) has its name and meaning there. This module
+must not know data, models or the Trainer, and needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Self
+
+from tempplug.arguments import parse_spec
+from tempplug.errors import UnknownNameError, nearest
+from tempplug.options import Choice, Flag, Kind, Number, options_of
+
+Temperatures = Mapping[str, Mapping[str, Any]]
+
+PERIODS = 5
+"""Periods of a schedule in a training (Kukleva et al. 2023: 2,000 epochs, a period of 400)."""
+HIGHEST_SEED = 2**32 - 1
+"""The largest that NumPy takes, whose generator the Trainer seeds too."""
+OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
+SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
+# What TrainingArguments takes under the same name.
+_TRAINING = (
+    "num_train_epochs",
+    "per_device_train_batch_size",
+    "learning_rate",
+    "weight_decay",
+    "warmup_steps",
+    "lr_scheduler_type",
+    "dataloader_drop_last",
+    "bf16",
+    "seed",
+)
+
+
+def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
+    """Returns the options of every strategy beside a method's fixed temperature, as their papers stand beside their baselines.
+
+    DySTreSS's range ends there, with a ratio of two; a schedule goes from half to twice; MACL has its slope and threshold for
+    images and graphs.
+
+    Args:
+        temperature: of the method's paper, greater than 0.
+        **own: options of the strategies whose papers have numbers for this method, by strategy.
+
+    >>> around(0.2)["dystress"]
+    {'temperature_min': 0.1, 'temperature_max': 0.2}
+    """
+    return {
+        "fixed": {"temperature": temperature},
+        "learnable": {"initial_temperature": temperature},
+        "macl": {"base_temperature": temperature, "alpha": 0.5, "threshold": 0.0},
+        "dystress": {"temperature_min": temperature / 2, "temperature_max": temperature},
+        "schedule": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
+        "uncertainty": {"base_temperature": temperature},
+        "individual": {"temperature_init": temperature},
+        **own,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossRecipe:
+    """What the loss is where the flags are silent.
+
+    Attributes:
+        layout: of the loss.
+        temperatures: options by strategy, see `around`; a strategy that is not named has its own defaults.
+        objective: where `objectives` has none.
+        objectives: by strategy. MACL's paper reweights, and AMCL's NT-Xent form leaves the positive out of the denominator.
+        periods: of a schedule in a training, greater than 0.
+    """
+
+    layout: str = "two-view"
+    temperatures: Temperatures = field(default_factory=lambda: around(0.1))
+    objective: str = "infonce"
+    objectives: Mapping[str, str] = field(default_factory=lambda: {"macl": "reweighted", "amcl": "dcl"})
+    periods: float = PERIODS
+
+    def objective_of(self, strategy: str) -> str:
+        """Returns the objective of a strategy, by its spec string."""
+        return self.objectives.get(parse_spec(strategy)[0], self.objective)
+
+    def options(self, strategy: str, epochs: float) -> dict[str, Any]:
+        """Returns the options that the recipe has for a strategy.
+
+        Args:
+            strategy: its name.
+            epochs: of the training, on which a schedule's period depends.
+        """
+        period = {"period": epochs / self.periods} if strategy == "schedule" and epochs else {}
+        return {**period, **self.temperatures.get(strategy, {})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a method is trained. A subclass adds the method's own settings, and sets defaults.
+
+    Raises:
+        ConfigError: a setting is out of range; the message names it, its value and the range.
+    """
+
+    loss: LossRecipe = LossRecipe()
+
+    num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the data, fractions allowed; 0 trains nothing")] = (
+        100
+    )
+    per_device_train_batch_size: Annotated[
+        int | None, Number(at_least=2, integer=True, optional=True, help="items a step and process; none: all that there are")
+    ] = 128
+    learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 0.01
+    weight_decay: Annotated[float, Number(at_least=0, help="of weights, never of temperatures")] = 0.0
+    optimizer: Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")] = (
+        "adam"
+    )
+    momentum: Annotated[float, Number(at_least=0, below=1, help="of sgd and lars; β₁ of adam and adamw")] = 0.9
+    warmup_steps: Annotated[
+        float, Number(at_least=0, help="over which the learning rate rises; below 1 a share of the training")
+    ] = 0.0
+    lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "constant"
+    dataloader_drop_last: Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")] = False
+    bf16: Annotated[bool, Flag(help="compute in bfloat16, faster where the processor has it")] = False
+    seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="everything random follows from it")] = 0
+
+    not_settings: ClassVar[tuple[str, ...]] = ()
+    """Names of settings that a method has no use for; they are no flags of its command."""
+
+    def __post_init__(self) -> None:
+        for name, kind in self.kinds().items():
+            object.__setattr__(self, name, kind.check(f"{name}={_written(getattr(self, name))}", getattr(self, name)))
+
+    @classmethod
+    def kinds(cls) -> dict[str, Kind]:
+        """Returns the settings by name, with what each may be."""
+        return {each.name: each.kind for each in options_of(cls) if each.kind is not None and each.name not in cls.not_settings}
+
+    def values(self) -> dict[str, Any]:
+        """Returns the settings by name, as JSON holds them."""
+        found = {name: value for name, value in asdict(replace(self, loss=LossRecipe())).items() if name in self.kinds()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+    def training(self) -> dict[str, Any]:
+        """Returns what `transformers.TrainingArguments` takes, under its names."""
+        return {name: value for name in _TRAINING if (value := getattr(self, name)) is not None}
+
+    def changed(self, **changes: Any) -> Self:
+        """Returns the recipe with some settings changed.
+
+        Raises:
+            UnknownNameError: a name is no setting; the nearest is in the message.
+            ConfigError: a setting is out of range.
+        """
+        known = self.kinds()
+        for name in changes:
+            if name not in known:
+                raise UnknownNameError(f"no setting '{name}'.{nearest(name, known)} Known: {', '.join(known)}.")
+        return replace(self, **changes)
+
+    def learning_rate_factor(self, batch_size: int) -> float:
+        """Returns what the learning rate is multiplied by for a batch of all processes; 1 unless a recipe scales it."""
+        return 1.0
+
+
+def _written(value: Any) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value)

@@ -1,0 +1,126 @@
+"""`train`: from a method, a recipe, data and temperature flags to a trained encoder and its figures, in one folder.
+
+``metrics.json`` has the same schema for every method. A killed run goes on to the same weights, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, set_seed
+
+from tempplug.arguments import parse_spec
+from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.training.arguments import training_arguments
+from tempplug_adapters.training.checkpoints import check_settings, resume_point, write_settings
+from tempplug_adapters.training.files import write_json
+from tempplug_adapters.training.method import Method, R, Run
+from tempplug_adapters.training.trainer import MethodTrainer
+
+METRICS_FILE = "metrics.json"
+
+
+def train(
+    method: Method[R, Any],
+    recipe: R,
+    data: Any,
+    temperature: TemperatureArguments,
+    output_dir: str | Path,
+    *,
+    dataset: str = "",
+    resume_from_checkpoint: str | None = None,
+    evaluate: bool = True,
+    training: Mapping[str, Any] | None = None,
+    begin: Callable[[dict[str, str | None]], None] = lambda specs: None,
+    callbacks: Sequence[TrainerCallback] = (),
+    evaluation_progress: Callable[[float], None] = lambda fraction: None,
+) -> dict[str, Any]:
+    """Trains, measures, and writes encoder and numbers; goes on with a checkpoint where asked to.
+
+    Args:
+        method: what is trained.
+        recipe: how.
+        data: of `Method.load`, or alike.
+        temperature: which strategy and objective.
+        output_dir: folder for checkpoints, encoder and numbers.
+        dataset: what the data are called.
+        resume_from_checkpoint: ``auto`` goes on with the newest checkpoint where there is one; or a checkpoint's folder.
+        evaluate: whether to measure at the end.
+        training: further `TrainingArguments`, by name.
+        begin: called before the training with the resolved specs of strategy and objective.
+        callbacks: further ones of the Trainer.
+        evaluation_progress: called with the fraction of an evaluation done.
+
+    Returns:
+        What ``metrics.json`` holds: ``method``, ``dataset``, ``items``, ``strategy`` and ``objective`` (resolved specs, None
+        where the method has none), ``recipe`` (all settings), what else the method says of the origin of the weights,
+        ``steps`` and ``epochs`` done, ``loss`` (mean since the log before the last), ``seconds_per_epoch`` (of this call;
+        None where no step was left), ``evaluation`` (figures by name), ``history`` (every log: loss, temperature, …).
+
+    Raises:
+        ConfigError: options do not fit, or the folder holds checkpoints of another run.
+        DataError: data or a checkpoint are at fault, or the folder cannot be written.
+        NonFiniteError: the training diverged.
+        UnknownNameError: no such strategy or objective.
+    """
+    given = dict(training or {})
+    checkpoint = resume_point(output_dir, resume_from_checkpoint)
+    output = Path(output_dir)
+    args = training_arguments(recipe, str(output), **given)
+    recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or "fixed")[0])
+    set_seed(recipe.seed)
+    loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
+    module = method.build(recipe, data, loss)
+    specs = method.specs(module)
+    settings = {
+        "method": method.info.name,
+        "dataset": dataset,
+        "items": len(data),
+        **specs,
+        **method.origin(recipe, data),
+        "recipe": recipe.values(),
+    }
+    if checkpoint is not None:
+        check_settings(checkpoint, settings)
+    begin(specs)
+    evaluation = Run(output, progress=evaluation_progress, training=given)
+    trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)
+    first = trainer.is_world_process_zero()
+    if first:
+        write_settings(output, settings)
+    seconds = _train(trainer, checkpoint)
+    figures = trainer.evaluate(final=True) if evaluate else {}
+    state = trainer.state
+    losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
+    results = {
+        **settings,
+        "steps": state.global_step,
+        "epochs": state.epoch or 0.0,
+        "loss": losses[-1] if losses else None,
+        "seconds_per_epoch": seconds,
+        "evaluation": {name.removeprefix("eval_"): value for name, value in figures.items()},
+        "history": [entry for entry in state.log_history if "train_runtime" not in entry],
+    }
+    if first:
+        method.save(recipe, module, data, output)
+        write_json(output / METRICS_FILE, results)
+    return results
+
+
+def _train(trainer: MethodTrainer, checkpoint: Path | None) -> float | None:
+    """Trains what is left and returns the seconds per epoch of it."""
+    if trainer.args.num_train_epochs == 0 and trainer.args.max_steps <= 0:
+        return None
+    done = 0.0
+    if checkpoint is not None:
+        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        done = float(state["epoch"] or 0)
+        if state["global_step"] >= state["max_steps"]:
+            trainer.load_finished(checkpoint)
+            return None
+    output = trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    trained = float(trainer.state.epoch or 0) - done
+    return output.metrics["train_runtime"] / trained if trained else None

@@ -1,0 +1,292 @@
+"""The one training loop: the Hugging Face Trainer over any method, whose module contains its loss and returns it.
+
+Flags, precision, accumulation, clipping, several processes, logs, checkpoints and resume are the Trainer's. What is added:
+batches whose random state follows from the seed, no weight decay on temperatures, the progress of schedules, the record of the
+loss in every log, an end with a message where the loss is no longer finite, and evaluation through the method.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_pt_utils import nested_gather
+
+from tempplug.errors import DataError, NonFiniteError, TempplugError
+from tempplug_adapters.training.arguments import MethodArguments
+from tempplug_adapters.training.batches import BatchLoader, BatchOrder, seed_of
+from tempplug_adapters.training.checkpoints import STATE_FILE, write_settings
+from tempplug_adapters.training.files import one_line, read_tensors, write_file
+from tempplug_adapters.training.measurements import measure
+from tempplug_adapters.training.method import Method, Run
+from tempplug_adapters.training.optimizer import Treatment, create_optimizer, parameter_groups
+from tempplug_adapters.training.recipe import Recipe
+
+# Checkpoints a moment apart have one time stamp; the Trainer then goes by their numbers, and warns of it every time.
+logging.getLogger("transformers.trainer_utils").addFilter(lambda record: "mtime" not in record.getMessage())
+
+
+class MethodTrainer(Trainer):
+    """Trains the module of a method.
+
+    Args:
+        method: whose module and data these are.
+        recipe: how it is trained.
+        module: of `Method.build`.
+        data: of `Method.load`.
+        args: of the run.
+        settings: what the run was started with, kept in every checkpoint.
+        callbacks: further ones.
+        evaluation: what evaluations may know.
+
+    Raises:
+        ConfigError: batches do not fit the data or the number of processes.
+    """
+
+    loss_is_scaled_for_ga: bool | None = False
+
+    def __init__(
+        self,
+        method: Method[Any, Any],
+        recipe: Recipe,
+        module: nn.Module,
+        data: Any,
+        args: MethodArguments,
+        settings: Mapping[str, Any],
+        callbacks: list[TrainerCallback],
+        evaluation: Run,
+    ) -> None:
+        self.method, self.recipe, self.data, self.settings, self.evaluation = method, recipe, data, settings, evaluation
+        self.order = BatchOrder(
+            len(data),
+            None if recipe.per_device_train_batch_size is None else args.per_device_train_batch_size * args.world_size,
+            recipe.seed,
+            rank=args.process_index,
+            world=args.world_size,
+            drop_last=args.dataloader_drop_last,
+            reshuffled=method.reshuffled,
+        )
+        if args.early_stopping_patience is not None:
+            callbacks = [*callbacks, EarlyStoppingCallback(args.early_stopping_patience)]
+        # the last two: the step is known to be an epoch's last only when all others have seen it
+        super().__init__(
+            model=module,
+            args=args,
+            eval_dataset=data,
+            callbacks=[*callbacks, _ProgressOfLoss(module), _EpochFlow(len(self.order))],
+        )
+        for printer in (PrinterCallback, ProgressCallback):
+            self.remove_callback(printer)
+        self.model_accepts_loss_kwargs = False
+        # Sum and number of the losses since the last log; part of a checkpoint, so that a log is whole after a resume.
+        self._losses: list[Any] = [0.0, 0]
+        self._drawn = (-1, 0)
+
+    def get_train_dataloader(self) -> BatchLoader:
+        """Returns the method's batches, this process's share of each."""
+        args = self.args
+        return BatchLoader(
+            self.order,
+            lambda index: self.method.collate(self.recipe, self.data, index),
+            workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+        )
+
+    def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+        # What lives before the training is not looked at by the garbage collector in it: a pass over all of it, which the
+        # Trainer asks for, takes as long as a small training.
+        gc.freeze()
+        try:
+            return super()._inner_training_loop(*args, **kwargs)
+        finally:
+            gc.unfreeze()
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Runs forward and backward of a micro-batch, its random state a function of seed, step and process."""
+        if isinstance(inputs, TempplugError):
+            raise inputs
+        step = self.state.global_step
+        self._drawn = (step, self._drawn[1] + 1 if self._drawn[0] == step else 0)
+        torch.manual_seed(seed_of(self.recipe.seed, "step", *self._drawn, self.args.process_index))
+        loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
+        self._losses[0] = self._losses[0] + loss * self.current_gradient_accumulation_steps
+        self._losses[1] += 1
+        return loss
+
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Returns what the module returns: the loss, []."""
+        return model(**inputs)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        # asked for at every step; where nothing is clipped, it would cost a pass over all gradients
+        return grad_norm
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """Returns the recipe's optimizer, or that of ``--optim``; weight decay leaves temperatures out."""
+        if self.optimizer is None:
+            module: Any = self.model if model is None else model
+            batch = self.order.size
+            rate = self.args.learning_rate * self.recipe.learning_rate_factor(batch)
+
+            def treatment(name: str, parameter: nn.Parameter) -> Treatment:
+                return self.method.treatment(self.recipe, name, parameter)
+
+            groups = parameter_groups(module, self.recipe, rate, treatment)
+            if self.args.optim == type(self.args).optim:
+                self.optimizer = create_optimizer(groups, self.recipe, rate)
+            else:
+                kind, options = self.get_optimizer_cls_and_kwargs(self.args, module)
+                self.optimizer = kind(groups, **{**options, "lr": rate})
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Returns the scheduler of the learning rate; a group that is ``constant`` does not follow it."""
+        new = self.lr_scheduler is None
+        scheduler = super().create_scheduler(num_training_steps, optimizer)
+        if new and isinstance(scheduler, LambdaLR):
+            for number, group in enumerate(scheduler.optimizer.param_groups):
+                if group.get("constant"):
+                    scheduler.lr_lambdas[number] = lambda step: 1.0
+        return scheduler
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Logs; a training log also gets the measurements of the last training batch.
+
+        Raises:
+            NonFiniteError: the loss is not finite.
+        """
+        if "loss" in logs:
+            if self._losses[1]:
+                mean = torch.as_tensor(self._losses[0] / self._losses[1])
+                logs["loss"] = float(nested_gather(mean, self.args.parallel_mode).mean())  # type: ignore[no-untyped-call]
+                self._losses = [0.0, 0]
+            if not math.isfinite(logs["loss"]):
+                raise NonFiniteError(
+                    f"loss={logs['loss']} at epoch {self.state.epoch or 0:.4g}: the training diverged. Lower the learning "
+                    "rate, or raise the temperature, and begin again in another folder."
+                )
+            logs.update(measure(self.accelerator.unwrap_model(self.model), log=self.is_world_process_zero()))
+        super().log(logs, start_time)
+
+    @torch.no_grad()
+    def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
+        """Returns the method's figures as ``eval_NAME``, and logs them; the first process measures for all.
+
+        Args:
+            *args: not used.
+            metric_key_prefix: of the names.
+            final: whether the training has ended.
+            **kwargs: not used.
+        """
+        module = self.accelerator.unwrap_model(self.model)
+        found: list[Any] = [None]
+        if self.is_world_process_zero():
+            modes = [(each, each.training) for each in module.modules()]
+            module.eval()
+            found = [self._measured(module, final)]
+            for each, mode in modes:
+                each.training = mode
+        if self.args.world_size > 1:
+            distributed.broadcast_object_list(found)
+        if isinstance(found[0], TempplugError):
+            raise found[0]
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in found[0].items()}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _measured(self, module: nn.Module, final: bool) -> dict[str, float] | TempplugError:
+        try:
+            return self.method.evaluate(self.recipe, module, self.data, replace(self.evaluation, final=final))
+        except TempplugError as error:  # raised here alone, it would leave the other processes waiting
+            return error
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        folder = Path(output_dir or str(self.args.output_dir))
+        module = self.accelerator.unwrap_model(self.model)
+        total = self._losses[0].detach().cpu() if isinstance(self._losses[0], Tensor) else torch.zeros(())
+        content = {"module": module.state_dict(), "losses": [total, self._losses[1]]}
+        write_file(folder / STATE_FILE, lambda temporary: torch.save(content, temporary))
+        write_settings(folder, self.settings)
+
+    def load_state(self, checkpoint: str | Path) -> None:
+        """Restores the module from a checkpoint.
+
+        Raises:
+            DataError: it is damaged, or the state of another module.
+        """
+        file = Path(checkpoint) / STATE_FILE
+        try:
+            content = read_tensors(file)
+            self.accelerator.unwrap_model(self.model).load_state_dict(content["module"])
+            total, number = content["losses"]
+            self._losses = [total.to(self.args.device), int(number)]
+        except (DataError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f"{file} is damaged or of another training; delete its folder to go on without it. Reading it said: "
+                f"{one_line(error, lines=2)}"
+            ) from error
+
+    def load_finished(self, checkpoint: Path) -> None:
+        """Takes over module and state of a checkpoint whose training has ended.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        self.load_state(checkpoint)
+        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+            self._load_best_model()
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        self.load_state(resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        self.load_state(str(self.state.best_model_checkpoint))
+
+
+class _ProgressOfLoss(TrainerCallback):
+    """Tells the loss how far training is: epochs done, a fraction from 0, at every step."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.loss: Any = getattr(module, "loss_fn", None)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tells it once a step: all its micro-batches share one progress."""
+        if self.loss is not None:
+            self.loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
+
+
+class _EpochFlow(TrainerCallback):
+    """Does what is due after an epoch at its last step, so that a checkpoint of that step knows of it.
+
+    Args:
+        batches: of an epoch.
+    """
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Asks for log, evaluation and checkpoint where an epoch ends."""
+        last = state.global_step >= state.max_steps
+        if last or state.global_step % math.ceil(self.batches / args.gradient_accumulation_steps) == 0:
+            control.should_log |= args.logging_strategy == "epoch"
+            control.should_evaluate |= args.eval_strategy == "epoch"
+            control.should_save |= args.save_strategy == "epoch"
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Takes back what was asked for again: it is done."""
+        control.should_log = control.should_evaluate = control.should_save = False
