@@ -126,6 +126,8 @@ class Recipe:
     bf16: Annotated[bool, Flag(help="compute in bfloat16, faster where the processor has it")] = False
     seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="everything random follows from it")] = 0
 
+    running: ClassVar[Mapping[str, Any]] = {}
+    """`TrainingArguments` that say how a training runs (when it saves, logs, evaluates), where the user's flags do not."""
     not_settings: ClassVar[tuple[str, ...]] = ()
     """Names of settings that a method has no use for; they are no flags of its command."""
 

@@ -69,7 +69,7 @@ def train(
     given = dict(training or {})
     checkpoint = resume_point(output_dir, resume_from_checkpoint)
     output = Path(output_dir)
-    args = training_arguments(recipe, str(output), **given)
+    args = training_arguments(recipe, str(output), **{**recipe.running, **given})
     recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or "fixed")[0])
     set_seed(recipe.seed)
     loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
