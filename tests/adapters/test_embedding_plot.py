@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from torch import Tensor
 
 from tempplug.errors import ConfigError, MissingDependencyError, NonFiniteError, ShapeError
-from tempplug_adapters.vision.embedding_plot import MOST_CLASSES, draw_embedding_plot, embed_in_plane, embedding_plot
+from tempplug_adapters.vision.evaluation.embedding_plot import MOST_CLASSES, draw_embedding_plot, embed_in_plane, embedding_plot
 
 NAMES = ("cat", "dog", "bird")
 
@@ -57,6 +57,7 @@ def test_neighbours_stay_neighbours(method: str) -> None:
 def test_a_handful_of_points_and_collapsed_ones_are_placed(method: str) -> None:
     assert embed_in_plane(torch.eye(4), method=method).shape == (4, 2)
     assert torch.isfinite(embed_in_plane(torch.ones(20, 3) + 1e-3 * torch.eye(20)[:, :3], method=method)).all()
+    assert torch.equal(embed_in_plane(torch.ones(20, 3), method=method), torch.zeros(20, 2)), "all of them in one place"
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
@@ -100,7 +101,7 @@ def test_no_two_classes_look_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = clusters()
-    with pytest.raises(ConfigError, match="method='umap' of a plot must be one of tsne, pca"):
+    with pytest.raises(ConfigError, match="method=umap of a plot must be one of tsne, pca"):
         embed_in_plane(rows, method="umap")
     for bad in (rows[:3], rows[:, :1]):
         with pytest.raises(ShapeError, match="N at least 4 and F at least 2"):

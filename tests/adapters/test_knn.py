@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
-from tempplug_adapters.vision import knn
-from tempplug_adapters.vision.knn import knn_accuracy, majority_knn, weighted_knn
+from tempplug_adapters.images.representations import unit_rows
+from tempplug_adapters.vision.evaluation import knn
+from tempplug_adapters.vision.evaluation.knn import knn_accuracy, majority_knn, weighted_knn
 
 
 def points(count: int, classes: int = 4, width: int = 6, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -137,8 +138,9 @@ def test_no_temperature_overflows(temperature: float) -> None:
 def test_length_and_precision_of_rows_do_not_count() -> None:
     (bank, labels), (queries, _) = points(50), points(300, seed=1)
     plain = weighted_knn(bank, labels, queries, k=9)
-    scale = torch.logspace(-36, 36, 50)[:, None]
+    scale = torch.logspace(-11, 36, 50)[:, None]
     assert torch.equal(weighted_knn(bank * scale, labels.int(), queries.double(), k=9), plain)
+    assert not unit_rows(1e-14 * bank).any(), "as in the loss, rows as short as that have no direction"
     rounded = bank.bfloat16()
     exact = weighted_knn(rounded.double(), labels, queries.double(), k=9)
     assert torch.equal(weighted_knn(rounded, labels, queries, k=9), exact)

@@ -12,14 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
-from tempplug_adapters.vision.linear_probe import (
-    MACL_CIFAR10,
-    LinearProbeSettings,
-    fit_linear_probe,
-    lightly_settings,
-    linear_probe,
-    linear_probe_accuracy,
-)
+from tempplug_adapters.vision.evaluation.linear_probe import fit_linear_probe, linear_probe, linear_probe_accuracy
+from tempplug_adapters.vision.evaluation.settings import MACL_CIFAR10, LinearProbeSettings, lightly_settings
 
 
 def points(count: int, classes: int = 3, width: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -135,14 +129,14 @@ def test_recipes_are_the_papers() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("epochs", 0, "epochs=0 of the linear probe must be at least 1"),
+        ("epochs", 0, "epochs=0 of the linear probe must be an integer, at least 1"),
         ("batch_size", 0, "batch_size=0"),
-        ("learning_rate", 0.0, "learning_rate=0 of the linear probe must be finite and greater than 0"),
+        ("learning_rate", 0.0, "learning_rate=0 of the linear probe must be greater than 0"),
         ("learning_rate", math.inf, "learning_rate=inf"),
         ("momentum", 1.0, "momentum=1 of the linear probe must be at least 0 and less than 1"),
         ("momentum", -0.1, "momentum=-0.1"),
-        ("weight_decay", -1.0, "weight_decay=-1 of the linear probe must be finite and at least 0"),
-        ("schedule", "step", "schedule='step' of the linear probe must be one of cosine, constant"),
+        ("weight_decay", -1.0, "weight_decay=-1 of the linear probe must be at least 0"),
+        ("schedule", "step", "schedule=step of the linear probe must be one of cosine, constant"),
     ],
 )
 def test_settings_out_of_range_are_refused(option: str, value: float | str, message: str) -> None:

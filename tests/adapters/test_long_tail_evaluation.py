@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.images.long_tail import long_tail_indices
-from tempplug_adapters.vision.accuracy import accuracy, class_accuracies
-from tempplug_adapters.vision.long_tail_evaluation import long_tail_evaluation, long_tail_score
-from tempplug_adapters.vision.svc_probe import few_shot_indices
+from tempplug_adapters.vision.evaluation.accuracy import accuracy, class_accuracies
+from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation, long_tail_score
+from tempplug_adapters.vision.evaluation.svc_probe import few_shot_indices
 
 
 def long_tailed_digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:

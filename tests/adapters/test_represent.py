@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tempplug.errors import ConfigError, DataError, ShapeError
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_set import ImageArray
-from tempplug_adapters.vision.represent import represent
+from tempplug_adapters.images.representations import represent
 
 
 def images(count: int = 23, side: int = 6) -> ImageArray:

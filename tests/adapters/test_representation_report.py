@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
-from tempplug_adapters.vision.representation_report import representation_report
+from tempplug_adapters.vision.evaluation.report import representation_report
 
 
 def rows(seed: int) -> Tensor:

@@ -11,8 +11,8 @@ from matplotlib.image import imread
 from torch import Tensor
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
-from tempplug_adapters.vision import similarity_histogram as module
-from tempplug_adapters.vision.similarity_histogram import draw_similarity_histogram, similarity_histogram
+from tempplug_adapters.vision.evaluation import similarity_histogram as module
+from tempplug_adapters.vision.evaluation.similarity_histogram import draw_similarity_histogram, similarity_histogram
 
 
 def views(count: int = 45, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 
 from tempplug.errors import ConfigError, MissingDependencyError, NonFiniteError, ShapeError
-from tempplug_adapters.vision.svc_probe import few_shot_indices, svc_probe
+from tempplug_adapters.vision.evaluation.svc_probe import few_shot_indices, svc_probe
 
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -19,7 +19,7 @@ from tempplug_adapters.images.long_tail import long_tail_indices
 from tempplug_adapters.vision import command, methods, processes
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone
 from tempplug_adapters.vision.command import build_parser, main
-from tempplug_adapters.vision.evaluation_command import main as main_evaluation
+from tempplug_adapters.vision.evaluation.command import main as main_evaluation
 from tempplug_adapters.vision.recipe import METHODS, VisionSettings
 
 SMALL = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,21 +17,24 @@ from torch import Tensor
 
 from tempplug import metrics
 from tempplug.errors import ConfigError, DataError, UnknownNameError
+from tempplug_adapters.images import long_tail
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_set import ImageArray, ImageSet
 from tempplug_adapters.images.long_tail import long_tail_indices
+from tempplug_adapters.images.representations import represent
 from tempplug_adapters.training.checkpoint import Settings, save_checkpoint
-from tempplug_adapters.vision import command, evaluations, long_tail_part, train
-from tempplug_adapters.vision.evaluation_command import main
-from tempplug_adapters.vision.evaluation_table import evaluation_table
-from tempplug_adapters.vision.evaluations import Evaluation, EvaluationSettings
-from tempplug_adapters.vision.knn import knn_accuracy, majority_knn, weighted_knn
-from tempplug_adapters.vision.linear_probe import LinearProbeSettings, linear_probe_accuracy
-from tempplug_adapters.vision.long_tail_evaluation import long_tail_evaluation
-from tempplug_adapters.vision.represent import represent
-from tempplug_adapters.vision.svc_probe import svc_probe
+from tempplug_adapters.vision import command, train
+from tempplug_adapters.vision.evaluation import evaluations
+from tempplug_adapters.vision.evaluation.command import main
+from tempplug_adapters.vision.evaluation.evaluations import Evaluation
+from tempplug_adapters.vision.evaluation.knn import knn_accuracy, majority_knn, weighted_knn
+from tempplug_adapters.vision.evaluation.linear_probe import linear_probe_accuracy
+from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation
+from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings, LinearProbeSettings
+from tempplug_adapters.vision.evaluation.svc_probe import svc_probe
+from tempplug_adapters.vision.evaluation.table import evaluation_table
 
 BRIEF = LinearProbeSettings(epochs=5, batch_size=64, seed=3)
 
@@ -201,9 +205,7 @@ def test_the_long_tailed_bank_is_what_was_trained_on(tmp_path: Path, monkeypatch
     tail = ["--imbalance-ratio", "10", "--split-seed", "4", "--no-evaluate", "--output-dir", str(tmp_path)]
     assert command.main("simclr", [*flags, *tail]) == 0
     banks: list[Tensor] = []
-    monkeypatch.setattr(
-        long_tail_part, "long_tail_indices", lambda *given: banks.append(long_tail_indices(*given)) or banks[-1]
-    )
+    monkeypatch.setattr(long_tail, "long_tail_indices", lambda *given: banks.append(long_tail_indices(*given)) or banks[-1])
     assert evaluate(tmp_path / "checkpoint.pt", "--evaluations", "long-tail")[0] == 0
     bank = load_images("digits", "train", None, size=8, count=1000, seed=4).batch(banks[0])
     assert torch.equal(bank, drawn[0])
@@ -230,17 +232,17 @@ def test_without_an_output_the_numbers_lie_beside_the_checkpoint(checkpoint: Pat
     ("flags", "message"),
     [
         (["--evaluations", "kmn"], "no evaluation 'kmn'. Did you mean 'knn'? Known: knn, linear-probe, "),
-        (["--probe", "moco"], "no probe 'moco'. Known: lightly, macl-cifar10."),
-        (["--k", "0"], "k=0 neighbours must be at least 1."),
-        (["--vote-temperature", "0"], "vote_temperature=0 must be finite and greater than 0."),
+        (["--k", "0"], "k=0 must be an integer, at least 1."),
+        (["--vote-temperature", "0"], "vote_temperature=0 must be greater than 0."),
+        (["--batch-size", "0"], "batch_size=0 must be an integer, at least 1."),
+        (["--imbalance-ratio", "0.5"], "imbalance_ratio=0.5 must be at least 1."),
         (["--views", "simclr-cifer"], "unknown augmentation 'simclr-cifer'. Did you mean 'simclr-cifar'?"),
-        (["--plot-method", "umap"], "plot_method='umap' must be one of tsne, pca."),
         (["--dataset", "digitz"], "Did you mean 'digits'?"),
         (["--output", "found.txt"], "output=found.txt must be a file that ends in .json."),
         (["--checkpoint", "none.pt"], "none.pt"),
         (["--checkpoint", __file__], "cannot be read: it is no file of PyTorch."),
-        (["--seed", str(2**63)], "seed=9223372036854775808 must be from 0 to"),
-        (["--split-seed", "-1", "--train-images", "4"], "split_seed=-1 must be from 0 to"),
+        (["--seed", str(2**63)], "seed=9223372036854775808 must be an integer, at least 0 and at most"),
+        (["--split-seed", "-1", "--train-images", "4"], "split_seed=-1 must be an integer, at least 0"),
         (["--device", "mps"], "device='mps' must be auto, cpu, cuda or cuda:N."),
         (["--output", f"{__file__}/a.json"], f"output='{__file__}' cannot be written: it, or a folder above it, is a file."),
         (["--plots", __file__], f"plots='{__file__}' cannot be written: it, or a folder above it, is a file."),
@@ -260,6 +262,26 @@ def test_faults_are_one_line(
     assert message in shown.err
 
 
+@pytest.mark.parametrize("flags", [["--probe", "moco"], ["--plot-method", "umap"], ["--k", "many"]])
+def test_mistyped_words_show_the_usage(checkpoint: Path, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        evaluate(checkpoint, *flags)
+    assert f"argument {flags[0]}" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="probe=moco must be one of lightly, macl-cifar10"):
+        EvaluationSettings(probe="moco")
+
+
+def test_help_needs_no_framework() -> None:
+    code = (
+        "import contextlib, sys\n"
+        "from tempplug_adapters.vision.evaluation.command import main\n"
+        "with contextlib.suppress(SystemExit): main(['--help'])\n"
+        "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "--vote-temperature" in shown
+
+
 def test_drawings_without_matplotlib_are_refused_before_any_work(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,6 +295,7 @@ def test_nothing_is_measured_on_what_was_learned_from() -> None:
     device, settings = torch.device("cpu"), EvaluationSettings(k=3)
     with pytest.raises(ConfigError, match="the set 'digits train' must not be both learned from and asked about"):
         Evaluation(backbone(0), train, train, settings, device)
+    assert set(evaluations.MEASURES) == set(EVALUATIONS)
     with pytest.raises(UnknownNameError, match="unknown augmentation 'simclr-cifer'"):
         EvaluationSettings(views="simclr-cifer")
     again = load_images("digits", "train", None)
@@ -311,7 +334,7 @@ def test_what_was_measured_is_kept_where_a_later_evaluation_fails(
     def fail(_: Evaluation) -> dict[str, Any]:
         raise DataError("these are odd numbers")
 
-    monkeypatch.setitem(evaluations.EVALUATIONS, "svc-probe", fail)
+    monkeypatch.setitem(evaluations.MEASURES, "svc-probe", fail)
     status, found = evaluate(checkpoint, "--evaluations", "knn", "svc-probe", "report", *few)
     assert status == 2
     assert found["failed"] == {"svc-probe": "these are odd numbers"}
@@ -324,7 +347,7 @@ def test_what_was_measured_is_kept_where_a_later_evaluation_fails(
     def kill(_: Evaluation) -> dict[str, Any]:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(evaluations.EVALUATIONS, "svc-probe", kill)
+    monkeypatch.setitem(evaluations.MEASURES, "svc-probe", kill)
     with pytest.raises(KeyboardInterrupt):
         evaluate(checkpoint, "--evaluations", "knn", "svc-probe", *few)
     found = json.loads((checkpoint.parent / "new" / "found.json").read_text())
@@ -344,7 +367,7 @@ def test_labels_that_allow_no_evaluation_are_said_before_images_are_represented(
         return Evaluation(torch.nn.Identity(), *images, EvaluationSettings(imbalance_ratio=2), torch.device("cpu"))
 
     enough = sets(3, [0, 1, 2] * 5, [0, 1, 2, 2])
-    for name in evaluations.EVALUATIONS:
+    for name in evaluations.MEASURES:
         enough.check(name)
     for faulty, name, message in [
         (sets(3, [0, 1, 1] * 5, [0, 1, 2]), "long-tail", "class 'c' has no image, so that a long-tailed part"),

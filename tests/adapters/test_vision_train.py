@@ -18,14 +18,14 @@ from tempplug.errors import ConfigError, DataError, NonFiniteError
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_files import ImageFolder
 from tempplug_adapters.images.image_set import ImageArray
+from tempplug_adapters.images.representations import represent
 from tempplug_adapters.vision import methods, train
 from tempplug_adapters.vision.batches import Batches
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone
-from tempplug_adapters.vision.knn import knn_accuracy
+from tempplug_adapters.vision.evaluation.knn import knn_accuracy
 from tempplug_adapters.vision.methods import create_method
 from tempplug_adapters.vision.recipe import METHODS
 from tempplug_adapters.vision.recipes import recipe_settings
-from tempplug_adapters.vision.represent import represent
 from tempplug_adapters.vision.train import train_vision
 
 pytestmark = pytest.mark.usefixtures("tiny")

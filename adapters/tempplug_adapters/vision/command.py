@@ -21,11 +21,11 @@ from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.image_data import DATASETS, load_images
 from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.images.long_tail import long_tail_part
 from tempplug_adapters.training.checkpoint import resume_point
 from tempplug_adapters.training.command_line import choose_device, data_folder, plain_warnings
 from tempplug_adapters.training.seeds import check_seed
 from tempplug_adapters.vision import processes
-from tempplug_adapters.vision.long_tail_part import long_tail_part
 from tempplug_adapters.vision.methods import WITHOUT_SOFTMAX
 from tempplug_adapters.vision.recipe import METHODS, VisionSettings
 from tempplug_adapters.vision.recipes import HEADS, RECIPES, recipe_settings

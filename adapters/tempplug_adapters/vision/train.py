@@ -23,15 +23,15 @@ from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.backbones import BACKBONES
 from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.images.representations import represent
 from tempplug_adapters.training.checkpoint import CHECKPOINT, Settings, load_checkpoint, resume_point, save_checkpoint
 from tempplug_adapters.training.command_line import write_metrics
 from tempplug_adapters.vision import processes
 from tempplug_adapters.vision.batches import Batches, seed_of
-from tempplug_adapters.vision.knn import knn_accuracy
+from tempplug_adapters.vision.evaluation.knn import knn_accuracy
 from tempplug_adapters.vision.methods import create_method, specs
 from tempplug_adapters.vision.optimizer import create_optimizer, learning_rate_factor, set_learning_rates
 from tempplug_adapters.vision.recipe import VisionSettings
-from tempplug_adapters.vision.represent import represent
 from tempplug_adapters.vision.step_module import StepModule
 
 METRICS_FILE = "metrics.json"

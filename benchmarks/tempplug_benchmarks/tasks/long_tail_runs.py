@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tempplug_adapters.images.image_set import ImageSet
 
 SCORES = {"kNN@1": "knn@1", "kNN@10": "knn@10", "FS LP": "few-shot", "LT LP": "long-tail"}
-"""What a metric's evaluation is called in `tempplug_adapters.vision.long_tail_evaluation`."""
+"""What a metric's evaluation is called in `tempplug_adapters.vision.evaluation.long_tail`."""
 GROUPS = {"head": "head", "mid": "middle", "tail": "tail"}
 GROUPED = ("kNN@1", "kNN@10")
 """Metrics that are also given for each of the groups."""
@@ -26,7 +26,7 @@ GROUPED = ("kNN@1", "kNN@10")
 
 def train_long_tail(context: RunContext) -> dict[str, float]:
     """Trains on a long-tailed set without its classes and returns how well neighbours and linear machines tell them apart."""
-    from tempplug_adapters.vision.long_tail_evaluation import long_tail_evaluation
+    from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation
 
     recipe: dict[str, Any] = dict(context.recipe)
     size = load_size(recipe)

@@ -159,7 +159,7 @@ def represented(
         part: of the evaluation's progress that this is, from and to, in [0, 1].
         augmentation: for a random view of each.
     """
-    from tempplug_adapters.vision.represent import represent
+    from tempplug_adapters.images.representations import represent
 
     low, high = part
     rows = represent(
@@ -173,10 +173,10 @@ def represented(
 
 
 def _measure(backbone: Backbone, bank: ImageSet, test: ImageSet, context: RunContext) -> dict[str, float]:
-    from tempplug_adapters.vision.evaluations import PROBES
-    from tempplug_adapters.vision.knn import knn_accuracy
-    from tempplug_adapters.vision.linear_probe import linear_probe_accuracy
-    from tempplug_adapters.vision.representation_report import representation_report
+    from tempplug_adapters.vision.evaluation.knn import knn_accuracy
+    from tempplug_adapters.vision.evaluation.linear_probe import linear_probe_accuracy
+    from tempplug_adapters.vision.evaluation.report import representation_report
+    from tempplug_adapters.vision.evaluation.settings import PROBES
 
     if bank.labels is None or test.labels is None:
         raise DataError(f"the sets '{bank.name}' and '{test.name}' must both have labels to be measured with.")

@@ -1,6 +1,7 @@
 """``tempplug eval vision``: a trained backbone measured on a data set, as a table, as JSON and, where asked, as drawings.
 
-Holds the command line; what is measured is in `evaluations`.
+Holds the command line; what is measured is in `evaluations`. Frameworks are imported when work starts, so that ``--help`` comes
+at once.
 """
 
 from __future__ import annotations
@@ -14,14 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
-from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.training.command_line import choose_device, data_folder, plain_warnings, write_metrics
-from tempplug_adapters.training.files import make_folder
-from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
-from tempplug_adapters.vision.embedding_plot import METHODS
-from tempplug_adapters.vision.evaluation_table import evaluation_table
-from tempplug_adapters.vision.evaluations import EVALUATIONS, PROBES, Evaluation, EvaluationSettings
-from tempplug_adapters.vision.figures import check_matplotlib
+from tempplug.options import options_of
+from tempplug_adapters.training.flags import add_setting
+from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
+from tempplug_adapters.vision.evaluation.table import evaluation_table
 
 DEFAULTS = ("knn", "linear-probe", "report")
 DESCRIPTION = (
@@ -46,6 +43,8 @@ def main(arguments: list[str]) -> int:
         arguments: the words after ``tempplug eval vision``.
     """
     options = _parser().parse_args(arguments)
+    from tempplug_adapters.training.command_line import plain_warnings
+
     try:
         with plain_warnings():
             found = run(options)
@@ -67,6 +66,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         TempplugError: flags, data or checkpoint are at fault, and nothing was measured.
     """
+    from tempplug_adapters.images.image_data import load_images
+    from tempplug_adapters.training.command_line import choose_device, data_folder
+    from tempplug_adapters.training.files import make_folder, write_json
+    from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
+    from tempplug_adapters.vision.evaluation.evaluations import Evaluation
+    from tempplug_adapters.vision.evaluation.figures import check_matplotlib
+
     checkpoint = Path(options.checkpoint)
     output = Path(options.output or checkpoint.parent / f"evaluation_{Path(options.dataset).name}.json")
     if output.is_dir() or output.suffix != ".json":
@@ -84,7 +90,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     for option, name in (FROM_TRAINING | (FROM_ITS_IMAGES if same else {})).items():
         if getattr(options, option) is None:
             setattr(options, option, trained.get(name))
-    given = {name: getattr(options, name) for name in EvaluationSettings.__dataclass_fields__}
+    given = {each.name: getattr(options, each.name) for each in options_of(EvaluationSettings)}
     settings = EvaluationSettings(**{name: value for name, value in given.items() if value is not None})
     device, folder = choose_device(options.device), data_folder(options.data_dir)
     backbone = load_backbone(checkpoint)
@@ -113,15 +119,17 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         except TempplugError as error:
             found.setdefault("failed", {})[name] = str(error)
         found["seconds"] = round(time.perf_counter() - started, 3)
-        write_metrics(output, found)
+        write_json(output, found)
     return found
 
 
 def _parser() -> argparse.ArgumentParser:
-    given = EvaluationSettings()
+    """Returns the parser; a setting that is not given is None, and comes from the training or from the settings' defaults."""
     parser = argparse.ArgumentParser(prog="tempplug eval vision", description=DESCRIPTION)
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="checkpoint.pt of a vision training")
-    parser.add_argument("--dataset", required=True, metavar="NAME", help="name of a data set, or folder of class folders")
+    parser.add_argument(
+        "--dataset", required=True, metavar="NAME", help="name of a data set, or folder of class folders or parquet"
+    )
     parser.add_argument("--data-dir", metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)")
     parser.add_argument("--size", type=int, help="side in pixels to which images are brought (default: the training's)")
     parser.add_argument(
@@ -138,41 +146,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"of {', '.join(EVALUATIONS)} (default: {', '.join(DEFAULTS)})",
     )
-    parser.add_argument("--k", type=int, default=given.k, help="neighbours that vote (default: %(default)s)")
-    parser.add_argument(
-        "--vote-temperature",
-        type=float,
-        default=given.vote_temperature,
-        metavar="T",
-        help="of their vote (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--probe", default=given.probe, metavar="NAME", help=f"linear probe of {', '.join(PROBES)} (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--imbalance-ratio",
-        type=float,
-        metavar="R",
-        help=f"of the long-tailed bank: largest class over smallest (default: the training's, else {given.imbalance_ratio:g})",
-    )
-    parser.add_argument(
-        "--largest-class",
-        type=int,
-        metavar="N",
-        help="images of its largest class (default: the training's, else nine tenths of the smallest there is)",
-    )
-    parser.add_argument("--split-seed", type=int, help="of the drawn images (default: the training's, else 0)")
-    parser.add_argument("--views", metavar="RECIPE", help="augmentation of the two views (default: the training's)")
     parser.add_argument("--plots", metavar="DIR", help="for drawings of similarities and of representations in the plane")
-    parser.add_argument(
-        "--plot-method", default=given.plot_method, metavar="NAME", help=f"{' or '.join(METHODS)} (default: %(default)s)"
-    )
     parser.add_argument(
         "--output", metavar="FILE", help="JSON of all numbers (default: evaluation_DATASET.json beside the checkpoint)"
     )
-    parser.add_argument("--batch-size", type=int, default=given.batch_size, help="images at once (default: %(default)s)")
-    parser.add_argument(
-        "--seed", type=int, default=given.seed, help="of views, probe and plotted images (default: %(default)s)"
-    )
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: a GPU where there is one (default: auto)")
+    settings = parser.add_argument_group(
+        "settings", "Views follow the training where they are not given, and on its images so does the long-tailed bank."
+    )
+    for each in options_of(EvaluationSettings):
+        if each.kind is not None:
+            add_setting(settings, each.name, each.kind, {"": EvaluationSettings})
     return parser

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, MissingDependencyError
-from tempplug_adapters.vision.representations import check_held_out, check_labels, check_representations, unit_rows
+from tempplug_adapters.images.representations import check_held_out, check_labels, check_representations, unit_rows
 
 SEED = 42
 """Of the machine and of the few-shot draw in the paper's notebooks."""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug_adapters.vision.figures import COLOURS, check_format, new_figure, save_figure
-from tempplug_adapters.vision.representations import check_labels, check_representations, unit_rows
+from tempplug_adapters.images.representations import check_labels, check_representations, unit_rows
+from tempplug_adapters.vision.evaluation.figures import COLOURS, check_format, new_figure, save_figure
 
 _ROWS = 512
 _COLUMNS = 4096

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.images.long_tail import head_mid_tail
-from tempplug_adapters.vision.accuracy import class_accuracies
-from tempplug_adapters.vision.knn import majority_knn
-from tempplug_adapters.vision.representations import check_labels, check_representations
-from tempplug_adapters.vision.svc_probe import SEED, few_shot_indices, svc_probe
+from tempplug_adapters.images.representations import check_labels, check_representations
+from tempplug_adapters.vision.evaluation.accuracy import class_accuracies
+from tempplug_adapters.vision.evaluation.knn import majority_knn
+from tempplug_adapters.vision.evaluation.svc_probe import SEED, few_shot_indices, svc_probe
 
 NEIGHBOURS = (1, 10)
 

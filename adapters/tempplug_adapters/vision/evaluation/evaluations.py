@@ -7,10 +7,9 @@ must not know the command line.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,71 +19,23 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from tempplug import metrics
-from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_set import ImageSet
-from tempplug_adapters.training.seeds import check_seed
-from tempplug_adapters.vision.accuracy import accuracy
-from tempplug_adapters.vision.embedding_plot import METHODS, embedding_plot
-from tempplug_adapters.vision.evaluation_needs import check_needs, long_tail_bank
-from tempplug_adapters.vision.knn import knn_accuracy
-from tempplug_adapters.vision.linear_probe import MACL_CIFAR10, lightly_settings, linear_probe_accuracy
-from tempplug_adapters.vision.long_tail_evaluation import long_tail_evaluation
-from tempplug_adapters.vision.represent import represent
-from tempplug_adapters.vision.representation_report import representation_report
-from tempplug_adapters.vision.similarity_histogram import draw_similarity_histogram, similarity_histogram
-from tempplug_adapters.vision.svc_probe import svc_probe
+from tempplug_adapters.images.long_tail import head_mid_tail, long_tail_part
+from tempplug_adapters.images.representations import represent
+from tempplug_adapters.vision.evaluation.accuracy import accuracy
+from tempplug_adapters.vision.evaluation.embedding_plot import embedding_plot
+from tempplug_adapters.vision.evaluation.knn import knn_accuracy
+from tempplug_adapters.vision.evaluation.linear_probe import linear_probe_accuracy
+from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation
+from tempplug_adapters.vision.evaluation.report import representation_report
+from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSettings
+from tempplug_adapters.vision.evaluation.similarity_histogram import draw_similarity_histogram, similarity_histogram
+from tempplug_adapters.vision.evaluation.svc_probe import svc_probe
 
-PROBES = {"lightly": lightly_settings(), "macl-cifar10": MACL_CIFAR10}
 PLOTTED_IMAGES = 2000
 PLOTTED_CLASSES = 20
-
-
-@dataclass(frozen=True)
-class EvaluationSettings:
-    """How representations are measured.
-
-    Attributes:
-        k: neighbours of the weighted vote, at least 1.
-        vote_temperature: of that vote, greater than 0.
-        probe: name of the linear probe's recipe, one of `PROBES`.
-        imbalance_ratio: images of the largest class over those of the smallest, of the long-tailed bank.
-        largest_class: images of its largest class; None: nine tenths of the smallest class there is, as training has it.
-        split_seed: of its draw.
-        views: recipe of the augmentation that makes two views of each test image.
-        plot_method: ``tsne`` or ``pca``.
-        batch_size: images at once.
-        seed: of the views, of the probe and of the images in the plot.
-
-    Raises:
-        ConfigError: a number is out of range, or the plot's method is not known.
-        UnknownNameError: there is no such probe or recipe.
-    """
-
-    k: int = 200
-    vote_temperature: float = 0.1
-    probe: str = "lightly"
-    imbalance_ratio: float = 100.0
-    largest_class: int | None = None
-    split_seed: int = 0
-    views: str = "simclr-cifar"
-    plot_method: str = "tsne"
-    batch_size: int = 256
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        # Said before images are represented, which takes minutes.
-        if self.k < 1:
-            raise ConfigError(f"k={self.k} neighbours must be at least 1.")
-        if not (math.isfinite(self.vote_temperature) and self.vote_temperature > 0):
-            raise ConfigError(f"vote_temperature={self.vote_temperature:g} must be finite and greater than 0.")
-        if self.probe not in PROBES:
-            raise UnknownNameError(f"no probe '{self.probe}'.{nearest(self.probe, PROBES)} Known: {', '.join(PROBES)}.")
-        if self.plot_method not in METHODS:
-            raise ConfigError(f"plot_method='{self.plot_method}' must be one of {', '.join(METHODS)}.")
-        for name in ("split_seed", "seed"):
-            check_seed(name, getattr(self, name))
-        create_augmentation(self.views, 32)
 
 
 class Evaluation:
@@ -118,23 +69,30 @@ class Evaluation:
         """Makes sure that the labels allow an evaluation, which takes no time, before images are represented.
 
         Args:
-            name: one of `EVALUATIONS`.
+            name: one of `settings.EVALUATIONS`.
 
         Raises:
             TempplugError: they do not.
         """
-        check_needs(name, self)
+        if name in _NEEDS:
+            _NEEDS[name](self)
 
     def measure(self, name: str) -> dict[str, Any]:
         """Returns the numbers of one evaluation, and what they were measured with.
 
         Args:
-            name: one of `EVALUATIONS`.
+            name: one of `settings.EVALUATIONS`.
 
         Raises:
             TempplugError: the representations or the sets do not allow it.
         """
-        return EVALUATIONS[name](self)
+        return MEASURES[name](self)
+
+    @cached_property
+    def long_tail(self) -> tuple[Tensor, int]:
+        """Positions of the long-tailed bank among the training images, and the size of its largest class."""
+        given, labels = self.settings, self.bank_labels.cpu()
+        return long_tail_part(labels, self.train.classes, given.imbalance_ratio, given.largest_class, given.split_seed)
 
     @cached_property
     def bank(self) -> Tensor:
@@ -223,11 +181,14 @@ def _svc_probe(it: Evaluation) -> dict[str, Any]:
 
 
 def _long_tail(it: Evaluation) -> dict[str, Any]:
-    ratio, seed = it.settings.imbalance_ratio, it.settings.split_seed
-    part, largest = long_tail_bank(it)
+    part, largest = it.long_tail
     chosen = part.to(it.device)
     scores = long_tail_evaluation(it.bank[chosen], it.bank_labels[chosen], it.queries, it.query_labels)
-    draw = {"imbalance_ratio": ratio, "largest_class": largest, "split_seed": seed}
+    draw = {
+        "imbalance_ratio": it.settings.imbalance_ratio,
+        "largest_class": largest,
+        "split_seed": it.settings.split_seed,
+    }
     return {"bank": len(chosen), **draw, **{name: score.values() for name, score in scores.items()}}
 
 
@@ -237,14 +198,40 @@ def _report(it: Evaluation) -> dict[str, Any]:
     return {**found, "views": it.settings.views}
 
 
-EVALUATIONS: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
+MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
     "knn": _knn,
     "linear-probe": _linear_probe,
     "svc-probe": _svc_probe,
     "long-tail": _long_tail,
     "report": _report,
 }
-"""What `Evaluation.measure` knows."""
+"""By the names of `settings.EVALUATIONS`."""
+
+
+def _long_tail_needs(it: Evaluation) -> None:
+    head_mid_tail(torch.bincount(it.bank_labels.cpu()[it.long_tail[0]], minlength=len(it.train.classes)))
+    asked = torch.bincount(it.query_labels, minlength=len(it.test.classes))
+    if not bool((asked > 0).all()):
+        empty = it.test.classes[int((asked == 0).nonzero()[0, 0])]
+        raise DataError(f"the set '{it.test.name}' has no image of class '{empty}': 'long-tail' measures every class.")
+
+
+def _svc_probe_needs(it: Evaluation) -> None:
+    if len(it.bank_labels.unique()) < 2:
+        raise DataError(f"the set '{it.train.name}' has images of one class only: 'svc-probe' has nothing to tell apart.")
+
+
+def _report_needs(it: Evaluation) -> None:
+    counts = it.query_labels.unique(return_counts=True)[1]
+    if len(counts) < 2 or int(counts.max()) < 2:
+        raise DataError(
+            f"the set '{it.test.name}' has {len(it.test)} images of {len(counts)} classes: 'report' needs two images of one "
+            "class, and images of another."
+        )
+
+
+# What evaluations ask of the labels, said before images are represented, which takes minutes.
+_NEEDS = {"long-tail": _long_tail_needs, "svc-probe": _svc_probe_needs, "report": _report_needs}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from tempplug import metrics
-from tempplug_adapters.vision.representations import check_labels, check_representations
+from tempplug_adapters.images.representations import check_labels, check_representations
 
 
 def representation_report(

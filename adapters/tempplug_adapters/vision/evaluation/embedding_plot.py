@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, MissingDependencyError, ShapeError
-from tempplug_adapters.vision.figures import COLOURS, check_format, new_figure, save_figure
-from tempplug_adapters.vision.representations import check_labels, check_representations, unit_rows
+from tempplug.options import Choice
+from tempplug_adapters.images.representations import check_labels, check_representations, unit_rows
+from tempplug_adapters.vision.evaluation.figures import COLOURS, check_format, new_figure, save_figure
+from tempplug_adapters.vision.evaluation.settings import PLOT_METHODS
 
-METHODS = ("tsne", "pca")
 PERPLEXITY = 30.0
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MOST_CLASSES = len(COLOURS) * len(_MARKERS)
@@ -35,18 +36,31 @@ def embed_in_plane(representations: Tensor, *, method: str = "tsne") -> Tensor:
         ShapeError: fewer rows or columns.
         ConfigError: the method is not known.
         NonFiniteError: NaN or infinite representations.
-        MissingDependencyError: t-SNE without scikit-learn.
+        MissingDependencyError: scikit-learn is not installed.
 
     Source: van der Maaten & Hinton 2008 (t-SNE); Kobak & Linderman 2021 for the start, which a seed would only make worse.
     """
-    if method not in METHODS:
-        raise ConfigError(f"method='{method}' of a plot must be one of {', '.join(METHODS)}.")
+    Choice(PLOT_METHODS).check(f"method={method} of a plot", method)
     check_representations(representations, "representations")
     if len(representations) < 4 or representations.shape[1] < 2:
         shape = list(representations.shape)
         raise ShapeError(f"representations of shape {shape} must be [N, F] with N at least 4 and F at least 2 for a plot.")
-    rows = unit_rows(representations).cpu().double()
-    return (_principal_components(rows) if method == "pca" else _tsne(rows)).float()
+    try:
+        from sklearn.decomposition import PCA
+        from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingDependencyError(f"a plot needs scikit-learn: pip install scikit-learn ({error}).") from error
+    rows = unit_rows(representations).cpu().double().numpy()
+    if (rows == rows[0]).all():
+        return torch.zeros(len(rows), 2)  # both methods divide by the spread, and t-SNE then crashes
+    if method == "pca":
+        machine = PCA(2, svd_solver="covariance_eigh")
+    else:
+        machine = TSNE(init="pca", perplexity=min(PERPLEXITY, len(rows) / 4), random_state=0)
+    # Threads add up in any order, and t-SNE makes a different picture of another last bit.
+    with threadpool_limits(1):
+        return torch.from_numpy(machine.fit_transform(rows)).float()
 
 
 def draw_embedding_plot(
@@ -121,25 +135,3 @@ def embedding_plot(
     points = embed_in_plane(representations, method=method)
     draw_embedding_plot(points, labels, classes, path, title)
     return points
-
-
-def _principal_components(rows: Tensor) -> Tensor:
-    centred = rows - rows.mean(dim=0)
-    directions = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -2:].flip(1)
-    largest = directions.gather(0, directions.abs().argmax(dim=0, keepdim=True))
-    points: Tensor = centred @ (directions * largest.sign())
-    return points
-
-
-def _tsne(rows: Tensor) -> Tensor:
-    try:
-        from sklearn.manifold import TSNE
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"method='tsne' of a plot needs scikit-learn: pip install scikit-learn ({error})."
-        ) from error
-    # Threads add up forces in any order, and t-SNE makes a different picture of another last bit.
-    with threadpool_limits(1):
-        tsne = TSNE(init="pca", perplexity=min(PERPLEXITY, len(rows) / 4), random_state=0)
-        return torch.from_numpy(tsne.fit_transform(rows.numpy()))

@@ -1,0 +1,155 @@
+"""Representations of a set of images: computed by a backbone, checked before they are measured, brought to unit length.
+
+This module must not know how a backbone was trained, nor what its representations are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tempplug import embeddings
+from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
+from tempplug_adapters.images.image_set import ImageSet
+
+
+@torch.no_grad()
+def represent(
+    backbone: nn.Module,
+    images: ImageSet,
+    *,
+    batch_size: int = 256,
+    size: int | None = None,
+    augmentation: Callable[[Tensor], Tensor] | None = None,
+    device: torch.device | str | None = None,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Tensor:
+    """Returns the representations of all images, [N, F] in at least float32, on the CPU.
+
+    The backbone runs in evaluation mode; afterwards each of its modules is in the mode it was in.
+
+    Args:
+        backbone: [B, 3, H, W] in [0, 1] to [B, F]; normalisation is its own business.
+        images: in the order of the result, at least one.
+        batch_size: images at once, at least 1.
+        size: side to which images are resized (bilinear, antialiased); None leaves them as they are.
+        augmentation: applied to each batch of [0, 1] images after that, on its device, for a random view of every image. It
+            draws from torch's global generator.
+        device: of the batches; the backbone is moved there. None: where the backbone is.
+        progress: called with the fraction done.
+
+    Raises:
+        ConfigError: ``batch_size`` or ``size`` is less than 1.
+        DataError: there is no image.
+        ShapeError: the backbone returns something else than a matrix with one row per image.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} must be at least 1.")
+    if size is not None and size < 1:
+        raise ConfigError(f"size={size} must be at least 1.")
+    if not len(images):
+        raise DataError(f"the set '{images.name}' has no images to represent.")
+    if device is None:
+        device = next((each.device for each in backbone.parameters()), torch.device("cpu"))
+    backbone.to(device)
+    modes = [(module, module.training) for module in backbone.modules()]
+    backbone.eval()
+    found = torch.empty(0)
+    try:
+        for index in torch.split(torch.arange(len(images)), batch_size):
+            batch = images.batch(index).to(device).float() / 255
+            if size is not None and batch.shape[-2:] != (size, size):
+                batch = F.interpolate(batch, (size, size), mode="bilinear", antialias=True)
+            rows = backbone(batch if augmentation is None else augmentation(batch))
+            if rows.ndim != 2 or len(rows) != len(batch):
+                raise ShapeError(f"the backbone returned {list(rows.shape)} for {len(batch)} images, not [{len(batch)}, F].")
+            if not len(found):
+                # Filled in place: a list of parts would need the memory of a large set twice.
+                found = torch.empty(len(images), rows.shape[1], dtype=torch.promote_types(rows.dtype, torch.float32))
+            found[index] = rows.to("cpu", found.dtype)
+            progress((int(index[-1]) + 1) / len(images))
+    finally:
+        for module, training in modes:
+            module.training = training
+    return found
+
+
+def check_representations(representations: Tensor, name: str) -> None:
+    """Makes sure that something is a matrix of finite numbers with at least one row and one column.
+
+    Args:
+        representations: what should be [N, F] floating point.
+        name: of the argument, for the message.
+
+    Raises:
+        ShapeError: another shape, or empty.
+        ConfigError: another type.
+        NonFiniteError: NaN or infinite values.
+    """
+    if representations.ndim != 2 or not representations.numel():
+        raise ShapeError(f"{name} of shape {list(representations.shape)} must be [N, F] with N and F at least 1.")
+    if not representations.is_floating_point():
+        raise ConfigError(f"{name} of dtype {representations.dtype} must be floating point.")
+    if not torch.isfinite(representations).all():
+        raise NonFiniteError(f"{name} hold NaN or infinite values: the model that made them has diverged or overflowed.")
+
+
+def check_labels(labels: Tensor, representations: Tensor, name: str, classes: int | None = None) -> int:
+    """Makes sure that labels fit their representations, and returns how many classes there are.
+
+    Args:
+        labels: what should be [N] integers of at least 0.
+        representations: [N, F].
+        name: of the argument, for the message.
+        classes: how many there are; None takes the highest label plus 1.
+
+    Raises:
+        ShapeError: another shape.
+        ConfigError: not integers, or a label outside 0 … classes - 1.
+    """
+    if labels.shape != representations.shape[:1]:
+        raise ShapeError(f"{name} of shape {list(labels.shape)} must be [{len(representations)}], one per representation.")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ConfigError(f"{name} of dtype {labels.dtype} must be integers.")
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0 or (classes is not None and highest >= classes):
+        wanted = "at least 0" if classes is None else f"in 0 to {classes - 1}: there are {classes} classes"
+        raise ConfigError(f"{name} {lowest} to {highest} must be {wanted}.")
+    return highest + 1 if classes is None else classes
+
+
+def check_held_out(bank: Tensor, queries: Tensor, names: tuple[str, str] = ("bank", "queries")) -> None:
+    """Makes sure that what is measured on is not what was learned from.
+
+    Args:
+        bank: [N, F] what is learned from.
+        queries: [M, F] what is measured on.
+        names: of the two arguments, for the message.
+
+    Raises:
+        ShapeError: the two have different F.
+        ConfigError: both are the same representations, and not all of them alike.
+    """
+    if bank.shape[1] != queries.shape[1]:
+        raise ShapeError(f"{names[1]} of shape {list(queries.shape)} must be [M, {bank.shape[1]}], as wide as {names[0]}.")
+    if bank.shape == queries.shape and torch.equal(bank.to(queries), queries) and not bool((bank == bank[0]).all()):
+        raise ConfigError(
+            f"{names[1]} are the representations of {names[0]}: each would be asked about itself. "
+            "Learn from the training split and measure on the test split."
+        )
+
+
+def unit_rows(representations: Tensor) -> Tensor:
+    """Returns rows of length 1 in at least float32, detached; rows without a direction, shorter than 1e-12, are zero.
+
+    Args:
+        representations: [N, F], finite.
+
+    >>> unit_rows(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    return embeddings.unit_rows(representations.detach())[0]

@@ -1,0 +1,1 @@
+"""How trained image backbones are measured: neighbours, probes, long tails, the geometry of representations, drawings."""
