@@ -63,7 +63,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
 
     def begin(specs: dict[str, str | None]) -> None:
         said = [f"{kind} {spec or 'none'}" for kind, spec in specs.items()]
-        line.say("\n".join([*said, f"{parsed.dataset}: {method.describe(data)}"]))
+        line.say("\n".join([*said, ": ".join(filter(None, (parsed.dataset, method.describe(data))))]))
 
     with line:
         return train(

@@ -33,7 +33,7 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     )
     run = parser.add_argument_group("run")
     required = info.default_dataset is None
-    shown = "" if required else f" (default: {info.default_dataset})"
+    shown = f" (default: {info.default_dataset})" if info.default_dataset else ""
     _add(run, "dataset", help=info.datasets + shown, required=required, default=info.default_dataset)
     _add(run, "data_dir", metavar="DIR", help="folder of data (default: TEMPPLUG_DATA; without it, data are downloaded)")
     _add(run, "output_dir", metavar="DIR", type=Path, required=True, help="for checkpoints, encoder and metrics.json")
@@ -108,7 +108,7 @@ def _defaults(name: str, recipes: Mapping[str, Recipe]) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return " ".join(map(format_value, value)) if isinstance(value, tuple) else format_value(value)
+    return " ".join(map(format_value, value)) or "none" if isinstance(value, tuple) else format_value(value)
 
 
 def _number(text: str) -> int | float:

@@ -139,8 +139,14 @@ class Method(ABC, Generic[R, D]):
         """
         return Treatment()
 
-    def recipe_of(self, recipe: R, strategy: str) -> R:
-        """Returns the recipe with what a strategy brings along (AMCL has several heads)."""
+    def recipe_of(self, recipe: R, strategy: str, dataset: str) -> R:
+        """Returns the recipe with what a strategy or a data set brings along (AMCL has several heads).
+
+        Args:
+            recipe: of the training.
+            strategy: its name.
+            dataset: what the data are called.
+        """
         return recipe
 
     def create_loss(self, recipe: R, data: D, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
