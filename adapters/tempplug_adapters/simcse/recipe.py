@@ -1,29 +1,108 @@
-"""What the papers set for SimCSE: options that a strategy gets where the flags do not give them."""
+"""SimCSE's settings and ``tempplug train simcse``, as data: importing this loads no framework."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final
 
-# Gao et al. 2021 train with 0.05; MACL's and DySTreSS's own SimCSE settings are Huang et al. 2023, appendix B.4, and
-# DySTreSS, section 4. No paper has a schedule for sentences: ours goes from half to twice SimCSE's temperature.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "fixed": {"temperature": 0.05},
-    "learnable": {"initial_temperature": 0.05},
-    "macl": {"base_temperature": 0.05, "alpha": 2.0, "threshold": 0.8},
-    "dystress": {"temperature_min": 0.03, "temperature_max": 0.05},
-    "schedule": {"temperature_min": 0.025, "temperature_max": 0.1},
-    "uncertainty": {"base_temperature": 0.05},
-}
+from tempplug.errors import ConfigError
+from tempplug.options import Choice, Flag, Number, Text, Words
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe, Recipe, around
+
+POOLERS: Final = {"cls_mlp": "cls", "cls": "cls", "avg": "avg", "avg_first_last": "avg_first_last"}
+"""How token vectors become a sentence embedding in training, and how the same encoder is pooled in evaluation."""
+CHOSEN_BY = "stsb_dev"
+"""The figure that the encoder which is kept is best at."""
+
+# MACL's and DySTreSS's own settings for SimCSE are Huang et al. 2023, appendix B.4, whose experiments on sentences do not
+# reweight, and DySTreSS, section 4.
+_LOSS = LossRecipe(
+    layout="cross-view",
+    temperatures=around(
+        0.05,
+        macl={"base_temperature": 0.05, "alpha": 2.0, "threshold": 0.8},
+        dystress={"temperature_min": 0.03, "temperature_max": 0.05},
+    ),
+    objectives={},
+)
+_EVERY = 125
 
 
-def known_options(strategy: str, epochs: float) -> dict[str, Any]:
-    """Returns the options of the recipe for a strategy.
+@dataclass(frozen=True, kw_only=True)
+class SimCSERecipe(Recipe):
+    """How SimCSE is trained. The defaults are those for BERT-base on sentences alone, the best encoder on STS-B dev being kept.
 
-    Args:
-        strategy: name of the strategy.
-        epochs: of the training; a schedule's period is a fifth of them.
+    Source: Gao et al. 2021, appendix A: one epoch, batch 64, learning rate 3e-5, linear decay without warm-up, no weight decay,
+    evaluation every 125 steps. That gradients longer than 1 are clipped is the default of the Trainer that their code uses.
     """
-    options = dict(OPTIONS.get(strategy, {}))
-    if strategy == "schedule":
-        options["period"] = epochs / 5
-    return options
+
+    loss: LossRecipe = _LOSS
+
+    num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the samples, fractions allowed")] = 1.0
+    per_device_train_batch_size: Annotated[
+        int | None, Number(at_least=2, integer=True, help="sentences, pairs or triplets a step and process")
+    ] = 64
+    learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 3e-5
+    optimizer: Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")] = (
+        "adamw"
+    )
+    lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "linear"
+    dataloader_drop_last: Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")] = True
+    max_grad_norm: Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")] = 1.0
+    model_name_or_path: Annotated[
+        str, Text(help="encoder of the BERT or RoBERTa family: a folder or a name on the Hugging Face hub")
+    ] = "bert-base-uncased"
+    pooler: Annotated[
+        str, Choice(tuple(POOLERS), help="sentence embedding; cls_mlp: [CLS] through an MLP that evaluation leaves out")
+    ] = "cls_mlp"
+    dropout: Annotated[
+        float | None,
+        Number(at_least=0, below=1, optional=True, help="of hidden states and attention, which makes the views differ"),
+    ] = None
+    max_length: Annotated[int, Number(at_least=3, integer=True, help="tokens of a sentence in training; the rest is cut")] = 32
+    mlm_weight: Annotated[float, Number(at_least=0, help="of an additional masked-language-model loss; SimCSE uses 0.1")] = 0.0
+    mlm_probability: Annotated[float, Number(above=0, below=1, help="share of the tokens that it predicts")] = 0.15
+    columns: Annotated[
+        tuple[str, ...], Words(help="of a table: view a, view b and, where there is one, the hard negative; none: all it has")
+    ] = ()
+    where: Annotated[tuple[str, ...], Words(help="conditions column=value that a row of a table must meet")] = ()
+    max_train_samples: Annotated[
+        int | None, Number(at_least=2, integer=True, optional=True, help="use the first so many only; none: all")
+    ] = None
+    sts_test: Annotated[bool, Flag(help="measure the seven STS tasks, too, when the training has ended")] = True
+
+    running: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            "eval_strategy": "steps",
+            "eval_steps": _EVERY,
+            "save_steps": _EVERY,
+            "logging_strategy": "steps",
+            "logging_steps": 25,
+            "load_best_model_at_end": True,
+            "metric_for_best_model": CHOSEN_BY,
+            "greater_is_better": True,
+        }
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.columns and len(self.columns) not in (2, 3):
+            raise ConfigError(f"columns={' '.join(self.columns)} must be two names, of a pair, or three, of a triplet.")
+
+
+METHOD = MethodInfo(
+    name="simcse",
+    summary="Train a sentence encoder with SimCSE and any temperature strategy, and measure it on the STS tasks.",
+    target="tempplug_adapters.simcse.method:SimCSEMethod",
+    recipes={
+        "simcse": SimCSERecipe(),
+        "supervised": SimCSERecipe(num_train_epochs=3, per_device_train_batch_size=512, learning_rate=5e-5, pooler="cls"),
+    },
+    datasets=(
+        "file of sentences (.txt, one a line: two dropout views of each), or of pairs or triplets whose third sentence is a "
+        "hard negative (.tsv, .csv, .jsonl); each also as .gz"
+    ),
+)

@@ -34,7 +34,6 @@ class MethodArguments(TrainingArguments):
     save_steps: float = field(default=0.1, metadata={"help": "Steps between two checkpoints; below 1 a share of the training."})
     save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints kept, the best one always."})
     report_to: str | list[str] = field(default="none", metadata={"help": "Where logs go too: tensorboard, wandb, ..."})
-    max_grad_norm: float = field(default=0.0, metadata={"help": "Longest gradient; 0 clips nothing."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "Must stay false: methods make their own batches."})
     ddp_timeout: int = field(default=PATIENCE, metadata={"help": "Seconds that processes wait for one another."})
     ddp_broadcast_buffers: bool | None = field(

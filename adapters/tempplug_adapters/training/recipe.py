@@ -32,6 +32,7 @@ _TRAINING = (
     "weight_decay",
     "warmup_steps",
     "lr_scheduler_type",
+    "max_grad_norm",
     "dataloader_drop_last",
     "bf16",
     "seed",
@@ -122,6 +123,7 @@ class Recipe:
         float, Number(at_least=0, help="over which the learning rate rises; below 1 a share of the training")
     ] = 0.0
     lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "constant"
+    max_grad_norm: Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")] = 0.0
     dataloader_drop_last: Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")] = False
     bf16: Annotated[bool, Flag(help="compute in bfloat16, faster where the processor has it")] = False
     seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="everything random follows from it")] = 0
