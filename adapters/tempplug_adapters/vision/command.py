@@ -27,8 +27,8 @@ from tempplug_adapters.training.command_line import choose_device, data_folder, 
 from tempplug_adapters.training.seeds import check_seed
 from tempplug_adapters.vision import processes
 from tempplug_adapters.vision.methods import WITHOUT_SOFTMAX
-from tempplug_adapters.vision.recipe import METHODS, VisionSettings
-from tempplug_adapters.vision.recipes import HEADS, RECIPES, recipe_settings
+from tempplug_adapters.vision.old_recipe import METHODS, VisionSettings
+from tempplug_adapters.vision.old_recipes import HEADS, RECIPES, recipe_settings
 from tempplug_adapters.vision.train import train_vision
 
 DESCRIPTION = (

@@ -19,6 +19,8 @@ from tempplug_adapters.images.vit import VITS
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
 from tempplug_adapters.vision.moco import MoCo
 from tempplug_adapters.vision.nnclr import NNCLR
+from tempplug_adapters.vision.old_recipe import VisionSettings
+from tempplug_adapters.vision.old_recipes import OBJECTIVES, known_options
 from tempplug_adapters.vision.projection_heads import (
     ProjectionHead,
     barlow_twins_projection_head,
@@ -30,8 +32,6 @@ from tempplug_adapters.vision.projection_heads import (
     simsiam_prediction_head,
     simsiam_projection_head,
 )
-from tempplug_adapters.vision.recipe import VisionSettings
-from tempplug_adapters.vision.recipes import OBJECTIVES, known_options
 from tempplug_adapters.vision.simclr import SimCLR
 from tempplug_adapters.vision.simsiam import SimSiam
 from tempplug_adapters.vision.step_module import StepModule

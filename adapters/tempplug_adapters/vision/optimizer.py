@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
-from tempplug_adapters.vision.recipe import VisionSettings
+from tempplug_adapters.vision.old_recipe import VisionSettings
 from tempplug_adapters.vision.simsiam import SimSiam
 from tempplug_adapters.vision.step_module import StepModule
 

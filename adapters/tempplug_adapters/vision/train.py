@@ -30,8 +30,8 @@ from tempplug_adapters.vision import processes
 from tempplug_adapters.vision.batches import Batches, seed_of
 from tempplug_adapters.vision.evaluation.knn import knn_accuracy
 from tempplug_adapters.vision.methods import create_method, specs
+from tempplug_adapters.vision.old_recipe import VisionSettings
 from tempplug_adapters.vision.optimizer import create_optimizer, learning_rate_factor, set_learning_rates
-from tempplug_adapters.vision.recipe import VisionSettings
 from tempplug_adapters.vision.step_module import StepModule
 
 METRICS_FILE = "metrics.json"
