@@ -58,7 +58,9 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
     training = _training(info, recipe, rest)
     resume_point(parsed.output_dir, parsed.resume_from_checkpoint)  # said before data are read, which may take minutes
     method = info.load()
-    data = method.load(recipe, Source(parsed.dataset, data_folder(parsed.data_dir), parsed.output_dir / "data"))
+    evaluated = parsed.evaluate or {**recipe.running, **training}.get("eval_strategy", "no") != "no"
+    source = Source(parsed.dataset, data_folder(parsed.data_dir), parsed.output_dir / "data", evaluated)
+    data = method.load(recipe, source)
     line = ProgressLine(quiet=not _first())
 
     def begin(specs: dict[str, str | None]) -> None:

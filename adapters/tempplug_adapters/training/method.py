@@ -37,11 +37,13 @@ class Source:
         dataset: name or path, as ``--dataset`` has it.
         data_dir: folder of real data, None where there is none: a method downloads then, or says what it lacks.
         cache_dir: where downloads and unpacked archives go.
+        evaluated: whether anything will be measured; else what only evaluations read may be missing.
     """
 
     dataset: str
     data_dir: Path | None
     cache_dir: Path
+    evaluated: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,16 @@ class Method(ABC, Generic[R, D]):
             recipe: of the training.
             data: as loaded.
             loss: what `create_loss` returned.
+        """
+
+    def prepare(self, recipe: R, module: nn.Module, data: D, run: Run) -> None:
+        """Does what a new run needs once, before its first step; a resumed run has it from the state of the module.
+
+        Args:
+            recipe: of the training.
+            module: on its device, in training mode, its weights as built.
+            data: as loaded.
+            run: what else it may know.
         """
 
     @abstractmethod

@@ -91,6 +91,8 @@ def train(
     first = trainer.is_world_process_zero()
     if first:
         write_settings(output, settings)
+    if checkpoint is None:
+        method.prepare(recipe, module, data, evaluation)
     seconds = _train(trainer, checkpoint)
     figures = trainer.evaluate(final=True) if evaluate else {}
     state = trainer.state

@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +112,23 @@ class MethodTrainer(Trainer):
         finally:
             gc.unfreeze()
 
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], None]:
+        """Returns the micro-batches of a step; a mean over each needs no count of items."""
+        samples = list(islice(epoch_iterator, num_batches))
+        for each in samples:
+            if isinstance(each, TempplugError):
+                raise each
+        return samples, None
+
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Runs forward and backward of a micro-batch, its random state a function of seed, step and process."""
-        if isinstance(inputs, TempplugError):
-            raise inputs
         step = self.state.global_step
         self._drawn = (step, self._drawn[1] + 1 if self._drawn[0] == step else 0)
         torch.manual_seed(seed_of(self.recipe.seed, "step", *self._drawn, self.args.process_index))
-        loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
+        try:
+            loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
+        except NonFiniteError as error:
+            raise self._diverged(str(error)) from error
         self._losses[0] = self._losses[0] + loss * self.current_gradient_accumulation_steps
         self._losses[1] += 1
         return loss
@@ -168,17 +178,28 @@ class MethodTrainer(Trainer):
             NonFiniteError: the loss is not finite.
         """
         if "loss" in logs:
-            if self._losses[1]:
-                mean = torch.as_tensor(self._losses[0] / self._losses[1])
-                logs["loss"] = float(nested_gather(mean, self.args.parallel_mode).mean())  # type: ignore[no-untyped-call]
-                self._losses = [0.0, 0]
-            if not math.isfinite(logs["loss"]):
-                raise NonFiniteError(
-                    f"loss={logs['loss']} at epoch {self.state.epoch or 0:.4g}: the training diverged. Lower the learning "
-                    "rate, or raise the temperature, and begin again in another folder."
-                )
+            logs["loss"] = self._mean_loss()
+            self._losses = [0.0, 0]
             logs.update(measure(self.accelerator.unwrap_model(self.model), log=self.is_world_process_zero()))
         super().log(logs, start_time)
+
+    def _mean_loss(self) -> float:
+        """Returns the mean over the batches since the last log, of all processes."""
+        mean = torch.as_tensor(self._losses[0] / max(1, self._losses[1]))
+        loss = float(nested_gather(mean, self.args.parallel_mode).mean())  # type: ignore[no-untyped-call]
+        if not math.isfinite(loss):
+            raise self._diverged(f"the mean loss is {loss}.")
+        return loss
+
+    def _diverged(self, how: str) -> NonFiniteError:
+        return NonFiniteError(
+            f"the training diverged at epoch {self.state.epoch or 0:.4g}: {how} Lower the learning rate, or raise the "
+            "temperature, and begin again in another folder."
+        )
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        self._mean_loss()  # weights that are lost already replace no good ones
+        super()._save_checkpoint(*args, **kwargs)
 
     @torch.no_grad()
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
