@@ -32,7 +32,7 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
         ),
         AdapterInfo(
             name="simcse",
-            target="tempplug_adapters.simcse",
+            target="tempplug_adapters.simcse.model:SimCSEModel",
             summary="SimCSE sentence embeddings with BERT and RoBERTa encoders",
             reference="Gao et al. 2021 (SimCSE)",
             requires=_SIMCSE,
@@ -86,7 +86,7 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
         ),
         AdapterInfo(
             name="msc",
-            target="tempplug_adapters.msc.train",
+            target="tempplug_adapters.msc.model:MSC",
             summary="mean-shifted contrastive anomaly detection with a pretrained backbone",
             reference="Reiss and Hoshen 2023 (MSC)",
             requires=_VISION,
@@ -101,7 +101,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
     return [
         CommandInfo(
             name="train simcse",
-            target="tempplug_adapters.simcse.command:main",
+            target="tempplug_adapters.simcse.recipe:METHOD",
             summary="train a sentence encoder with any temperature strategy",
             requires=_SIMCSE,
             extra="simcse",
@@ -146,7 +146,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
         ),
         CommandInfo(
             name="train msc",
-            target="tempplug_adapters.msc.command:main",
+            target="tempplug_adapters.msc.recipe:METHOD",
             summary="fine-tune a pretrained image encoder for anomaly detection with any temperature strategy",
             requires=_VISION,
             extra="vision",

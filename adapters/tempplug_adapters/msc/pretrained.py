@@ -1,21 +1,27 @@
 """Pretrained networks by name: MobileNetV2 from a file, and whatever transformers, timm or torchvision offer with weights.
 
-It must not know the loss or the data.
+And what is known of them: which of their blocks the paper freezes, and a word for their weights. It must not know the loss or
+the data.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
+from tempplug_adapters.msc.blocks import blocks_of
 from tempplug_adapters.msc.mobilenet import load_mobilenet
-
-MOBILENET = "mobilenet-v2"
-MOBILENET_FILE = "mobilenet_v2_imagenet.pth"
-"""Where no weights are named: this file of the data folder, itself or below ``vision``."""
+from tempplug_adapters.msc.recipe import MOBILENET, MOBILENET_FILE
 
 _WITH_WEIGHTS = ("timm", "torchvision")
+_STEM_AND_TWO_STAGES = ("conv1", "bn1", "layer1", "layer2")
 
 
 def load_backbone(name: str, weights: str | Path | None = None, data_dir: Path | None = None) -> Backbone:
@@ -43,6 +49,41 @@ def load_backbone(name: str, weights: str | Path | None = None, data_dir: Path |
     if library in _WITH_WEIGHTS:
         return create_backbone(name, pretrained=True)
     return create_backbone(name if library == "transformers" else f"transformers:{name}")
+
+
+def default_frozen_blocks(network: nn.Module) -> int:
+    """Returns how many blocks the paper freezes: those up to an eighth of the image's side; 0 for a network it says nothing of.
+
+    The authors freeze a ResNet's stem and its first two stages. MobileNetV2's layers of the same resolutions are its first six
+    blocks.
+
+    Args:
+        network: a ResNet of transformers, or one with the names of torchvision's and timm's (``conv1``, ``bn1``, ``layer1``,
+            ``layer2``); a MobileNetV2 of transformers; or any other.
+    """
+    config: Any = getattr(network, "config", None)
+    kind = getattr(config, "model_type", None)
+    if kind == "resnet":
+        return 1 + sum(int(blocks) for blocks in config.depths[:2])
+    if kind == "mobilenet_v2":
+        return 6
+    parts = [getattr(network, name, None) for name in _STEM_AND_TWO_STAGES]
+    early = {id(inner) for part in parts if isinstance(part, nn.Module) for inner in part.modules()}
+    return sum(id(block) in early for block in blocks_of(network)) if all(isinstance(part, nn.Module) for part in parts) else 0
+
+
+def weights_checksum(state: Mapping[str, Tensor]) -> str:
+    """Returns a word that is another one where a name, a shape, a type or a bit of the weights is: 16 hexadecimal digits.
+
+    Args:
+        state: of a module, ``state_dict()``; on which device it is does not matter.
+    """
+    found = hashlib.sha256()
+    for name, values in state.items():
+        plain = values.detach().cpu().contiguous()
+        found.update(f"{name} {plain.dtype} {tuple(plain.shape)} ".encode())
+        found.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def _default_weights(data_dir: Path | None) -> Path:

@@ -5,6 +5,8 @@ Source: Reiss & Hoshen 2023: the sum of the squared distances to the two nearest
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
@@ -18,7 +20,14 @@ from tempplug_adapters.images.representations import unit_rows
 _ROWS_AT_ONCE = 512
 
 
-def represent(backbone: nn.Module, images: ImageSet, size: int, *, batch_size: int = 16) -> Tensor:
+def represent(
+    backbone: nn.Module,
+    images: ImageSet,
+    size: int,
+    *,
+    batch_size: int = 16,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Tensor:
     """Returns the representations of all images, of length one, [N, F] on the CPU.
 
     An image is seen as its middle square, resized bicubically. The authors resize its shorter side to 256 pixels, bilinearly,
@@ -29,6 +38,7 @@ def represent(backbone: nn.Module, images: ImageSet, size: int, *, batch_size: i
         images: in the order of the result, at least one.
         size: side to which their middle squares are resized, bicubically.
         batch_size: images at once; small batches stay in a processor's cache.
+        progress: called with the fraction done.
     """
     middle_square = create_augmentation(UNCHANGED, size)
 
@@ -37,7 +47,8 @@ def represent(backbone: nn.Module, images: ImageSet, size: int, *, batch_size: i
         square: Tensor = middle_square(batch)
         return square.contiguous(memory_format=torch.channels_last)
 
-    return unit_rows(representations.represent(backbone, images, batch_size=batch_size, augmentation=seen))
+    found = representations.represent(backbone, images, batch_size=batch_size, augmentation=seen, progress=progress)
+    return unit_rows(found)
 
 
 @torch.no_grad()

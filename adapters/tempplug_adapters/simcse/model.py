@@ -9,19 +9,35 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import explained, load_pretrained
 from tempplug_adapters.huggingface.pooling import pool
 from tempplug_adapters.sentence_evaluation.encoder_settings import ENCODER_FILE
+from tempplug_adapters.simcse.recipe import POOLERS
 
-# Each pooler of training, and the pooling that its encoder is evaluated with.
-POOLERS = {"cls_mlp": "cls", "cls": "cls", "avg": "avg", "avg_first_last": "avg_first_last"}
-HEAD_FILE = "simcse_head.safetensors"
-WEIGHTS_FILE = "model.safetensors"
+
+def load_config(name: str, dropout: float | None = None) -> Any:
+    """Returns the configuration of a pretrained encoder.
+
+    Args:
+        name: a folder or a name on the Hugging Face hub.
+        dropout: of hidden states and attention; by default the model's own.
+
+    Raises:
+        ConfigError: it cannot be loaded, or has no dropout rate that could be set.
+    """
+    with explained(name):
+        config = AutoConfig.from_pretrained(name)
+    if dropout is not None:
+        rates = [key for key in ("hidden_dropout_prob", "attention_probs_dropout_prob") if hasattr(config, key)]
+        if not rates:
+            raise ConfigError(f"dropout={dropout}: a {config.model_type} model has no dropout rate of BERT's names.")
+        for key in rates:
+            setattr(config, key, dropout)
+    return config
 
 
 class SimCSEModel(nn.Module):
@@ -47,29 +63,19 @@ class SimCSEModel(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     @classmethod
-    def from_pretrained(
-        cls, name: str, pooler: str = "cls_mlp", *, dropout: float | None = None, mlm: bool = False
-    ) -> SimCSEModel:
+    def from_pretrained(cls, name: str, pooler: str = "cls_mlp", *, config: Any = None, mlm: bool = False) -> SimCSEModel:
         """Returns the model around a pretrained encoder.
 
         Args:
             name: a folder or a name on the Hugging Face hub.
             pooler: see the class.
-            dropout: of hidden states and attention; by default the model's own.
+            config: of `load_config`; by default the encoder's own.
             mlm: whether to keep the masked-language-model head.
 
         Raises:
-            ConfigError: the model cannot be loaded, or is no encoder with a dropout rate that could be set.
+            ConfigError: the model cannot be loaded.
         """
-        with explained(name):
-            config = AutoConfig.from_pretrained(name)
-        if dropout is not None:
-            rates = [key for key in ("hidden_dropout_prob", "attention_probs_dropout_prob") if hasattr(config, key)]
-            if not rates:
-                raise ConfigError(f"dropout={dropout}: a {config.model_type} model has no dropout rate of BERT's names.")
-            for key in rates:
-                setattr(config, key, dropout)
-        encoder = load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, name, config=config)
+        encoder = load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, name, config=config or load_config(name))
         # BERT's own pooler sees no gradient here, which DistributedDataParallel would wait for.
         if getattr(encoder.base_model, "pooler", None) is not None:
             encoder.base_model.pooler = None
@@ -106,29 +112,9 @@ class SimCSEModel(nn.Module):
         return found
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the encoder as a plain Hugging Face folder, the head and the pooling beside it."""
+        """Writes the encoder as a plain Hugging Face folder, its pooling beside it; the head was for training only."""
         path = Path(folder)
         self.encoder.save_pretrained(path)
-        save_file(self.head.state_dict(), path / HEAD_FILE)
         # No length: training cuts sentences short for speed, evaluation reads them whole, as SimCSE does.
         settings = {"pooling": POOLERS[self.pooler]}
         (path / ENCODER_FILE).write_text(json.dumps(settings) + "\n", encoding="utf-8")
-
-    def load_weights(self, folder: str | Path) -> None:
-        """Reads back what `save_pretrained` wrote.
-
-        Raises:
-            DataError: the folder lacks a file or a weight.
-        """
-        path = Path(folder)
-        for name in (WEIGHTS_FILE, HEAD_FILE):
-            if not (path / name).is_file():
-                raise DataError(f"{path / name} does not exist: the folder was not written by SimCSE training.")
-        report = self.encoder.load_state_dict(load_file(path / WEIGHTS_FILE), strict=False)
-        # Tied weights are written once; everything else must be there.
-        tied = set(getattr(self.encoder, "all_tied_weights_keys", {}) or {})
-        absent = [key for key in report.missing_keys if key not in tied]
-        if absent or report.unexpected_keys:
-            raise DataError(f"{path / WEIGHTS_FILE} does not fit this encoder: {(absent or report.unexpected_keys)[0]}.")
-        self.encoder.tie_weights()
-        self.head.load_state_dict(load_file(path / HEAD_FILE))

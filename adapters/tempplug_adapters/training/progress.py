@@ -21,6 +21,8 @@ class ProgressLine:
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
         self._bar: Any = None
+        self._evaluation: Any = None
+        self._name = ""
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -33,30 +35,37 @@ class ProgressLine:
         if not self.quiet:
             tqdm.write(text)
 
-    def begin(self, name: str, total: float, done: float = 0) -> None:
-        """Begins a bar in place of the one before."""
+    def begin(self, total: int, done: int) -> None:
+        """Begins the bar of a training, in steps."""
         self._close()
-        self._bar = tqdm(total=total, initial=done, desc=name, disable=True if self.quiet else None)
+        self._bar = self._new(total, initial=done, desc="train", unit="step")
 
-    def reach(self, done: float) -> None:
-        """Moves the bar."""
+    def reach(self, done: int) -> None:
+        """Moves it."""
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
 
     def evaluating(self, fraction: float) -> None:
-        """Shows how far an evaluation is."""
-        if self._bar is None or self._bar.desc != "evaluate: ":
-            self.begin("evaluate", 1)
-        self.reach(fraction)
+        """Shows how far an evaluation is, below the training's bar; at 1 it ends."""
+        if self._evaluation is None:
+            self._evaluation = self._new(1.0, desc="evaluate", leave=False, bar_format="{l_bar}{bar}| {elapsed}")
+        self._evaluation.update(fraction - self._evaluation.n)
+        if fraction >= 1:
+            self._evaluation.close()
+            self._evaluation = None
+
+    def _new(self, total: float, **more: Any) -> Any:
+        return tqdm(total=total, disable=True if self.quiet else None, **more)
 
     def callback(self) -> TrainerCallback:
         """Returns the callback that tells it of a training."""
         return _Told(self)
 
     def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        for bar in (self._evaluation, self._bar):
+            if bar is not None:
+                bar.close()
+        self._bar = self._evaluation = None
 
 
 class _Told(TrainerCallback):
@@ -64,7 +73,7 @@ class _Told(TrainerCallback):
         self.line = line
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.line.begin("train", state.max_steps, state.global_step)
+        self.line.begin(state.max_steps, state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.line.reach(state.global_step)

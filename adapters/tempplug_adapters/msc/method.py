@@ -1,0 +1,150 @@
+"""MSC as a method: normal images of one class, a pretrained network, and how far anomalies are before and after training."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError
+from tempplug_adapters.images.augmentation import create_augmentation
+from tempplug_adapters.images.backbones import Backbone
+from tempplug_adapters.images.image_data import Split, load_images
+from tempplug_adapters.images.image_files import ImageFiles
+from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.msc.blocks import freeze_blocks
+from tempplug_adapters.msc.model import MSC, centre_of
+from tempplug_adapters.msc.one_class import OneClassData, one_class
+from tempplug_adapters.msc.pretrained import default_frozen_blocks, load_backbone, weights_checksum
+from tempplug_adapters.msc.recipe import AUGMENTATION, MSCRecipe
+from tempplug_adapters.msc.score import anomaly_scores, represent, roc_auc
+from tempplug_adapters.training.method import Method, Run, Source
+
+
+@dataclass(frozen=True)
+class Anomalies:
+    """What MSC trains and measures on; as long as there are normal images to train on.
+
+    Attributes:
+        images: of one normal class, and a test set. Labels never reach the training.
+        backbone: pretrained; it stays as it is. A network that was trained with labels of the test images' classes would leak
+            the answer.
+    """
+
+    images: OneClassData
+    backbone: Backbone
+
+    def __len__(self) -> int:
+        return len(self.images.train)
+
+
+class MSCModule(MSC):
+    """Images to the loss: views of them are made where they lie, on the device.
+
+    Attributes:
+        augment: images to a view of each.
+        roc_auc_before: of the pretrained network, × 100; None before `MSCMethod.prepare`. Part of the state.
+    """
+
+    def __init__(self, recipe: MSCRecipe, backbone: Backbone, loss_fn: ContrastiveLoss) -> None:
+        super().__init__(backbone, torch.zeros(backbone.dimension), loss_fn, angular=recipe.angular)
+        self.augment = create_augmentation(AUGMENTATION, recipe.image_size)
+        self.roc_auc_before: float | None = None
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The network, which is kept."""
+        return self.backbone
+
+    def forward(self, images: Tensor, index: Tensor) -> Tensor:  # type: ignore[override]
+        """Returns the loss in nats, [].
+
+        Args:
+            images: [B, 3, H, W] bytes.
+            index: [B] their positions in the data set.
+        """
+        images = images / 255
+        return super().forward(self.augment(images), self.augment(images), index=index)
+
+    def get_extra_state(self) -> dict[str, float | None]:
+        """Returns what the state holds beside tensors."""
+        return {"roc_auc_before": self.roc_auc_before}
+
+    def set_extra_state(self, state: dict[str, float | None]) -> None:
+        """Takes it back."""
+        self.roc_auc_before = state["roc_auc_before"]
+
+
+class MSCMethod(Method[MSCRecipe, Anomalies]):
+    """Both views of all normal images are anchors, and of every other image both views are negatives.
+
+    Source: Reiss & Hoshen 2023, Mean-Shifted Contrastive Loss for Anomaly Detection.
+    """
+
+    def load(self, recipe: MSCRecipe, source: Source) -> Anomalies:
+        """Returns the images of a labelled data set, one class being normal, and the network with its pretrained weights."""
+        if recipe.normal_class is None:
+            raise ConfigError("normal_class is not given: name the class that is normal, by its name or its number.")
+        backbone = load_backbone(recipe.backbone, recipe.weights, source.data_dir)
+
+        def read(split: Split) -> ImageSet:
+            return _large_enough(load_images(source.dataset, split, source.data_dir), recipe.image_size)
+
+        numbers = {"train_images": recipe.train_images, "test_images": recipe.test_images}
+        return Anomalies(one_class(read("train"), read("test"), recipe.normal_class, **numbers), backbone)
+
+    def describe(self, data: Anomalies) -> str:
+        """Returns the numbers of images."""
+        images = data.images
+        return (
+            f"{len(data)} training images of class {images.normal_class}, {len(images.test)} test images of which "
+            f"{int(images.anomalous.sum())} are anomalies"
+        )
+
+    def known(self, recipe: MSCRecipe, data: Anomalies) -> dict[str, Any]:
+        """Returns the number of images and the width of the representations."""
+        return {"size": len(data), "dimension": data.backbone.dimension}
+
+    def origin(self, recipe: MSCRecipe, data: Anomalies) -> dict[str, Any]:
+        """Returns a checksum of the weights to begin with: a name may stand for others tomorrow."""
+        return {"initial_weights": weights_checksum(data.backbone.state_dict())}
+
+    def build(self, recipe: MSCRecipe, data: Anomalies, loss: Any) -> MSCModule:
+        """Returns a copy of the network with its first blocks frozen."""
+        backbone = copy.deepcopy(data.backbone)
+        frozen = default_frozen_blocks(backbone.module) if recipe.frozen_blocks is None else recipe.frozen_blocks
+        freeze_blocks(backbone, frozen)
+        # Channels last is how convolutions run fastest; the values do not depend on it.
+        backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return MSCModule(recipe, backbone, loss)
+
+    def prepare(self, recipe: MSCRecipe, module: Any, data: Anomalies, run: Run) -> None:
+        """Finds the centre of the normal class and the ROC-AUC, both of the pretrained network."""
+        normal, module.roc_auc_before = self._measured(recipe, module, data, run)
+        module.centre.copy_(centre_of(normal, unit=recipe.angular))
+
+    def collate(self, recipe: MSCRecipe, data: Anomalies, index: Tensor) -> dict[str, Any]:
+        """Returns the images as they are."""
+        return {"images": data.images.train.batch(index), "index": index}
+
+    def evaluate(self, recipe: MSCRecipe, module: Any, data: Anomalies, run: Run) -> dict[str, float]:
+        """Returns the ROC-AUC × 100 of the network, that of the pretrained one, and by how much the first is higher."""
+        before, (_, after) = module.roc_auc_before, self._measured(recipe, module, data, run)
+        return {"roc_auc": after, "roc_auc_before": before, "gain": after - before}
+
+    def _measured(self, recipe: MSCRecipe, module: Any, data: Anomalies, run: Run) -> tuple[Tensor, float]:
+        """Returns the representations of the normal images, and how well distances to them tell anomalies."""
+        images, size = data.images, recipe.image_size
+        share = len(images.train) / (len(images.train) + len(images.test))
+        normal = represent(module.backbone, images.train, size, progress=lambda part: run.progress(share * part))
+        tested = represent(module.backbone, images.test, size, progress=lambda part: run.progress(share + (1 - share) * part))
+        return normal, roc_auc(anomaly_scores(normal, tested, recipe.neighbours), images.anomalous)
+
+
+def _large_enough(images: ImageSet, size: int) -> ImageSet:
+    """Returns the set with no side smaller than what the network sees, where images are decoded anew each time."""
+    return ImageFiles(images.encoded, size) if isinstance(images, ImageFiles) and images.size < size else images

@@ -1,0 +1,143 @@
+"""SimCSE as a method: sentences through a pretrained encoder, whose best state on STS-B dev is kept as a plain folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+import tempplug
+from tempplug import ContrastiveLoss
+from tempplug_adapters.huggingface.loading import load_tokenizer
+from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
+from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
+from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
+from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_samples
+from tempplug_adapters.simcse.model import SimCSEModel, load_config
+from tempplug_adapters.simcse.recipe import CHOSEN_BY, POOLERS, SimCSERecipe
+from tempplug_adapters.training.measurements import numbers_of
+from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.optimizer import Treatment
+
+
+class Sentences:
+    """Token ids of what is trained on, as long as there are samples.
+
+    Args:
+        samples: of `read_samples`.
+        recipe: says how they are cut and masked, and for which encoder.
+        sts_dir: folder of the STS data; None: the Hugging Face hub.
+
+    Raises:
+        ConfigError: the encoder's tokenizer or configuration cannot be loaded.
+    """
+
+    def __init__(self, samples: Sequence[tuple[str, ...]], recipe: SimCSERecipe, sts_dir: Path | None) -> None:
+        self.tokenizer = load_tokenizer(recipe.model_name_or_path)
+        self.config = load_config(recipe.model_name_or_path, recipe.dropout)
+        self.views = TokenizedViews(samples, self.tokenizer, recipe.max_length)
+        self.collator = ViewCollator(self.tokenizer, recipe.mlm_probability if recipe.mlm_weight else None)
+        self.kind = {1: "sentences", 2: "pairs", 3: "triplets"}[len(samples[0])]
+        self.sts_dir = sts_dir
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+
+class SimCSEModule(nn.Module):
+    """Views of sentences to the loss.
+
+    Attributes:
+        model: encoder, pooler, and the heads of training.
+        loss_fn: one way from view a to view b.
+        views: of a sample.
+    """
+
+    def __init__(self, recipe: SimCSERecipe, data: Sentences, loss_fn: ContrastiveLoss) -> None:
+        super().__init__()
+        self.model = SimCSEModel.from_pretrained(
+            recipe.model_name_or_path, recipe.pooler, config=data.config, mlm=recipe.mlm_weight > 0
+        )
+        self.loss_fn, self.views, self.mlm_weight = loss_fn, data.views.views, recipe.mlm_weight
+        self._seen: tuple[Tensor, ...] = ()
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The pretrained encoder, which is kept."""
+        encoder: nn.Module = self.model.encoder
+        return encoder
+
+    def forward(self, index: Tensor, **inputs: Tensor) -> Tensor:
+        """Returns the loss in nats, [], with the masked-language-model loss where tokens are masked.
+
+        Args:
+            index: [B] positions of the samples.
+            **inputs: of `SimCSEModel`: [V·B, T], view after view.
+        """
+        outputs = self.model(**inputs)
+        view_a, view_b, *hard = outputs["embedding"].chunk(self.views)
+        self._seen = (view_a.detach(), view_b.detach())
+        loss: Tensor = self.loss_fn(view_a, view_b, index=index, hard_negatives=hard[0] if hard else None)
+        return loss + self.mlm_weight * outputs["mlm_loss"] if "mlm_loss" in outputs else loss
+
+    def measure(self) -> dict[str, float]:
+        """Returns the numbers of the last batch: those of the loss, and how uniform and how well aligned its views are."""
+        view_a, view_b = self._seen
+        return {
+            **numbers_of(self.loss_fn.record),
+            "uniformity": float(tempplug.metrics.uniformity(view_a)),
+            "alignment": float(tempplug.metrics.alignment(view_a, view_b)),
+        }
+
+
+class SimCSEMethod(Method[SimCSERecipe, Sentences]):
+    """View a's sentences are anchors; the other samples' view b, and all hard negatives, are their negatives.
+
+    Source: Gao et al. 2021, SimCSE: Simple Contrastive Learning of Sentence Embeddings.
+    """
+
+    def load(self, recipe: SimCSERecipe, source: Source) -> Sentences:
+        """Returns the tokenised samples of a file; makes sure that the STS data are there where they will be asked for."""
+        samples = read_samples(source.dataset, recipe.columns, recipe.where)[: recipe.max_train_samples]
+        if source.evaluated:
+            load_sts("STSB", source.data_dir, "dev")
+            for task in STS_TASKS if recipe.sts_test else ():
+                load_sts(task, source.data_dir)
+        return Sentences(samples, recipe, source.data_dir)
+
+    def describe(self, data: Sentences) -> str:
+        """Returns the number of samples, and of which kind they are."""
+        return f"{len(data)} {data.kind}"
+
+    def known(self, recipe: SimCSERecipe, data: Sentences) -> dict[str, Any]:
+        """Returns the number of samples and the width of the embeddings."""
+        return {"size": len(data), "dimension": data.config.hidden_size}
+
+    def build(self, recipe: SimCSERecipe, data: Sentences, loss: Any) -> SimCSEModule:
+        """Returns the pretrained encoder with heads of random weights."""
+        return SimCSEModule(recipe, data, loss)
+
+    def treatment(self, recipe: SimCSERecipe, name: str, parameter: nn.Parameter) -> Treatment:
+        """Returns that weight decay spares biases and normalisation, as the Trainer has it."""
+        return Treatment(decays=parameter.ndim > 1)
+
+    def collate(self, recipe: SimCSERecipe, data: Sentences, index: Tensor) -> dict[str, Any]:
+        """Returns the padded views of some samples, some of their tokens masked where the recipe says so."""
+        return {"index": index, **data.collator([data.views[position] for position in index.tolist()])}
+
+    def evaluate(self, recipe: SimCSERecipe, module: Any, data: Sentences, run: Run) -> dict[str, float]:
+        """Returns Spearman × 100 on STS-B dev; when the training has ended, also on the seven tasks, and their mean."""
+        encoder = SentenceEncoder(module.encoder.base_model, data.tokenizer, POOLERS[recipe.pooler])
+        found = {CHOSEN_BY: evaluate_stsb(encoder, data.sts_dir)}
+        if run.final and recipe.sts_test:
+            scores = evaluate_sts(encoder, data.sts_dir).spearman
+            found |= {name.lower(): value for name, value in scores.items()}
+            found["sts_average"] = sum(scores.values()) / len(scores)
+        return found
+
+    def save(self, recipe: SimCSERecipe, module: Any, data: Sentences, output_dir: Path) -> None:
+        """Writes the encoder with its tokenizer as a plain Hugging Face folder, how it is pooled beside it."""
+        module.model.save_pretrained(output_dir)
+        data.tokenizer.save_pretrained(output_dir)
