@@ -22,7 +22,6 @@ class ProgressLine:
         self.quiet = quiet
         self._bar: Any = None
         self._evaluation: Any = None
-        self._name = ""
 
     def __enter__(self) -> ProgressLine:
         return self
