@@ -1,4 +1,4 @@
-"""The archives of CIFAR, STL-10 and Tiny-ImageNet, written here byte by byte as their makers describe them, and the hub."""
+"""The archives of CIFAR, STL-10 and Tiny-ImageNet, written here byte by byte as their makers describe them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ import os
 import pickle
 import re
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
-from image_toys import BROKEN, encoded, noise, reds, write_image
+from image_toys import noise, reds, write_image
 
-from tempplug.errors import DataError, MissingDependencyError
+from tempplug.errors import DataError
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_hub import HUB
 from tempplug_adapters.images.image_set import ImageArray
 
 FILES = {"train": [f"data_batch_{part}" for part in range(1, 6)], "test": ["test_batch"]}
@@ -270,88 +265,3 @@ def test_tiny_imagenet(tmp_path: Path) -> None:
     sorted_out = load_images("tiny-imagenet", "test", tmp_path)
     assert sorted_out.labels is not None
     assert (reds(sorted_out.batch(torch.arange(3))), sorted_out.labels.tolist()) == ([0, 1, 2], [1, 1, 1])
-
-
-class Hub:
-    """Stands in for the hub: answers with one table and remembers what was asked."""
-
-    def __init__(self, image: str, label: str, contents: list[bytes]) -> None:
-        features = datasets.Features({image: datasets.Image(), label: datasets.ClassLabel(names=WORDS)})
-        rows = {image: [{"bytes": content, "path": None} for content in contents], label: list(range(len(contents)))}
-        self.table = datasets.Dataset.from_dict(rows, features=features)
-        self.asked: list[tuple[Any, ...]] = []
-
-    def __call__(self, repository: str, *, revision: str, split: str) -> Any:
-        self.asked.append((repository, revision, split))
-        return self.table
-
-
-@pytest.mark.parametrize(
-    ("dataset", "repository", "test"),
-    [
-        ("cifar10", "uoft-cs/cifar10", "test"),
-        ("cifar100", "uoft-cs/cifar100", "test"),
-        ("tiny-imagenet", "zh-plus/tiny-imagenet", "valid"),
-        ("imagenet", "ILSVRC/imagenet-1k", "validation"),
-    ],
-)
-def test_without_a_folder_the_hub_is_asked(monkeypatch: pytest.MonkeyPatch, dataset: str, repository: str, test: str) -> None:
-    source = HUB[dataset]
-    hub = Hub(source.image, source.label, [encoded((10 * place, 0, 0), (8, 8)) for place in range(4)])
-    monkeypatch.setattr(datasets, "load_dataset", hub)
-    images = load_images(dataset, "train", None, size=8)
-    load_images(dataset, "test", None)
-    assert [(name, split) for name, _, split in hub.asked] == [(repository, "train"), (repository, test)]
-    assert all(re.fullmatch(r"[0-9a-f]{40}", revision) for _, revision, _ in hub.asked)
-    assert isinstance(images, ImageFiles if dataset == "imagenet" else ImageArray)
-    assert reds(images.batch(torch.tensor([2, 0]))) == [20, 0]
-    assert images.labels is not None
-    assert images.labels.tolist() == [0, 1, 2, 3]
-    assert images.classes == tuple(WORDS)
-
-
-def test_rows_of_the_hub_are_decoded_by_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "load_dataset", Hub("img", "label", [encoded(7, mode="L"), BROKEN]))
-    with pytest.warns(UserWarning, match=r"1 of 2 images of 'cifar10 train' .*row 1 of uoft-cs/cifar10 cannot be decoded"):
-        images = load_images("cifar10", "train", None)
-    assert images.batch(torch.tensor([0]))[0, :, 0, 0].tolist() == [7, 7, 7]
-
-
-def test_faults_of_the_hub_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "load_dataset", Hub("picture", "label", [encoded(7, mode="L")]))
-    with pytest.raises(DataError, match=r"uoft-cs/cifar10 at 0b27\w+ cannot be loaded from the Hugging Face hub: .*data_dir"):
-        load_images("cifar10", "train", None)
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install datasets\. Pass the folder"):
-        load_images("cifar10", "train", None)
-
-
-def test_a_folder_keeps_the_hub_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub = Hub("img", "label", [])
-    monkeypatch.setattr(datasets, "load_dataset", hub)
-    with pytest.raises(DataError, match="was looked for"):
-        load_images("cifar10", "train", tmp_path)
-    assert hub.asked == []
-
-
-def test_offline_the_hub_says_so(tmp_path: Path) -> None:
-    """With the library itself, which reads its settings once, when it is imported."""
-    code = "from tempplug_adapters.images.image_data import load_images; load_images('cifar10', 'train', None)"
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("tempplug.errors.DataError: uoft-cs/cifar10 at ")
-    assert "HF_HUB_OFFLINE is set, which allows no download. Pass the folder that holds it" in last
-
-
-def test_an_image_of_the_hub_without_bytes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = Hub("img", "label", [encoded(7, mode="L")])
-    features = hub.table.features
-    rows = {"img": [{"bytes": None, "path": "gone.png"}], "label": [0]}
-    hub.table = datasets.Dataset.from_dict(rows, features=features)
-    monkeypatch.setattr(datasets, "load_dataset", hub)
-    with pytest.raises(DataError, match=r"row 0 of uoft-cs/cifar10 holds no bytes"):
-        load_images("cifar10", "train", None)

@@ -1,6 +1,7 @@
 """Folders of image files: one folder for each class, and the splits train and test beside each other.
 
-This module must not know data sets or pixels.
+`datasets` reads such folders too ("imagefolder"), but takes 14 s instead of 0.1 s to list 20,000 files, has the innermost
+folder for the class, and stops at a file that is gone or damaged. This module must not know data sets or pixels.
 """
 
 from __future__ import annotations
@@ -38,8 +39,7 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
     Raises:
         DataError: the split's folder does not exist or has no class folder with images, or a folder cannot be read.
     """
-    places = [folder / word for words in SPLITS.values() for word in words]
-    there = [place for place in places if _is_folder(place) and class_folders(place)]  # a test set may come without classes
+    there = split_folders(folder)
     wanted = next((place for place in there if place.name in SPLITS[split]), None)
     if wanted is None:
         raise DataError(f"{folder} must hold a folder {' or '.join(SPLITS[split])} that has a folder of images for each class.")
@@ -49,8 +49,18 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
         unknown = {found.classes[label] for label in set(found.labels.tolist())} - set(class_folders(training))
         if unknown:
             told = ", ".join(f"'{word}'" for word in sorted(unknown))
-            warnings.warn(f"'{name}' has images of {told}, for which {training} has no folder.", stacklevel=4)
+            warnings.warn(f"'{name}' has images of {told}, for which {training} has no folder.", stacklevel=5)
     return found
+
+
+def split_folders(folder: Path) -> list[Path]:
+    """Returns the folders of splits that have class folders; a test set may come without.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+    places = [folder / word for words in SPLITS.values() for word in words]
+    return [place for place in places if _is_folder(place) and class_folders(place)]
 
 
 def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None) -> EncodedSet:

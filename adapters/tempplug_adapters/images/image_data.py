@@ -22,13 +22,13 @@ from tempplug_adapters.images.cifar_archives import (
     read_cifar100_binary,
     read_cifar100_python,
 )
-from tempplug_adapters.images.class_folders import list_split
+from tempplug_adapters.images.class_folders import list_split, split_folders
 from tempplug_adapters.images.encoded_set import EncodedSet, decode_all
 from tempplug_adapters.images.image_archives import read_npz, read_stl10, read_tiny_imagenet
 from tempplug_adapters.images.image_decoding import check_size, resize_all
 from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_hub import HUB, load_from_hub
 from tempplug_adapters.images.image_set import ImageArray, ImageSet
+from tempplug_adapters.images.image_tables import HUB, load_from_hub, load_parquet
 
 Split = Literal["train", "test"]
 Found = EncodedSet | ImageArray
@@ -57,7 +57,7 @@ def load_images(
 
     Args:
         dataset: one of `DATASETS`; or the path of a folder that holds ``train`` and ``test`` or ``val``, each with a folder of
-            image files for each class.
+            image files for each class, or parquet files of them; or of one parquet file, to train on.
         split: ``train`` or ``test``; a validation set serves as test set where the test set has no labels.
         data_dir: folder of real data, where a data set lies as it was unpacked, itself or below ``vision``. None loads
             ``cifar10``, ``cifar100``, ``tiny-imagenet`` and ``imagenet`` from the Hugging Face hub. ``digits`` and a path
@@ -103,11 +103,17 @@ class _Layout:
     on_disk: bool = False
 
 
+def _read_folder(folder: Path, split: Split, name: str) -> EncodedSet:
+    if not split_folders(folder) and any(folder.rglob("*.parquet")):
+        return load_parquet(folder, split, name)
+    return list_split(folder, split, name)
+
+
 def _npz(file: str, test: str) -> _Layout:
     return _Layout(f"{file}_train_jpeg.npz", f"{file}_{test}_jpeg.npz", read_npz)
 
 
-def _folder(path: str, read: Callable[[Path, Split, str], Found] = list_split, *, on_disk: bool = False) -> _Layout:
+def _folder(path: str, read: Callable[[Path, Split, str], Found] = _read_folder, *, on_disk: bool = False) -> _Layout:
     return _Layout(path, path, read, on_disk)
 
 
@@ -166,8 +172,13 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
         with contextlib.suppress(RuntimeError):  # of a user who has no home
             folder = folder.expanduser()
         if folder.is_dir():
-            return list_split(folder, split, name), True
-        wanted = "a data set of one's own is a folder that holds train and test or val, each with a folder for each class"
+            return _read_folder(folder, split, name), True
+        if folder.suffix == ".parquet" and folder.is_file():
+            return load_parquet(folder, split, name), True
+        wanted = (
+            "a data set of one's own is a folder that holds train and test or val, each with a folder for each class, or with "
+            "parquet files of them"
+        )
         if folder.exists():
             raise DataError(f"{dataset} is no folder: {wanted}.")
         if dataset.startswith((".", "~")) or {"/", os.sep} & set(dataset):

@@ -1,6 +1,7 @@
 """Encoded images as pixels: whatever Pillow opens becomes upright RGB of one size, and what it cannot open is named.
 
-This module must not know data sets or where images come from.
+`datasets` decodes with Pillow as well, in 1.1 times the time, but stops at a damaged image and does not name its file. This
+module must not know data sets or where images come from.
 """
 
 from __future__ import annotations
