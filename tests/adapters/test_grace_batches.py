@@ -1,31 +1,16 @@
-"""Mini-batches of a graph: every node once an epoch, neighbourhoods that are true to the graph, fan-out that is kept."""
+"""Mini-batches of a graph: neighbourhoods that are true to the graph, fan-out that is kept."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from tempplug.errors import ConfigError
 from tempplug_adapters.graph.grace import GRACE, NodeFeatures, View
-from tempplug_adapters.graph.node_batches import NodeBatches
+from tempplug_adapters.graph.node_batches import NodeSampler
 
 
 def random_edges(nodes: int = 60, edges: int = 300) -> torch.Tensor:
     pairs = torch.randint(nodes - 4, (2, edges), generator=torch.Generator().manual_seed(0))
     return torch.unique(pairs, dim=1)
-
-
-@pytest.mark.parametrize(("nodes", "batch_size", "sizes"), [(60, 16, [15] * 4), (7, 3, [3, 2, 2]), (3, 2, [3]), (5, 9, [5])])
-def test_every_node_is_contrasted_once_an_epoch(nodes: int, batch_size: int, sizes: list[int]) -> None:
-    edges = random_edges() % nodes
-    batches = NodeBatches(edges, nodes, batch_size, neighbours=3)
-    torch.manual_seed(0)
-    dealt = [batch.nodes[: batch.seeds] for batch in batches]
-    assert [len(each) for each in dealt] == sizes
-    assert len(batches) == len(sizes)
-    assert torch.equal(torch.cat(dealt).sort().values, torch.arange(nodes))
-    again = torch.cat([batch.nodes[: batch.seeds] for batch in batches])
-    assert not torch.equal(again, torch.cat(dealt)) or nodes < 6
 
 
 def test_with_all_neighbours_the_seeds_are_encoded_as_in_the_whole_graph() -> None:
@@ -34,7 +19,7 @@ def test_with_all_neighbours_the_seeds_are_encoded_as_in_the_whole_graph() -> No
     torch.manual_seed(0)
     model, features = GRACE(20), NodeFeatures(x)
     # A layer more than the encoder has: the degrees of the outermost nodes it reads must be whole too.
-    batch = NodeBatches(edges, 60, 10, neighbours=1000, layers=3).around(torch.tensor([3, 59, 17, 40]))
+    batch = NodeSampler(edges, 60).around(torch.tensor([3, 59, 17, 40]), neighbours=1000, layers=3)
     found = model.encoder(features, [View(batch.edge_index)], batch.nodes)[0][: batch.seeds]
     torch.testing.assert_close(found, model.representations(features, edges)[[3, 59, 17, 40]], rtol=1e-5, atol=1e-6)
 
@@ -43,11 +28,11 @@ def test_sampled_edges_are_edges_and_no_more_than_asked() -> None:
     edges = random_edges()
     known = set(map(tuple, edges.T.tolist()))
     degrees = torch.bincount(edges[1], minlength=60)
-    batches = NodeBatches(edges, 60, 20, neighbours=3, layers=2)
+    sampler = NodeSampler(edges, 60)
     torch.manual_seed(0)
     followed: set[tuple[int, int]] = set()
     for _ in range(30):
-        batch = batches.around(torch.arange(0, 60, 3))
+        batch = sampler.around(torch.arange(0, 60, 3), neighbours=3, layers=2)
         pairs = list(map(tuple, batch.nodes[batch.edge_index].T.tolist()))
         assert len(set(pairs)) == len(pairs), "no edge is followed twice"
         assert set(pairs) <= known
@@ -62,12 +47,6 @@ def test_sampled_edges_are_edges_and_no_more_than_asked() -> None:
 
 
 def test_a_graph_without_edges_has_batches_without_edges() -> None:
-    (batch,) = NodeBatches(torch.zeros(2, 0, dtype=torch.long), 4, 9, neighbours=3)
+    batch = NodeSampler(torch.zeros(2, 0, dtype=torch.long), 4).around(torch.arange(4), neighbours=3, layers=2)
     assert batch.edge_index.shape == (2, 0)
     assert len(batch.nodes) == batch.seeds == 4
-
-
-@pytest.mark.parametrize(("batch_size", "neighbours", "message"), [(1, 3, "batch_size=1"), (4, 0, "neighbours=0")])
-def test_numbers_out_of_range_are_refused(batch_size: int, neighbours: int, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        NodeBatches(random_edges(), 60, batch_size, neighbours)

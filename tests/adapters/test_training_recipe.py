@@ -32,9 +32,9 @@ def test_every_setting_is_checked_where_it_is_made() -> None:
 
 
 def test_a_misspelled_setting_or_recipe_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="no setting 'learning_rat'. Did you mean 'learning_rate'?"):
+    with pytest.raises(UnknownNameError, match=r"no setting 'learning_rat'\. Did you mean 'learning_rate'\?"):
         METHOD.recipe(learning_rat=1)
-    with pytest.raises(UnknownNameError, match="toy has no recipe 'pape'. Did you mean 'paper'?"):
+    with pytest.raises(UnknownNameError, match=r"toy has no recipe 'pape'\. Did you mean 'paper'\?"):
         METHOD.recipe("pape")
     assert METHOD.recipe() == METHOD.recipes["paper"]
     assert METHOD.recipe("long").num_train_epochs == 30

@@ -82,7 +82,7 @@ def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     try:
         theirs = json.loads((checkpoint / SETTINGS_FILE).read_text(encoding="utf-8"))
         ours, theirs = _flat(json.loads(json.dumps(settings))), _flat(theirs)
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
         raise DataError(
             f"{checkpoint / SETTINGS_FILE} is damaged: {error}. Delete {checkpoint.name} to go on without it."
         ) from error

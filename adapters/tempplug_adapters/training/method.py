@@ -124,7 +124,7 @@ class Method(ABC, Generic[R, D]):
 
         Args:
             recipe: of the training.
-            module: in evaluation mode, without gradient.
+            module: in evaluation mode.
             data: as loaded.
             run: what else it may know.
         """

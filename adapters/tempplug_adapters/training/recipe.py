@@ -9,7 +9,7 @@ must not know data, models or the Trainer, and needs no torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 from tempplug.arguments import parse_spec
@@ -144,7 +144,7 @@ class Recipe:
 
     def values(self) -> dict[str, Any]:
         """Returns the settings by name, as JSON holds them."""
-        found = {name: value for name, value in asdict(replace(self, loss=LossRecipe())).items() if name in self.kinds()}
+        found = {name: getattr(self, name) for name in self.kinds()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
     def training(self) -> dict[str, Any]:
@@ -170,4 +170,6 @@ class Recipe:
 
 
 def _written(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
     return f"'{value}'" if isinstance(value, str) else str(value)

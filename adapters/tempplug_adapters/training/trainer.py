@@ -25,7 +25,7 @@ from transformers.trainer_pt_utils import nested_gather
 
 from tempplug.errors import DataError, NonFiniteError, TempplugError
 from tempplug_adapters.training.arguments import MethodArguments
-from tempplug_adapters.training.batches import BatchLoader, BatchOrder, seed_of
+from tempplug_adapters.training.batches import BatchLoader, BatchOrder, seed_generators, seed_of
 from tempplug_adapters.training.checkpoints import STATE_FILE, write_settings
 from tempplug_adapters.training.files import one_line, read_tensors, write_file
 from tempplug_adapters.training.measurements import measure
@@ -68,6 +68,7 @@ class MethodTrainer(Trainer):
         evaluation: Run,
     ) -> None:
         self.method, self.recipe, self.data, self.settings, self.evaluation = method, recipe, data, settings, evaluation
+        self.module = module  # never wrapped, whatever the Trainer makes of its model
         self.order = BatchOrder(
             len(data),
             None if recipe.per_device_train_batch_size is None else args.per_device_train_batch_size * args.world_size,
@@ -124,7 +125,7 @@ class MethodTrainer(Trainer):
         """Runs forward and backward of a micro-batch, its random state a function of seed, step and process."""
         step = self.state.global_step
         self._drawn = (step, self._drawn[1] + 1 if self._drawn[0] == step else 0)
-        torch.manual_seed(seed_of(self.recipe.seed, "step", *self._drawn, self.args.process_index))
+        seed_generators(seed_of(self.recipe.seed, "step", *self._drawn, self.args.process_index), self.args.device)
         try:
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         except NonFiniteError as error:
@@ -180,7 +181,7 @@ class MethodTrainer(Trainer):
         if "loss" in logs:
             logs["loss"] = self._mean_loss()
             self._losses = [0.0, 0]
-            logs.update(measure(self.accelerator.unwrap_model(self.model), log=self.is_world_process_zero()))
+            logs.update(measure(self.module, log=self.is_world_process_zero()))
         super().log(logs, start_time)
 
     def _mean_loss(self) -> float:
@@ -201,7 +202,6 @@ class MethodTrainer(Trainer):
         self._mean_loss()  # weights that are lost already replace no good ones
         super()._save_checkpoint(*args, **kwargs)
 
-    @torch.no_grad()
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
         """Returns the method's figures as ``eval_NAME``, and logs them; the first process measures for all.
 
@@ -211,7 +211,7 @@ class MethodTrainer(Trainer):
             final: whether the training has ended.
             **kwargs: not used.
         """
-        module = self.accelerator.unwrap_model(self.model)
+        module = self.module
         found: list[Any] = [None]
         if self.is_world_process_zero():
             modes = [(each, each.training) for each in module.modules()]
@@ -236,9 +236,8 @@ class MethodTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
-        module = self.accelerator.unwrap_model(self.model)
         total = self._losses[0].detach().cpu() if isinstance(self._losses[0], Tensor) else torch.zeros(())
-        content = {"module": module.state_dict(), "losses": [total, self._losses[1]]}
+        content = {"module": self.module.state_dict(), "losses": [total, self._losses[1]]}
         write_file(folder / STATE_FILE, lambda temporary: torch.save(content, temporary))
         write_settings(folder, self.settings)
 
@@ -251,7 +250,7 @@ class MethodTrainer(Trainer):
         file = Path(checkpoint) / STATE_FILE
         try:
             content = read_tensors(file)
-            self.accelerator.unwrap_model(self.model).load_state_dict(content["module"])
+            self.module.load_state_dict(content["module"])
             total, number = content["losses"]
             self._losses = [total.to(self.args.device), int(number)]
         except (DataError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:

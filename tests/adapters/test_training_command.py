@@ -1,0 +1,124 @@
+"""``tempplug train``: help that comes at once, flags from the recipe and from the Trainer, every fault in a line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from method_toys import METHOD, ToyRecipe
+
+from tempplug.plugins import CommandInfo, registry
+from tempplug_adapters.training.flags import build_parser, given_settings
+
+OUTPUT = "--output-dir"
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    return ["--dataset", "points", OUTPUT, str(folder), *more]
+
+
+def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--temperature-strategy", "macl:alpha=1", "--noise", "0.2", "--eval_strategy", "epoch", "--save-steps", "3"]
+    assert METHOD(words(tmp_path, *given)) == 0
+    out = capsys.readouterr().out
+    spec = "macl:base_temperature=0.3,alpha=1,threshold=0,floor_ratio=0.1,strict=false"
+    assert f"strategy {spec}\nobjective reweighted\npoints: 20 items" in out
+    assert out.count("epoch 1 of 3  loss ") == 1
+    assert "epoch 1 of 3  spread " in out
+    assert "  temperature " in out
+    assert out.splitlines()[-1].split() == ["final", "1.00"]
+    results = json.loads((tmp_path / "metrics.json").read_text())
+    assert (results["method"], results["dataset"], results["items"]) == ("toy", "points", 20)
+    assert (results["strategy"], results["objective"]) == (spec, "reweighted")
+    assert results["recipe"]["noise"] == 0.2
+    assert results["recipe"].keys() == ToyRecipe.kinds().keys()
+    assert [each.name for each in sorted(tmp_path.glob("checkpoint-*"))] == ["checkpoint-6", "checkpoint-9"]
+    settings = json.loads((tmp_path / "settings.json").read_text())
+    assert settings.items() <= results.items()
+
+
+def test_flags_are_written_with_either_sign_and_recipes_by_name() -> None:
+    parser = build_parser(METHOD)
+    parsed = parser.parse_args(words(Path("x"), "--per_device_train_batch_size", "4", "--no-bf16", "--recipe", "long"))
+    recipe = METHOD.recipe(parsed.recipe)
+    assert given_settings(parsed, recipe) == {"per_device_train_batch_size": 4, "bf16": False}
+    assert recipe.changed(**given_settings(parsed, recipe)).num_train_epochs == 30
+
+
+def test_the_help_tells_every_setting_with_its_default() -> None:
+    text = " ".join(build_parser(METHOD).format_help().split())
+    for name, kind in ToyRecipe.kinds().items():
+        assert f"--{name.replace('_', '-')}" in text
+        assert kind.help in text
+    assert "passes over the points (default: 3; long: 30)" in text
+    assert "views (default: 0.1)" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--temperature-strategy", "macle"], "unknown strategy 'macle'. Did you mean 'macl'?"),
+        (["--temperature-args", "alpha=1"], "unknown option 'alpha' of strategy 'fixed'"),
+        (["--contrastive-objective", "infoncee"], "unknown objective 'infoncee'. Did you mean 'infonce'?"),
+        (["--learning-rate", "0"], "learning_rate=0 must be greater than 0."),
+        (["--recipe", "papre"], "toy has no recipe 'papre'. Did you mean 'paper'?"),
+        (["--nois", "0.1"], "unknown flag '--nois'. Did you mean '--noise'?"),
+        (["--gradient-accumulation-step", "2"], "unknown flag '--gradient-accumulation-step'. Did you mean"),
+        (["--fp16"], "fp16=true needs a GPU: use bf16=true on a CPU."),
+        (["--warmup-steps", "-1"], "warmup_steps=-1 must be at least 0."),
+        (["--lr_scheduler_kwargs", "{"], "transformers refuses the training arguments"),
+        (["--dataset", "pionts"], "no data set 'pionts'."),
+        (["--resume-from-checkpoint", "nowhere"], "resume_from_checkpoint='nowhere' is not a complete checkpoint"),
+        (["--data-dir", "nowhere"], "--data-dir nowhere is not a folder."),
+        (["--temperature-strategy", "uncertainty"], "strategy 'uncertainty' needs"),
+    ],
+)
+def test_faults_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], message: str) -> None:
+    assert METHOD(words(tmp_path, *given)) == 2
+    err = capsys.readouterr().err
+    assert f"error: {message}" in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize("given", [["--optimizer", "adma"], ["--seed", "a"], [OUTPUT]])
+def test_what_the_parser_refuses_is_said_by_it(tmp_path: Path, given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        METHOD(words(tmp_path, *given))
+    assert raised.value.code == 2
+    assert given[0] in capsys.readouterr().err
+
+
+def test_the_flags_of_the_trainer_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert METHOD(["--help-training"]) == 0
+    text = capsys.readouterr().out
+    assert "--gradient_accumulation_steps" in text
+    assert "--early_stopping_patience" in text
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_data_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert METHOD(["--dataset", "pionts", OUTPUT, str(tmp_path / "file")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_nothing_heavy_is_loaded_for_help() -> None:
+    """Every training command answers ``--help`` without PyTorch."""
+    names = [info.name.removeprefix("train ") for info in registry().all(CommandInfo) if info.name.startswith("train ")]
+    assert {"grace", "graphcl", "simclr", "msc", "simcse"} <= set(names)
+    code = (
+        "import sys, contextlib, io\nfrom tempplug.cli import main\n"
+        f"for name in {names}:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):\n"
+        "        main(['train', name, '--help'])\n"
+        "    assert '--temperature-strategy' in out.getvalue(), name\n"
+        "heavy = {'torch', 'transformers', 'torch_geometric', 'kornia', 'sklearn'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
