@@ -18,11 +18,15 @@ from PIL import Image
 from tempplug.errors import ConfigError, DataError, ShapeError
 from tempplug_adapters.images.class_folders import list_folder, list_split
 from tempplug_adapters.images.encoded_set import EncodedSet, decode_all
-from tempplug_adapters.images.image_files import ImageFiles, ImageFolder
+from tempplug_adapters.images.image_files import ImageFiles
 
 
 def toy(contents: list[bytes], labels: list[int] | None = None) -> EncodedSet:
     return EncodedSet(Files(contents), None if labels is None else torch.tensor(labels), ("cat", "dog"), "toy")
+
+
+def folder(path: Path) -> ImageFiles:
+    return ImageFiles(list_folder(path, "toy"), 4)
 
 
 def good(red: int) -> bytes:
@@ -168,19 +172,18 @@ def test_class_folders_are_read_in_order(tmp_path: Path) -> None:
     (tmp_path / "cat" / "notes.txt").write_text("no image", encoding="utf-8")
     (tmp_path / "loose.png").write_bytes(good(9))
     (tmp_path / "emu").mkdir()
-    images = ImageFolder(tmp_path, 4)
+    images = folder(tmp_path)
     assert images.classes == ("cat", "dog", "emu")
     assert reds(images.batch(torch.arange(4))) == [3, 2, 1, 0]
     assert images.labels is not None
     assert images.labels.tolist() == [0, 0, 1, 1]
-    assert images.name == str(tmp_path)
-    assert ImageFolder(tmp_path, 4, "pets").name == "pets"
+    assert images.name == "toy"
 
 
 def test_a_folder_can_be_sent_to_a_worker(tmp_path: Path) -> None:
     for place in range(3):
         write_image(tmp_path / "cat" / f"{place}.png", place)
-    images = pickle.loads(pickle.dumps(ImageFolder(tmp_path, 4).subset(torch.tensor([2, 1]))))
+    images = pickle.loads(pickle.dumps(folder(tmp_path).subset(torch.tensor([2, 1]))))
     assert reds(images.batch(torch.tensor([1, 0]))) == [1, 2]
 
 
@@ -224,7 +227,7 @@ def test_a_disk_that_fails_ends_the_run(tmp_path: Path, monkeypatch: pytest.Monk
         write_image(tmp_path / "cat" / f"{place}.png", place)
     path = tmp_path / "cat" / "1.png"
     failing(monkeypatch, path, OSError(errno.EIO, "Input/output error", str(path)))
-    for read in (lambda: decode_all(list_folder(tmp_path, "toy")), lambda: ImageFolder(tmp_path, 4).batch(torch.tensor([1]))):
+    for read in (lambda: decode_all(list_folder(tmp_path, "toy")), lambda: folder(tmp_path).batch(torch.tensor([1]))):
         with pytest.raises(DataError, match=re.escape(f"{path} cannot be read: ") + ".*Input/output error"):
             read()
 
@@ -249,8 +252,8 @@ def test_a_folder_that_is_locked_is_named(place: str, tmp_path: Path, monkeypatc
 def test_hidden_folders_are_passed_over(tmp_path: Path) -> None:
     for name in ("cat/1.png", "cat/.ipynb_checkpoints/2.png", "cat/in/.cache/deep/3.png", "cat/in/4.png"):
         write_image(tmp_path / name, int(name[-5]))
-    assert reds(ImageFolder(tmp_path, 4).batch(torch.arange(2))) == [1, 4]
-    assert len(ImageFolder(tmp_path, 4)) == 2
+    assert reds(folder(tmp_path).batch(torch.arange(2))) == [1, 4]
+    assert len(folder(tmp_path)) == 2
 
 
 def test_links_to_folders_are_followed_but_not_in_circles(tmp_path: Path) -> None:
@@ -261,7 +264,7 @@ def test_links_to_folders_are_followed_but_not_in_circles(tmp_path: Path) -> Non
         (cat / link).symlink_to(target)
     (tmp_path / "elsewhere" / "back").symlink_to(cat)
     emu.symlink_to(tmp_path / "elsewhere")
-    images = ImageFolder(tmp_path / "data", 4)
+    images = folder(tmp_path / "data")
     assert images.classes == ("cat", "dog", "emu")
     assert images.labels is not None
     assert [(label, red) for label, red in zip(images.labels.tolist(), reds(images.batch(torch.arange(7))), strict=True)] == [
@@ -276,7 +279,7 @@ def test_a_folder_without_images_is_named(tmp_path: Path) -> None:
         list_folder(tmp_path / "nowhere", "toy")
     (tmp_path / "cat").mkdir()
     with pytest.raises(DataError, match=re.escape(f"{tmp_path} must hold a folder for each class with images in it")):
-        ImageFolder(tmp_path, 4)
+        folder(tmp_path)
 
 
 def test_splits_share_their_classes(tmp_path: Path) -> None:

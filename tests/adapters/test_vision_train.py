@@ -15,8 +15,9 @@ from torch import nn
 from vision_train_toys import SIDE, TinyBackbone, differences, flags, images, saved, small, tiny, watched_steps  # noqa: F401
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError
+from tempplug_adapters.images.class_folders import list_folder
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.images.image_files import ImageFolder
+from tempplug_adapters.images.image_files import ImageFiles
 from tempplug_adapters.images.image_set import ImageArray
 from tempplug_adapters.images.representations import represent
 from tempplug_adapters.vision import methods, train
@@ -192,7 +193,7 @@ def test_a_broken_image_in_the_middle_ends_nothing(tmp_path: Path) -> None:
     for place in range(12):
         write_image(tmp_path / "data" / "train" / f"class{place % 2}" / f"{place:02}.png", 20 * place, (SIDE, SIDE))
     (tmp_path / "data" / "train" / "class1" / "07.png").write_bytes(BROKEN)
-    data = ImageFolder(tmp_path / "data" / "train", SIDE)
+    data = ImageFiles(list_folder(tmp_path / "data" / "train", "toys"), SIDE)
     with pytest.warns(UserWarning, match="07.png"):
         results = train_vision(data, "simclr", flags("fixed"), small("simclr", epochs=3, batch_size=4), tmp_path / "run")
     assert math.isfinite(results["loss"])
@@ -298,7 +299,7 @@ def test_a_worker_says_what_is_wrong_as_the_process_itself_does(tmp_path: Path, 
     for place in range(4):
         write_image(tmp_path / "class0" / f"{place}.png", 20, (SIDE, SIDE))
         (tmp_path / "class0" / f"{place}.png").write_bytes(BROKEN)
-    batches = Batches(ImageFolder(tmp_path, SIDE, "broken ones"), 2, seed=0, workers=workers)
+    batches = Batches(ImageFiles(list_folder(tmp_path, "broken ones"), SIDE), 2, seed=0, workers=workers)
     with pytest.raises(DataError) as raised:
         list(batches.epoch(0))
     assert "of 'broken ones' can be decoded." in str(raised.value)

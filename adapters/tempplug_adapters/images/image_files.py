@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import warnings
 from functools import cached_property
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from tempplug_adapters.images.class_folders import list_folder
 from tempplug_adapters.images.encoded_set import EncodedSet, nothing_readable
 from tempplug_adapters.images.image_decoding import UndecodableImageError, check_size
 from tempplug_adapters.images.image_set import positions
@@ -118,23 +116,3 @@ class ImageFiles:
         following[order] = order.roll(-1)
         following[order[last]] = order[last.roll(1)]
         return following
-
-
-class ImageFolder(ImageFiles):
-    """A folder with a folder of image files for each class; the class folders' names, sorted, are the classes.
-
-    Files are found at any depth below their class, also behind links to folders, in the order of their paths. What is no image
-    by its name, or is hidden, is passed over.
-
-    Args:
-        folder: of the class folders.
-        size: as in `ImageFiles`.
-        name: of the set; None is the folder's path.
-
-    Raises:
-        ConfigError: the size is not at least 1.
-        DataError: the folder does not exist, or has no class folder with images.
-    """
-
-    def __init__(self, folder: Path, size: int, name: str | None = None) -> None:
-        super().__init__(list_folder(folder, name or str(folder)), size)

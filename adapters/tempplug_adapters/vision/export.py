@@ -5,7 +5,6 @@ It must not know how they were trained.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.resnet import RESNETS
+from tempplug_adapters.training.files import write_file
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
 
 FORMATS = ("torchvision", "module")
@@ -96,16 +96,7 @@ def export_backbone(checkpoint: str | Path, output: str | Path, *, names: str = 
 def _write(weights: dict[str, Tensor], file: Path) -> None:
     # own memory each, in the usual order of values: safetensors refuses shared and channels_last tensors
     plain = {name: values.detach().clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if file.suffix == ".safetensors":
-                temporary.write_bytes(save(plain, metadata={"format": "pt"}))
-            else:
-                torch.save(plain, temporary)
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except (OSError, RuntimeError) as error:
-        raise DataError(f"output '{file}' cannot be written: {error}") from error
+    if file.suffix == ".safetensors":
+        write_file(file, lambda temporary: temporary.write_bytes(save(plain, metadata={"format": "pt"})))
+    else:
+        write_file(file, lambda temporary: torch.save(plain, temporary))
