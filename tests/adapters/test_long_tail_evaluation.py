@@ -55,16 +55,9 @@ def test_the_scores_are_scikit_learns_class_by_class() -> None:
     assert tails["knn@10"] < found["knn@10"].head
 
 
-def test_options_are_obeyed() -> None:
+def test_head_and_tail_may_be_told_by_size() -> None:
     bank, labels, queries, truth = long_tailed_digits()
-    few = long_tail_evaluation(bank, labels, queries, truth, neighbours=(3,), few_shot=1)
-    assert list(few) == ["knn@3", "few-shot", "long-tail"]
-    default = long_tail_evaluation(bank, labels, queries, truth, neighbours=())
-    assert few["few-shot"].overall < default["few-shot"].overall
-    assert few["long-tail"] == default["long-tail"]
-    other = long_tail_evaluation(bank, labels, queries, truth, neighbours=(), few_shot=1, seed=1)
-    assert other["few-shot"] != few["few-shot"]
-    by_size = long_tail_evaluation(bank, labels, queries, truth, neighbours=(), head_above=60, tail_below=6)["long-tail"]
+    by_size = long_tail_evaluation(bank, labels, queries, truth, head_above=60, tail_below=6)["long-tail"]
     counts = torch.bincount(labels).tolist()
     head = [share for share, count in zip(by_size.classes, counts, strict=True) if count > 60]
     assert 0 < len(head) < 4
@@ -102,8 +95,6 @@ def test_faults_are_named() -> None:
     asked = truth != 9
     with pytest.raises(ConfigError, match="labels hold no image of class 9"):
         long_tail_evaluation(bank, labels, queries[asked], truth[asked])
-    with pytest.raises(ConfigError, match="has 5 images, too few for per_class=6"):
-        long_tail_evaluation(bank, labels, queries, truth, few_shot=6)
     with pytest.raises(ShapeError, match=r"query_labels of shape \[3\]"):
         long_tail_evaluation(bank, labels, queries, truth[:3])
     with pytest.raises(ConfigError, match="queries are the representations of bank"):

@@ -91,7 +91,7 @@ def test_a_kind_without_a_pair_is_left_out(tmp_path: Path) -> None:
 
 def test_faults_are_named(tmp_path: Path) -> None:
     a, b, labels = views()
-    with pytest.raises(ConfigError, match="bins=0 must be at least 1"):
+    with pytest.raises(ConfigError, match="bins=0 must be an integer, at least 1"):
         similarity_histogram(a, b, labels, bins=0)
     with pytest.raises(ShapeError, match=r"view_b of shape \[44, 5\] must have the shape of view_a, \[45, 5\]"):
         similarity_histogram(a, b[1:], labels)

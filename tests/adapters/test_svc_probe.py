@@ -65,7 +65,7 @@ def test_few_images_are_drawn_from_each_class_alike() -> None:
     assert len(drawn.unique()) > 40, "every image has its chance"
     with pytest.raises(ConfigError, match="class 0 has 7 images, too few for per_class=8"):
         few_shot_indices(labels, 8)
-    with pytest.raises(ConfigError, match="per_class=0 images must be at least 1"):
+    with pytest.raises(ConfigError, match="per_class=0 images must be an integer, at least 1"):
         few_shot_indices(labels, 0)
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tempplug import embeddings
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
+from tempplug.options import Number
 from tempplug_adapters.images.image_set import ImageSet
 
 
@@ -46,10 +47,8 @@ def represent(
         DataError: there is no image.
         ShapeError: the backbone returns something else than a matrix with one row per image.
     """
-    if batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size} must be at least 1.")
-    if size is not None and size < 1:
-        raise ConfigError(f"size={size} must be at least 1.")
+    for name, value in (("batch_size", batch_size), ("size", size)):
+        Number(at_least=1, integer=True, optional=name == "size").check(f"{name}={value}", value)
     if not len(images):
         raise DataError(f"the set '{images.name}' has no images to represent.")
     if device is None:

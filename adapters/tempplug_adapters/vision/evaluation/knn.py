@@ -9,12 +9,10 @@ idle. This module must not know images or models.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from tempplug.errors import ConfigError
+from tempplug.options import Number
 from tempplug_adapters.images.representations import check_held_out, check_labels, check_representations, unit_rows
 from tempplug_adapters.vision.evaluation.accuracy import accuracy
 
@@ -56,8 +54,7 @@ def weighted_knn(
     >>> weighted_knn(bank, labels, torch.tensor([[5.0, 1.0], [1.0, 5.0]]), k=3)
     tensor([1, 0])
     """
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ConfigError(f"temperature={temperature:g} of the vote must be finite and greater than 0.")
+    Number(above=0).check(f"temperature={temperature:g} of the vote", temperature)
     classes = _check(bank, bank_labels, queries, k, classes)
     points = unit_rows(bank)
     predicted = []
@@ -141,8 +138,7 @@ def _check(bank: Tensor, bank_labels: Tensor, queries: Tensor, k: int, classes: 
     check_representations(bank, "bank")
     check_representations(queries, "queries")
     check_held_out(bank, queries)
-    if k < 1:
-        raise ConfigError(f"k={k} neighbours must be at least 1.")
+    Number(at_least=1, integer=True).check(f"k={k} neighbours", k)
     return check_labels(bank_labels, bank, "bank_labels", classes)
 
 

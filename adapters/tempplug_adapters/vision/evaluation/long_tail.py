@@ -18,7 +18,7 @@ from tempplug_adapters.images.long_tail import head_mid_tail
 from tempplug_adapters.images.representations import check_labels, check_representations
 from tempplug_adapters.vision.evaluation.accuracy import class_accuracies
 from tempplug_adapters.vision.evaluation.knn import majority_knn
-from tempplug_adapters.vision.evaluation.svc_probe import SEED, few_shot_indices, svc_probe
+from tempplug_adapters.vision.evaluation.svc_probe import few_shot_indices, svc_probe
 
 NEIGHBOURS = (1, 10)
 
@@ -75,31 +75,25 @@ def long_tail_evaluation(
     queries: Tensor,
     query_labels: Tensor,
     *,
-    neighbours: Sequence[int] = NEIGHBOURS,
-    few_shot: int | None = None,
-    seed: int = SEED,
     head_above: int | None = None,
     tail_below: int | None = None,
 ) -> dict[str, LongTailScore]:
     """Returns the scores of the temperature-schedule paper: ``knn@1``, ``knn@10``, ``few-shot`` and ``long-tail``.
 
     ``knn@k`` is `majority_knn` with the whole bank. ``few-shot`` (FS LP) and ``long-tail`` (LT LP) are linear machines trained
-    on as many images of each class, drawn from the bank, and on all of it.
+    on as many images of each class as the smallest has, drawn from the bank, and on all of it.
 
     Args:
         bank: [N, F] raw representations of the long-tailed training set.
         bank_labels: [N] their classes, from 0, at least one image of each.
         queries: [M, F] raw representations of the test set, on the device of ``bank``.
         query_labels: [M] their classes, at least one image of each.
-        neighbours: the k, one score each.
-        few_shot: images of each class for FS LP; None takes as many as the smallest class has.
-        seed: of the draw for FS LP.
         head_above: as in `long_tail_score`.
         tail_below: likewise.
 
     Raises:
         ShapeError: shapes do not fit.
-        ConfigError: a class is missing on one side, an option is out of range, or bank and queries are the same.
+        ConfigError: a class is missing on one side, the thresholds cross, or bank and queries are the same.
         NonFiniteError: NaN or infinite representations.
 
     Source: Kukleva et al. 2023. They represent the CIFAR bank by randomly cropped and flipped images, as `represent` does with
@@ -113,8 +107,8 @@ def long_tail_evaluation(
     if not bool((counts > 0).all()):
         missing = int((counts == 0).nonzero()[0, 0])
         raise ConfigError(f"bank_labels hold no image of class {missing} of {classes}: it could never be predicted.")
-    shots = few_shot_indices(bank_labels, int(counts.min()) if few_shot is None else few_shot, seed)
-    predicted = {f"knn@{k}": majority_knn(bank, bank_labels, queries, k=k) for k in neighbours}
+    shots = few_shot_indices(bank_labels, int(counts.min()))
+    predicted = {f"knn@{k}": majority_knn(bank, bank_labels, queries, k=k) for k in NEIGHBOURS}
     predicted["few-shot"] = svc_probe(bank[shots.to(bank.device)], bank_labels[shots], queries)
     predicted["long-tail"] = svc_probe(bank, bank_labels, queries)
     groups = {"head_above": head_above, "tail_below": tail_below}

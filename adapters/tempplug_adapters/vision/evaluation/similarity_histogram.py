@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tempplug.errors import ConfigError, ShapeError
+from tempplug.errors import ShapeError
+from tempplug.options import Number
 from tempplug_adapters.images.representations import check_labels, check_representations, unit_rows
 from tempplug_adapters.vision.evaluation.figures import COLOURS, check_format, new_figure, save_figure
 
@@ -61,8 +62,7 @@ def similarity_histogram(view_a: Tensor, view_b: Tensor, labels: Tensor, *, bins
     >>> found.true_positive.tolist(), found.false_negative.tolist(), found.true_negative.tolist()
     ([0, 0, 0, 3], [0, 0, 0, 2], [2, 0, 2, 0])
     """
-    if bins < 1:
-        raise ConfigError(f"bins={bins} must be at least 1.")
+    Number(at_least=1, integer=True).check(f"bins={bins}", bins)
     check_representations(view_a, "view_a")
     check_representations(view_b, "view_b")
     if view_a.shape != view_b.shape:

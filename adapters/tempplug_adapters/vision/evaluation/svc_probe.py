@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, MissingDependencyError
+from tempplug.options import Number
 from tempplug_adapters.images.representations import check_held_out, check_labels, check_representations, unit_rows
 
 SEED = 42
@@ -74,8 +75,7 @@ def few_shot_indices(labels: Tensor, per_class: int, seed: int = SEED) -> Tensor
     >>> few_shot_indices(torch.tensor([0, 1, 0, 1, 1]), 2)[[0, 2]].shape
     torch.Size([2])
     """
-    if per_class < 1:
-        raise ConfigError(f"per_class={per_class} images must be at least 1.")
+    Number(at_least=1, integer=True).check(f"per_class={per_class} images", per_class)
     generator = torch.Generator().manual_seed(seed)
     codes, chosen = labels.cpu(), []
     for code in torch.unique(codes).tolist():

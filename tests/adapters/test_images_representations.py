@@ -98,9 +98,9 @@ def test_faults_are_named() -> None:
     network = Network()
     with pytest.raises(DataError, match="the set 'toys' has no images"):
         represent(network, images(0))
-    with pytest.raises(ConfigError, match="batch_size=0 must be at least 1"):
+    with pytest.raises(ConfigError, match="batch_size=0 must be an integer, at least 1"):
         represent(network, images(), batch_size=0)
-    with pytest.raises(ConfigError, match="size=0 must be at least 1"):
+    with pytest.raises(ConfigError, match="size=0 must be an integer, at least 1"):
         represent(network, images(), size=0)
     with pytest.raises(ShapeError, match=r"the backbone returned \[4, 3, 6, 6\] for 4 images, not \[4, F\]"):
         represent(nn.Identity(), images(), batch_size=4)
