@@ -98,7 +98,9 @@ def load_parquet(path: Path, split: str, name: str) -> EncodedSet:
     try:
         tables = library.load_dataset("parquet", **given)
     except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-        raise DataError(f"{path} cannot be read as parquet: {one_line(error.__cause__ or error)}") from error
+        # the library's own error says no more than that it failed
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        raise DataError(f"{path} cannot be read as parquet: {one_line(cause)}") from error
     for word in SPLITS[split]:
         found = _encoded(tables[word], library, path, name) if word in tables else None
         if found and (split == "train" or found.labels is not None):

@@ -67,14 +67,14 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     return parser
 
 
-def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Recipe]) -> None:
+def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -> None:
     """Adds the flag of a setting, also spelled with underscores.
 
     Args:
         group: of a parser.
         name: of the setting.
         kind: what it may be.
-        recipes: by name, for the default that the help tells.
+        recipes: what has the setting, by name, for the default that the help tells.
     """
     more: dict[str, Any]
     match kind:
@@ -98,7 +98,7 @@ def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]
     return {name: value for name in recipe.kinds() if (value := getattr(parsed, name)) is not None}
 
 
-def _defaults(name: str, recipes: Mapping[str, Recipe]) -> str:
+def _defaults(name: str, recipes: Mapping[str, Any]) -> str:
     values = {recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()}
     first = next(iter(values.values()))
     others = [f"{recipe}: {word}" for recipe, word in values.items() if word != first]
