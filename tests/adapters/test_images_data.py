@@ -126,6 +126,13 @@ def test_a_folder_of_ones_own_stays_on_disk(tmp_path: Path) -> None:
     assert len(drawn) == 1
 
 
+def test_an_original_comes_before_a_copy(tmp_path: Path) -> None:
+    write_archive(tmp_path, images=np.full((3, 4, 4, 3), 5, np.uint8))
+    assert reds(array("cifar10", "train", tmp_path).images) == [5, 5, 5]
+    write_image(tmp_path / "cifar10" / "train" / "cat" / "1.png", 9)
+    assert reds(array("cifar10", "train", tmp_path).images) == [9]
+
+
 @pytest.mark.parametrize("below", ["", "vision"])
 @pytest.mark.parametrize("dataset", ["imagenet", "imagenet-100", "imagenette2-160", "cifar10"])
 def test_folders_of_data_sets(tmp_path: Path, dataset: str, below: str) -> None:
@@ -200,7 +207,7 @@ def test_a_data_set_that_is_not_there_says_where_it_was_looked_for(tmp_path: Pat
     on_hub = dataset in ("cifar10", "cifar100", "tiny-imagenet", "imagenet")
     assert ("give no data folder to load it from the Hugging Face hub" in message) is on_hub
     if dataset == "cifar10":
-        assert f"cifar10_{split}_jpeg.npz or cifar-10-batches-bin or cifar-10-batches-py or cifar10: put it there" in message
+        assert f"cifar-10-batches-bin or cifar-10-batches-py or cifar10 or cifar10_{split}_jpeg.npz: put it there" in message
 
 
 def test_without_a_folder_only_some_come_from_the_hub() -> None:

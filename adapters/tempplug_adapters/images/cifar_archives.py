@@ -24,60 +24,27 @@ _TEN: Final = {"train": tuple(f"data_batch_{part}" for part in range(1, 6)), "te
 _HUNDRED: Final = {"train": ("train",), "test": ("test",)}
 
 
-def read_cifar10_binary(folder: Path, split: str, name: str) -> ImageArray:
-    """Returns the images of CIFAR-10's binary archive.
+def read_cifar(folder: Path, split: str, name: str) -> ImageArray:
+    """Returns the images of an archive of CIFAR-10, or of CIFAR-100 with the 100 fine classes.
 
     Args:
-        folder: ``cifar-10-batches-bin``.
+        folder: as the archive is unpacked: ``cifar-10-batches-bin``, ``cifar-10-batches-py``, ``cifar-100-binary`` or
+            ``cifar-100-python``.
         split: ``train`` or ``test``.
         name: of the set.
 
     Raises:
-        DataError: a file is missing or has the wrong length or a label without a class.
+        DataError: a file is missing, has the wrong length or a label without a class, or is a pickle of something else.
     """
-    return _read_binary(folder, _TEN[split], "batches.meta.txt", 1, name)
-
-
-def read_cifar100_binary(folder: Path, split: str, name: str) -> ImageArray:
-    """Returns the images of CIFAR-100's binary archive, labelled with the 100 fine classes.
-
-    Args:
-        folder: ``cifar-100-binary``.
-        split: ``train`` or ``test``.
-        name: of the set.
-
-    Raises:
-        DataError: a file is missing or has the wrong length or a label without a class.
-    """
-    return _read_binary(folder, _HUNDRED[split], "fine_label_names.txt", 2, name)
-
-
-def read_cifar10_python(folder: Path, split: str, name: str) -> ImageArray:
-    """Returns the images of CIFAR-10's archive of Python pickles.
-
-    Args:
-        folder: ``cifar-10-batches-py``.
-        split: ``train`` or ``test``.
-        name: of the set.
-
-    Raises:
-        DataError: a file is missing, malformed, or a pickle of something else.
-    """
-    return _read_python(folder, _TEN[split], "batches.meta", ("label_names", "labels"), name)
-
-
-def read_cifar100_python(folder: Path, split: str, name: str) -> ImageArray:
-    """Returns the images of CIFAR-100's archive of Python pickles, labelled with the 100 fine classes.
-
-    Args:
-        folder: ``cifar-100-python``.
-        split: ``train`` or ``test``.
-        name: of the set.
-
-    Raises:
-        DataError: a file is missing, malformed, or a pickle of something else.
-    """
-    return _read_python(folder, _HUNDRED[split], "meta", ("fine_label_names", "fine_labels"), name)
+    match folder.name:
+        case "cifar-10-batches-bin":
+            return _read_binary(folder, _TEN[split], "batches.meta.txt", 1, name)
+        case "cifar-10-batches-py":
+            return _read_python(folder, _TEN[split], "batches.meta", ("label_names", "labels"), name)
+        case "cifar-100-binary":
+            return _read_binary(folder, _HUNDRED[split], "fine_label_names.txt", 2, name)
+        case _:
+            return _read_python(folder, _HUNDRED[split], "meta", ("fine_label_names", "fine_labels"), name)
 
 
 def _read_binary(folder: Path, files: tuple[str, ...], names: str, head: int, name: str) -> ImageArray:

@@ -24,7 +24,9 @@ _STL10_SIDE = 96
 
 
 def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
-    """Returns the images of a NumPy archive.
+    """Returns the images of a NumPy archive: reduced copies of data sets, on which the benchmark's small profiles train.
+
+    Methods load data by name, for a suite as for a command, so these are read here and not in the benchmark.
 
     Args:
         path: holds ``labels`` [n] and ``classes``, and either encoded images (``jpeg``, their bytes one after the other, and

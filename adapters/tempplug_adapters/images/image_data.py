@@ -16,12 +16,7 @@ import numpy as np
 import torch
 
 from tempplug.errors import ConfigError, DataError, MissingDependencyError, UnknownNameError, nearest
-from tempplug_adapters.images.cifar_archives import (
-    read_cifar10_binary,
-    read_cifar10_python,
-    read_cifar100_binary,
-    read_cifar100_python,
-)
+from tempplug_adapters.images.cifar_archives import read_cifar
 from tempplug_adapters.images.class_folders import list_split, split_folders
 from tempplug_adapters.images.encoded_set import EncodedSet, decode_all
 from tempplug_adapters.images.image_archives import read_npz, read_stl10, read_tiny_imagenet
@@ -133,24 +128,21 @@ def _part(count: int, split: Split) -> torch.Tensor:
     return (order[:first] if split == "train" else order[first:]).sort().values
 
 
+# An original comes before a reduced copy of it.
 _LAYOUTS: Final[dict[str, tuple[_Layout, ...]]] = {
     "cifar10": (
-        _npz("cifar10", "test"),
-        _folder("cifar-10-batches-bin", read_cifar10_binary),
-        _folder("cifar-10-batches-py", read_cifar10_python),
+        _folder("cifar-10-batches-bin", read_cifar),
+        _folder("cifar-10-batches-py", read_cifar),
         _folder("cifar10"),
+        _npz("cifar10", "test"),
     ),
     "cifar10-lossless4k": (_folder("cifar10_lossless4k.npz", _read_lossless),),
-    "cifar100": (
-        _folder("cifar-100-binary", read_cifar100_binary),
-        _folder("cifar-100-python", read_cifar100_python),
-        _folder("cifar100"),
-    ),
+    "cifar100": (_folder("cifar-100-binary", read_cifar), _folder("cifar-100-python", read_cifar), _folder("cifar100")),
     "imagenette": (
-        _npz("imagenette224", "val"),
         *(_folder(f"imagenette2{size}", on_disk=True) for size in ("", "-320", "-160")),
+        _npz("imagenette224", "val"),
     ),
-    "tiny-imagenet": (_npz("tiny_imagenet_c100", "val"), _folder("tiny-imagenet-200", read_tiny_imagenet)),
+    "tiny-imagenet": (_folder("tiny-imagenet-200", read_tiny_imagenet), _npz("tiny_imagenet_c100", "val")),
     "stl10": (_folder("stl10_binary", read_stl10),),
     "stl10-unlabeled": (_folder("stl10_binary", _read_unlabeled),),
     "imagenet": (_folder("imagenet", on_disk=True),),
