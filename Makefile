@@ -6,15 +6,22 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE ?= 1
 DATA ?= $(TEMPPLUG_DATA)
 
-.PHONY: quickstart test lint bench clean
+.PHONY: quickstart setup fast test lint bench clean
 
 # One thread: so small a model is done sooner without waiting for a second one.
 quickstart: .venv/bench.stamp
 	OMP_NUM_THREADS=1 $(BIN)/tempplug bench run sentence --profile quick --tasks supervised --seeds 0 1 --output outputs/quickstart
 
+setup: .venv/dev.stamp
+
 # One test file a core, each on one thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
+
+fast: .venv/dev.stamp
+	$(PYTEST) tests -m "not slow" -p no:doctest
+
 test: .venv/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
+	$(PYTEST)
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
