@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder of real data named by TEMPPLUG_DATA: the test is skipped where that is not set, and fails where it is wrong."""
+    """The folder of real data named by TEMPPLUG_DATA: skipped where that is not set, a failure where it is wrong."""
     folder = os.environ.get("TEMPPLUG_DATA")
     if not folder:
         pytest.skip("TEMPPLUG_DATA is not set: this test reads the folder of real data that it names")
