@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from transformers import TrainerCallback
 
 from tempplug.errors import DataError
 from tempplug.options import Choice, Number, Text
@@ -31,6 +32,7 @@ class ToyRecipe(Recipe):
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the points")] = 3
     per_device_train_batch_size: Annotated[int | None, Number(at_least=2, integer=True, optional=True, help="points")] = 8
     noise: Annotated[float, Number(at_least=0, help="of views")] = 0.1
+    dropout: Annotated[float, Number(at_least=0, below=1, help="in the head")] = 0.2
     kind: Annotated[str, Choice(("plain", "broken"), help="of points")] = "plain"
     note: Annotated[str | None, Text(optional=True, help="of no consequence")] = None
 
@@ -53,10 +55,10 @@ class Points:
 
 
 class ToyModule(nn.Module):
-    def __init__(self, loss_fn: Any) -> None:
+    def __init__(self, loss_fn: Any, dropout: float) -> None:
         super().__init__()
         self.encoder = nn.Linear(6, 4)
-        self.head = nn.Sequential(nn.Dropout(0.2), nn.Linear(4, 4))
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(4, 4))
         self.loss_fn = loss_fn
 
     def forward(self, view_a: Tensor, view_b: Tensor, index: Tensor) -> Tensor:
@@ -74,7 +76,7 @@ class ToyMethod(Method[ToyRecipe, Points]):
         return {"size": len(data), "dimension": 4}
 
     def build(self, recipe: ToyRecipe, data: Points, loss: Any) -> ToyModule:
-        return ToyModule(loss)
+        return ToyModule(loss, recipe.dropout)
 
     def treatment(self, recipe: ToyRecipe, name: str, parameter: nn.Parameter) -> Treatment:
         return Treatment(decays=parameter.ndim > 1, constant=name.startswith("head"))
@@ -99,6 +101,25 @@ def run(folder: Path, strategy: str = "fixed", *, data: Points | None = None, **
     return train(method, METHOD.recipe(**settings), data or Points(), TemperatureArguments(strategy, [], None), folder, **more)
 
 
+class Killed(Exception):
+    """Stands for a run that ends in the middle."""
+
+
+class Kill(TrainerCallback):
+    """Ends the run at the end of a step, after its checkpoint where one is due."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            raise Killed
+
+
+def without_seconds(results: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in results.items() if name != "seconds_per_epoch"}
+
+
 def weights(folder: Path) -> dict[str, Tensor]:
     """Returns the module's state in the newest checkpoint, its loss's tensors included."""
     newest = max(folder.glob("checkpoint-*"), key=lambda each: int(each.name.split("-")[1]))
@@ -111,6 +132,7 @@ def plain_loop(method: Method[Any, Any], recipe: Any, data: Any, strategy: str =
     torch.manual_seed(recipe.seed)
     loss = method.create_loss(recipe, data, TemperatureArguments(strategy, [], None))
     module = method.build(recipe, data, loss)
+    method.prepare(recipe, module, data, Run(Path()))
     order = BatchOrder(
         len(data),
         recipe.per_device_train_batch_size,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import METHOD, Points, ToyMethod, plain_loop, run, weights
+from method_toys import METHOD, Kill, Killed, Points, ToyMethod, plain_loop, run, weights, without_seconds
 from transformers import TrainerCallback
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError
@@ -17,25 +17,6 @@ from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_adapters.training.trainer import MethodTrainer
 
 SCHEDULE = "schedule:temperature_min=0.2,temperature_max=0.9,period=4"
-
-
-class Killed(Exception):
-    """Stands for a run that ends in the middle."""
-
-
-class Kill(TrainerCallback):
-    """Ends the run at the end of a step, after its checkpoint where one is due."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == self.step:
-            raise Killed
-
-
-def without_seconds(results: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in results.items() if name != "seconds_per_epoch"}
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "lars"])

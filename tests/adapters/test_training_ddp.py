@@ -1,0 +1,53 @@
+"""Methods on two processes, in one launch: every weight is the same on both, and what is not random is that of one process."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from launched.train_methods import JOBS, train_all
+from launcher import launched, torchrun
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return launched(torchrun(2), "train_methods.py", tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_both_processes_end_with_the_same_weights(ranks: list[dict[str, Any]], name: str) -> None:
+    first, second = (rank[name] for rank in ranks)
+    assert first["weights"].keys() == second["weights"].keys()
+    assert all(torch.equal(value, second["weights"][key]) for key, value in first["weights"].items())
+    assert first["loss"] == second["loss"]
+    assert math.isfinite(first["loss"])
+    assert first["steps"] == second["steps"] > 0
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_temperature_was_learned(ranks: list[dict[str, Any]], name: str) -> None:
+    (scale,) = (value for key, value in ranks[0][name]["weights"].items() if key.endswith("log_scale"))
+    info, recipe, _ = JOBS[name](2)
+    start = math.log(1 / recipe.loss.temperatures["learnable"]["initial_temperature"])
+    assert scale.item() != pytest.approx(start, abs=1e-6), info.name
+
+
+def test_two_processes_compute_what_one_does(ranks: list[dict[str, Any]], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("launched.train_methods.JOBS", {"exact": JOBS["exact"]})
+    alone = train_all(tmp_path)["exact"]
+    together = ranks[0]["exact"]
+    assert together["steps"] == alone["steps"]
+    for name, value in alone["weights"].items():
+        torch.testing.assert_close(together["weights"][name], value, rtol=1e-5, atol=1e-6)
+    assert together["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+
+
+def test_the_first_process_measures_for_all(ranks: list[dict[str, Any]]) -> None:
+    first, second = (rank["toy"]["figures"] for rank in ranks)
+    assert first == second
+    assert first["final"] == 1.0
