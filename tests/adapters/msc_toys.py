@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
+from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.backbones import Backbone
 from tempplug_adapters.images.image_set import ImageArray
+from tempplug_adapters.msc.method import Anomalies, MSCMethod
 from tempplug_adapters.msc.one_class import OneClassData, one_class
+from tempplug_adapters.msc.recipe import METHOD, MSCRecipe
+from tempplug_adapters.training.train import train
 
 CLASSES = ("red", "green", "blue")
 
@@ -40,6 +45,19 @@ def toy_images(count: int = 60, seed: int = 0, name: str = "toys") -> ImageArray
 
 def toy_data(train_images: int | None = None) -> OneClassData:
     return one_class(toy_images(99), toy_images(30, seed=1), "green", train_images=train_images)
+
+
+def recipe(**changes: Any) -> MSCRecipe:
+    """MSC's settings for the toys."""
+    small = {"num_train_epochs": 4, "per_device_train_batch_size": 16, "image_size": 12, "frozen_blocks": 2}
+    return MSCRecipe(**{**small, "learning_rate": 0.01, "momentum": 0.9, **changes})
+
+
+def run(folder: Path, strategy: str = "fixed", *, data: Anomalies | None = None, **more: Any) -> dict[str, Any]:
+    """Trains on the toys; what is no setting of the recipe goes to `train`."""
+    settings = recipe(**{name: more.pop(name) for name in list(more) if name in MSCRecipe.kinds()})
+    data = data or Anomalies(toy_data(), toy_backbone())
+    return train(MSCMethod(METHOD), settings, data, TemperatureArguments(strategy, [], None), folder, **more)
 
 
 def save_tiny_resnet(folder: Path) -> Path:

@@ -13,8 +13,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.msc.blocks import blocks_of
 from tempplug_adapters.msc.mobilenet import load_mobilenet
-from tempplug_adapters.msc.pretrained import load_backbone
-from tempplug_adapters.msc.recipe import default_frozen_blocks
+from tempplug_adapters.msc.pretrained import default_frozen_blocks, load_backbone
 
 # Sandler et al. 2018, table 2: expansion, channels, repeats, stride of the first.
 TABLE = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]

@@ -1,0 +1,241 @@
+"""``tempplug train simcse`` on generated sentences: a step is the formula's, runs go on bit for bit, faults are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from method_toys import Kill, Killed, plain_loop, weights, without_seconds
+from safetensors.torch import load_file
+from simcse_toys import read, recipe, run, write_toys
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from tempplug.cli import main
+from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.sentence_evaluation.encoder import load_encoder
+from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
+from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
+from tempplug_adapters.simcse.method import SimCSEMethod, SimCSEModule
+from tempplug_adapters.simcse.recipe import METHOD
+from tempplug_adapters.training.method import Run
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toys(tmp_path_factory.mktemp("toys"))
+
+
+@pytest.fixture(scope="module")
+def masked(toys: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The tiny encoder with a head for masked tokens."""
+    folder = tmp_path_factory.mktemp("masked")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        AutoModelForMaskedLM.from_pretrained(toys / "encoder").save_pretrained(folder)
+    AutoTokenizer.from_pretrained(toys / "encoder").save_pretrained(folder)
+    return str(folder)
+
+
+def words(toys: Path, output: Path, file: str = "pairs.tsv", *more: str) -> list[str]:
+    return [
+        *("train", "simcse", "--model-name-or-path", str(toys / "encoder"), "--dataset", str(toys / file)),
+        *("--data-dir", str(toys / "sts"), "--no-sts-test", "--output-dir", str(output)),
+        *("--per-device-train-batch-size", "16", "--learning-rate", "1e-3"),
+        *("--eval-steps", "5", "--save-steps", "5", "--logging-steps", "5"),
+        *more,
+    ]
+
+
+def module_of(toys: Path, file: str, spec: str, **changes: Any) -> tuple[SimCSEModule, dict[str, Tensor]]:
+    """The module with its first 12 samples as a batch."""
+    method, settings = SimCSEMethod(METHOD), recipe(toys, **changes)
+    data = read(toys, file, settings)
+    loss = method.create_loss(settings, data, TemperatureArguments(spec, [], None))
+    torch.manual_seed(0)
+    return method.build(settings, data, loss).train(), method.collate(settings, data, torch.arange(12))
+
+
+def test_the_loss_of_a_batch_is_simcses_cross_entropy(toys: Path) -> None:
+    module, batch = module_of(toys, "sentences.txt", "fixed:temperature=0.07")
+    torch.manual_seed(1)
+    loss = module(**batch)
+    torch.manual_seed(1)
+    index = batch.pop("index")
+    a, b = F.normalize(module.model(**batch)["embedding"]).chunk(2)
+    assert torch.equal(index, torch.arange(12))
+    assert not torch.allclose(a, b), "dropout must tell the views apart"
+    torch.testing.assert_close(loss, F.cross_entropy(a @ b.T / 0.07, index))
+
+
+def test_hard_negatives_and_masked_tokens_join_the_loss(toys: Path, masked: str) -> None:
+    changes = {"model_name_or_path": masked, "mlm_weight": 0.3, "dropout": 0.0, "pooler": "avg"}
+    module, batch = module_of(toys, "triplets.csv", "fixed:temperature=0.1", **changes)
+    with torch.no_grad():
+        found = module.model(**{name: value for name, value in batch.items() if name != "index"})
+    a, b, hard = F.normalize(found["embedding"]).chunk(3)
+    expected = F.cross_entropy(a @ torch.cat([b, hard]).T / 0.1, torch.arange(12)) + 0.3 * found["mlm_loss"]
+    torch.testing.assert_close(module(**batch), expected)
+    measured = module.measure()
+    assert measured["alignment"] == pytest.approx(float((a - b).square().sum(1).mean()), rel=1e-4)
+    assert measured["temperature"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("mlm_weight", [0.0, 0.1])
+def test_a_training_is_a_plain_loop_to_the_bit(toys: Path, masked: str, tmp_path: Path, mlm_weight: float) -> None:
+    changes: dict[str, Any] = {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, "weight_decay": 0.1}
+    changes |= {"model_name_or_path": masked, "mlm_weight": mlm_weight}
+    run(toys, tmp_path, "triplets.csv", "learnable", training={"eval_strategy": "no"}, **changes)
+    settings = recipe(toys, **changes)
+    plain = plain_loop(SimCSEMethod(METHOD), settings, read(toys, "triplets.csv", settings), "learnable").state_dict()
+    found = weights(tmp_path)
+    assert found.keys() == plain.keys()
+    assert all(torch.equal(found[name], value) for name, value in plain.items())
+
+
+def test_biases_and_normalisation_are_spared_weight_decay(toys: Path) -> None:
+    module, _ = module_of(toys, "pairs.tsv", "fixed")
+    method, settings = SimCSEMethod(METHOD), recipe(toys)
+    decayed = {name for name, each in module.named_parameters() if method.treatment(settings, name, each).decays}
+    assert decayed
+    assert all(name.endswith("weight") and "LayerNorm" not in name for name in decayed)
+    assert len(decayed) < len(list(module.parameters()))
+
+
+def test_a_run_keeps_the_best_encoder(toys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words(toys, tmp_path, "triplets.csv", "--pooler", "avg", "--temperature-strategy", "macl")) == 0
+    out = capsys.readouterr().out
+    assert "strategy macl:base_temperature=0.05,alpha=2,threshold=0.8" in out
+    assert "objective infonce" in out
+    assert f"{toys / 'triplets.csv'}: 160 triplets" in out
+    results = json.loads((tmp_path / "metrics.json").read_text())
+    assert (results["steps"], results["items"]) == (10, 160)
+    logged = next(entry for entry in results["history"] if "loss" in entry)
+    assert {"temperature", "positive_similarity", "uniformity", "alignment", "infonce"} <= set(logged)
+    evaluated = [entry["eval_stsb_dev"] for entry in results["history"] if "eval_stsb_dev" in entry]
+    assert results["evaluation"] == {"stsb_dev": max(evaluated)}
+    assert f"{max(evaluated):.2f}" in out.splitlines()[-1]
+    encoder = load_encoder(tmp_path)
+    assert encoder.pooling == "avg"
+    assert evaluate_stsb(encoder, toys / "sts") == pytest.approx(max(evaluated))
+
+
+def test_the_encoder_that_is_kept_is_the_best_not_the_last(toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([3.0, 2.0, 1.0])
+    monkeypatch.setattr(SimCSEMethod, "evaluate", lambda *given: {"stsb_dev": next(scores)})
+    run(toys, tmp_path)
+    best, last = (torch.load(tmp_path / f"checkpoint-{step}/training_state.pt")["module"] for step in (5, 10))
+    name = "embeddings.word_embeddings.weight"
+    kept = load_file(tmp_path / "model.safetensors")[name]
+    assert torch.equal(kept, best[f"model.encoder.{name}"])
+    assert not torch.equal(kept, last[f"model.encoder.{name}"])
+
+
+def test_at_the_end_the_seven_tasks_are_measured(toys: Path, tmp_path: Path, sts_folder: Path) -> None:
+    settings = recipe(toys, sts_test=True, pooler="cls")
+    method, data = SimCSEMethod(METHOD), read(toys, "pairs.tsv", recipe(toys))
+    data.sts_dir = sts_folder
+    module = method.build(settings, data, None)
+    assert method.evaluate(settings, module, data, Run(tmp_path, final=False)).keys() == {"stsb_dev"}
+    found = method.evaluate(settings, module, data, Run(tmp_path))
+    expected = evaluate_sts(load_encoder(toys / "encoder", "cls"), sts_folder)
+    assert list(found) == ["stsb_dev", *(name.lower() for name in STS_TASKS), "sts_average"]
+    assert [found[name.lower()] for name in STS_TASKS] == pytest.approx(list(expected.spearman.values()))
+    assert found["sts_average"] == pytest.approx(expected.average)
+
+
+@pytest.mark.parametrize(
+    "extra", [["--mlm-weight", "0.1"], ["--bf16"], ["--dropout", "0.2", "--max-length", "8", "--max-train-samples", "50"]]
+)
+def test_further_flags_train(toys: Path, masked: str, tmp_path: Path, extra: list[str]) -> None:
+    if "--mlm-weight" in extra:
+        extra = [*extra, "--model-name-or-path", masked]
+    assert main(words(toys, tmp_path, "sentences.txt", "--max-steps", "3", "--eval-strategy", "no", *extra)) == 0
+    assert all(torch.isfinite(value).all() for value in load_file(tmp_path / "model.safetensors").values())
+
+
+SCHEDULE = "schedule:shape=triangle,temperature_min=0.03,temperature_max=0.2,period=0.4"
+
+
+@pytest.mark.parametrize("step", [6, 13])
+@pytest.mark.parametrize("strategy", [SCHEDULE, "learnable", "individual"])
+def test_a_killed_run_ends_as_if_it_had_not_been(toys: Path, tmp_path: Path, strategy: str, step: int) -> None:
+    whole = run(toys, tmp_path / "whole", strategy=strategy, num_train_epochs=2)
+    with pytest.raises(Killed):
+        run(toys, tmp_path / "killed", strategy=strategy, num_train_epochs=2, callbacks=[Kill(step)])
+    torch.manual_seed(99)
+    again = run(toys, tmp_path / "killed", strategy=strategy, num_train_epochs=2, resume_from_checkpoint="auto")
+    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    kept, again_kept = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    assert all(torch.equal(kept[name], again_kept[name]) for name in kept)
+    assert without_seconds(again) == without_seconds(whole)
+    temperatures = {entry["temperature"] for entry in whole["history"] if "temperature" in entry}
+    assert len(temperatures) > 1
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--dataset", "nothing.txt"], "nothing.txt does not exist"),
+        (["--model-name-or-path", "./nothing"], "cannot be loaded"),
+        (["--data-dir", "nowhere"], "--data-dir nowhere is not a folder."),
+        (["--sts-test"], "STS12"),
+        (["--max-train-samples", "1"], "max_train_samples=1 must be an integer, at least 2."),
+        (["--max-length", "2"], "max_length=2 must be an integer, at least 3."),
+        (["--dropout", "1"], "dropout=1 must be at least 0 and less than 1."),
+        (["--columns", "a"], "columns=a must be two names, of a pair, or three, of a triplet."),
+        (["--where", "a"], "where='a' must be written column=value."),
+        (["--save-steps", "7"], "transformers refuses the training arguments"),
+    ],
+)
+def test_faults_end_with_one_line(
+    toys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
+) -> None:
+    assert main(words(toys, tmp_path, "pairs.tsv", *extra)) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.rstrip().splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_sts_data_are_looked_for_only_where_they_are_asked_for(toys: Path, tmp_path: Path) -> None:
+    nothing = ["--data-dir", str(tmp_path), "--max-steps", "2", "--sts-test"]
+    assert main(words(toys, tmp_path / "run", "pairs.tsv", *nothing, "--eval-strategy", "no")) == 2
+    assert main(words(toys, tmp_path / "run", "pairs.tsv", *nothing, "--no-evaluate")) == 2
+    assert not (tmp_path / "run" / "settings.json").exists(), "said before the training"
+    assert main(words(toys, tmp_path / "run", "pairs.tsv", *nothing, "--eval-strategy", "no", "--no-evaluate")) == 0
+
+
+def test_the_recipe_is_that_of_the_papers(toys: Path) -> None:
+    """SimCSE, appendix A, BERT-base: unsupervised, and supervised on triplets; MACL, appendix B.4; DySTreSS, section 4."""
+    unsupervised, supervised = (METHOD.recipe(name).values() for name in ("simcse", "supervised"))
+    names = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "pooler")
+    assert [unsupervised[name] for name in names] == [1, 64, 3e-5, "cls_mlp"]
+    assert [supervised[name] for name in names] == [3, 512, 5e-5, "cls"]
+    assert unsupervised["model_name_or_path"] == supervised["model_name_or_path"] == "bert-base-uncased"
+    assert [unsupervised[name] for name in ("lr_scheduler_type", "warmup_steps", "weight_decay")] == ["linear", 0, 0]
+    assert METHOD.recipe().running["eval_steps"] == 125
+    method, settings = SimCSEMethod(METHOD), recipe(toys, num_train_epochs=3)
+    data = read(toys, "pairs.tsv", settings)
+    for given, strategy in [
+        ("fixed", "fixed:temperature=0.05"),
+        ("fixed:temperature=0.1", "fixed:temperature=0.1"),
+        ("macl:alpha=1", "macl:base_temperature=0.05,alpha=1,threshold=0.8,floor_ratio=0.1,strict=false"),
+        ("dystress", "dystress:temperature_min=0.03,temperature_max=0.05,"),
+        ("schedule", "schedule:shape=cosine,temperature_min=0.025,temperature_max=0.1,period=0.6,"),
+        ("learnable", "learnable:initial_temperature=0.05,"),
+        ("temperature-free", "temperature-free:eps=0.0001"),
+        ("individual", "individual:size=160,temperature_init=0.05,temperature_min=0.025,"),
+        ("amcl", "amcl:dimension=32,"),
+    ]:
+        loss = method.create_loss(settings, data, TemperatureArguments(given, [], None))
+        assert loss.strategy.spec().startswith(strategy)
+        assert (loss.objective.name, loss.layout.name) == ("infonce", "cross-view")
