@@ -14,10 +14,11 @@ from rich.console import Console
 
 from tempplug.errors import ConfigError, TempplugError
 from tempplug.plugins import SuiteInfo, registry
-from tempplug_benchmarks.kind import Kind, kind_of, kinds, load_suite, reports
+from tempplug_benchmarks.kind import Kind, load_suite
+from tempplug_benchmarks.kinds import kind_of, kinds, reports
+from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.report_html import page
 from tempplug_benchmarks.store import write_atomically
-from tempplug_benchmarks.task import PROFILES
 
 _RUN_HELP = """\
 Every finished run is one JSON file below DIR. Killing the command loses at most the runs in flight; the same command
@@ -30,10 +31,11 @@ report.md, speed.svg and speed.png beside the results:
   tempplug bench run speed --profile small --output runs      what is promised, beside what is measured
   tempplug bench run speed --profile small --tasks nt-xent one-way --busy --output runs
 
-An ARM of a suite that trains is a label of the task (tempplug bench list), 'all' for every label, or
-STRATEGY[+OBJECTIVE] with spec strings:
+An ARM of a suite that trains is STRATEGY[+OBJECTIVE] with spec strings, a label of the task without a plus sign
+(untrained), or 'all' for every arm of the task (tempplug bench list SUITE --task TASK). Options that are not written, and the
+objective where there is none, come from the method's recipe:
 
-  --strategies macl                           the task's own macl, with the settings of its recipe
+  --strategies macl                           as the paper of MACL trains it
   --strategies macl+dcl                       the same strategy with another objective
   --strategies macl:alpha=1 fixed:temperature=0.07+flatnce
   --strategies all temperature-free:eps=1e-3  the task's arms and one more
@@ -70,7 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(required=True, metavar="{list,run,report}")
 
     listing = actions.add_parser("list", help="show suites, tasks, profiles and arms", description="Show what can be run.")
-    listing.add_argument("suite", nargs="?", help="show this suite alone")
+    listing.add_argument("suite", nargs="?", help="show the tasks and profiles of this suite")
+    listing.add_argument("--task", metavar="TASK", help="show all about this one: arms, recipe, metrics")
     listing.set_defaults(action=_list)
 
     run = actions.add_parser(
@@ -109,13 +112,25 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(options: argparse.Namespace) -> int:
-    known = registry()
-    infos = [known.get(SuiteInfo, options.suite)] if options.suite else known.all(SuiteInfo)
-    for info in infos:
-        suite = known.load(info)
+    if options.suite:
+        suite = load_suite(options.suite)
+        kind = kind_of(suite)
         print(f"{suite.name}: {suite.summary}")
-        for line in kind_of(suite).listing(suite):
+        for line in kind.listing(suite) if options.task is None else kind.details(suite, options.task):
             print(f"  {line}")
+        return 0
+    if options.task is not None:
+        raise ConfigError(f"--task {options.task} goes with the suite that it is of: tempplug bench list SUITE --task TASK.")
+    known = registry()
+    rows = [("suite", "tasks", "profiles", "")]
+    for info in known.all(SuiteInfo):
+        tasks = known.load(info).tasks
+        profiles = [name for name in PROFILES if any(name in task.profiles for task in tasks)]
+        rows.append((info.name, str(len(tasks)), ", ".join(profiles), info.summary))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print("`tempplug bench list SUITE` shows its tasks and profiles, `... --task TASK` also arms, recipe and metrics.")
     return 0
 
 

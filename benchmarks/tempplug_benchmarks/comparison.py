@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tempplug.errors import DataError
+from tempplug.options import format_value
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
+from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.results import Difference, Loaded, Summary, paired_difference, summarise
 from tempplug_benchmarks.store import Entry, Failure, Result
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.task import Metric, Profile, Task
+from tempplug_benchmarks.task import Task
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,7 @@ class ArmRow:
 
     Attributes:
         label: of the arm.
-        strategy: resolved spec.
-        objective: resolved spec.
+        resolved: what the label means, every option written out; empty where no run has finished.
         summaries: by metric; empty where no run has finished.
         differences: to the baseline, by metric; empty for the baseline itself and where no seed is common.
         reported: what papers report for it.
@@ -54,8 +55,7 @@ class ArmRow:
     """
 
     label: str
-    strategy: str
-    objective: str
+    resolved: str
     summaries: Mapping[str, Summary]
     differences: Mapping[str, Difference]
     reported: tuple[ReportedLine, ...]
@@ -132,8 +132,7 @@ def _compare_task(
         rows.append(
             ArmRow(
                 label=label,
-                strategy=mine[0].strategy if mine else "",
-                objective=mine[0].objective if mine else "",
+                resolved=_resolved(mine[0]) if mine else "",
                 summaries={name: summarise(by_seed) for name, by_seed in values.items()},
                 differences={name: each for name, each in differences.items() if each and label != task.baseline},
                 reported=tuple(_reported(tables, row) for row in arm.reported) if arm and tables else (),
@@ -145,11 +144,17 @@ def _compare_task(
         profile_name=profile_name,
         task=task,
         profile=profile,
-        recipe=results[0].recipe if results else profile.recipe,
+        recipe=results[0].recipe if results else profile.settings(),
         dataset=results[0].dataset if results else profile.dataset,
         rows=tuple(rows),
         environments=tuple(dict.fromkeys(describe_environment(each.hardware, each.versions) for each in results)),
     )
+
+
+def _resolved(result: Result) -> str:
+    changes = ", ".join(f"{name}={format_value(value)}" for name, value in result.changes.items())
+    specs = "" if result.strategy is None else f"{result.strategy}+{result.objective}"
+    return " with ".join(filter(None, (specs, changes)))
 
 
 def _reported(tables: PaperTables, row: PaperRow) -> ReportedLine:

@@ -1,18 +1,14 @@
-"""The kinds of suites, and what the command asks of each. It must not know any particular suite.
-
-A kind is a module with these functions: suites that train (`training`) and suites that measure time (`speed.kind`).
-"""
+"""What the command asks of a kind of suites: a module with these functions. It must not know any kind or suite."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
 
-from tempplug.errors import ConfigError, DataError
 from tempplug.plugins import SuiteInfo, registry
 
 
@@ -45,7 +41,11 @@ class Kind(Protocol):
         ...
 
     def listing(self, suite: Any) -> Iterator[str]:
-        """Returns lines about a suite's tasks."""
+        """Returns a few lines about each of a suite's tasks."""
+        ...
+
+    def details(self, suite: Any, task: str) -> Iterator[str]:
+        """Returns lines with all that there is to know about a task."""
         ...
 
     def run(self, suite: Any, options: argparse.Namespace) -> int:
@@ -57,28 +57,6 @@ class Kind(Protocol):
         ...
 
 
-def kinds() -> Sequence[Kind]:
-    """Returns all kinds."""
-    from tempplug_benchmarks import training
-    from tempplug_benchmarks.speed import kind as speed
-
-    return (training, speed)
-
-
-def kind_of(suite: Any) -> Kind:
-    """Returns the kind of a suite.
-
-    Raises:
-        ConfigError: it is no suite of any kind.
-    """
-    for kind in kinds():
-        if isinstance(suite, kind.SUITE):
-            return kind
-    raise ConfigError(
-        f"a suite must be one of {', '.join(kind.SUITE.__name__ for kind in kinds())}, not {type(suite).__name__}."
-    )
-
-
 def load_suite(name: str) -> Any:
     """Returns the registered suite of that name.
 
@@ -87,17 +65,3 @@ def load_suite(name: str) -> Any:
     """
     known = registry()
     return known.load(known.get(SuiteInfo, name))
-
-
-def reports(folder: Path) -> list[Report]:
-    """Returns the reports of every kind that has results below a folder, at least one.
-
-    Raises:
-        DataError: the folder is missing or has no results.
-    """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: give the --output of tempplug bench run.")
-    found = [report for kind in kinds() if (report := kind.report(folder)) is not None]
-    if not found:
-        raise DataError(f"{folder} has no results: run tempplug bench run SUITE --output {folder} first.")
-    return found

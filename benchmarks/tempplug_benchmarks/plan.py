@@ -8,18 +8,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.recipe import HIGHEST_SEED
+from tempplug_benchmarks.arm import Arm, Specs, parse_arm, resolve
+from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.task import Arm, Profile, Task
+from tempplug_benchmarks.task import Task
 
 ALL_ARMS = "all"
-# A plus sign belongs to a number (1e+3) unless a letter, the start of an objective's name, follows it.
-_OBJECTIVE = re.compile(r"\+(?=[a-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Run:
         suite: name of the suite.
         profile: name of the profile.
         task: what to run.
-        arm: with which strategy and objective, specs resolved.
+        arm: with which strategy and objective.
+        specs: the same, resolved.
         seed: at least 0.
     """
 
@@ -38,6 +40,7 @@ class Run:
     profile: str
     task: Task
     arm: Arm
+    specs: Specs
     seed: int
 
     @property
@@ -61,10 +64,10 @@ class Run:
     def identity(self) -> dict[str, Any]:
         """Returns what must be equal for two results to be of the same experiment, as JSON holds it."""
         identity = {
-            "strategy": self.arm.strategy,
-            "objective": self.arm.objective,
+            **self.specs._asdict(),
+            "changes": dict(self.arm.changes),
             "dataset": self.sizes.dataset,
-            "recipe": dict(self.sizes.recipe),
+            "recipe": self.sizes.settings(),
         }
         return dict(json.loads(json.dumps(identity)))
 
@@ -82,63 +85,39 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9._-]", "-", label.lower())
 
 
-def parse_arm(text: str, known: Mapping[str, Arm]) -> Arm:
-    """Returns the arm that ``STRATEGY[+OBJECTIVE]`` names.
-
-    Args:
-        text: a label of ``known``, or a spec string of a strategy; behind ``+``, a spec string of an objective. A strategy
-            that is a label of ``known`` stands for that arm's strategy, with the recipe's options.
-        known: the task's own arms by label.
-
-    Raises:
-        ConfigError: the strategy or the objective is empty.
-
-    >>> parse_arm("macl:alpha=2+dcl", {})
-    Arm(label='macl:alpha=2+dcl', strategy='macl:alpha=2', objective='dcl', reported=())
-    """
-    if text in known:
-        return known[text]
-    strategy, *objectives = _OBJECTIVE.split(text, maxsplit=1)
-    base = known.get(strategy, Arm(text, strategy))
-    objective = objectives[0] if objectives else base.objective
-    if not strategy.strip() or not objective.strip():
-        raise ConfigError(f"arm '{text}' must be STRATEGY or STRATEGY+OBJECTIVE, such as fixed:temperature=0.05+dcl.")
-    return Arm(text, base.strategy, objective)
-
-
-def choose_arms(task: Task, profile: str, wanted: Sequence[str] | None) -> tuple[Arm, ...]:
-    """Returns the arms to run, the task's baseline always among them.
+def choose_arms(task: Task, profile: str, wanted: Sequence[str] | None) -> dict[str, tuple[Arm, Specs]]:
+    """Returns the arms to run by label, the task's baseline always among them.
 
     Args:
         task: whose arms.
         profile: name of the profile.
-        wanted: labels, ``STRATEGY[+OBJECTIVE]`` specs, or ``all`` for every arm of the task; None means ``all``.
+        wanted: labels, ``STRATEGY[+OBJECTIVE]`` specs, or ``all`` for every arm of the task; None means ``all``. What means the
+            same as one of the task's arms is that arm.
 
     Raises:
         ConfigError: two arms would share a folder.
+        TempplugError: a spec is not known.
     """
-    own = {arm.label: arm for arm in task.profile(profile).arms}
+    recipe = task.profile(profile).recipe
+    own = {arm.label: (arm, resolve(arm, recipe)) for arm in task.profile(profile).arms}
     chosen = {task.baseline: own[task.baseline]} if wanted and ALL_ARMS not in wanted else {}
     for text in wanted or (ALL_ARMS,):
-        for arm in own.values() if text == ALL_ARMS else (parse_arm(text, own),):
-            chosen.setdefault(arm.label, arm)
+        if text == ALL_ARMS:
+            found = list(own.values())
+        elif text in own:
+            found = [own[text]]
+        else:
+            arm = parse_arm(text, recipe)
+            specs = resolve(arm, recipe)
+            found = [next((each for each in own.values() if each[1] == specs), (arm, specs))]
+        for arm, specs in found:
+            chosen.setdefault(arm.label, (arm, specs))
     folders: dict[str, str] = {}
     for label in chosen:
         other = folders.setdefault(slug(label), label)
         if other != label:
             raise ConfigError(f"arms '{other}' and '{label}' would share the folder '{slug(label)}': run them one at a time.")
-    return tuple(chosen.values())
-
-
-def resolve(arm: Arm) -> Arm:
-    """Returns the arm with every option of its specs written out.
-
-    Raises:
-        TempplugError: a spec names an unknown strategy, objective or option, or a value out of range.
-    """
-    from tempplug import create_objective, create_strategy
-
-    return replace(arm, strategy=create_strategy(arm.strategy).spec(), objective=create_objective(arm.objective).spec())
+    return chosen
 
 
 def plan(
@@ -153,16 +132,17 @@ def plan(
     Args:
         suite: what to run.
         profile: name of the profile.
-        seeds: at least one, each at least 0.
+        seeds: at least one, see `Recipe.seed`.
         tasks: names of tasks, None for all that have the profile.
         strategies: see `choose_arms`.
 
     Raises:
-        ConfigError: a seed is negative or given twice, or no task has the profile.
+        ConfigError: a seed is out of range or given twice, or no task has the profile.
         TempplugError: a task or a spec is not known.
     """
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"seeds={', '.join(map(str, seeds)) or 'none'} must be different integers, each at least 0.")
+    if not seeds or min(seeds) < 0 or max(seeds) > HIGHEST_SEED or len(set(seeds)) < len(seeds):
+        given = ", ".join(map(str, seeds)) or "none"
+        raise ConfigError(f"seeds={given} must be different integers, each at least 0 and at most {HIGHEST_SEED}.")
     if tasks:
         chosen = [suite.task(name) for name in dict.fromkeys(tasks)]
     else:
@@ -171,6 +151,6 @@ def plan(
         raise ConfigError(f"no task of suite '{suite.name}' has a profile '{profile}'.")
     runs: list[Run] = []
     for task in chosen:
-        arms = [resolve(arm) for arm in choose_arms(task, profile, strategies)]
-        runs += [Run(suite.name, profile, task, arm, seed) for seed in seeds for arm in arms]
+        arms = choose_arms(task, profile, strategies).values()
+        runs += [Run(suite.name, profile, task, arm, specs, seed) for seed in seeds for arm, specs in arms]
     return tuple(runs)

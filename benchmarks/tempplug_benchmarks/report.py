@@ -71,7 +71,7 @@ def fitting(table: Table, width: int) -> list[Table]:
         table: any.
         width: of the terminal, in letters.
     """
-    needed = [max(map(len, column)) + 1 for column in zip(table.header, *(row.cells for row in table.rows), strict=True)]
+    needed = [max(map(len, column)) + 2 for column in zip(table.header, *(row.cells for row in table.rows), strict=True)]
     # The label may fold, but not below half the terminal; the box adds a letter on either side.
     room = width - 2 - min(needed[0], width // 2)
     parts: list[list[int]] = [[]]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from html import escape
 
 from tempplug_benchmarks.comparison import Comparison
+from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report_tables import format_difference, format_summary
-from tempplug_benchmarks.task import Metric
 
 _WIDTH, _ROW, _TOP, _BOTTOM, _RIGHT = 560, 24, 10, 30, 22
 _LETTER = 7.0  # pixels, a generous mean at 12 px

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tempplug.options import format_value
 from tempplug_benchmarks.comparison import ArmRow, Comparison, ReportedLine
 from tempplug_benchmarks.papers import Cell
+from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.results import Difference, Summary
-from tempplug_benchmarks.task import Metric
 
 Kind = Literal["measured", "baseline", "reported", "failed"]
 Tone = Literal["", "better", "worse"]
@@ -94,7 +95,7 @@ def headline(comparison: Comparison) -> Table:
     """Returns the table of the primary metric: measured, difference to the baseline, and reported beside them."""
     metric = comparison.primary
     baseline = comparison.task.baseline
-    header = ["arm", f"{metric.name} measured", "seeds", f"minus {baseline}"]
+    header = ["arm", f"{metric.name} measured", "seeds", "minus baseline"]
     with_reported = any(row.reported for row in comparison.rows)
     if with_reported:
         header.append(f"{metric.name} reported")
@@ -144,10 +145,10 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     direction = "higher" if metric.higher_is_better else "lower"
     lines = [
         f"data: {comparison.dataset}",
-        "recipe: " + (", ".join(f"{key}={value}" for key, value in comparison.recipe.items()) or "none"),
+        "recipe: " + (", ".join(f"{key}={format_value(value)}" for key, value in comparison.recipe.items()) or "none"),
         f"{metric.name}: {metric.summary}; {direction} is better",
     ]
-    lines += [f"{row.label}: {row.strategy} with {row.objective}" for row in comparison.rows if row.strategy]
+    lines += [f"{row.label}: {row.resolved}" for row in comparison.rows if row.resolved not in ("", row.label)]
     lines += [
         f"failed: {row.label}, seed {failure.seed}: {failure.error}" for row in comparison.rows for failure in row.failures
     ]

@@ -7,27 +7,16 @@ a task trains.
 
 from __future__ import annotations
 
-import shutil
-import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from tempplug.errors import ConfigError, TempplugError
+from tempplug.errors import ConfigError
+from tempplug_benchmarks.perform import Outcome, perform
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.resume import Todo, left_of
-from tempplug_benchmarks.store import (
-    Failure,
-    Result,
-    difference_from,
-    read_result,
-    write_failure,
-    write_result,
-)
-from tempplug_benchmarks.task import RunContext
-
-Outcome = Result | Failure
+from tempplug_benchmarks.store import Failure, difference_from, read_result
+from tempplug_benchmarks.workers import execute_in_processes
 
 
 def outcome_line(run: Run, outcome: Outcome) -> str:
@@ -60,39 +49,6 @@ def check_data(runs: Sequence[Run], data_dir: Path | None) -> None:
     """
     for run in {(run.task.name, run.profile): run for run in runs}.values():
         run.sizes.check_data(run.task.name, data_dir)
-
-
-def perform(run: Run, output: Path, data_dir: Path | None, progress: Callable[[float, str], None]) -> Outcome:
-    """Executes one run and writes its file: the result, or a note of its failure.
-
-    Args:
-        run: what to execute.
-        output: folder of results.
-        data_dir: folder of real data, None where none was given.
-        progress: called with the fraction done and a few words.
-    """
-    work_dir = run.work_dir(output)
-    work_dir.mkdir(parents=True, exist_ok=True)
-    run.path(output).unlink(missing_ok=True)  # corrupt or of another experiment, or it would not be run
-    context = RunContext(
-        arm=run.arm,
-        seed=run.seed,
-        profile=run.profile,
-        recipe=run.sizes.recipe,
-        data_dir=data_dir,
-        work_dir=work_dir,
-        progress=progress,
-    )
-    started = time.perf_counter()
-    try:
-        metrics = run.task.run(context)
-    except TempplugError as error:
-        return write_failure(run, output, str(error), "")
-    except Exception as error:
-        return write_failure(run, output, f"{type(error).__name__}: {error}", traceback.format_exc())
-    result = write_result(run, output, metrics, time.perf_counter() - started)
-    shutil.rmtree(work_dir, ignore_errors=True)
-    return result
 
 
 def execute(
@@ -138,7 +94,5 @@ def execute(
                 progress.start(run.describe())
                 finished(run, perform(run, output, data_dir, progress.step(run.describe())))
         else:
-            from tempplug_benchmarks.workers import execute_in_processes
-
             execute_in_processes(todo.runs, output, data_dir, workers, progress, finished)
     return failures

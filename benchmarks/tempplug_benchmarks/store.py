@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tempplug.errors import DataError
+from tempplug.options import format_value
 from tempplug_benchmarks.environment import hardware, versions
 from tempplug_benchmarks.plan import Run
 
-FORMAT = 1
+FORMAT = 2
 FAILED = ".failed.json"
 
 
@@ -48,8 +49,9 @@ class Result(Entry):
 
     Attributes:
         metrics: what was measured.
-        strategy: resolved spec of the strategy.
-        objective: resolved spec of the objective.
+        strategy: resolved spec of the strategy, None where nothing was contrasted.
+        objective: likewise.
+        changes: settings that the arm alone has.
         dataset: what was trained and measured on.
         recipe: settings of the training.
         seconds: wall time.
@@ -59,8 +61,9 @@ class Result(Entry):
     """
 
     metrics: Mapping[str, float]
-    strategy: str
-    objective: str
+    strategy: str | None
+    objective: str | None
+    changes: Mapping[str, Any]
     dataset: str
     recipe: Mapping[str, Any]
     seconds: float
@@ -70,7 +73,7 @@ class Result(Entry):
 
     def identity(self) -> dict[str, Any]:
         """Returns what `Run.identity` returns for the run that made it."""
-        return {"strategy": self.strategy, "objective": self.objective, "dataset": self.dataset, "recipe": dict(self.recipe)}
+        return {name: getattr(self, name) for name in ("strategy", "objective", "changes", "dataset", "recipe")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,12 +187,12 @@ def difference_from(run: Run, result: Result) -> str:
     now, then = run.identity(), result.identity()
     changes = [
         f"{key} was {then.get(key)!r} and is now {now.get(key)!r}"
-        for key in ("strategy", "objective", "dataset")
+        for key in ("strategy", "objective", "changes", "dataset")
         if then.get(key) != now.get(key)
     ]
     old, new = then["recipe"], now["recipe"]
     for key in sorted({*old, *new}):
-        was, now_is = (repr(recipe[key]) if key in recipe else "absent" for recipe in (old, new))
+        was, now_is = (format_value(recipe[key]) if key in recipe else "absent" for recipe in (old, new))
         if was != now_is:
             changes.append(f"{key} was {was} and is now {now_is}")
     return "; ".join(changes)

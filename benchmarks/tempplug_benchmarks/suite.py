@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from tempplug.errors import UnknownNameError, nearest
 from tempplug_benchmarks.task import Task
 
 
+class Named(Protocol):
+    """A task of any kind of suites."""
+
+    @property
+    def name(self) -> str:
+        """Short name, unique within its suite."""
+        ...
+
+    @property
+    def profiles(self) -> Any:
+        """What there is to run, by name of the profile."""
+        ...
+
+
+AnyTask = TypeVar("AnyTask", bound=Named)
+
+
 @dataclass(frozen=True)
-class Suite:
+class TaskList(Generic[AnyTask]):
     """Tasks that are run and reported together.
 
     Attributes:
@@ -20,9 +38,9 @@ class Suite:
 
     name: str
     summary: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[AnyTask, ...]
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> AnyTask:
         """Returns the task of that name.
 
         Raises:
@@ -34,3 +52,8 @@ class Suite:
                 f"suite '{self.name}' has no task '{name}'.{nearest(name, known)} It has: {', '.join(known)}."
             )
         return known[name]
+
+
+@dataclass(frozen=True)
+class Suite(TaskList[Task]):
+    """Tasks that train."""

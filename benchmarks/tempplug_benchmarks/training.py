@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from tempplug.errors import ConfigError
+from tempplug.options import format_value
 from tempplug_benchmarks import report as text
 from tempplug_benchmarks.comparison import Comparison, compare
 from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.report_html import html_parts
 from tempplug_benchmarks.results import PATTERN, Loaded, load_results
@@ -45,15 +48,35 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
 
 
 def listing(suite: Suite) -> Iterator[str]:
-    """Returns lines about tasks, profiles and arms."""
+    """Returns a line about each task and each of its profiles."""
     for task in suite.tasks:
         yield f"{task.name}: {task.summary}"
         for name, profile in task.profiles.items():
-            needs = f"; needs {', '.join(profile.needs)}" if profile.needs else ""
-            yield f"  {name}: {profile.dataset}{needs}"
-            for arm in profile.arms:
-                baseline = " (baseline)" if arm.label == task.baseline else ""
-                yield f"    {arm.label}: {arm.strategy} with {arm.objective}{baseline}"
+            yield f"  {name}: {_data(profile)}; {len(profile.arms)} arms"
+
+
+def details(suite: Suite, task: str) -> Iterator[str]:
+    """Returns lines about the profiles of a task: data, recipe, arms and metrics."""
+    found = suite.task(task)
+    yield f"{found.name}: {found.summary}; method {found.method.name}"
+    for name, profile in found.profiles.items():
+        yield f"  {name}: {_data(profile)}"
+        yield f"    recipe: {_values(profile.settings())}"
+        if profile.training:
+            yield f"    training: {_values(profile.training)}"
+        for arm in profile.arms:
+            changes = f" ({_values(arm.changes)})" if arm.changes else ""
+            yield f"    arm {arm.label}{changes}{' (baseline)' if arm.label == found.baseline else ''}"
+        for metric in profile.metrics:
+            yield f"    metric {metric.name}: {metric.summary}{' (primary)' if metric.name == profile.primary else ''}"
+
+
+def _data(profile: Profile) -> str:
+    return profile.dataset + (f"; needs {', '.join(profile.needs)}" if profile.needs else "")
+
+
+def _values(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={format_value(value)}" for name, value in settings.items())
 
 
 def run(suite: Suite, options: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Runs in processes of their own, several at once: a crash or a lack of memory costs one run, not the program.
 
-It must not know what a run is made of; `tempplug_benchmarks.runner.perform` does the work and writes the file.
+It must not know what a run is made of; `tempplug_benchmarks.perform` does the work and writes the file.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import cast
 
+from tempplug_benchmarks.perform import Outcome, perform
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.runner import Outcome, perform
 from tempplug_benchmarks.store import write_failure
 
 

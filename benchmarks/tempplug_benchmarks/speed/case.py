@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tempplug.errors import ConfigError, UnknownNameError, nearest
 from tempplug_benchmarks.speed.targets import Target
+from tempplug_benchmarks.suite import TaskList
 
 Quantity = Literal["time", "memory", "accuracy"]
 OURS = "tempplug"
@@ -129,20 +130,14 @@ class SpeedTask:
                 raise ConfigError(f"case '{case.name}' of task '{self.name}' must measure {self.quantity}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpeedSuite:
-    """Tasks that are run and reported together.
+@dataclass(frozen=True)
+class SpeedSuite(TaskList[SpeedTask]):
+    """Tasks that measure speed.
 
     Attributes:
-        name: as ``tempplug bench run`` takes it.
-        summary: one line for listings.
-        tasks: at least one.
         targets: what must be reached at least.
     """
 
-    name: str
-    summary: str
-    tasks: tuple[SpeedTask, ...]
     targets: tuple[Target, ...] = ()
 
     def choose(self, profile: str, device: str, wanted: Sequence[str] | None = None) -> tuple[Case, ...]:

@@ -50,12 +50,18 @@ def _budgets() -> str:
 
 
 def listing(suite: SpeedSuite) -> Iterator[str]:
-    """Returns lines about tasks and their cases."""
+    """Returns a line about each task."""
     for task in suite.tasks:
-        yield f"{task.name}: {task.summary}"
-        for profile, cases in task.profiles.items():
-            names = [case.name + (f" ({case.device})" if case.device else "") for case in cases]
-            yield f"  {profile}: {', '.join(names)}"
+        yield f"{task.name}: {task.summary} ({', '.join(f'{name} {len(cases)}' for name, cases in task.profiles.items())})"
+
+
+def details(suite: SpeedSuite, task: str) -> Iterator[str]:
+    """Returns lines with the cases of a task."""
+    found = suite.task(task)
+    yield f"{found.name}: {found.summary}"
+    for profile, cases in found.profiles.items():
+        names = [case.name + (f" ({case.device})" if case.device else "") for case in cases]
+        yield f"  {profile}: {', '.join(names)}"
 
 
 def run(suite: SpeedSuite, options: argparse.Namespace) -> int:

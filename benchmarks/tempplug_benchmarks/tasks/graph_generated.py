@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tempplug_adapters.graph.graph_data import GraphSet
+    from tempplug_adapters.graph.graphcl_method import Graphs
+    from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
+    from tempplug_adapters.training.method import Source
 
 VERSION = 1
 KINDS = 3
 """How many kinds of nodes there are, where they have features."""
+COUNT = 80
+"""How many graphs there are."""
 _SMALLEST, _LARGEST = 8, 20
+
+
+def generated_graphs(recipe: GraphCLRecipe, source: Source, *, features: bool) -> tuple[GraphCLRecipe, Graphs]:
+    """Returns the recipe and the graphs, which are the same for every seed."""
+    from tempplug_adapters.graph.graphcl_method import Graphs
+
+    return recipe, Graphs(generate(COUNT, features, seed=0))
 
 
 def generate(count: int, with_features: bool, seed: int) -> GraphSet:

@@ -1,25 +1,38 @@
 """The suite ``molecule``: GraphCL's transfer from unlabelled molecules to MoleculeNet, with every temperature strategy.
 
-Declares tasks, recipes and arms; `molecule_runs` executes them. Importing this loads no framework.
+Importing this loads no framework.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+from tempplug_adapters.graph.molecule_recipe import METHOD, UNLABELLED
+from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.papers import PaperRow
+from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.task import Arm, Metric, Profile, Recipe, Task
-from tempplug_benchmarks.tasks.molecule_generated import VERSION
-from tempplug_benchmarks.tasks.molecule_runs import GENERATED, SCRATCH, train_molecules
+from tempplug_benchmarks.task import Task
+from tempplug_benchmarks.tasks.molecule_generated import VERSION, generated_molecules
+from tempplug_benchmarks.tasks.molecule_real import read_molecules
 
-BASELINE = "fixed-0.1"
-METRICS = (
-    Metric(name="ROC-AUC", summary="ROC-AUC × 100 of the test molecules after the last epoch, mean over the tasks"),
-    Metric(name="validation", summary="ROC-AUC × 100 of the validation molecules after the last epoch, mean over the tasks"),
+BASELINE = "fixed:temperature=0.1+dcl"
+_ARMS = (
+    BASELINE,
+    "fixed:temperature=0.1+infonce",
+    "fixed:temperature=0.5+dcl",
+    "macl+dcl",
+    "macl+infonce",
+    "dystress+dcl",
+    "temperature-free+dcl",
+    # Without the positive in the denominator, the loss falls without end as a learned temperature falls.
+    "learnable+infonce",
+    "schedule+dcl",
 )
-_METHODS = {BASELINE: "GraphCL", "macl": "w/ MACL"}
-_DRUGLIKE = "graph/smiles/zinc_druglike_100k.smi.gz"
+_METHODS = {BASELINE: "GraphCL", "macl+dcl": "w/ MACL"}
 # Hu et al.'s set; nothing else is ever used in its place.
 _ZINC15 = "graph/smiles/zinc15_2m.smi.gz"
 
@@ -55,90 +68,56 @@ SETS = (
 )
 
 
-def _arms(epochs: int, printed: str = "") -> tuple[Arm, ...]:
-    """Returns the arms of a profile.
-
-    Args:
-        epochs: of pre-training; a schedule's period is a fifth of them.
-        printed: the paper's name of the data set where its rows answer the same question.
-    """
-    macl = "macl:base_temperature=0.1,alpha=0.5,threshold=0"
-    specs = (
-        (SCRATCH, "fixed:temperature=1", "dcl"),
-        (BASELINE, "fixed:temperature=0.1", "dcl"),
-        ("fixed-0.1-infonce", "fixed:temperature=0.1", "infonce"),
-        ("fixed-0.5", "fixed:temperature=0.5", "dcl"),
-        ("macl", macl, "dcl"),
-        ("macl-infonce", macl, "infonce"),
-        ("dystress", "dystress:temperature_min=0.05,temperature_max=0.1", "dcl"),
-        ("temperature-free", "temperature-free", "dcl"),
-        # Without the positive in the denominator, the loss falls without end as a learned temperature falls.
-        ("learnable", "learnable:initial_temperature=0.1", "infonce"),
-        ("schedule", f"schedule:temperature_min=0.05,temperature_max=0.2,period={epochs / 5:g}", "dcl"),
+def _metrics(name: str) -> tuple[Metric, ...]:
+    return tuple(
+        Metric(
+            name=metric,
+            figure=f"{figure} {name}",
+            summary=f"ROC-AUC × 100 of the {part} molecules after the last epoch, mean over the tasks",
+        )
+        for metric, figure, part in (("ROC-AUC", "roc_auc", "test"), ("validation", "valid_roc_auc", "validation"))
     )
-    rows = {label: (PaperRow("macl", "5", method, printed),) for label, method in _METHODS.items()} if printed else {}
-    return tuple(Arm(*spec, reported=rows.get(spec[0], ())) for spec in specs)
 
 
-def _recipe(dataset: str, epochs: int, **more: str | int | float | bool | None) -> Recipe:
-    return {
-        "dataset": dataset,
-        "pretrain_epochs": epochs,
-        "pretrain_batch_size": 256,
-        "pretrain_learning_rate": 1e-3,
-        "view_ratio": 0.2,
-        "finetune_batch_size": 32,
-        "finetune_learning_rate": 1e-3,
-        "dropout": 0.5,
-        "bf16": False,
-        **more,
-    }
-
-
-def _real(each: _Set, molecules: str, recipe: Recipe, epochs: int) -> Profile:
+def _profile(each: _Set, dataset: str, changes: Mapping[str, Any], printed: bool = False, **more: Any) -> Profile:
+    rows = {label: (PaperRow("macl", "5", method, each.name),) for label, method in _METHODS.items()} if printed else {}
     return Profile(
-        dataset=f"{each.name} of MoleculeNet, scaffold split 80/10/10; pre-trained on {molecules}",
-        recipe=recipe,
-        arms=_arms(epochs, each.name if each.printed else ""),
-        metrics=METRICS,
-        primary=METRICS[0].name,
-        needs=(f"graph/moleculenet/{each.name.lower()}.tar.xz", str(recipe["pretrain_file"])),
+        dataset=dataset,
+        recipe=METHOD.recipe(**changes),
+        arms=(UNTRAINED, *arms(*_ARMS, reported=rows)),
+        metrics=_metrics(each.name),
+        primary="ROC-AUC",
+        source=each.name,
+        **more,
+    )
+
+
+def _real(each: _Set, molecules: str, file: str, changes: Mapping[str, Any]) -> Profile:
+    return _profile(
+        each,
+        f"{each.name} of MoleculeNet, scaffold split 80/10/10; pre-trained on {molecules}",
+        {"pretrain_file": file, **changes},
+        each.printed,
+        load=read_molecules,
+        needs=(f"graph/moleculenet/{each.name.lower()}.tar.xz", file),
     )
 
 
 def _profiles(each: _Set) -> dict[str, Profile]:
     tasks = min(each.tasks, 3)
+    quick = {"num_train_epochs": 4, "layers": 2, "width": 32, "max_pretrain_molecules": 512, "finetune_epochs": 8}
+    small = {"num_train_epochs": 10, "width": 128, "max_pretrain_molecules": 20_000}
     profiles = {
-        "quick": Profile(
-            dataset=f"generated molecules with {tasks} {'task' if tasks == 1 else 'tasks'}, version {VERSION}",
-            recipe=_recipe(
-                GENERATED,
-                4,
-                layers=2,
-                width=32,
-                pretrain_molecules=512,
-                molecules=400,
-                tasks=tasks,
-                finetune_epochs=8,
-            ),
-            arms=_arms(4),
-            metrics=METRICS,
-            primary=METRICS[0].name,
+        "quick": _profile(
+            each,
+            f"generated molecules with {tasks} {'task' if tasks == 1 else 'tasks'}, version {VERSION}",
+            quick,
+            load=partial(generated_molecules, tasks=tasks),
         )
     }
     if each.small:
-        recipe = _recipe(
-            each.name,
-            10,
-            layers=5,
-            width=128,
-            pretrain_file=_DRUGLIKE,
-            pretrain_molecules=20_000,
-            finetune_epochs=100,
-        )
-        profiles["small"] = _real(each, "the first 20,000 drug-like molecules of ZINC", recipe, 10)
-    recipe = _recipe(each.name, 80, layers=5, width=300, pretrain_file=_ZINC15, pretrain_molecules=None, finetune_epochs=100)
-    profiles["paper"] = _real(each, "2,000,000 molecules of ZINC15", recipe, 80)
+        profiles["small"] = _real(each, "the first 20,000 drug-like molecules of ZINC", UNLABELLED, small)
+    profiles["paper"] = _real(each, "2,000,000 molecules of ZINC15", _ZINC15, {})
     return profiles
 
 
@@ -149,9 +128,9 @@ SUITE = Suite(
         Task(
             name=each.name.lower(),
             summary=f"{each.summary}; two views of a molecule are a positive pair, other molecules' views are negatives",
+            method=METHOD,
             baseline=BASELINE,
             papers="molecule",
-            train=train_molecules,
             profiles=_profiles(each),
         )
         for each in SETS

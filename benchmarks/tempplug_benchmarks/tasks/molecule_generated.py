@@ -8,8 +8,16 @@ from __future__ import annotations
 
 import math
 import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tempplug_adapters.graph.molecule_method import Molecules
+    from tempplug_adapters.graph.molecule_recipe import MoleculeRecipe
+    from tempplug_adapters.training.method import Source
 
 VERSION = 1
+LABELLED = 400
+"""How many molecules there are to fine-tune on."""
 # Rings with two places for side chains, pieces of chains, and what a chain ends in.
 _CORES = (
     "c1ccc({})cc1{}",
@@ -25,6 +33,20 @@ _PIECES = ("C", "CC", "C(C)", "O", "N", "C(=O)", "C(=O)N", "C=C")
 _ENDS = ("C", "O", "N", "F", "Cl", "C#N", "C2CC2", "c2ccccc2")
 _UNMEASURED = 0.2
 """Share of the labels that are missing, where there are several tasks."""
+
+
+def generated_molecules(recipe: MoleculeRecipe, source: Source, *, tasks: int) -> tuple[MoleculeRecipe, Molecules]:
+    """Returns the recipe and its molecules, the same for every seed: as many to pre-train on as it says, and labelled ones."""
+    import torch
+
+    from tempplug_adapters.graph.molecule_data import MoleculeSet
+    from tempplug_adapters.graph.molecule_finetune import Labelled
+    from tempplug_adapters.graph.molecule_method import Molecules
+
+    smiles = generate(LABELLED, seed=0)
+    labelled = Labelled.split(MoleculeSet(smiles, torch.tensor(labels(smiles, tasks, seed=0))))
+    unlabelled = MoleculeSet(generate(recipe.max_pretrain_molecules or 0, seed=1)) if recipe.num_train_epochs else None
+    return recipe, Molecules(unlabelled, {source.dataset: labelled})
 
 
 def generate(count: int, seed: int) -> list[str]:

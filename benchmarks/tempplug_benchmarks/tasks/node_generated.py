@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+    from tempplug_adapters.graph.grace_method import Nodes
+    from tempplug_adapters.graph.grace_recipe import GraceRecipe
+    from tempplug_adapters.training.method import Source
+
 VERSION = 1
 """Grows with every change of what is generated, so that results of different graphs are told apart."""
 
@@ -19,6 +23,13 @@ _EDGES = 1500
 _SAME_CLASS = 0.6
 _WORDS_A_NODE = 12
 _OWN_WORDS = 0.25
+
+
+def generated_nodes(recipe: GraceRecipe, source: Source) -> tuple[GraceRecipe, Nodes]:
+    """Returns the recipe and the graph of its seed."""
+    from tempplug_adapters.graph.grace_method import Nodes
+
+    return recipe, Nodes(citation_graph(recipe.seed), "generated")
 
 
 def citation_graph(seed: int) -> Data:

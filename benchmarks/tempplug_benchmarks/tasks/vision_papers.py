@@ -12,7 +12,7 @@ from typing import Any
 from tempplug_benchmarks.papers import PaperRow
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PaperProfile:
     """The paper's profile of one task.
 
@@ -21,26 +21,35 @@ class PaperProfile:
         dataset: name, as `tempplug_adapters.images.image_data.load_images` takes it.
         images: how many there are to train on.
         summary: what they are.
-        base: whose settings.
-        changes: to them, and to how images are read and measured.
-        arms: what they have apart from others: ``baseline`` and all ``fixed`` temperatures, MACL's ``threshold``, and ``more``
-            of them, each with label, strategy and objective.
+        recipe: of SimCLR, whose settings.
+        changes: to them.
+        baseline: the fixed temperature that others are compared with.
+        temperatures: all fixed ones, the baseline's among them.
+        macl: spec of MACL, whose options are the recipe's where it has none.
+        dystress: likewise.
+        more: further arms.
         reported: the rows of paper tables that an arm answers, by its label.
+        workers: processes that read images beside the training.
     """
 
     task: str
     dataset: str
     images: int
     summary: str
-    base: str
+    recipe: str
     changes: Mapping[str, Any] = field(default_factory=dict)
-    arms: Mapping[str, Any] = field(default_factory=dict)
+    baseline: float = 0.1
+    temperatures: tuple[float, ...] = (0.1, 0.2, 0.5)
+    macl: str = "macl"
+    dystress: str = "dystress"
+    more: tuple[str, ...] = ()
     reported: Mapping[str, tuple[PaperRow, ...]] = field(default_factory=dict)
+    workers: int = 0
 
-    @property
-    def baseline(self) -> str:
-        """Label of the arm that the others are compared with."""
-        return f"fixed-{self.arms.get('baseline', 0.1):g}"
+
+def fixed(temperature: float, objective: str = "infonce") -> str:
+    """Returns the label of an arm with a fixed temperature."""
+    return f"fixed:temperature={temperature:g}+{objective}"
 
 
 def _row(paper: str, table: str, method: str, dataset: str) -> tuple[PaperRow, ...]:
@@ -53,131 +62,141 @@ def _macl(method: str) -> tuple[PaperRow, ...]:
 
 
 def _dystress_cifar(dataset: str) -> dict[str, tuple[PaperRow, ...]]:
-    methods = {"fixed-0.1": "SimCLR", "dcl": "SimCLR+DCL", "macl-reweighted": "MACL (repro.)", "dystress": "DySTreSS"}
+    methods = {
+        fixed(0.1): "SimCLR",
+        fixed(0.1, "dcl"): "SimCLR+DCL",
+        "macl+reweighted": "MACL (repro.)",
+        "dystress+infonce": "DySTreSS",
+    }
     return {label: _row("dystress", "3", method, dataset) for label, method in methods.items()}
 
 
-def _amcl(dataset: str) -> dict[str, tuple[PaperRow, ...]]:
-    return {"fixed-0.5": _row("amcl", "3", "SimCLR baseline", dataset), "amcl": _row("amcl", "3", "SimCLR + AMCL", dataset)}
+def _amcl(dataset: str, table: str = "3", method: str = "SimCLR baseline", ours: str = "SimCLR + AMCL") -> dict[str, Any]:
+    return {fixed(0.5): _row("amcl", table, method, dataset), "amcl+dcl": _row("amcl", table, ours, dataset)}
 
 
-_HALF = {"baseline": 0.5}
-_IMAGENET = {"load_size": 256, "workers": 8}
 _CIFAR100 = "60,000 images of 100 classes, 32 x 32"
+_SHIFTED = "dystress:profile=shifted,shift=-0.4,width=0.7+infonce"
 PAPERS = (
     PaperProfile(
-        "cifar10",
-        "cifar10",
-        50_000,
-        "60,000 images of 10 classes, 32 x 32; MACL's recipe",
-        "macl-cifar",
-        {"probe": "macl-cifar10"},
-        {
-            "more": (
-                ("flatnce", "fixed:temperature=0.1", "flatnce"),
-                ("dual-temperature", "fixed:temperature=0.1", "dual-temperature"),
-            )
-        },
-        {
-            "fixed-0.1": _macl("NT-Xent"),
-            "dcl": _macl("DCL"),
-            "flatnce": _macl("FlatNCE"),
-            "dual-temperature": _macl("Dual"),
-            "macl-reweighted": _macl("MACL"),
+        task="cifar10",
+        dataset="cifar10",
+        images=50_000,
+        summary="60,000 images of 10 classes, 32 x 32; MACL's recipe",
+        recipe="macl-cifar",
+        changes={"probe": "macl-cifar10"},
+        more=(fixed(0.1, "flatnce"), fixed(0.1, "dual-temperature")),
+        reported={
+            fixed(0.1): _macl("NT-Xent"),
+            fixed(0.1, "dcl"): _macl("DCL"),
+            fixed(0.1, "flatnce"): _macl("FlatNCE"),
+            fixed(0.1, "dual-temperature"): _macl("Dual"),
+            "macl+reweighted": _macl("MACL"),
         },
     ),
     PaperProfile(
-        "cifar10-dystress",
-        "cifar10",
-        50_000,
-        "CIFAR-10 by DySTreSS's recipe",
-        "dystress-cifar",
+        task="cifar10-dystress",
+        dataset="cifar10",
+        images=50_000,
+        summary="CIFAR-10 by DySTreSS's recipe",
+        recipe="dystress-cifar",
         reported=_dystress_cifar("CIFAR-10"),
     ),
     PaperProfile(
-        "cifar100",
-        "cifar100",
-        50_000,
-        f"{_CIFAR100}; DySTreSS's recipe",
-        "dystress-cifar",
+        task="cifar100",
+        dataset="cifar100",
+        images=50_000,
+        summary=f"{_CIFAR100}; DySTreSS's recipe",
+        recipe="dystress-cifar",
         reported=_dystress_cifar("CIFAR-100"),
     ),
-    PaperProfile("cifar10-amcl", "cifar10", 50_000, "CIFAR-10 by AMCL's recipe", "amcl", {}, _HALF, _amcl("CIFAR-10")),
-    PaperProfile("cifar100-amcl", "cifar100", 50_000, "CIFAR-100 by AMCL's recipe", "amcl", {}, _HALF, _amcl("CIFAR-100")),
     PaperProfile(
-        "tiny-imagenet",
-        "tiny-imagenet",
-        100_000,
-        "110,000 images of 200 classes, 64 x 64; AMCL's recipe",
-        "amcl",
-        {"backbone": "resnet50", "stem": "imagenet", "image_size": 64, "epochs": 800},
-        _HALF,
-        _amcl("Tiny-ImageNet"),
+        task="cifar10-amcl",
+        dataset="cifar10",
+        images=50_000,
+        summary="CIFAR-10 by AMCL's recipe",
+        recipe="amcl",
+        baseline=0.5,
+        reported=_amcl("CIFAR-10"),
     ),
     PaperProfile(
-        "stl10",
-        "stl10-unlabeled",
-        100_000,
-        "100,000 images without labels, 96 x 96, and 13,000 of 10 classes to measure with; AMCL's recipe",
-        "amcl",
-        {"labelled": "stl10", "image_size": 96},
-        _HALF,
-        {"fixed-0.5": _row("amcl", "5", "Baseline", "STL-10"), "amcl": _row("amcl", "5", "+AMCL", "STL-10")},
+        task="cifar100-amcl",
+        dataset="cifar100",
+        images=50_000,
+        summary="CIFAR-100 by AMCL's recipe",
+        recipe="amcl",
+        baseline=0.5,
+        reported=_amcl("CIFAR-100"),
     ),
     PaperProfile(
-        "imagenette",
-        "imagenette",
-        9_469,
-        "13,394 images of 10 classes of ImageNet; the recipe of Temperature-Free",
-        "imagenette",
-        {"load_size": 160, "workers": 8},
-        {"baseline": 0.5, "fixed": (0.1, 0.25, 0.5, 1)},
-        {
+        task="tiny-imagenet",
+        dataset="tiny-imagenet",
+        images=100_000,
+        summary="110,000 images of 200 classes, 64 x 64; AMCL's recipe",
+        recipe="amcl",
+        changes={"backbone": "resnet50", "stem": "imagenet", "image_size": 64, "num_train_epochs": 800},
+        baseline=0.5,
+        reported=_amcl("Tiny-ImageNet"),
+    ),
+    PaperProfile(
+        task="stl10",
+        dataset="stl10-unlabeled",
+        images=100_000,
+        summary="100,000 images without labels, 96 x 96, and 13,000 of 10 classes to measure with; AMCL's recipe",
+        recipe="amcl",
+        changes={"evaluation_dataset": "stl10", "image_size": 96},
+        baseline=0.5,
+        # DySTreSS's range for images larger than CIFAR's
+        dystress="dystress:temperature_min=0.1",
+        reported=_amcl("STL-10", "5", "Baseline", "+AMCL"),
+    ),
+    PaperProfile(
+        task="imagenette",
+        dataset="imagenette",
+        images=9_469,
+        summary="13,394 images of 10 classes of ImageNet; the recipe of Temperature-Free",
+        recipe="imagenette",
+        baseline=0.5,
+        temperatures=(0.1, 0.25, 0.5, 1),
+        reported={
             label: _row("temperature-free", "2", method, "Imagenette")
             for label, method in (
-                *((f"fixed-{value}", f"temperature {value}") for value in ("0.1", "0.25", "0.5", "1")),
-                ("temperature-free", "temperature free"),
+                *((fixed(float(value)), f"temperature {value}") for value in ("0.1", "0.25", "0.5", "1")),
+                ("temperature-free+infonce", "temperature free"),
             )
         },
+        workers=8,
     ),
     PaperProfile(
-        "imagenet-100",
-        "imagenet-100",
-        126_689,
-        "131,689 images of 100 classes of ImageNet; MACL's recipe",
-        "macl-imagenet",
-        {**_IMAGENET, "neighbours": 20},
-        {
-            "threshold": 0.2,
-            "more": (
-                ("reweighted", "fixed:temperature=0.1", "reweighted"),
-                (
-                    "dystress-shifted",
-                    "dystress:temperature_min=0.1,temperature_max=0.2,profile=shifted,shift=-0.4,width=0.7",
-                    "infonce",
-                ),
-            ),
+        task="imagenet-100",
+        dataset="imagenet-100",
+        images=126_689,
+        summary="131,689 images of 100 classes of ImageNet; MACL's recipe",
+        recipe="macl-imagenet",
+        changes={"neighbours": 20},
+        macl="macl:threshold=0.2",
+        more=(fixed(0.1, "reweighted"), _SHIFTED),
+        reported={
+            fixed(0.1): _row("macl", "7", "NT-Xent", "ImageNet-100"),
+            fixed(0.1, "dcl"): _row("macl", "7", "DCL", "ImageNet-100"),
+            "macl:threshold=0.2+reweighted": _row("macl", "7", "MACL", "ImageNet-100"),
+            fixed(0.1, "reweighted"): _row("macl", "7", "w/o adaptive", "ImageNet-100"),
+            "dystress+infonce": _row("dystress", "1", "DySTreSS", "ImageNet-100"),
+            _SHIFTED: _row("dystress", "1", "DySTreSS*", "ImageNet-100"),
         },
-        {
-            "fixed-0.1": _row("macl", "7", "NT-Xent", "ImageNet-100"),
-            "dcl": _row("macl", "7", "DCL", "ImageNet-100"),
-            "macl-reweighted": _row("macl", "7", "MACL", "ImageNet-100"),
-            "reweighted": _row("macl", "7", "w/o adaptive", "ImageNet-100"),
-            "dystress": _row("dystress", "1", "DySTreSS", "ImageNet-100"),
-            "dystress-shifted": _row("dystress", "1", "DySTreSS*", "ImageNet-100"),
-        },
+        workers=8,
     ),
     PaperProfile(
-        "imagenet",
-        "imagenet",
-        1_281_167,
-        "1,331,167 images of 1,000 classes; MACL's recipe",
-        "macl-imagenet",
-        {**_IMAGENET, "neighbours": 20},
-        {},
-        {
-            "fixed-0.1": _row("macl", "1", "SimCLR", "ImageNet"),
-            "macl-reweighted": _row("macl", "1", "w/ MACL", "ImageNet"),
+        task="imagenet",
+        dataset="imagenet",
+        images=1_281_167,
+        summary="1,331,167 images of 1,000 classes; MACL's recipe",
+        recipe="macl-imagenet",
+        changes={"neighbours": 20},
+        reported={
+            fixed(0.1): _row("macl", "1", "SimCLR", "ImageNet"),
+            "macl+reweighted": _row("macl", "1", "w/ MACL", "ImageNet"),
         },
+        workers=8,
     ),
 )

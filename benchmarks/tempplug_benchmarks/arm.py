@@ -1,0 +1,123 @@
+"""An arm: one strategy with one objective, written ``STRATEGY[:options]+OBJECTIVE``, which is also what reports call it.
+
+Options that are not written come from the recipe, so that ``macl+infonce`` means one thing in every suite: MACL as the method's
+papers set it, under InfoNCE. This module must not know tasks or runs, and loads torch only to resolve specs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tempplug.arguments import parse_spec
+from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.options import format_value, options_of
+from tempplug.plugins import StrategyInfo, registry
+from tempplug_adapters.training.recipe import Recipe
+from tempplug_benchmarks.papers import PaperRow
+
+# A plus sign belongs to a number (1e+3) unless a letter, the start of an objective's name, follows it.
+_OBJECTIVE = re.compile(r"\+(?=[a-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is trained beside other arms.
+
+    Attributes:
+        label: ``STRATEGY[:options]+OBJECTIVE``; or a plain name where nothing is contrasted.
+        reported: the rows of paper tables that it answers.
+        changes: settings of the recipe that this arm alone has.
+    """
+
+    label: str
+    reported: tuple[PaperRow, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def contrasts(self) -> bool:
+        """Whether it has a strategy and an objective."""
+        return _OBJECTIVE.search(self.label) is not None
+
+
+class Specs(NamedTuple):
+    """Strategy and objective of an arm, every option written out that does not come from the data; None where it has none."""
+
+    strategy: str | None = None
+    objective: str | None = None
+
+
+UNTRAINED = Arm("untrained", changes={"num_train_epochs": 0})
+"""Random weights: what training is worth."""
+
+
+def arms(*labels: str, reported: Mapping[str, tuple[PaperRow, ...]] | None = None) -> tuple[Arm, ...]:
+    """Returns arms.
+
+    Args:
+        *labels: ``STRATEGY[:options]+OBJECTIVE`` each.
+        reported: rows of paper tables by label; none where the papers answer another question.
+    """
+    return tuple(Arm(label, (reported or {}).get(label, ())) for label in labels)
+
+
+def parse_arm(text: str, recipe: Recipe) -> Arm:
+    """Returns the arm that ``STRATEGY[+OBJECTIVE]`` means.
+
+    Args:
+        text: spec string of a strategy and, behind ``+``, of an objective.
+        recipe: whose objective is taken where there is none.
+
+    Raises:
+        ConfigError: the strategy or the objective is empty or malformed.
+
+    >>> parse_arm("macl:alpha=2", Recipe()).label, parse_arm("macl+dcl", Recipe()).label
+    ('macl:alpha=2+reweighted', 'macl+dcl')
+    """
+    strategy, *objectives = _OBJECTIVE.split(text, maxsplit=1)
+    if not strategy.strip():
+        raise ConfigError(f"arm '{text}' must be STRATEGY or STRATEGY+OBJECTIVE, such as fixed:temperature=0.05+dcl.")
+    return Arm(f"{strategy}+{objectives[0] if objectives else recipe.loss.objective_of(strategy)}")
+
+
+def resolve(arm: Arm, recipe: Recipe) -> Specs:
+    """Returns what an arm means under a recipe.
+
+    Args:
+        arm: which one.
+        recipe: of its profile.
+
+    Raises:
+        TempplugError: a spec names an unknown strategy, objective or option, or a value out of range.
+    """
+    if not arm.contrasts:
+        return Specs()
+    from tempplug import create_objective
+
+    strategy, objective = _OBJECTIVE.split(arm.label, maxsplit=1)
+    name, given = parse_spec(strategy)
+    epochs = recipe.changed(**arm.changes).num_train_epochs
+    return Specs(_strategy(name, {**recipe.loss.options(name, epochs), **given}), create_objective(objective).spec())
+
+
+def _strategy(name: str, given: Mapping[str, Any]) -> str:
+    from tempplug import create_strategy
+
+    options = options_of(registry().load(registry().get(StrategyInfo, name)))
+    known = [each.name for each in options]
+    if all(each.name in given for each in options if each.required):
+        return create_strategy(name, **given).spec()
+    # What the data decide, such as class counts, is known when they are read, and all options together are checked then.
+    for key in given:
+        if key not in known:
+            raise UnknownNameError(f"strategy '{name}' has no option '{key}'.{nearest(key, known)} It has: {', '.join(known)}.")
+    written = []
+    for each in options:
+        if each.name in given or not each.required:
+            value = given.get(each.name, each.default)
+            if each.kind is not None:
+                value = each.kind.check(f"{each.name}={format_value(value)} of strategy '{name}'", value)
+            written.append(f"{each.name}={format_value(value)}")
+    return f"{name}:{','.join(written)}"

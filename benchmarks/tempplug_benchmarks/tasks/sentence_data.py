@@ -1,0 +1,53 @@
+"""Encoder and sentences of the suite ``sentence``: generated for the quick profile, of the data folder for the others.
+
+It must not know arms. Importing this loads no framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tempplug_adapters.simcse.recipe import METHOD, SimCSERecipe
+from tempplug_benchmarks.data import sentences
+
+if TYPE_CHECKING:
+    from tempplug_adapters.simcse.method import Sentences
+    from tempplug_adapters.training.method import Source
+
+STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
+
+
+def generated_pairs(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
+    """Returns recipe and data with paraphrases of the run's seed."""
+    pairs = sentences.paraphrase_pairs(recipe.max_train_samples or 0, recipe.seed)
+    return _generated(recipe, source, "pairs.tsv", ["view_a\tview_b", *map("\t".join, pairs)])
+
+
+def generated_sentences(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
+    """Returns recipe and data with sentences of the run's seed."""
+    lines = sentences.plain_sentences(recipe.max_train_samples or 0, recipe.seed)
+    return _generated(recipe, source, "sentences.txt", lines)
+
+
+def _generated(recipe: SimCSERecipe, source: Source, name: str, lines: Sequence[str]) -> tuple[SimCSERecipe, Sentences]:
+    """Writes encoder, training data and evaluation data; evaluation is the same for every seed."""
+    from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
+
+    folder = source.cache_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_tiny_encoder(folder / "encoder", seed=recipe.seed)
+    sentences.write_sts(folder / "sts", seed=0, dev=1000)
+    recipe = recipe.changed(model_name_or_path=str(folder / "encoder"))
+    return recipe, METHOD.load().load(recipe, replace(source, dataset=str(folder / name), data_dir=folder / "sts"))
+
+
+def read_text(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
+    """Returns recipe and data with the paths of the data folder; an encoder that is not there comes from the hub."""
+    folder = source.data_dir or Path()
+    if (folder / recipe.model_name_or_path).is_dir():
+        recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))
+    return recipe, METHOD.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
