@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.training.command_line import choose_device, plain_warnings, write_metrics
-from tempplug_adapters.training.files import make_folder, one_line, read_tensors, write_file
-from tempplug_adapters.training.seeds import check_seed
+from tempplug_adapters.training.command_line import choose_device, plain_warnings
+from tempplug_adapters.training.files import make_folder, one_line, read_tensors, write_file, write_json
 
 
 def test_a_folder_is_made_and_nothing_is_left_in_it(tmp_path: Path) -> None:
@@ -37,7 +36,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("fault", [OSError("disk full"), RuntimeError("disk full\nat a place")])
 def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path, fault: Exception) -> None:
     file = tmp_path / "deep" / "a.json"
-    write_metrics(file, {"a": 1})
+    write_json(file, {"a": 1})
 
     def half(path: Path) -> None:
         path.write_bytes(b"half")
@@ -49,7 +48,7 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path, fault: Exc
     assert file.read_text() == '{\n  "a": 1\n}\n'
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="cannot be written"):
-        write_metrics(tmp_path / "file" / "a.json", {})
+        write_json(tmp_path / "file" / "a.json", {})
 
 
 def test_unreadable_files_say_why_in_one_line(tmp_path: Path) -> None:
@@ -76,15 +75,6 @@ def test_unreadable_files_say_why_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^No such file or directory\.$"):
         read_tensors(tmp_path / "none.pt")
     assert one_line(ValueError()) == "ValueError"
-
-
-def test_seeds_are_what_every_generator_takes() -> None:
-    for seed in (0, 2**63 - 1):
-        check_seed("seed", seed)
-        torch.Generator().manual_seed(seed)
-    for seed in (-1, 2**63, 10**30):
-        with pytest.raises(ConfigError, match=rf"^split_seed={seed} must be from 0 to 9223372036854775807"):
-            check_seed("split_seed", seed)
 
 
 def test_devices_are_processors_and_numbered_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

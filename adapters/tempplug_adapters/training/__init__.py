@@ -1,1 +1,1 @@
-"""What the training commands of several adapters share: checkpoints, devices, data folders, metrics files."""
+"""The one training path of all commands: recipes, methods, the Trainer, checkpoints, flags. `method.py` is where to start."""

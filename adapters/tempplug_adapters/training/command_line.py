@@ -1,23 +1,20 @@
-"""What training commands share: where data are, which device to use, how metrics are written.
+"""What commands share: where data are, which device to use, how warnings look.
 
 It must not know any particular command.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.training.files import write_file
 
 
 def data_folder(given: str | None) -> Path | None:
@@ -62,13 +59,3 @@ def plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = before
-
-
-def write_metrics(path: Path, metrics: dict[str, Any]) -> None:
-    """Writes the metrics as JSON, all of them or none; the folder is made where it lacks.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
-    text = json.dumps(metrics, indent=2) + "\n"
-    write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
