@@ -48,7 +48,7 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
         ),
         AdapterInfo(
             name="graphcl",
-            target="tempplug_adapters.graph.graphcl_train",
+            target="tempplug_adapters.graph.graphcl_method",
             summary="GraphCL graph representations, measured on TU data sets",
             reference="You et al. 2020 (GraphCL)",
             requires=_GRAPH,
@@ -56,7 +56,7 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
         ),
         AdapterInfo(
             name="molecule",
-            target="tempplug_adapters.graph.molecule_train",
+            target="tempplug_adapters.graph.molecule_method",
             summary="GraphCL pre-training on unlabelled molecules, fine-tuning on MoleculeNet",
             reference="Hu et al. 2020; You et al. 2020 (GraphCL)",
             requires=_MOLECULE,
@@ -108,7 +108,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
         ),
         CommandInfo(
             name="train graphcl",
-            target="tempplug_adapters.graph.graphcl_command:main",
+            target="tempplug_adapters.graph.graphcl_recipe:METHOD",
             summary="train a graph encoder with any temperature strategy",
             requires=_GRAPH,
             extra="graph",
@@ -129,7 +129,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
         ),
         CommandInfo(
             name="train molecule",
-            target="tempplug_adapters.graph.molecule_command:main",
+            target="tempplug_adapters.graph.molecule_recipe:METHOD",
             summary="train an encoder of molecules with any temperature strategy",
             requires=_MOLECULE,
             extra="molecule",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import DataError
 from tempplug_adapters.graph.sparse_sum import RowSums
 
 if TYPE_CHECKING:
@@ -222,13 +222,3 @@ def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
     """Returns the positions from each start on, as many as its count, one range after the other."""
     shift = starts - (torch.cumsum(counts, 0) - counts)
     return torch.arange(int(counts.sum())) + shift.repeat_interleave(counts)
-
-
-def check_size(graphs: GraphSet) -> None:
-    """Makes sure that graphs have others to be told from.
-
-    Raises:
-        ConfigError: there is only one.
-    """
-    if len(graphs) < 2:
-        raise ConfigError("the data set has one graph: contrastive training needs at least two, the others are its negatives.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from tempplug.options import Number, Words
 from tempplug_adapters.training.method_info import MethodInfo
@@ -48,6 +49,9 @@ class GraphCLRecipe(Recipe):
         ),
     ] = ()
     folds: Annotated[int, Number(at_least=2, integer=True, help="of the cross-validation that measures the encoder")] = 10
+
+    # two checkpoints a training: where it takes half a second, ten would be a fifth of it
+    running: ClassVar[Mapping[str, Any]] = {"save_steps": 0.5}
 
     def pool(self, dataset: str) -> tuple[str, ...]:
         """Returns the augmentations for a data set; one that GraphCL's authors did not use is treated like a social network."""

@@ -19,9 +19,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import DataError, UnknownNameError, nearest
-
-UNLABELLED = Path("graph/smiles/zinc_druglike_100k.smi.gz")
-"""Where a data folder has the molecules for pre-training."""
+from tempplug_adapters.graph.molecule_recipe import DATASETS
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,6 @@ _TABLES = {
     "MUV": _Table("muv.csv", -1, slice(0, 17)),
     "HIV": _Table("HIV.csv", 0, slice(-1, None)),
 }
-DATASETS = tuple(_TABLES)
-"""Names that `read_labelled` knows."""
 
 
 def read_smiles(path: Path, limit: int | None = None) -> list[str]:

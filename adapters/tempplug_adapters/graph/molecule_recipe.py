@@ -46,9 +46,22 @@ class MoleculeRecipe(Recipe):
     ] = None
     encoder: Annotated[str | None, Text(optional=True, help="encoder.pt of an earlier run, in place of pre-training")] = None
     finetune_epochs: Annotated[float, Number(at_least=0, help="of fine-tuning, for every data set")] = 100
-    finetune_batch_size: Annotated[int, Number(at_least=2, integer=True, help="molecules a step of fine-tuning")] = 32
+    finetune_batch_size: Annotated[
+        int, Number(at_least=2, integer=True, help="molecules a step and process of fine-tuning")
+    ] = 32
     finetune_learning_rate: Annotated[float, Number(above=0, help="of fine-tuning")] = 1e-3
     dropout: Annotated[float, _DROPOUT] = 0.5
+
+    def fine_tuning(self) -> FineTuneRecipe:
+        """Returns the settings of fine-tuning."""
+        return FineTuneRecipe(
+            num_train_epochs=self.finetune_epochs,
+            per_device_train_batch_size=self.finetune_batch_size,
+            learning_rate=self.finetune_learning_rate,
+            dropout=self.dropout,
+            bf16=self.bf16,
+            seed=self.seed,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,7 +59,8 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Tensor, pattern: Tensor, transposed: Tensor) -> Tensor:
         context.transposed = transposed
-        return pattern @ x
+        with torch.autocast(x.device.type, enabled=False):  # there are no sparse products in half precision on the CPU
+            return pattern @ x.to(pattern.dtype)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

@@ -61,17 +61,21 @@ def evaluate_svm(
 
     Source: the protocol of You et al. 2020 (GraphCL) and Sun et al. 2020 (InfoGraph).
     """
+    from sklearn import config_context
     from sklearn.model_selection import StratifiedKFold
 
     points = np.asarray(representations, dtype=np.float64)
     codes = np.unique(np.asarray(labels), return_inverse=True)[1]
-    _check(points, codes, folds)
+    _check(points, codes)
+    check_classes(codes, folds)
     squared = _squared_distances(points)
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(points, codes)
     scores = []
     for train, test in splits:
-        penalty = _best_penalty(points, codes, squared, train)
-        scores.append(100 * _accuracies(points, codes, squared, train, test, (penalty,))[0])
+        # what is checked once need not be checked again for each of the machines
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            penalty = _best_penalty(points, codes, squared, train)
+            scores.append(100 * _accuracies(points, codes, squared, train, test, (penalty,))[0])
         progress(len(scores) / folds)
     return SVMScore(statistics.fmean(scores), tuple(scores))
 
@@ -111,14 +115,26 @@ def _squared_distances(points: Floats) -> Floats:
     return squareform(pdist(points, "sqeuclidean"))
 
 
-def _check(points: Floats, codes: Labels, folds: int) -> None:
+def _check(points: Floats, codes: Labels) -> None:
     if points.ndim != 2 or codes.shape != points.shape[:1] or not points.size:
         raise ShapeError(f"representations {list(points.shape)} must be [N, D], with labels [N], not {list(codes.shape)}.")
     if not np.isfinite(points).all():
         raise NonFiniteError("representations hold NaN or infinite values.")
+
+
+def check_classes(labels: npt.ArrayLike, folds: int) -> None:
+    """Makes sure that classes can be told apart in cross-validation.
+
+    Args:
+        labels: [N] classes.
+        folds: how many.
+
+    Raises:
+        ConfigError: there is one class only, or a class has too few members.
+    """
     if folds < 2:
         raise ConfigError(f"folds={folds} must be at least 2.")
-    members = np.bincount(codes)
+    members = np.unique(np.asarray(labels), return_counts=True)[1]
     if len(members) < 2:
         raise ConfigError("labels hold one class only: there is nothing to tell apart.")
     fewest = int(members.min())

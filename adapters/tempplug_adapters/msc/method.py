@@ -19,9 +19,10 @@ from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.msc.blocks import freeze_blocks
 from tempplug_adapters.msc.model import MSC, centre_of
 from tempplug_adapters.msc.one_class import OneClassData, one_class
-from tempplug_adapters.msc.pretrained import default_frozen_blocks, load_backbone, weights_checksum
+from tempplug_adapters.msc.pretrained import default_frozen_blocks, load_backbone
 from tempplug_adapters.msc.recipe import AUGMENTATION, MSCRecipe
 from tempplug_adapters.msc.score import anomaly_scores, represent, roc_auc
+from tempplug_adapters.training.checkpoints import weights_checksum
 from tempplug_adapters.training.method import Method, Run, Source
 
 

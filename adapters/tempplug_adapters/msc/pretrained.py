@@ -1,18 +1,15 @@
 """Pretrained networks by name: MobileNetV2 from a file, and whatever transformers, timm or torchvision offer with weights.
 
-And what is known of them: which of their blocks the paper freezes, and a word for their weights. It must not know the loss or
+And which of their blocks the paper freezes. It must not know the loss or
 the data.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
@@ -70,20 +67,6 @@ def default_frozen_blocks(network: nn.Module) -> int:
     parts = [getattr(network, name, None) for name in _STEM_AND_TWO_STAGES]
     early = {id(inner) for part in parts if isinstance(part, nn.Module) for inner in part.modules()}
     return sum(id(block) in early for block in blocks_of(network)) if all(isinstance(part, nn.Module) for part in parts) else 0
-
-
-def weights_checksum(state: Mapping[str, Tensor]) -> str:
-    """Returns a word that is another one where a name, a shape, a type or a bit of the weights is: 16 hexadecimal digits.
-
-    Args:
-        state: of a module, ``state_dict()``; on which device it is does not matter.
-    """
-    found = hashlib.sha256()
-    for name, values in state.items():
-        plain = values.detach().cpu().contiguous()
-        found.update(f"{name} {plain.dtype} {tuple(plain.shape)} ".encode())
-        found.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()[:16]
 
 
 def _default_weights(data_dir: Path | None) -> Path:

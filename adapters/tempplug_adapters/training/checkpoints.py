@@ -5,10 +5,14 @@ This module must not know any method.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.training.files import make_folder, write_json
@@ -105,3 +109,17 @@ def write_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
         DataError: the file cannot be written.
     """
     write_json(Path(folder) / SETTINGS_FILE, settings)
+
+
+def weights_checksum(state: Mapping[str, Tensor]) -> str:
+    """Returns a word that is another one where a name, a shape, a type or a bit of the weights is: 16 hexadecimal digits.
+
+    Args:
+        state: of a module, ``state_dict()``; on which device it is does not matter.
+    """
+    found = hashlib.sha256()
+    for name, values in state.items():
+        plain = values.detach().cpu().contiguous()
+        found.update(f"{name} {plain.dtype} {tuple(plain.shape)} ".encode())
+        found.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]

@@ -55,12 +55,14 @@ class Run:
         final: whether the training has ended.
         progress: called with the fraction done.
         training: the `TrainingArguments` that the user gave, for the same.
+        resume_from_checkpoint: ``auto`` where this training was to go on with an earlier one, for the same.
     """
 
     output_dir: Path
     final: bool = True
     progress: Callable[[float], None] = lambda fraction: None
     training: Mapping[str, Any] = field(default_factory=dict)
+    resume_from_checkpoint: str | None = None
 
 
 class Method(ABC, Generic[R, D]):
@@ -71,9 +73,11 @@ class Method(ABC, Generic[R, D]):
 
     Attributes:
         reshuffled: whether an epoch's order is drawn anew; else the first epoch's order serves all.
+        evaluated_by_all: whether all processes evaluate together, as they must where that trains; else the first alone.
     """
 
     reshuffled: ClassVar[bool] = True
+    evaluated_by_all: ClassVar[bool] = False
 
     def __init__(self, info: MethodInfo) -> None:
         self.info = info

@@ -86,7 +86,8 @@ def train(
     if checkpoint is not None:
         check_settings(checkpoint, settings)
     begin(specs)
-    evaluation = Run(output, progress=evaluation_progress, training=given)
+    resumes = None if (resume_from_checkpoint or "false").lower() == "false" else "auto"
+    evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
     trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)
     first = trainer.is_world_process_zero()
     if first:

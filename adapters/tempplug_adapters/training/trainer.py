@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,6 @@ class MethodTrainer(Trainer):
     ) -> None:
         self.method, self.recipe, self.data, self.settings, self.evaluation = method, recipe, data, settings, evaluation
         self.module = module  # never wrapped, whatever the Trainer makes of its model
-        self.order = BatchOrder(
-            len(data),
-            None if recipe.per_device_train_batch_size is None else args.per_device_train_batch_size * args.world_size,
-            recipe.seed,
-            rank=args.process_index,
-            world=args.world_size,
-            drop_last=args.dataloader_drop_last,
-            reshuffled=method.reshuffled,
-        )
         if args.early_stopping_patience is not None:
             callbacks = [*callbacks, EarlyStoppingCallback(args.early_stopping_patience)]
         # the last two: the step is known to be an epoch's last only when all others have seen it
@@ -85,7 +77,7 @@ class MethodTrainer(Trainer):
             model=module,
             args=args,
             eval_dataset=data,
-            callbacks=[*callbacks, _ProgressOfLoss(module), _EpochFlow(len(self.order))],
+            callbacks=[*callbacks, _ProgressOfLoss(module), _EpochFlow()],
         )
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
@@ -93,6 +85,20 @@ class MethodTrainer(Trainer):
         # Sum and number of the losses since the last log; part of a checkpoint, so that a log is whole after a resume.
         self._losses: list[Any] = [0.0, 0]
         self._drawn = (-1, 0)
+
+    @cached_property
+    def order(self) -> BatchOrder:
+        """The batches; asked for where there is something to train on."""
+        args, size = self.args, self.recipe.per_device_train_batch_size
+        return BatchOrder(
+            len(self.data),
+            None if size is None else args.per_device_train_batch_size * args.world_size,
+            self.recipe.seed,
+            rank=args.process_index,
+            world=args.world_size,
+            drop_last=args.dataloader_drop_last,
+            reshuffled=self.method.reshuffled,
+        )
 
     def get_train_dataloader(self) -> BatchLoader:
         """Returns the method's batches, this process's share of each."""
@@ -203,7 +209,7 @@ class MethodTrainer(Trainer):
         super()._save_checkpoint(*args, **kwargs)
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
-        """Returns the method's figures as ``eval_NAME``, and logs them; the first process measures for all.
+        """Returns the method's figures as ``eval_NAME``, and logs them; those of the first process count.
 
         Args:
             *args: not used.
@@ -213,7 +219,7 @@ class MethodTrainer(Trainer):
         """
         module = self.module
         found: list[Any] = [None]
-        if self.is_world_process_zero():
+        if self.is_world_process_zero() or self.method.evaluated_by_all:
             modes = [(each, each.training) for each in module.modules()]
             module.eval()
             found = [self._measured(module, final)]
@@ -290,14 +296,13 @@ class _ProgressOfLoss(TrainerCallback):
 
 
 class _EpochFlow(TrainerCallback):
-    """Does what is due after an epoch at its last step, so that a checkpoint of that step knows of it.
+    """Does what is due after an epoch at its last step, so that a checkpoint of that step knows of it."""
 
-    Args:
-        batches: of an epoch.
-    """
+    batches = 1
 
-    def __init__(self, batches: int) -> None:
-        self.batches = batches
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Learns how many batches an epoch has."""
+        self.batches = len(kwargs["train_dataloader"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Asks for log, evaluation and checkpoint where an epoch ends."""

@@ -1,0 +1,174 @@
+"""Fine-tuning an encoder of molecules on labels, as a method without a contrastive loss: what pre-training is measured by.
+
+This module must not know pre-training, files or the command line.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tempplug.errors import DataError
+from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet
+from tempplug_adapters.graph.molecule_files import read_labelled
+from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
+from tempplug_adapters.graph.molecule_recipe import FineTuneRecipe
+from tempplug_adapters.graph.molecule_split import scaffold_split
+from tempplug_adapters.training.checkpoints import weights_checksum
+from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
+
+_AT_ONCE = 256  # molecules that are scored together
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Molecules with labels, split by scaffolds; as long as the part that is trained on.
+
+    Attributes:
+        molecules: with labels [n, T]; what was not measured has no part in the loss.
+        labels: the same.
+        train: positions of the molecules that are trained on; ``valid`` and ``test`` are those of the others.
+        encoder: where fine-tuning starts; it stays as it is. None: an untrained one of the papers' shape.
+    """
+
+    molecules: MoleculeSet
+    labels: Tensor
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+    encoder: MoleculeEncoder | None = None
+
+    @classmethod
+    def split(cls, molecules: MoleculeSet) -> Labelled:
+        """Returns the scaffold split of molecules.
+
+        Args:
+            molecules: with labels.
+
+        Raises:
+            DataError: there are no labels, a part is empty, or no task of validation or test has both classes.
+        """
+        if molecules.labels is None:
+            raise DataError("fine-tuning needs labels.")
+        parts = scaffold_split(molecules.smiles)
+        for part in parts[1:]:
+            labels = molecules.labels[part]
+            mean_roc_auc(torch.zeros_like(labels), labels)  # refuses now what has no figure in the end
+        return cls(molecules, molecules.labels, *parts)
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+
+class FineTuneModule(nn.Module):
+    """Molecules to the loss of their labels."""
+
+    loss_fn = None
+
+    def __init__(self, encoder: MoleculeEncoder, tasks: int, dropout: float) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.encoder.dropout = dropout
+        self.head = nn.Linear(encoder.width, tasks)
+
+    def scores(self, molecules: MoleculeBatch) -> Tensor:
+        """Returns the logit of every task, [B, T]."""
+        scores: Tensor = self.head(self.encoder(molecules.to(self.head.weight.device)))
+        return scores
+
+    def forward(self, molecules: MoleculeBatch, labels: Tensor) -> Tensor:
+        """Returns the loss in nats, []; labels are [B, T]."""
+        return masked_loss(self.scores(molecules).float(), labels)
+
+
+class FineTuning(Method[FineTuneRecipe, Labelled]):
+    """All weights are trained, and figures are those after the last epoch.
+
+    Source: Hu et al. 2020, section 5.1.
+    """
+
+    def load(self, recipe: FineTuneRecipe, source: Source) -> Labelled:
+        """Returns a data set of MoleculeNet, or of a file."""
+        return Labelled.split(MoleculeSet(*read_labelled(source.dataset, source.data_dir, source.cache_dir)))
+
+    def origin(self, recipe: FineTuneRecipe, data: Labelled) -> dict[str, Any]:
+        """Returns what the molecules are, and a word for the weights that are started from."""
+        sizes = {"valid": len(data.valid), "test": len(data.test), "tasks": data.labels.shape[1]}
+        # running statistics differ between processes until they train together
+        encoder = None if data.encoder is None else weights_checksum(dict(data.encoder.named_parameters()))
+        return {**sizes, "unreadable": data.molecules.unreadable, "encoder": encoder}
+
+    def create_loss(self, *args: Any, **kwargs: Any) -> None:
+        """Returns None: labels take the place of other molecules."""
+
+    def build(self, recipe: FineTuneRecipe, data: Labelled, loss: Any) -> FineTuneModule:
+        """Returns a copy of the encoder with a random linear head."""
+        encoder = MoleculeEncoder() if data.encoder is None else deepcopy(data.encoder)
+        return FineTuneModule(encoder, data.labels.shape[1], recipe.dropout)
+
+    def collate(self, recipe: FineTuneRecipe, data: Labelled, index: Tensor) -> dict[str, Any]:
+        """Returns molecules and their labels."""
+        rows = data.train[index]
+        return {"molecules": data.molecules.batch(rows), "labels": data.labels[rows]}
+
+    @torch.no_grad()
+    def evaluate(self, recipe: FineTuneRecipe, module: Any, data: Labelled, run: Run) -> dict[str, float]:
+        """Returns ROC-AUC × 100 of the test and validation molecules, see `mean_roc_auc`."""
+        found = {}
+        for name, part in (("roc_auc", data.test), ("valid_roc_auc", data.valid)):
+            scores = torch.cat([module.scores(data.molecules.batch(rows)).cpu() for rows in torch.split(part, _AT_ONCE)])
+            found[name] = mean_roc_auc(scores, data.labels[part])
+        return found
+
+    def save(self, recipe: FineTuneRecipe, module: Any, data: Labelled, output_dir: Path) -> None:
+        """Writes the fine-tuned encoder."""
+        module.encoder.save(output_dir / ENCODER_FILE)
+
+
+def masked_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """Returns the mean binary cross-entropy over what was measured, in nats; 0 where nothing was.
+
+    Args:
+        scores: [n, T] logits.
+        labels: [n, T] 0, 1 or NaN.
+
+    >>> masked_loss(torch.zeros(2, 1), torch.tensor([[1.0], [float("nan")]]))
+    tensor(0.6931)
+    """
+    measured = ~labels.isnan()
+    losses = functional.binary_cross_entropy_with_logits(
+        scores, labels.nan_to_num(), measured.to(scores.dtype), reduction="sum"
+    )
+    return losses / measured.sum().clamp(min=1)
+
+
+def mean_roc_auc(scores: Tensor, labels: Tensor) -> float:
+    """Returns ROC-AUC × 100, averaged over the tasks of which both classes were measured.
+
+    Args:
+        scores: [n, T] higher where a 1 is likelier.
+        labels: [n, T] 0, 1 or NaN.
+
+    Raises:
+        DataError: there is no such task.
+
+    >>> nan = float("nan")
+    >>> mean_roc_auc(torch.tensor([[0.1, 3], [0.2, 2], [0.3, 1]]), torch.tensor([[0, 1], [1, nan], [0, 1]]))
+    50.0
+    """
+    found = []
+    for column in range(labels.shape[1]):
+        measured = ~labels[:, column].isnan()
+        truth = labels[measured, column]
+        if 0 < truth.sum() < len(truth):
+            found.append(float(roc_auc_score(truth.numpy(), scores[measured, column].numpy())))
+    if not found:
+        raise DataError(f"none of {labels.shape[1]} tasks has both classes among {len(labels)} molecules: no ROC-AUC.")
+    return 100 * sum(found) / len(found)

@@ -1,0 +1,159 @@
+"""Molecules as a method: pre-training by two random views of each molecule, measured by fine-tuning on labelled ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import TrainerCallback
+
+from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet
+from tempplug_adapters.graph.molecule_files import read_smiles
+from tempplug_adapters.graph.molecule_finetune import Labelled
+from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, projection_head
+from tempplug_adapters.graph.molecule_recipe import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
+from tempplug_adapters.graph.molecule_views import random_view
+from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
+from tempplug_adapters.training.train import train
+
+# Of the user's arguments, those that say how long pre-training is.
+_PRETRAINING = ("max_steps",)
+
+
+@dataclass(frozen=True)
+class Molecules:
+    """Molecules to pre-train on, as long as there are, and those to fine-tune on.
+
+    Attributes:
+        unlabelled: None where nothing is pre-trained.
+        labelled: by name.
+    """
+
+    unlabelled: MoleculeSet | None
+    labelled: Mapping[str, Labelled] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return 0 if self.unlabelled is None else len(self.unlabelled)
+
+
+class MoleculeModule(nn.Module):
+    """Two views of molecules to the loss."""
+
+    def __init__(self, encoder: MoleculeEncoder, loss_fn: ContrastiveLoss) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = projection_head(encoder.width)
+        self.loss_fn = loss_fn
+
+    def forward(self, views: tuple[MoleculeBatch, MoleculeBatch], index: Tensor) -> Tensor:
+        """Returns the loss in nats, [].
+
+        Args:
+            views: of the same B molecules.
+            index: [B] their positions.
+        """
+        view_a, view_b = (self.head(self.encoder(view.to(index.device))) for view in views)
+        loss: Tensor = self.loss_fn(view_a, view_b, index=index)
+        return loss
+
+
+class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
+    """From the first view of a molecule to the second views of all, one way; then fine-tuning on every labelled data set.
+
+    Source: You et al. 2020 (GraphCL), section 5; Hu et al. 2020, section 5.1.
+    """
+
+    evaluated_by_all = True
+
+    def load(self, recipe: MoleculeRecipe, source: Source) -> Molecules:
+        """Reads all molecules, so that a missing file does not end a day of training."""
+        recipe = self.recipe_of(recipe, "", source.dataset)
+        labelled: dict[str, Labelled] = {}
+        for word in filter(None, map(str.strip, source.dataset.split(",") if source.evaluated else ())):
+            name = {each.lower(): each for each in DATASETS}.get(word.lower(), Path(word).stem)
+            if name in labelled:
+                raise ConfigError(f"dataset='{source.dataset}' has two data sets of the name '{name}'.")
+            labelled[name] = FINE_TUNING.load().load(FINE_TUNING.recipe(), replace(source, dataset=word))
+        if recipe.num_train_epochs == 0:
+            return Molecules(None, labelled)
+        file = _pretrain_file(recipe.pretrain_file, source.data_dir)
+        return Molecules(MoleculeSet(read_smiles(file, recipe.max_pretrain_molecules)), labelled)
+
+    def recipe_of(self, recipe: MoleculeRecipe, strategy: str, dataset: str) -> MoleculeRecipe:
+        """Returns the recipe; with an encoder of an earlier run, its shape, and nothing is pre-trained."""
+        if recipe.encoder is None:
+            return recipe
+        encoder = MoleculeEncoder.load(Path(recipe.encoder))
+        return recipe.changed(num_train_epochs=0, layers=len(encoder.layers), width=encoder.width)
+
+    def describe(self, data: Molecules) -> str:
+        """Returns the numbers of molecules."""
+        unlabelled = f"{len(data)} molecules to pre-train on" if data.unlabelled is not None else "no pre-training"
+        labelled = [f"{name} with {len(each.molecules)} molecules" for name, each in data.labelled.items()]
+        return ", ".join([unlabelled, *labelled])
+
+    def origin(self, recipe: MoleculeRecipe, data: Molecules) -> dict[str, Any]:
+        """Returns how many molecules could not be read."""
+        return {"unreadable": 0 if data.unlabelled is None else data.unlabelled.unreadable}
+
+    def known(self, recipe: MoleculeRecipe, data: Molecules) -> dict[str, Any]:
+        """Returns the number of molecules and the width of the embeddings."""
+        return {"size": len(data), "dimension": recipe.width}
+
+    def build(self, recipe: MoleculeRecipe, data: Molecules, loss: Any) -> MoleculeModule:
+        """Returns the model with random weights, or around the encoder of an earlier run."""
+        if recipe.encoder is not None:
+            return MoleculeModule(MoleculeEncoder.load(Path(recipe.encoder)), loss)
+        return MoleculeModule(MoleculeEncoder(recipe.layers, recipe.width), loss)
+
+    def collate(self, recipe: MoleculeRecipe, data: Molecules, index: Tensor) -> dict[str, Any]:
+        """Returns two random views of molecules."""
+        unlabelled: Any = data.unlabelled
+        whole = unlabelled.batch(index)
+        return {"views": tuple(random_view(whole, recipe.view_ratio) for _ in range(2)), "index": index}
+
+    def evaluate(self, recipe: MoleculeRecipe, module: Any, data: Molecules, run: Run) -> dict[str, float]:
+        """Fine-tunes on every labelled data set once training has ended, and returns its figures as ``roc_auc NAME``."""
+        found: dict[str, float] = {}
+        for number, (name, labelled) in enumerate(data.labelled.items() if run.final else ()):
+            results = train(
+                FINE_TUNING.load(),
+                recipe.fine_tuning(),
+                replace(labelled, encoder=module.encoder),
+                TemperatureArguments(),
+                run.output_dir / f"finetune-{name}",
+                dataset=name,
+                resume_from_checkpoint=run.resume_from_checkpoint,
+                training={key: value for key, value in run.training.items() if key not in _PRETRAINING},
+                callbacks=[_Told(run.progress, number, len(data.labelled))],
+            )
+            found |= {f"{figure} {name}": value for figure, value in results["evaluation"].items()}
+        return found
+
+    def save(self, recipe: MoleculeRecipe, module: Any, data: Molecules, output_dir: Path) -> None:
+        """Writes the encoder, with its shape."""
+        module.encoder.save(output_dir / ENCODER_FILE)
+
+
+class _Told(TrainerCallback):
+    """Tells how far one of several fine-tunings is."""
+
+    def __init__(self, progress: Callable[[float], None], number: int, total: int) -> None:
+        self.progress, self.number, self.total = progress, number, total
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.progress((self.number + state.global_step / state.max_steps) / self.total)
+
+
+def _pretrain_file(given: str | None, data_dir: Path | None) -> Path:
+    if given is not None:
+        return Path(given)
+    if data_dir is None:
+        raise DataError("pre-training needs unlabelled molecules: pass --pretrain-file, --data-dir or set TEMPPLUG_DATA.")
+    return data_dir / UNLABELLED
