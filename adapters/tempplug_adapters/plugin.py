@@ -16,6 +16,7 @@ _METHODS = {
     "nnclr": ("NNCLR", "nnclr:NNCLR", "Dwibedi et al. 2021 (NNCLR)"),
     "simsiam": ("SimSiam", "simsiam:SimSiam", "Chen and He 2021 (SimSiam)"),
     "barlow-twins": ("Barlow Twins", "barlow_twins:BarlowTwins", "Zbontar et al. 2021 (Barlow Twins)"),
+    "supcon": ("SupCon", "supcon:SupCon", "Khosla et al. 2020 (SupCon)"),
 }
 
 
@@ -137,7 +138,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
         *(
             CommandInfo(
                 name=f"train {name}",
-                target=f"tempplug_adapters.vision.command:main_{name.replace('-', '_')}",
+                target=f"tempplug_adapters.vision.recipes:{name.replace('-', '_').upper()}",
                 summary=f"train an image encoder with {title} and any temperature strategy that it has a form for",
                 requires=_VISION,
                 extra="vision",

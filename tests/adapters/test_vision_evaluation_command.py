@@ -17,15 +17,13 @@ from torch import Tensor
 
 from tempplug import metrics
 from tempplug.errors import ConfigError, DataError, UnknownNameError
-from tempplug_adapters.images import long_tail
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_set import ImageArray, ImageSet
 from tempplug_adapters.images.long_tail import long_tail_indices
 from tempplug_adapters.images.representations import represent
-from tempplug_adapters.training.checkpoint import Settings, save_checkpoint
-from tempplug_adapters.vision import command, train
+from tempplug_adapters.training.files import write_json
 from tempplug_adapters.vision.evaluation import evaluations
 from tempplug_adapters.vision.evaluation.command import main
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
@@ -35,20 +33,26 @@ from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings, LinearProbeSettings
 from tempplug_adapters.vision.evaluation.svc_probe import svc_probe
 from tempplug_adapters.vision.evaluation.table import evaluation_table
+from tempplug_adapters.vision.recipes import SIMCLR
+from tempplug_adapters.vision.vision_images import load_vision
 
 BRIEF = LinearProbeSettings(epochs=5, batch_size=64, seed=3)
 
 
+def written(folder: Path, **about: Any) -> Path:
+    """The folder of a training whose backbone is `backbone(0)`."""
+    recipe = {"backbone": "resnet18", "stem": "cifar", "width": 4, "image_size": 8, "augmentation": "simclr-cifar"}
+    drawn = {"count": None, "imbalance_ratio": None, "largest_class": None, "held_out": 0, "split_seed": 3, "load_size": None}
+    folder.mkdir()
+    torch.save(backbone(0).state_dict(), folder / "encoder.pt")
+    dataset = about.pop("dataset", "digits")
+    write_json(folder / "settings.json", {"dataset": dataset, "recipe": {**recipe, **drawn, **about}})
+    return folder
+
+
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    torch.manual_seed(0)
-    model = torch.nn.ModuleDict({"backbone": backbone(0)})
-    about = {"backbone": "resnet18", "stem": "cifar", "width": 4, "image_size": 8, "augmentation": "simclr-cifar"}
-    settings = Settings(
-        {**about, "dataset": "digits train", "count": None, "imbalance_ratio": None, "largest_class": None, "split_seed": 3}
-    )
-    save_checkpoint(tmp_path / "run" / "checkpoint.pt", 1, settings=settings, model=model)
-    return tmp_path / "run" / "checkpoint.pt"
+    return written(tmp_path / "run")
 
 
 def backbone(seed: int) -> Backbone:
@@ -62,7 +66,7 @@ def labelled(images: ImageSet) -> Tensor:
 
 
 def evaluate(checkpoint: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    output = checkpoint.parent / "new" / "found.json"
+    output = checkpoint / "new" / "found.json"
     arguments = [
         "--checkpoint",
         str(checkpoint),
@@ -176,11 +180,9 @@ def test_what_is_not_given_follows_the_training(checkpoint: Path, tmp_path: Path
     labels = labelled(load_images("digits", "train", None))
     assert found["long-tail"]["largest_class"] == 9 * int(labels.bincount().min()) // 10
     assert found["long-tail"]["split_seed"] == 3
-    content = torch.load(checkpoint, weights_only=True)
-    about: dict[str, Any] = {"image_size": 12, "augmentation": "none"}
-    about |= {"dataset": "digits train", "count": 900, "imbalance_ratio": 4.0, "largest_class": 60, "split_seed": 5}
-    torch.save({**content, "settings": {**content["settings"], **about}}, tmp_path / "run" / "other.pt")
-    other = evaluate(tmp_path / "run" / "other.pt", *flags[:3], "--test-images", "200")[1]
+    about: dict[str, Any] = {"image_size": 10, "load_size": 12, "augmentation": "none"}
+    about |= {"count": 900, "imbalance_ratio": 4.0, "largest_class": 60, "held_out": 100, "split_seed": 5}
+    other = evaluate(written(tmp_path / "other", **about), *flags[:3], "--test-images", "200")[1]
     assert {name: other["long-tail"][name] for name in ("imbalance_ratio", "largest_class", "split_seed")} == {
         name: about[name] for name in ("imbalance_ratio", "largest_class", "split_seed")
     }
@@ -188,43 +190,50 @@ def test_what_is_not_given_follows_the_training(checkpoint: Path, tmp_path: Path
     assert other["report"]["views"] == "none"
     assert other["report"]["alignment"] == pytest.approx(0.0, abs=1e-6)
     test = load_images("digits", "test", None, size=12, count=200, seed=5)
-    queries = represent(backbone(0), test)
+    queries = represent(backbone(0), test, size=10)
     assert other["report"]["uniformity"] == pytest.approx(metrics.uniformity(queries).item(), rel=1e-4)
 
 
 def test_the_long_tailed_bank_is_what_was_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Tensor] = []
-    real = train.Batches
-
-    def spy(images: ImageSet, *given: Any, **more: Any) -> Any:
-        drawn.append(images.batch(torch.arange(len(images))))
-        return real(images, *given, **more)
-
-    monkeypatch.setattr(train, "Batches", spy)
-    flags = ["--dataset", "digits", "--image-size", "8", "--width", "8", "--epochs", "0", "--count", "1000"]
-    tail = ["--imbalance-ratio", "10", "--split-seed", "4", "--no-evaluate", "--output-dir", str(tmp_path)]
-    assert command.main("simclr", [*flags, *tail]) == 0
+    about: dict[str, Any] = {"count": 1000, "imbalance_ratio": 10.0, "held_out": 50, "split_seed": 4}
+    trained = load_vision(SIMCLR.recipe(image_size=8, evaluations=(), **about), "digits", None).train  # type: ignore[arg-type]
     banks: list[Tensor] = []
-    monkeypatch.setattr(long_tail, "long_tail_indices", lambda *given: banks.append(long_tail_indices(*given)) or banks[-1])
-    assert evaluate(tmp_path / "checkpoint.pt", "--evaluations", "long-tail")[0] == 0
-    bank = load_images("digits", "train", None, size=8, count=1000, seed=4).batch(banks[0])
-    assert torch.equal(bank, drawn[0])
+    original = evaluations.long_tail_evaluation
+
+    def spy(bank: Tensor, *given: Any, **more: Any) -> Any:
+        banks.append(bank)
+        return original(bank, *given, **more)
+
+    monkeypatch.setattr(evaluations, "long_tail_evaluation", spy)
+    assert evaluate(written(tmp_path / "run", **about), "--evaluations", "long-tail")[0] == 0
+    torch.testing.assert_close(banks[0], represent(backbone(0), trained))
 
 
-def test_the_draw_of_another_data_set_is_not_followed(checkpoint: Path, tmp_path: Path) -> None:
-    content = torch.load(checkpoint, weights_only=True)
-    about = {"dataset": "cifar10 train", "count": 30_000, "imbalance_ratio": 100.0, "largest_class": 4500, "split_seed": 5}
-    torch.save({**content, "settings": {**content["settings"], **about}}, tmp_path / "run" / "other.pt")
-    status, found = evaluate(tmp_path / "run" / "other.pt", "--evaluations", "long-tail", "--imbalance-ratio", "10")
+def test_the_draw_of_another_data_set_is_not_followed(tmp_path: Path) -> None:
+    about = {"dataset": "cifar10", "count": 30_000, "imbalance_ratio": 100.0, "largest_class": 4500, "split_seed": 5}
+    status, found = evaluate(written(tmp_path / "run", **about), "--evaluations", "long-tail", "--imbalance-ratio", "10")
     assert status == 0
     assert found["long-tail"]["split_seed"] == 0
     assert found["long-tail"]["largest_class"] < 200
 
 
-def test_without_an_output_the_numbers_lie_beside_the_checkpoint(checkpoint: Path) -> None:
+def test_views_may_be_of_fewer_images_the_same_for_every_seed() -> None:
+    train, test = (load_images("digits", split, None, count=40) for split in ("train", "test"))
+    found = [
+        Evaluation(backbone(0), train, test, EvaluationSettings(view_images=15, seed=seed), torch.device("cpu"))
+        for seed in (0, 1)
+    ]
+    assert torch.equal(found[0].viewed, found[1].viewed)
+    assert len(found[0].viewed.unique()) == len(found[0].views[0]) == 15
+    assert not torch.equal(found[0].views[0], found[1].views[0])
+    all_of_them = Evaluation(backbone(0), train, test, EvaluationSettings(view_images=99), torch.device("cpu"))
+    assert torch.equal(all_of_them.viewed, torch.arange(40))
+
+
+def test_without_an_output_the_numbers_lie_in_the_checkpoint(checkpoint: Path) -> None:
     flags = ["--checkpoint", str(checkpoint), "--dataset", "digits", "--evaluations", "knn", "--test-images", "20"]
     assert main([*flags, "--train-images", "30"]) == 0
-    found = json.loads((checkpoint.parent / "evaluation_digits.json").read_text())
+    found = json.loads((checkpoint / "evaluation_digits.json").read_text())
     assert found["knn"]["k"] == 30, "as many as there are"
 
 
@@ -239,8 +248,8 @@ def test_without_an_output_the_numbers_lie_beside_the_checkpoint(checkpoint: Pat
         (["--views", "simclr-cifer"], "unknown augmentation 'simclr-cifer'. Did you mean 'simclr-cifar'?"),
         (["--dataset", "digitz"], "Did you mean 'digits'?"),
         (["--output", "found.txt"], "output=found.txt must be a file that ends in .json."),
-        (["--checkpoint", "none.pt"], "none.pt"),
-        (["--checkpoint", __file__], "cannot be read: it is no file of PyTorch."),
+        (["--checkpoint", "none"], "checkpoint 'none' is no folder of a training: it must hold settings.json and encoder.pt"),
+        (["--checkpoint", __file__], "is no folder of a training"),
         (["--seed", str(2**63)], "seed=9223372036854775808 must be an integer, at least 0 and at most"),
         (["--split-seed", "-1", "--train-images", "4"], "split_seed=-1 must be an integer, at least 0"),
         (["--device", "mps"], "device='mps' must be auto, cpu, cuda or cuda:N."),
@@ -350,7 +359,7 @@ def test_what_was_measured_is_kept_where_a_later_evaluation_fails(
     monkeypatch.setitem(evaluations.MEASURES, "svc-probe", kill)
     with pytest.raises(KeyboardInterrupt):
         evaluate(checkpoint, "--evaluations", "knn", "svc-probe", *few)
-    found = json.loads((checkpoint.parent / "new" / "found.json").read_text())
+    found = json.loads((checkpoint / "new" / "found.json").read_text())
     assert found["knn"]["k"] == 5
     assert "failed" not in found
     monkeypatch.undo()

@@ -15,23 +15,13 @@ from torch.nn import functional as F
 
 from tempplug.errors import ConfigError, DataError, MissingDependencyError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
-from tempplug_adapters.training.checkpoint import Settings, save_checkpoint
+from tempplug_adapters.training.files import write_json
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone
 from tempplug_adapters.vision.export import export_backbone, torchvision_state
 from tempplug_adapters.vision.export_command import main
 
 DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
 CONVOLUTIONS = {"resnet18": 2, "resnet34": 2, "resnet50": 3}
-
-
-class Step(nn.Module):
-    """What a training command saves: a backbone beside other things."""
-
-    def __init__(self, backbone: nn.Module) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.projection_head = nn.Linear(4, 2)
-        self.momentum_encoder = nn.ModuleDict({"backbone": nn.Linear(2, 2)})
 
 
 def trained(backbone: Backbone) -> Backbone:
@@ -47,9 +37,12 @@ def trained(backbone: Backbone) -> Backbone:
 
 
 def checkpoint(folder: Path, trained_backbone: nn.Module, **settings: Any) -> Path:
-    file = folder / "checkpoint.pt"
-    save_checkpoint(file, 3, model=Step(trained_backbone), settings=Settings({"seed": 0, **settings}))
-    return file
+    """The output folder of a training; returns its path."""
+    run = folder / "run"
+    run.mkdir()
+    torch.save(trained_backbone.state_dict(), run / "encoder.pt")
+    write_json(run / "settings.json", {"method": "simclr", "recipe": {"seed": 0, **settings}})
+    return run
 
 
 def torchvision_resnet(name: str, weights: dict[str, Tensor], images: Tensor, small_stem: bool) -> Tensor:
@@ -192,37 +185,59 @@ def test_settings_without_stem_and_width_mean_the_usual(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "noise", "empty"])
 def test_unreadable_files_are_named(damage: str, tmp_path: Path) -> None:
-    file = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
+    folder = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
+    file = folder / "encoder.pt"
     whole = file.read_bytes()
     noise = bytes(random.Random(0).randrange(256) for _ in range(500))
     file.write_bytes({"missing": b"", "truncated": whole[: len(whole) // 2], "noise": noise, "empty": b""}[damage])
     if damage == "missing":
         file.unlink()
+    message = r"run' is no folder of a training" if damage == "missing" else r"encoder\.pt cannot be read"
     for read in (load_backbone, lambda source: export_backbone(source, tmp_path / "a.pth")):
-        with pytest.raises(DataError, match=r"checkpoint '.*checkpoint.pt' cannot be read") as raised:
-            read(file)
+        with pytest.raises(DataError, match=message) as raised:
+            read(folder)
         assert "\n" not in str(raised.value)
 
 
+WEIGHTS = {"mean": torch.zeros(3, 1, 1), "std": torch.ones(3, 1, 1)}
+BACKBONE = {"recipe": {"backbone": "resnet18"}}
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("file", "content", "settings", "message"),
     [
-        ([1, 2], "is not of a vision training"),
-        ({"model": {}}, "is not of a vision training"),
-        ({"settings": {"backbone": "resnet18"}}, "is not of a vision training"),
-        ({"model": {}, "settings": {}}, "is not of a vision training"),
-        ({"model": {}, "settings": {"backbone": 3}}, "is not of a vision training"),
-        ({"model": {"encoder.weight": torch.zeros(1)}, "settings": {"backbone": "resnet18"}}, "has no weights of a Backbone"),
-        ({"model": {"backbone.weight": torch.zeros(1)}, "settings": {"backbone": "resnet18"}}, "has no weights of a Backbone"),
+        ("encoder.pt", [1, 2], BACKBONE, "has no weights of a Backbone"),
+        ("encoder.pt", {"encoder.weight": torch.zeros(1)}, BACKBONE, "has no weights of a Backbone"),
+        ("training_state.pt", WEIGHTS, BACKBONE, "has no weights of a Backbone"),
+        ("training_state.pt", {"module": WEIGHTS}, BACKBONE, "has no weights of a Backbone"),
+        ("training_state.pt", {"module": 3}, BACKBONE, "has no weights of a Backbone"),
+        ("encoder.pt", WEIGHTS, {"recipe": {"hidden": 32}}, "is not of a vision training: its settings.json names no backbone"),
+        ("encoder.pt", WEIGHTS, {"recipe": {"backbone": 3}}, "is not of a vision training"),
+        ("encoder.pt", WEIGHTS, {"backbone": "resnet18"}, "settings.json is damaged"),
+        ("encoder.pt", WEIGHTS, [], "settings.json is damaged"),
+        ("other.pt", WEIGHTS, BACKBONE, "is no folder of a training"),
     ],
 )
-def test_other_files_are_refused(content: Any, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "other.pt"
-    torch.save(content, file)
+def test_other_folders_are_refused(file: str, content: Any, settings: Any, message: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    torch.save(content, folder / file)
+    write_json(folder / "settings.json", settings)
     for read in (load_backbone, lambda source: export_backbone(source, tmp_path / "a.pth")):
         with pytest.raises(DataError, match=message):
-            read(file)
+            read(folder)
     assert not (tmp_path / "a.pth").exists()
+
+
+def test_a_checkpoint_holds_the_backbone_among_others(tmp_path: Path) -> None:
+    backbone = trained(create_backbone("resnet18", width=4))
+    folder = checkpoint(tmp_path, backbone, backbone="resnet18", width=4)
+    state = {f"step.backbone.{name}": value for name, value in backbone.state_dict().items()}
+    state |= {"step.projection_head.0.weight": torch.zeros(2), "step.momentum_encoder.backbone.mean": torch.zeros(1)}
+    (folder / "encoder.pt").unlink()
+    torch.save({"module": state, "losses": [torch.zeros(()), 0]}, folder / "training_state.pt")
+    again = load_backbone(folder).state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in backbone.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -261,17 +276,18 @@ def test_names_of_other_networks_have_no_place_in_torchvision() -> None:
 
 
 def test_outputs_are_checked(tmp_path: Path) -> None:
-    file = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
+    folder = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
+    file = folder / "encoder.pt"
     before = file.read_bytes()
-    with pytest.raises(ConfigError, match="is the checkpoint itself"):
-        export_backbone(file, tmp_path / "deep" / ".." / "checkpoint.pt")
+    with pytest.raises(ConfigError, match="is the file of the weights itself"):
+        export_backbone(folder, folder / "deep" / ".." / "encoder.pt")
     with pytest.raises(ConfigError, match="is a folder"):
-        export_backbone(file, tmp_path)
+        export_backbone(folder, tmp_path)
     with pytest.raises(ConfigError, match="names='caffe' must be torchvision or module"):
-        export_backbone(file, tmp_path / "a.pth", names="caffe")
+        export_backbone(folder, tmp_path / "a.pth", names="caffe")
     for name in ("a.pth", "a.safetensors"):
         with pytest.raises(DataError, match="cannot be written"):
-            export_backbone(file, file / name)
+            export_backbone(folder, file / name)
     assert file.read_bytes() == before
 
 
@@ -288,7 +304,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(DataError, match="cannot be written: disk full"):
         export_backbone(file, output)
     assert output.read_bytes() == b"old"
-    assert {each.name for each in tmp_path.iterdir()} == {"checkpoint.pt", "a.pth"}
+    assert {each.name for each in tmp_path.iterdir()} == {"run", "a.pth"}
 
 
 def test_the_command_exports_and_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,8 +321,8 @@ def test_the_command_exports_and_says_what(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_the_command_says_faults_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--checkpoint", str(tmp_path / "none.pt"), "--output", str(tmp_path / "a.pth")]) == 2
+    assert main(["--checkpoint", str(tmp_path / "none"), "--output", str(tmp_path / "a.pth")]) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("error: checkpoint '")
-    assert "none.pt' cannot be read" in shown.err
+    assert "none' is no folder of a training" in shown.err
     assert not shown.out

@@ -1,8 +1,13 @@
-"""Two processes train every vision method as one does that holds the joined batch, queues and temperatures included."""
+"""Two processes train every vision method as one does that holds the joined batch, queues and temperatures included.
+
+Step by step by hand, and whole trainings, all in one launch.
+"""
 
 from __future__ import annotations
 
+import math
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +15,18 @@ import torch
 from launched import train_vision
 from launcher import launched, torchrun
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("vision")
+
+
+@pytest.fixture(scope="module")
+def together(folder: Path) -> list[Any]:
     """What both processes ended with."""
-    return launched(torchrun(2), "train_vision.py", tmp_path_factory.mktemp("vision"))
+    return launched(torchrun(2), "train_vision.py", folder)
 
 
 @cache
@@ -51,3 +63,55 @@ def test_queues_have_wrapped_and_are_the_same_everywhere(together: list[Any], na
     for key in rows:
         assert torch.equal(first[key], second[key])
         assert int(first[key.replace(".rows", ".position")]) == train_vision.STEPS * train_vision.ROWS % 11
+
+
+PLAIN = [name for name in train_vision.TRAININGS if name.startswith("plain")]
+
+
+@pytest.fixture(scope="module")
+def trained_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return train_vision.train_all(tmp_path_factory.mktemp("alone"), PLAIN)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_whole_trainings_of_two_processes_are_those_of_one(
+    together: list[Any], trained_alone: dict[str, Any], name: str
+) -> None:
+    one, two = trained_alone[name], together[0]["trainings"][name]
+    logs = [[entry for entry in each["results"]["history"] if "loss" in entry] for each in (one, two)]
+    for mine, its in zip(*logs, strict=True):
+        assert its["loss"] == pytest.approx(mine["loss"], rel=1e-4)
+        if name == "plain-simclr":  # MACL's is that of the joined batch
+            assert its["temperature"] == pytest.approx(mine["temperature"], rel=1e-5)
+    assert len({round(entry["loss"], 4) for entry in logs[0]}) == 4
+    for key, value in one["state"].items():
+        torch.testing.assert_close(two["state"][key], value, rtol=1e-3, atol=1e-4, msg=lambda text, key=key: f"{key}: {text}")
+    assert two["results"]["evaluation"] == one["results"]["evaluation"]
+
+
+@pytest.mark.parametrize("name", train_vision.TRAININGS)
+def test_both_processes_end_with_the_same_weights_and_figures(together: list[Any], name: str) -> None:
+    first, second = (rank["trainings"][name] for rank in together)
+    assert first["state"].keys() == second["state"].keys()
+    for key, value in first["state"].items():
+        # running statistics are each process's own, and no training step uses them
+        assert "running_" in key or torch.equal(value, second["state"][key]), key
+    assert first["results"]["evaluation"] == second["results"]["evaluation"]
+    assert first["results"]["evaluation"].keys() == {"knn"}
+
+
+def test_views_are_each_process_s_own_and_temperatures_are_learned(together: list[Any]) -> None:
+    first, second = (rank["trainings"]["simclr"]["state"] for rank in together)
+    running = [key for key in first if "running_mean" in key]
+    assert running
+    assert not all(torch.equal(first[key], second[key]) for key in running)
+    assert float(first["step.loss_fn.strategy.log_scale"]) != pytest.approx(math.log(10), abs=1e-6)
+
+
+def test_one_process_writes(together: list[Any], folder: Path) -> None:
+    names = {file.name.partition("-")[0] for file in (folder / "runs" / "simclr").iterdir()}
+    assert names == {"checkpoint", "encoder.pt", "metrics.json", "settings.json"}
+
+
+def test_normalising_over_processes_is_refused_without_a_gpu(together: list[Any]) -> None:
+    assert all("sync_batch_norm=true needs GPUs" in rank["refused"] for rank in together)

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.image_set import ImageArray
-from tempplug_adapters.training.checkpoint import CHECKPOINT
-from tempplug_adapters.vision import methods, train
-from tempplug_adapters.vision.recipe import VisionSettings
-from tempplug_adapters.vision.recipes import recipe_settings
+from tempplug_adapters.training.train import train
+from tempplug_adapters.vision import vision_method
+from tempplug_adapters.vision.recipe import VisionRecipe
+from tempplug_adapters.vision.recipes import METHODS
+from tempplug_adapters.vision.vision_images import VisionImages
+from tempplug_adapters.vision.vision_method import TwoViews, VisionMethod
 
 SIDE = 6
 CLASSES = ("red", "green", "blue")
@@ -39,8 +41,14 @@ class TinyBackbone(nn.Module):
         self.register_buffer("std", torch.ones(3, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
-        representations: Tensor = self.module(images.to(self.mean.dtype))
+        representations: Tensor = self.module(images)
         return representations
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every backbone is a `TinyBackbone`."""
+    monkeypatch.setattr(vision_method, "create_backbone", lambda name, **options: TinyBackbone())
 
 
 def images(count: int = 26, seed: int = 0, labelled: bool = True) -> ImageArray:
@@ -52,68 +60,74 @@ def images(count: int = 26, seed: int = 0, labelled: bool = True) -> ImageArray:
     return ImageArray(pixels, labels if labelled else None, CLASSES, f"colours-{seed}")
 
 
-def small(method: str, **changes: Any) -> VisionSettings:
-    """Settings of a method's first recipe, cut down to tiny images, batches and heads, and with views that are quick."""
-    sizes: dict[str, Any] = {"embedding_dimension": 8, "image_size": SIDE, "batch_size": 8, "epochs": 5}
-    sizes["augmentation"] = "amcl-a"
+def measured(test: ImageArray | None = None) -> VisionImages:
+    """Images to train on and to be measured with."""
+    train_images = images()
+    return VisionImages(train_images, train_images, images(12, seed=1) if test is None else test)
+
+
+def small(method: str, **changes: Any) -> VisionRecipe:
+    """A method's first recipe, cut down to tiny images, batches and heads, and with views that are quick."""
+    sizes: dict[str, Any] = {"embedding_dimension": 8, "image_size": SIDE, "per_device_train_batch_size": 8}
+    sizes |= {"num_train_epochs": 5, "augmentation": "amcl-a", "backbone": "resnet18"}
     if method in ("moco", "nnclr"):
         sizes["queue_size"] = 11
     if method == "nnclr":
         sizes["hidden_dimension"] = 12
-    return recipe_settings(method, **{**sizes, **changes})
+    recipe = METHODS[method].recipe(**{**sizes, **changes})
+    assert isinstance(recipe, VisionRecipe)
+    return recipe
+
+
+def flags(strategy: str | None, objective: str | None = None, options: list[str] | None = None) -> TemperatureArguments:
+    return TemperatureArguments(strategy, options or [], objective)
+
+
+def built(method: str, strategy: str | None = None, data: ImageArray | None = None, **changes: Any) -> TwoViews:
+    """The module that a training begins with."""
+    made: VisionMethod[Any] = METHODS[method].load()  # type: ignore[assignment]
+    recipe, given = small(method, **changes), VisionImages(images() if data is None else data)
+    recipe = made.recipe_of(recipe, (strategy or "fixed").partition(":")[0], "colours")
+    torch.manual_seed(recipe.seed)
+    return made.build(recipe, given, made.create_loss(recipe, given, flags(strategy)))
+
+
+def run(
+    folder: Path,
+    method: str = "simclr",
+    strategy: str | None = "fixed",
+    *,
+    data: ImageArray | VisionImages | None = None,
+    recipe: VisionRecipe | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Trains; what is no setting of the recipe goes to `train`."""
+    info = METHODS[method]
+    settings = {name: more.pop(name) for name in list(more) if name in type(info.recipe()).kinds()}
+    given = images() if data is None else data
+    return train(
+        info.load(),
+        small(method, **settings) if recipe is None else recipe,
+        given if isinstance(given, VisionImages) else VisionImages(given),
+        flags(strategy) if isinstance(strategy, str | None) else strategy,
+        folder,
+        **more,
+    )
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every backbone is a `TinyBackbone`."""
-    monkeypatch.setattr(methods, "create_backbone", lambda name, **options: TinyBackbone())
-
-
-def saved(folder: Path) -> dict[str, Any]:
-    """The checkpoint of a run."""
-    content: dict[str, Any] = torch.load(folder / CHECKPOINT, weights_only=True)
-    return content
-
-
-def differences(first: Any, second: Any, path: str = "") -> list[str]:
-    """Where two states differ by a single bit."""
-    if isinstance(first, Tensor):
-        return [] if torch.equal(first, second) else [path]
-    if isinstance(first, dict):
-        if first.keys() != second.keys():
-            return [f"{path}: {first.keys() ^ second.keys()}"]
-        return [found for key in first for found in differences(first[key], second[key], f"{path}.{key}")]
-    if isinstance(first, list | tuple):
-        pairs = zip(first, second, strict=True)
-        return [found for place, (a, b) in enumerate(pairs) for found in differences(a, b, f"{path}.{place}")]
-    return [] if first == second else [f"{path}: {first} {second}"]
-
-
-def flags(strategy: str | None, objective: str | None = None) -> TemperatureArguments:
-    return TemperatureArguments(strategy, [], objective)
-
-
-@pytest.fixture(name="seen")
-def watched_steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What each step hands to the method, with the method and the learning rates of that moment."""
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What each step hands to the step module, and that module."""
     calls: list[dict[str, Any]] = []
-    made: list[Any] = []
-    original, optimizer = train.create_method, train.create_optimizer
+    original = TwoViews.__init__
 
-    def watched(*given: Any, **named: Any) -> Any:
-        module = original(*given, **named)
+    def watched(self: TwoViews, step: nn.Module, *given: Any) -> None:
+        original(self, step, *given)  # type: ignore[arg-type]
 
         def hook(_: nn.Module, views: tuple[Tensor, ...], named: dict[str, Any]) -> None:
-            rates = [group["lr"] for group in made[-1].param_groups]
-            calls.append({"views": views, "module": module, "rates": rates, **named})
+            calls.append({"views": views, "module": step, **named})
 
-        module.register_forward_pre_hook(hook, with_kwargs=True)
-        return module
+        step.register_forward_pre_hook(hook, with_kwargs=True)
 
-    def create(*given: Any) -> Any:
-        made.append(optimizer(*given))
-        return made[-1]
-
-    monkeypatch.setattr(train, "create_method", watched)
-    monkeypatch.setattr(train, "create_optimizer", create)
+    monkeypatch.setattr(TwoViews, "__init__", watched)
     return calls

@@ -98,9 +98,16 @@ def long_tail_indices(labels: Tensor, imbalance_ratio: float, n_max: int, seed: 
 
 
 def long_tail_part(
-    labels: Tensor, classes: Sequence[str], imbalance_ratio: float, largest_class: int | None, split_seed: int
+    labels: Tensor,
+    classes: Sequence[str],
+    imbalance_ratio: float,
+    largest_class: int | None,
+    split_seed: int,
+    held_out: int = 0,
 ) -> tuple[Tensor, int]:
     """Returns the positions of a random long-tailed part, ascending, and how many images its largest class has.
+
+    Whoever asks for such a part of the same set gets the same images.
 
     Args:
         labels: [N] int64 classes from 0, on the CPU.
@@ -108,6 +115,7 @@ def long_tail_part(
         imbalance_ratio: images of the largest class over those of the smallest, at least 1.
         largest_class: images of the largest class; None: nine tenths of the smallest class there is.
         split_seed: of the draw.
+        held_out: images that `hold_out` takes away first, a multiple of the number of classes.
 
     Raises:
         ConfigError: an option is out of range.
@@ -124,7 +132,8 @@ def long_tail_part(
             f"largest_class={largest}{origin} must be at least imbalance_ratio={imbalance_ratio:g}: the smallest class would "
             "keep no image. Lower the ratio."
         )
-    return long_tail_indices(labels, imbalance_ratio, largest, split_seed), largest
+    kept, _ = hold_out(labels, held_out, split_seed)
+    return kept[long_tail_indices(labels[kept], imbalance_ratio, largest, split_seed)], largest
 
 
 def hold_out(labels: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:

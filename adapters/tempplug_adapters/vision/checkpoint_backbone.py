@@ -1,10 +1,12 @@
-"""The trained backbone of a checkpoint: its weights, and the network that they belong to.
+"""The trained backbone of a folder of a training: its weights, and the network that they belong to.
 
-It must not know the training method that wrote the checkpoint: only that the backbone's weights are under ``backbone``.
+It must not know the training method that wrote it: only that an output folder holds the weights of its encoder, and a
+checkpoint those of the step module, the backbone's among them.
 """
 
 from __future__ import annotations
 
+import json
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -15,45 +17,70 @@ from tempplug.errors import DataError, MissingDependencyError, TempplugError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.images.resnet import RESNETS
 from tempplug_adapters.images.vit import VITS
+from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE
 from tempplug_adapters.training.files import one_line, read_tensors
+from tempplug_adapters.training.method import ENCODER_FILE
 
-_PREFIX = "backbone."
+_PREFIX = "step.backbone."
+
+
+def weights_file(checkpoint: str | Path) -> Path:
+    """Returns the file of the weights in a folder of a training.
+
+    Args:
+        checkpoint: the output folder, once the training has ended, or one of its checkpoints.
+
+    Raises:
+        DataError: it is neither.
+    """
+    folder = Path(checkpoint)
+    found = [folder / name for name in (ENCODER_FILE, STATE_FILE) if (folder / name).is_file()]
+    if not found or not (folder / SETTINGS_FILE).is_file():
+        raise DataError(
+            f"checkpoint '{folder}' is no folder of a training: it must hold {SETTINGS_FILE} and {ENCODER_FILE}, or "
+            f"{STATE_FILE} where it is one of its checkpoints (checkpoint-40)."
+        )
+    return found[0]
 
 
 def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Returns the settings of a training and the state of its `Backbone`, without building it.
+    """Returns the settings of a training, its recipe's among them, and the state of its `Backbone`, without building it.
 
     Args:
-        checkpoint: file of a training command, ``checkpoint.pt``.
+        checkpoint: the output folder of a training command, or one of its checkpoints.
 
     Raises:
-        DataError: it cannot be read, or is no checkpoint of a vision training.
+        DataError: it cannot be read, or is not of a vision training.
     """
-    file = Path(checkpoint)
+    file = weights_file(checkpoint)
     try:
         content = read_tensors(file)
+        settings = json.loads((file.parent / SETTINGS_FILE).read_text(encoding="utf-8"))
+        settings = {**settings, **settings["recipe"]}
     except DataError as error:
-        raise DataError(f"checkpoint '{file}' cannot be read: {error}") from error
-    model, settings = (content.get(key) if isinstance(content, dict) else None for key in ("model", "settings"))
-    if not (isinstance(model, dict) and isinstance(settings, dict) and isinstance(settings.get("backbone"), str)):
-        raise DataError(
-            f"checkpoint '{file}' is not of a vision training: it must hold 'model', and in 'settings' the name of a backbone."
-        )
-    state = {name.removeprefix(_PREFIX): values for name, values in model.items() if name.startswith(_PREFIX)}
-    if not {"mean", "std"} <= state.keys():
-        raise DataError(f"checkpoint '{file}' has no weights of a Backbone: its model lacks '{_PREFIX}mean' or '{_PREFIX}std'.")
-    return settings, state
+        raise DataError(f"{file} cannot be read: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file.parent / SETTINGS_FILE} is damaged: {one_line(error)}.") from error
+    if not isinstance(settings.get("backbone"), str):
+        raise DataError(f"checkpoint '{checkpoint}' is not of a vision training: its {SETTINGS_FILE} names no backbone.")
+    if file.name == STATE_FILE:
+        module = content.get("module") if isinstance(content, dict) else None
+        names = module if isinstance(module, dict) else {}
+        content = {name.removeprefix(_PREFIX): values for name, values in names.items() if name.startswith(_PREFIX)}
+    if not (isinstance(content, dict) and {"mean", "std"} <= content.keys()):
+        raise DataError(f"{file} has no weights of a Backbone: it lacks 'mean' or 'std'.")
+    return settings, content
 
 
 def load_backbone(checkpoint: str | Path) -> Backbone:
-    """Returns the trained backbone of a checkpoint, on the CPU and in training mode.
+    """Returns the trained backbone of a folder, on the CPU and in training mode.
 
     Args:
-        checkpoint: file of a training command, ``checkpoint.pt``; its settings name the ``backbone`` and, of a ResNet, ``stem``
-            and ``width``.
+        checkpoint: the output folder of a training command, or one of its checkpoints; its settings name the ``backbone`` and,
+            of a ResNet, ``stem`` and ``width``.
 
     Raises:
-        DataError: it cannot be read, is no checkpoint of a vision training, or its settings and weights do not fit.
+        DataError: it cannot be read, is not of a vision training, or its settings and weights do not fit.
         MissingDependencyError: the backbone is of a package that is not installed.
     """
     settings, state = read_backbone(checkpoint)

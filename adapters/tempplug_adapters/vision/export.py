@@ -16,7 +16,7 @@ from torch import Tensor
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.resnet import RESNETS
 from tempplug_adapters.training.files import write_file
-from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
+from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone, weights_file
 
 FORMATS = ("torchvision", "module")
 """Names of weights: torchvision's where the backbone is a ResNet of ours, or those of the network as it was trained."""
@@ -63,21 +63,22 @@ def export_backbone(checkpoint: str | Path, output: str | Path, *, names: str = 
     Mean and standard deviation of the images are not part of the weights: the sentence says them.
 
     Args:
-        checkpoint: file of a training command, ``checkpoint.pt``.
+        checkpoint: the output folder of a training command, or one of its checkpoints.
         output: file to write, replaced when the new one is complete: safetensors where it ends in ``.safetensors``, else a file
             that `torch.load` reads with ``weights_only=True``. Its folder is made where it lacks.
         names: one of `FORMATS`. Backbones other than our ResNets keep their own names with both.
 
     Raises:
-        ConfigError: there are no such names, or the output is the checkpoint itself or a folder.
+        ConfigError: there are no such names, or the output is what is read itself or a folder.
         DataError: the checkpoint cannot be read, is not of a vision training, or does not fit its backbone; or the output
             cannot be written.
     """
     if names not in FORMATS:
         raise ConfigError(f"names='{names}' must be {' or '.join(FORMATS)}.")
     file = Path(output)
-    if file.resolve() == Path(checkpoint).resolve() or file.is_dir():
-        raise ConfigError(f"output='{file}' is {'a folder' if file.is_dir() else 'the checkpoint itself'}: name another file.")
+    if file.is_dir() or file.resolve() == weights_file(checkpoint).resolve():
+        what = "a folder" if file.is_dir() else "the file of the weights itself"
+        raise ConfigError(f"output='{file}' is {what}: name another file.")
     settings, state = read_backbone(checkpoint)
     backbone = settings["backbone"]
     weights = {name.removeprefix(_MODULE): values for name, values in state.items() if name.startswith(_MODULE)}

@@ -15,7 +15,7 @@ DESCRIPTION = "Write a trained backbone in torchvision's layout, for detection t
 def build_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command's flags."""
     parser = argparse.ArgumentParser(prog="tempplug export", description=DESCRIPTION)
-    parser.add_argument("--checkpoint", type=Path, required=True, metavar="FILE", help="checkpoint.pt of a vision training")
+    parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="output folder of a vision training")
     parser.add_argument(
         "--output",
         type=Path,

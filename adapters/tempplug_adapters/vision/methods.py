@@ -1,26 +1,24 @@
-"""From settings and temperature flags to the module that a training loop trains. It must not know optimizers or files."""
+"""The methods of vision: which step module each has, with which heads, and what is its own in the training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
+from torch import distributed as processes
 from torch import nn
 
-import tempplug
+from tempplug import distributed
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.images.backbones import Backbone, create_backbone
-from tempplug_adapters.images.image_set import ImageSet
-from tempplug_adapters.images.vit import VITS
+from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.images.backbones import Backbone
+from tempplug_adapters.training.method import Source
+from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
 from tempplug_adapters.vision.moco import MoCo
 from tempplug_adapters.vision.nnclr import NNCLR
-from tempplug_adapters.vision.old_recipe import VisionSettings
-from tempplug_adapters.vision.old_recipes import OBJECTIVES, known_options
 from tempplug_adapters.vision.projection_heads import (
     ProjectionHead,
     barlow_twins_projection_head,
@@ -32,115 +30,97 @@ from tempplug_adapters.vision.projection_heads import (
     simsiam_prediction_head,
     simsiam_projection_head,
 )
+from tempplug_adapters.vision.recipe import BarlowTwinsRecipe, MoCoRecipe, NNCLRRecipe, SimCLRRecipe, SimSiamRecipe
 from tempplug_adapters.vision.simclr import SimCLR
 from tempplug_adapters.vision.simsiam import SimSiam
-from tempplug_adapters.vision.step_module import StepModule
+from tempplug_adapters.vision.supcon import SupCon
+from tempplug_adapters.vision.vision_images import VisionImages
+from tempplug_adapters.vision.vision_method import V, VisionMethod
 from tempplug_adapters.vision.without_softmax import amcl_or_none
 
-WITHOUT_SOFTMAX = {"simsiam": "SimSiam", "barlow-twins": "Barlow Twins"}
-"""Methods that have no place for a temperature but AMCL's, as messages call them."""
 
-
-def create_method(
-    method: str, images: ImageSet, temperature: TemperatureArguments, settings: VisionSettings, *, gather: bool = False
-) -> StepModule:
-    """Returns a method with random weights, from PyTorch's global generator.
+def _heads(recipe: V, make: Callable[..., ProjectionHead], dimension: int, **options: Any) -> nn.ModuleList:
+    """Returns as many heads as the recipe has, of what its settings and the options say.
 
     Args:
-        method: one of `tempplug_adapters.vision.recipe.METHODS`.
-        images: that will be trained on; strategies may need how many there are, and of which class.
-        temperature: the flags; the recipe's options and objective are used where they give none. Of a method without a
-            softmax the strategy may only be None or ``amcl``.
-        settings: of the training.
-        gather: negatives of all processes.
-
-    Raises:
-        ConfigError: a setting is none of this method's, or an option or the strategy does not fit.
-        DataError: the strategy needs labels, and the images have none.
-        UnknownNameError: no such backbone, strategy or objective.
-        MissingDependencyError: the backbone is of a package that is not installed.
+        recipe: of the training.
+        make: makes one head.
+        dimension: of what goes in.
+        **options: of ``make``; None leaves its default.
     """
-    settings.check_method(method)
-    strategy, objective = _temperature(method, images, temperature, settings)
-    backbone = _backbone(settings)
-    size, hidden = settings.embedding_dimension, settings.hidden_dimension
-    inside = {} if hidden is None else {"hidden_dimension": hidden}
-    layers = settings.head_layers
-
-    def heads(make: Callable[..., ProjectionHead], *inputs: int, **options: Any) -> nn.ModuleList:
-        return projection_heads(settings.heads, lambda: make(*inputs, **options))
-
-    width = backbone.dimension
-    match method:
-        case "simclr":
-            head = heads(simclr_projection_head, width, **inside, out_dimension=size, layers=layers)
-            return SimCLR(backbone, head, strategy, objective, gather=gather)
-        case "moco":
-            head = heads(moco_projection_head, width, **inside, out_dimension=size, layers=layers)
-            return MoCo(
-                backbone,
-                head,
-                strategy,
-                objective,
-                embedding_dimension=size,
-                queue_size=settings.queue_size,
-                momentum=settings.encoder_momentum,
-                symmetric=settings.symmetric,
-                gather=gather,
-            )
-        case "nnclr":
-            head = heads(nnclr_projection_head, width, **inside, out_dimension=size)
-            wide = {} if hidden is None else {"hidden_dimension": 2 * hidden}
-            predictor = heads(nnclr_prediction_head, size, **wide)
-            return NNCLR(
-                backbone,
-                head,
-                predictor,
-                strategy,
-                objective,
-                embedding_dimension=size,
-                queue_size=settings.queue_size,
-                gather=gather,
-            )
-        case "simsiam":
-            head = heads(simsiam_projection_head, width, **inside, out_dimension=size, layers=layers)
-            return SimSiam(backbone, head, heads(simsiam_prediction_head, size), strategy)
-        case _:
-            head = heads(barlow_twins_projection_head, width, out_dimension=size)
-            return BarlowTwins(backbone, head, strategy, redundancy_weight=settings.redundancy_weight, gather=gather)
+    given = {name: value for name, value in options.items() if value is not None}
+    return projection_heads(recipe.heads or 1, lambda: make(dimension, **given))
 
 
-def specs(module: StepModule) -> dict[str, str | None]:
-    """Returns the resolved specs of a method: ``strategy`` and ``objective``, None where it has none.
+class SimCLRMethod(VisionMethod[SimCLRRecipe]):
+    """See `SimCLR`."""
 
-    Args:
-        module: of `create_method`.
-    """
-    if module.loss_fn is not None:
-        return {"strategy": module.loss_fn.strategy.spec(), "objective": module.loss_fn.objective.spec()}
-    strategy = getattr(module, "strategy", None)
-    return {"strategy": None if strategy is None else strategy.spec(), "objective": None}
-
-
-def _backbone(settings: VisionSettings) -> Backbone:
-    return create_backbone(
-        settings.backbone,
-        stem=settings.stem,
-        width=settings.width,
-        zero_init_residual=settings.zero_init_residual,
-        image_size=settings.image_size if settings.backbone in VITS else None,
-    )
+    def step(self, recipe: SimCLRRecipe, backbone: Backbone, loss: Any) -> SimCLR:
+        """Returns the module."""
+        head = _heads(
+            recipe,
+            simclr_projection_head,
+            backbone.dimension,
+            hidden_dimension=recipe.hidden_dimension,
+            out_dimension=recipe.embedding_dimension,
+            layers=recipe.head_layers,
+        )
+        return SimCLR(backbone, head, loss.strategy, loss.objective, gather=loss.gather)
 
 
-def _temperature(method: str, images: ImageSet, temperature: TemperatureArguments, settings: VisionSettings) -> tuple[Any, Any]:
-    """Returns strategy and objective, both None where a method without a softmax is trained as it is."""
-    given = temperature.temperature_strategy
-    name = parse_spec(given or "fixed")[0]
-    if method in WITHOUT_SOFTMAX:
+class MoCoMethod(VisionMethod[MoCoRecipe]):
+    """See `MoCo`."""
+
+    def step(self, recipe: MoCoRecipe, backbone: Backbone, loss: Any) -> MoCo:
+        """Returns the module."""
+        return MoCo(
+            backbone,
+            _moco_heads(recipe, backbone),
+            loss.strategy,
+            loss.objective,
+            embedding_dimension=recipe.embedding_dimension,
+            queue_size=recipe.queue_size,
+            momentum=recipe.encoder_momentum,
+            symmetric=recipe.symmetric,
+            gather=loss.gather,
+        )
+
+
+class NNCLRMethod(VisionMethod[NNCLRRecipe]):
+    """See `NNCLR`."""
+
+    def step(self, recipe: NNCLRRecipe, backbone: Backbone, loss: Any) -> NNCLR:
+        """Returns the module; a prediction head is twice as wide inside as a projection head."""
+        size, inside = recipe.embedding_dimension, recipe.hidden_dimension
+        wide = None if inside is None else 2 * inside
+        return NNCLR(
+            backbone,
+            _heads(recipe, nnclr_projection_head, backbone.dimension, hidden_dimension=inside, out_dimension=size),
+            _heads(recipe, nnclr_prediction_head, size, hidden_dimension=wide),
+            loss.strategy,
+            loss.objective,
+            embedding_dimension=size,
+            queue_size=recipe.queue_size,
+            gather=loss.gather,
+        )
+
+
+class _WithoutSoftmax(VisionMethod[V]):
+    """A method without a softmax has no place for a temperature but AMCL's."""
+
+    title: ClassVar[str]
+
+    def create_loss(self, recipe: V, data: VisionImages, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
+        """Returns AMCL's strategy, or None for the method as it is.
+
+        Raises:
+            ConfigError: another strategy was given, or an objective, or options of no strategy.
+        """
+        given = temperature.temperature_strategy
         if temperature.contrastive_objective is not None:
             raise ConfigError(
-                f"objective '{temperature.contrastive_objective}' does not apply: {WITHOUT_SOFTMAX[method]} has no softmax "
-                "and so no contrastive objective. Leave it out."
+                f"objective '{temperature.contrastive_objective}' does not apply: {self.title} has no softmax and so no "
+                "contrastive objective. Leave it out."
             )
         if given is None and temperature.temperature_args:
             raise ConfigError(
@@ -148,14 +128,83 @@ def _temperature(method: str, images: ImageSet, temperature: TemperatureArgument
                 "--temperature-strategy amcl."
             )
         if given is None:
-            return None, None
-        if name != "amcl":
-            amcl_or_none(WITHOUT_SOFTMAX[method], given)  # which raises
-    known = known_options(method, name, settings, len(images))
-    if name == "head-tail":
-        if images.labels is None:
-            raise DataError(f"strategy 'head-tail' needs the class of every image, which the set '{images.name}' has not.")
-        known["class_counts"] = torch.bincount(images.labels, minlength=len(images.classes)).tolist()
-    objective = temperature.contrastive_objective or OBJECTIVES.get(name, "infonce")
-    loss_fn: tempplug.ContrastiveLoss = replace(temperature, contrastive_objective=objective).create_loss(gather=False, **known)
-    return loss_fn.strategy, loss_fn.objective
+            return None
+        if parse_spec(given)[0] != "amcl":
+            amcl_or_none(self.title, given)  # which raises
+        return super().create_loss(recipe, data, temperature).strategy
+
+    def specs(self, module: Any) -> dict[str, str | None]:
+        """Returns the resolved spec of AMCL's strategy where there is one."""
+        strategy = module.step.strategy
+        return {"strategy": None if strategy is None else strategy.spec(), "objective": None}
+
+
+class SimSiamMethod(_WithoutSoftmax[SimSiamRecipe]):
+    """See `SimSiam`."""
+
+    title = "SimSiam"
+
+    def step(self, recipe: SimSiamRecipe, backbone: Backbone, loss: Any) -> SimSiam:
+        """Returns the module."""
+        size = recipe.embedding_dimension
+        head = _heads(
+            recipe,
+            simsiam_projection_head,
+            backbone.dimension,
+            hidden_dimension=recipe.hidden_dimension,
+            out_dimension=size,
+            layers=recipe.head_layers,
+        )
+        return SimSiam(backbone, head, _heads(recipe, simsiam_prediction_head, size), loss)
+
+    def treatment(self, recipe: SimSiamRecipe, name: str, parameter: nn.Parameter) -> Treatment:
+        """Returns that of all methods; the prediction head keeps its learning rate (Chen and He 2021, section 4.1)."""
+        usual = super().treatment(recipe, name, parameter)
+        return replace(usual, constant=name.startswith("step.prediction_head."))
+
+
+class BarlowTwinsMethod(_WithoutSoftmax[BarlowTwinsRecipe]):
+    """See `BarlowTwins`; features are correlated over the images of all processes."""
+
+    title = "Barlow Twins"
+
+    def known(self, recipe: BarlowTwinsRecipe, data: VisionImages) -> dict[str, Any]:
+        """Returns the size of a batch as the dimension: what AMCL sees are the values of a feature over the batch."""
+        world = processes.get_world_size() if distributed.active() else 1
+        return {**super().known(recipe, data), "dimension": recipe.per_device_train_batch_size * world}
+
+    def step(self, recipe: BarlowTwinsRecipe, backbone: Backbone, loss: Any) -> BarlowTwins:
+        """Returns the module."""
+        size = recipe.embedding_dimension
+        head = _heads(recipe, barlow_twins_projection_head, backbone.dimension, out_dimension=size)
+        return BarlowTwins(backbone, head, loss, redundancy_weight=recipe.redundancy_weight, gather=True)
+
+
+class SupConMethod(VisionMethod[SimCLRRecipe]):
+    """See `SupCon`; its head is MoCo's, which normalises nothing."""
+
+    def load(self, recipe: SimCLRRecipe, source: Source) -> VisionImages:
+        """Returns labelled images.
+
+        Raises:
+            DataError: they have no labels.
+        """
+        data = super().load(recipe, source)
+        if data.train.labels is None:
+            raise DataError(f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR.")
+        return data
+
+    def step(self, recipe: SimCLRRecipe, backbone: Backbone, loss: Any) -> SupCon:
+        """Returns the module."""
+        return SupCon(backbone, _moco_heads(recipe, backbone), loss.strategy, loss.objective, gather=loss.gather)
+
+
+def _moco_heads(recipe: SimCLRRecipe, backbone: Backbone) -> nn.ModuleList:
+    return _heads(
+        recipe,
+        moco_projection_head,
+        backbone.dimension,
+        hidden_dimension=recipe.hidden_dimension,
+        out_dimension=recipe.embedding_dimension,
+        layers=recipe.head_layers,
+    )

@@ -153,11 +153,3 @@ class BarlowTwinsRecipe(VisionRecipe):
     """Barlow Twins' settings."""
 
     redundancy_weight: Annotated[float, Number(at_least=0, help="of correlations between features")] = 5e-3
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    from tempplug_adapters.vision import old_recipe
-
-    return getattr(old_recipe, name)

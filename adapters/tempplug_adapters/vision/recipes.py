@@ -46,8 +46,8 @@ def _loss(
             macl={"base_temperature": macl, "alpha": 0.5, "threshold": threshold},
             # Manna et al. (DySTreSS), section 4
             dystress={"temperature_min": 0.1 if large else 0.07, "temperature_max": 0.2},
-            # Kukleva et al. 2023, section 4
-            schedule={"temperature_min": 0.1, "temperature_max": 1.0},
+            # Kukleva et al. 2023, section 4, with whole epochs from 1 on as in their code
+            schedule={"temperature_min": 0.1, "temperature_max": 1.0, "granularity": "epoch", "first_epoch": 1},
         ),
     )
 
@@ -297,11 +297,3 @@ BARLOW_TWINS = _method("barlow-twins", "Barlow Twins", "BarlowTwins", _BARLOW_TW
 SUPCON = _method("supcon", "SupCon (labelled images)", "SupCon", _SUPCON)
 METHODS: Mapping[str, MethodInfo] = {each.name: each for each in (SIMCLR, MOCO, NNCLR, SIMSIAM, BARLOW_TWINS, SUPCON)}
 """By name."""
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    from tempplug_adapters.vision import old_recipes
-
-    return getattr(old_recipes, name)

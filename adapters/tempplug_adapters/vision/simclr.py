@@ -5,6 +5,8 @@ It must not know augmentations, optimizers or data.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -44,6 +46,7 @@ class SimCLR(StepModule):
     torch.Size([])
     """
 
+    layout: ClassVar[str] = "two-view"
     loss_fn: ContrastiveLoss
 
     def __init__(
@@ -57,7 +60,7 @@ class SimCLR(StepModule):
         engine: str = "auto",
     ) -> None:
         super().__init__(backbone, projection_head)
-        self.loss_fn = ContrastiveLoss(strategy, objective, "two-view", gather=gather, engine=engine)
+        self.loss_fn = ContrastiveLoss(strategy, objective, self.layout, gather=gather, engine=engine)
         uncertain = isinstance(self.loss_fn.strategy, Uncertainty)
         self.uncertainty_head = nn.Linear(self.dimension, 1) if uncertain else None
 

@@ -1,12 +1,14 @@
-"""Run by torchrun: a few steps of every vision method under DistributedDataParallel; saves what each process ended with.
+"""Run by torchrun: a few steps of every vision method, and whole trainings of some; saves what each process ended with.
 
-Argument: the folder of the results. `train` without a process group is the same training in one process.
+Argument: the folder of the results. `train` and `train_all` without a process group are the same trainings in one process.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,13 +17,16 @@ from launched.pairs import rows_of, save
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from vision_method_toys import EMBEDDING, Toy, head, heads, views
+from vision_train_toys import TinyBackbone, measured, run
 
+from tempplug_adapters.vision import methods, vision_method
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
 from tempplug_adapters.vision.lightly import NTXentLoss
 from tempplug_adapters.vision.moco import MoCo
 from tempplug_adapters.vision.nnclr import NNCLR
 from tempplug_adapters.vision.simclr import SimCLR
 from tempplug_adapters.vision.simsiam import SimSiam
+from tempplug_adapters.vision.vision_method import TwoViews
 
 STEPS, ROWS = 3, 8
 MACL = "macl:alpha=1.5,threshold=0.2"
@@ -95,10 +100,73 @@ def train(name: str, sizes: tuple[int, ...], rank: int) -> dict[str, Any]:
     return {"losses": losses, "temperatures": temperatures, "state": module.state_dict()}
 
 
+# Method, strategy, settings. With `plain` backbones and heads nothing is random or normalised over the batch: several processes
+# compute what one does.
+TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "simclr": ("simclr", "learnable", {"augmentation": "simclr"}),
+    "moco": ("moco", "macl", {"augmentation": "simclr"}),
+    "plain-simclr": ("simclr", MACL, {}),
+    "plain-moco": ("moco", "learnable", {"heads": 2}),
+    "plain-barlow-twins": ("barlow-twins", "amcl", {"heads": 1}),
+    "plain-lars": ("supcon", "head-tail", {"optimizer": "lars", "warmup_steps": 0.25}),
+}
+HEADS = ("simclr_projection_head", "moco_projection_head", "barlow_twins_projection_head")
+
+
+def plain_head(inputs: int, *, hidden_dimension: int = 0, out_dimension: int = 8, layers: int = 0) -> nn.Module:
+    """A projection head without batch normalisation, which would see the batch of its own process only."""
+    return nn.Linear(inputs, out_dimension)
+
+
+@contextmanager
+def watched() -> Iterator[list[nn.Module]]:
+    """Gives the modules that are made while it lasts."""
+    modules: list[nn.Module] = []
+    original = TwoViews.__init__
+
+    def init(self: TwoViews, *given: Any) -> None:
+        original(self, *given)
+        modules.append(self)
+
+    TwoViews.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield modules
+    finally:
+        TwoViews.__init__ = original  # type: ignore[method-assign]
+
+
+def train_all(folder: Path, names: list[str], world: int = 1) -> dict[str, Any]:
+    """Returns, by name, results and weights of this process."""
+    kept = {name: getattr(methods, name) for name in HEADS}
+    create, found = vision_method.create_backbone, {}
+    for name in names:
+        method, strategy, settings = TRAININGS[name]
+        plain = name.startswith("plain")
+        vision_method.create_backbone = lambda _, plain=plain, **given: TinyBackbone(batch_norm=not plain)  # type: ignore[assignment, misc, return-value]
+        for head_name in HEADS if plain else ():
+            setattr(methods, head_name, plain_head)
+        sizes = {"per_device_train_batch_size": ROWS // world, "num_train_epochs": 4}
+        given = {"augmentation": "none", "channels_last": False, **sizes, **settings}
+        with watched() as modules:
+            results = run(folder / name, method, strategy, data=measured(), **given)
+        state = {key: value for key, value in modules[0].state_dict().items() if isinstance(value, Tensor)}
+        found[name] = {"results": results, "state": state}
+        for head_name, value in kept.items():
+            setattr(methods, head_name, value)
+    vision_method.create_backbone = create
+    return found
+
+
 def main(folder: str) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    save(folder, rank, {name: train(name, rows_of_processes(name), rank) for name in METHODS})
+    ended: dict[str, Any] = {name: train(name, rows_of_processes(name), rank) for name in METHODS}
+    ended["trainings"] = train_all(Path(folder) / "runs", list(TRAININGS), dist.get_world_size())
+    try:
+        run(Path(folder) / "refused", sync_batch_norm=True)
+    except ValueError as error:
+        ended["refused"] = str(error)
+    save(folder, rank, ended)
     dist.destroy_process_group()
 
 

@@ -25,12 +25,13 @@ DESCRIPTION = (
     "Measure the representations of a trained backbone. Neighbours and linear classifiers learn from the training split and "
     "are asked about the test split, which chooses nothing: no epoch, no setting."
 )
-FROM_TRAINING = {"size": "image_size", "views": "augmentation"}
-"""Options that follow the training where they are not given, with their names in its checkpoint."""
+FROM_TRAINING = {"size": "load_size", "image_size": "image_size", "views": "augmentation"}
+"""Options that follow the training where they are not given, with their names in its settings."""
 FROM_ITS_IMAGES = {
     "train_images": "count",
     "imbalance_ratio": "imbalance_ratio",
     "largest_class": "largest_class",
+    "held_out": "held_out",
     "split_seed": "split_seed",
 }
 """Those that do so where the data set is the training's: the long-tailed bank is what it was trained on."""
@@ -66,15 +67,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         TempplugError: flags, data or checkpoint are at fault, and nothing was measured.
     """
-    from tempplug_adapters.images.image_data import load_images
     from tempplug_adapters.training.command_line import choose_device, data_folder
     from tempplug_adapters.training.files import make_folder, write_json
     from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
     from tempplug_adapters.vision.evaluation.evaluations import Evaluation
     from tempplug_adapters.vision.evaluation.figures import check_matplotlib
+    from tempplug_adapters.vision.vision_images import read_images
 
     checkpoint = Path(options.checkpoint)
-    output = Path(options.output or checkpoint.parent / f"evaluation_{Path(options.dataset).name}.json")
+    output = Path(options.output or checkpoint / f"evaluation_{Path(options.dataset).name}.json")
     if output.is_dir() or output.suffix != ".json":
         raise ConfigError(f"output={output} must be a file that ends in .json.")
     for name in options.evaluations:
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     make_folder(output.parent, "output")
     if options.plots:
         make_folder(options.plots, "plots")
-    same = trained.get("dataset") == f"{options.dataset} train"
+    same = trained.get("dataset") == options.dataset
     for option, name in (FROM_TRAINING | (FROM_ITS_IMAGES if same else {})).items():
         if getattr(options, option) is None:
             setattr(options, option, trained.get(name))
@@ -94,9 +95,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     settings = EvaluationSettings(**{name: value for name, value in given.items() if value is not None})
     device, folder = choose_device(options.device), data_folder(options.data_dir)
     backbone = load_backbone(checkpoint)
-    drawn = {"size": options.size, "seed": settings.split_seed}
-    train = load_images(options.dataset, "train", folder, count=options.train_images, **drawn)
-    test = load_images(options.dataset, "test", folder, count=options.test_images, **drawn)
+    drawn = {"image_size": settings.image_size, "load_size": options.size, "seed": settings.split_seed}
+    train = read_images(options.dataset, "train", folder, count=options.train_images, **drawn)
+    test = read_images(options.dataset, "test", folder, count=options.test_images, **drawn)
     started = time.perf_counter()
     evaluation = Evaluation(backbone, train, test, settings, device)
     for name in options.evaluations:
@@ -126,12 +127,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def _parser() -> argparse.ArgumentParser:
     """Returns the parser; a setting that is not given is None, and comes from the training or from the settings' defaults."""
     parser = argparse.ArgumentParser(prog="tempplug eval vision", description=DESCRIPTION)
-    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="checkpoint.pt of a vision training")
+    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="output folder of a vision training")
     parser.add_argument(
         "--dataset", required=True, metavar="NAME", help="name of a data set, or folder of class folders or parquet"
     )
     parser.add_argument("--data-dir", metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)")
-    parser.add_argument("--size", type=int, help="side in pixels to which images are brought (default: the training's)")
+    parser.add_argument(
+        "--size", type=int, help="side in pixels to which images are brought as they are read (default: the training's)"
+    )
     parser.add_argument(
         "--train-images",
         type=int,
@@ -148,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--plots", metavar="DIR", help="for drawings of similarities and of representations in the plane")
     parser.add_argument(
-        "--output", metavar="FILE", help="JSON of all numbers (default: evaluation_DATASET.json beside the checkpoint)"
+        "--output", metavar="FILE", help="JSON of all numbers (default: evaluation_DATASET.json in the checkpoint's folder)"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: a GPU where there is one (default: auto)")
     settings = parser.add_argument_group(

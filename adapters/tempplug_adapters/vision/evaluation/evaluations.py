@@ -47,6 +47,7 @@ class Evaluation:
         test: labelled images of the same classes to be asked about.
         settings: of the evaluations.
         device: on which everything runs.
+        progress: called with what is being done and the fraction done; None shows a bar.
 
     Raises:
         ConfigError: both sets are one.
@@ -54,7 +55,13 @@ class Evaluation:
     """
 
     def __init__(
-        self, backbone: nn.Module, train: ImageSet, test: ImageSet, settings: EvaluationSettings, device: torch.device
+        self,
+        backbone: nn.Module,
+        train: ImageSet,
+        test: ImageSet,
+        settings: EvaluationSettings,
+        device: torch.device,
+        progress: Callable[[str, float], None] | None = None,
     ) -> None:
         if train is test:
             raise ConfigError(f"the set '{test.name}' must not be both learned from and asked about: pass a test set.")
@@ -64,6 +71,7 @@ class Evaluation:
             raise DataError(f"the sets '{train.name}' and '{test.name}' must have the same classes, in the same order.")
         self.backbone, self.train, self.test, self.settings, self.device = backbone, train, test, settings, device
         self.bank_labels, self.query_labels = train.labels.to(device), test.labels.to(device)
+        self.told = _Bar() if progress is None else progress
 
     def check(self, name: str) -> None:
         """Makes sure that the labels allow an evaluation, which takes no time, before images are represented.
@@ -92,7 +100,10 @@ class Evaluation:
     def long_tail(self) -> tuple[Tensor, int]:
         """Positions of the long-tailed bank among the training images, and the size of its largest class."""
         given, labels = self.settings, self.bank_labels.cpu()
-        return long_tail_part(labels, self.train.classes, given.imbalance_ratio, given.largest_class, given.split_seed)
+        if given.imbalance_ratio is None:
+            return torch.arange(len(labels)), int(torch.bincount(labels).max())
+        drawn = (given.imbalance_ratio, given.largest_class, given.split_seed, given.held_out)
+        return long_tail_part(labels, self.train.classes, *drawn)
 
     @cached_property
     def bank(self) -> Tensor:
@@ -105,23 +116,33 @@ class Evaluation:
         return self._represent(self.test, "test images")
 
     @cached_property
+    def viewed(self) -> Tensor:
+        """Positions of the test images of which views are made, [M] or as many as the settings allow, drawn once for all."""
+        if self.settings.view_images is None or self.settings.view_images >= len(self.test):
+            return torch.arange(len(self.test))
+        generator = torch.Generator().manual_seed(self.settings.split_seed)
+        return torch.randperm(len(self.test), generator=generator)[: self.settings.view_images]
+
+    @cached_property
     def views(self) -> tuple[Tensor, Tensor]:
-        """Representations of two random views of each test image, [M, F] each."""
-        side = int(self.test.batch(torch.tensor([0])).shape[-1])
+        """Representations of two random views of each test image that is `viewed`, [M, F] each."""
+        images = self.test.subset(self.viewed)
+        side = self.settings.image_size or int(images.batch(torch.tensor([0])).shape[-1])
         augmentation = create_augmentation(self.settings.views, side)
         with _seeded(self.settings.seed):
-            return self._represent(self.test, "view a", augmentation), self._represent(self.test, "view b", augmentation)
+            return self._represent(images, "view a", augmentation), self._represent(images, "view b", augmentation)
 
     def _represent(self, images: ImageSet, name: str, augmentation: nn.Module | None = None) -> Tensor:
-        with tqdm(total=len(images), desc=name, unit="image", disable=None) as bar:
-            rows = represent(
-                self.backbone,
-                images,
-                batch_size=self.settings.batch_size,
-                augmentation=augmentation,
-                device=self.device,
-                progress=lambda fraction: _advance(bar, round(fraction * len(images))),
-            )
+        rows = represent(
+            self.backbone,
+            images,
+            batch_size=self.settings.batch_size,
+            # a view has the size already, and is cropped from all that there is
+            size=None if augmentation else self.settings.image_size,
+            augmentation=augmentation,
+            device=self.device,
+            progress=lambda fraction: self.told(name, fraction),
+        )
         return rows.to(self.device)
 
     def draw(self, folder: Path) -> list[Path]:
@@ -138,7 +159,8 @@ class Evaluation:
         """
         histogram, plot = folder / "similarity_histogram.svg", folder / "embedding_plot.svg"
         title = f"Similarity of pairs: {self.test.name}, views by {self.settings.views}"
-        draw_similarity_histogram(similarity_histogram(*self.views, self.query_labels), histogram, title)
+        labels = self.query_labels[self.viewed.to(self.device)]
+        draw_similarity_histogram(similarity_histogram(*self.views, labels), histogram, title)
         shown = torch.unique(self.query_labels)[:PLOTTED_CLASSES]
         candidates = torch.isin(self.query_labels, shown).nonzero()[:, 0]
         order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(self.settings.seed))
@@ -163,16 +185,15 @@ def _knn(it: Evaluation) -> dict[str, Any]:
 
 def _linear_probe(it: Evaluation) -> dict[str, Any]:
     settings = replace(PROBES[it.settings.probe], seed=it.settings.seed)
-    with tqdm(total=settings.epochs, desc="linear probe", unit="epoch", disable=None) as bar:
-        share = linear_probe_accuracy(
-            it.bank,
-            it.bank_labels,
-            it.queries,
-            it.query_labels,
-            settings,
-            classes=len(it.train.classes),
-            progress=lambda epoch, loss: _advance(bar, epoch),
-        )
+    share = linear_probe_accuracy(
+        it.bank,
+        it.bank_labels,
+        it.queries,
+        it.query_labels,
+        settings,
+        classes=len(it.train.classes),
+        progress=lambda epoch, loss: it.told("linear probe", epoch / settings.epochs),
+    )
     return {"accuracy": share, **asdict(settings)}
 
 
@@ -183,7 +204,8 @@ def _svc_probe(it: Evaluation) -> dict[str, Any]:
 def _long_tail(it: Evaluation) -> dict[str, Any]:
     part, largest = it.long_tail
     chosen = part.to(it.device)
-    scores = long_tail_evaluation(it.bank[chosen], it.bank_labels[chosen], it.queries, it.query_labels)
+    groups = {"head_above": it.settings.head_above, "tail_below": it.settings.tail_below}
+    scores = long_tail_evaluation(it.bank[chosen], it.bank_labels[chosen], it.queries, it.query_labels, **groups)
     draw = {
         "imbalance_ratio": it.settings.imbalance_ratio,
         "largest_class": largest,
@@ -209,7 +231,8 @@ MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
 
 
 def _long_tail_needs(it: Evaluation) -> None:
-    head_mid_tail(torch.bincount(it.bank_labels.cpu()[it.long_tail[0]], minlength=len(it.train.classes)))
+    counts = torch.bincount(it.bank_labels.cpu()[it.long_tail[0]], minlength=len(it.train.classes))
+    head_mid_tail(counts, head_above=it.settings.head_above, tail_below=it.settings.tail_below)
     asked = torch.bincount(it.query_labels, minlength=len(it.test.classes))
     if not bool((asked > 0).all()):
         empty = it.test.classes[int((asked == 0).nonzero()[0, 0])]
@@ -217,12 +240,12 @@ def _long_tail_needs(it: Evaluation) -> None:
 
 
 def _svc_probe_needs(it: Evaluation) -> None:
-    if len(it.bank_labels.unique()) < 2:
+    if len(torch.unique(it.bank_labels)) < 2:
         raise DataError(f"the set '{it.train.name}' has images of one class only: 'svc-probe' has nothing to tell apart.")
 
 
 def _report_needs(it: Evaluation) -> None:
-    counts = it.query_labels.unique(return_counts=True)[1]
+    counts = torch.unique(it.query_labels, return_counts=True)[1]
     if len(counts) < 2 or int(counts.max()) < 2:
         raise DataError(
             f"the set '{it.test.name}' has {len(it.test)} images of {len(counts)} classes: 'report' needs two images of one "
@@ -242,5 +265,18 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _advance(bar: tqdm[Any], done: int) -> None:
-    bar.update(done - bar.n)
+class _Bar:
+    """A bar on a terminal for each thing that is done."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+
+    def __call__(self, name: str, fraction: float) -> None:
+        if self.bar is None:
+            self.bar = tqdm(
+                total=1, desc=name, disable=None, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+            )
+        self.bar.update(fraction - self.bar.n)
+        if fraction >= 1:
+            self.bar.close()
+            self.bar = None

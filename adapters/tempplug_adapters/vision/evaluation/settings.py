@@ -82,7 +82,12 @@ class EvaluationSettings:
     vote_temperature: Annotated[float, Number(above=0, help="of their vote")] = 0.1
     probe: Annotated[str, Choice(tuple(PROBES), help="recipe of the linear probe")] = "lightly"
     imbalance_ratio: Annotated[
-        float, Number(at_least=1, help="of the long-tailed bank: images of its largest class over those of its smallest")
+        float | None,
+        Number(
+            at_least=1,
+            optional=True,
+            help="of the long-tailed bank: images of its largest class over those of its smallest; none: all training images",
+        ),
     ] = 100.0
     largest_class: Annotated[
         int | None,
@@ -93,8 +98,32 @@ class EvaluationSettings:
             help="images of its largest class; none: nine tenths of the smallest class",
         ),
     ] = None
+    held_out: Annotated[
+        int,
+        Number(at_least=0, integer=True, help="training images, as many of each class, that its draw leaves for validation"),
+    ] = 0
+    head_above: Annotated[
+        int | None,
+        Number(at_least=1, integer=True, optional=True, help="larger classes of it are head; none: a third of the classes"),
+    ] = None
+    tail_below: Annotated[
+        int | None, Number(at_least=1, integer=True, optional=True, help="smaller classes of it are tail; none: likewise")
+    ] = None
     split_seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of the drawn images")] = 0
+    image_size: Annotated[
+        int | None,
+        Number(
+            at_least=1,
+            integer=True,
+            optional=True,
+            help="pixels of each side that the backbone sees; none: the images' own",
+        ),
+    ] = None
     views: Annotated[str, Text(help="augmentation that makes two views of each test image")] = "simclr-cifar"
+    view_images: Annotated[
+        int | None,
+        Number(at_least=1, integer=True, optional=True, help="test images at most of which views are made; none: all"),
+    ] = None
     plot_method: Annotated[str, Choice(PLOT_METHODS, help="how representations come into the plane")] = "tsne"
     batch_size: Annotated[int, Number(at_least=1, integer=True, help="images at once")] = 256
     seed: Annotated[

@@ -1,0 +1,52 @@
+"""SupCon: both views of every image of a class are each other's positives, all views of other classes negatives.
+
+It must not know augmentations, optimizers or data.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from tempplug.errors import ConfigError
+from tempplug_adapters.vision.simclr import SimCLR
+
+
+class SupCon(SimCLR):
+    """SimCLR with classes: an anchor's loss is the mean of its positives' logarithms, with any temperature strategy.
+
+    Objectives need a form for several positives: ``infonce``, ``dcl`` or ``flatnce``.
+
+    Source: Khosla et al. 2020, eq. 2 (the sum over positives outside of the logarithm).
+
+    >>> import torch
+    >>> from torch import nn
+    >>> backbone = nn.Flatten()
+    >>> backbone.dimension = 12
+    >>> classes = torch.tensor([0, 0, 1, 1])
+    >>> SupCon(backbone, nn.Linear(12, 4))(torch.rand(4, 3, 2, 2), torch.rand(4, 3, 2, 2), labels=classes).shape
+    torch.Size([])
+    """
+
+    layout: ClassVar[str] = "labels"
+
+    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        """Returns the loss in nats, [].
+
+        Args:
+            view_a: [B, 3, H, W].
+            view_b: [B, 3, H, W], another view of the same images.
+            index: [B] positions in the data set, for strategies that want them.
+            labels: [B] classes; without them only views of one image would be positives, which is SimCLR.
+
+        Raises:
+            ConfigError: there are no labels.
+            ShapeError: the views have different shapes, or all images are of one class.
+        """
+        if labels is None:
+            raise ConfigError("SupCon needs labels, the class of every image: pass labels=, or use SimCLR.")
+        return super().forward(view_a, view_b, index=index, labels=labels)
+
+
+__all__ = ["SupCon"]

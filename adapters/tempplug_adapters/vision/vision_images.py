@@ -1,0 +1,147 @@
+"""The images of a training: which are trained on, and which the backbone is measured with.
+
+It must not know backbones or losses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.images.image_data import Split, load_images
+from tempplug_adapters.images.image_files import ImageFiles
+from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.images.long_tail import long_tail_part
+from tempplug_adapters.vision.evaluation.evaluations import Evaluation
+from tempplug_adapters.vision.evaluation.settings import EvaluationSettings
+from tempplug_adapters.vision.recipe import VisionRecipe
+
+ALIGNED_IMAGES = 2000
+"""Test images at most of which two views are compared: the same for every strategy and seed."""
+CROPPED_FROM = 8 / 7
+"""Side of an image over that of a view cropped from it, where nobody says it: 256 pixels for 224."""
+
+
+@dataclass(frozen=True)
+class VisionImages:
+    """Images; as many as are trained on.
+
+    Attributes:
+        train: what is trained on.
+        bank: labelled images that neighbours and probes learn from; None measures nothing.
+        test: labelled images of the same classes that they are asked about, likewise.
+    """
+
+    train: ImageSet
+    bank: ImageSet | None = None
+    test: ImageSet | None = None
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+
+def read_images(
+    dataset: str,
+    split: Split,
+    data_dir: Path | None,
+    *,
+    image_size: int | None,
+    load_size: int | None = None,
+    count: int | None = None,
+    seed: int = 0,
+) -> ImageSet:
+    """Returns a data set as `load_images` does, its images as large as views of them want them.
+
+    Args:
+        dataset: name or folder.
+        split: ``train`` or ``test``.
+        data_dir: folder of real data, or None.
+        image_size: pixels of each side of a view; None: whatever images have.
+        load_size: those of an image; None leaves images of one size as they are, and brings those of many sizes to 8/7 of a
+            view.
+        count: that many images only, drawn at random; None: all.
+        seed: of that draw.
+
+    Raises:
+        TempplugError: as there.
+    """
+    images = load_images(dataset, split, data_dir, size=load_size, count=count, seed=seed)
+    if load_size is None and image_size is not None and isinstance(images, ImageFiles):
+        return ImageFiles(images.encoded, round(CROPPED_FROM * image_size))
+    return images
+
+
+def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, evaluated: bool = True) -> VisionImages:
+    """Returns the images that a recipe trains on and, where they have labels, those to measure with.
+
+    Args:
+        recipe: of the training.
+        dataset: name or folder.
+        data_dir: folder of real data, or None.
+        evaluated: whether anything will be measured.
+
+    Raises:
+        TempplugError: images cannot be read, or do not allow what the recipe asks of them.
+    """
+
+    def read(name: str, split: Split, count: int | None = None) -> ImageSet:
+        sizes = {"image_size": recipe.image_size, "load_size": recipe.load_size}
+        return read_images(name, split, data_dir, **sizes, count=count, seed=recipe.split_seed)
+
+    train = _long_tailed(read(dataset, "train", recipe.count), recipe)
+    wanted = recipe.evaluation_dataset
+    bank = train if wanted is None or not evaluated else read(wanted, "train")
+    if not (evaluated and recipe.evaluations) or (bank.labels is None and wanted is None):
+        return VisionImages(train)
+    try:
+        test = read(wanted or dataset, "test")
+        test.batch(torch.tensor([0]))  # read now, where the set is on disk: it is measured with after the training
+    except DataError as error:
+        raise DataError(f"{error} Or pass --no-evaluate to train without measuring.") from error
+    images = VisionImages(train, bank, test)
+    check_evaluations(recipe, images)
+    return images
+
+
+def check_evaluations(recipe: VisionRecipe, images: VisionImages) -> None:
+    """Makes sure that the labels allow what will be measured, before hours of training.
+
+    Raises:
+        TempplugError: they do not.
+    """
+    if images.bank is None or images.test is None:
+        return
+    unasked = Evaluation(nn.Identity(), images.bank, images.test, evaluation_settings(recipe), torch.device("cpu"))
+    for name in recipe.evaluations:
+        unasked.check(name)
+
+
+def evaluation_settings(recipe: VisionRecipe) -> EvaluationSettings:
+    """Returns how a recipe measures; what is trained on is the bank of ``long-tail``, as it is."""
+    return EvaluationSettings(
+        k=recipe.neighbours,
+        probe=recipe.probe,
+        imbalance_ratio=None,
+        head_above=recipe.head_above,
+        tail_below=recipe.tail_below,
+        image_size=recipe.image_size,
+        views=recipe.augmentation,
+        view_images=ALIGNED_IMAGES,
+        seed=recipe.seed,
+    )
+
+
+def _long_tailed(images: ImageSet, recipe: VisionRecipe) -> ImageSet:
+    if recipe.imbalance_ratio is None:
+        for name in ("largest_class", "held_out"):
+            if value := getattr(recipe, name):
+                raise ConfigError(f"{name}={value} belongs to a long-tailed part: give imbalance_ratio, too.")
+        return images
+    if images.labels is None:
+        raise DataError(f"imbalance_ratio needs the class of every image, which the set '{images.name}' has not.")
+    drawn = (recipe.imbalance_ratio, recipe.largest_class, recipe.split_seed, recipe.held_out)
+    return images.subset(long_tail_part(images.labels, images.classes, *drawn)[0])

@@ -1,0 +1,223 @@
+"""Training on images as a method: two views of every image, made on the device, to a step module with its loss.
+
+What the methods share is here; `methods` has each of them. It must not know the Trainer or the command line.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as processes
+
+from tempplug import distributed
+from tempplug.arguments import parse_spec
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.images.augmentation import create_augmentation
+from tempplug_adapters.images.backbones import Backbone, create_backbone
+from tempplug_adapters.images.vit import VITS
+from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.optimizer import Treatment
+from tempplug_adapters.vision.evaluation.evaluations import Evaluation
+from tempplug_adapters.vision.recipe import VisionRecipe
+from tempplug_adapters.vision.step_module import StepModule
+from tempplug_adapters.vision.vision_images import VisionImages, evaluation_settings, load_vision
+
+V = TypeVar("V", bound=VisionRecipe)
+HEADS = {"amcl": 3}
+"""Projection heads of a strategy where the recipe does not say; one for the others."""
+_WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")
+
+
+class TwoViews(nn.Module):
+    """Images to the loss of a step module: two views of every image, drawn together, which costs less than one by one.
+
+    Args:
+        step: of two views.
+        augmentation: images [B, 3, H, W] in [0, 1] to views, without parameters.
+        channels_last: memory format of the views.
+
+    Attributes:
+        step: as given.
+    """
+
+    def __init__(self, step: StepModule, augmentation: nn.Module, channels_last: bool) -> None:
+        super().__init__()
+        self.step, self.augmentation, self.channels_last = step, augmentation, channels_last
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The backbone, which is kept."""
+        return self.step.backbone
+
+    @property
+    def loss_fn(self) -> Any:
+        """The loss; None where the method has no softmax."""
+        return self.step.loss_fn
+
+    def measure(self) -> dict[str, float]:
+        """Returns the numbers of the last batch."""
+        return self.step.measure()
+
+    def forward(self, index: Tensor, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Returns the loss, [].
+
+        Args:
+            index: [B] positions of the images in the data set.
+            pixels: [B, 3, H, W] uint8.
+            labels: [B] their classes, where they have any.
+        """
+        images = pixels.float() / 255
+        views: Tensor = self.augmentation(torch.cat([images, images]))
+        if self.channels_last:
+            views = views.contiguous(memory_format=torch.channels_last)
+        view_a, view_b = views.chunk(2)
+        loss: Tensor = self.step(view_a, view_b, index=index, labels=labels)
+        return loss
+
+
+class VisionMethod(Method[V, VisionImages]):
+    """A method whose step module takes two views of images; a subclass makes that module."""
+
+    @abstractmethod
+    def step(self, recipe: V, backbone: Backbone, loss: Any) -> StepModule:
+        """Returns backbone and heads with their loss, random weights drawn from PyTorch's global generator.
+
+        Args:
+            recipe: of the training.
+            backbone: to be trained.
+            loss: what `create_loss` returned.
+        """
+
+    def load(self, recipe: V, source: Source) -> VisionImages:
+        """Returns images to train on, and labelled ones to measure with where there are any."""
+        create_augmentation(recipe.augmentation, recipe.image_size)  # a misspelled name is told before images are read
+        return load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
+
+    def describe(self, data: VisionImages) -> str:
+        """Returns the numbers of images."""
+        tested = "" if data.test is None else f", {len(data.test)} to be measured with"
+        return f"{len(data)} images{tested}"
+
+    def known(self, recipe: V, data: VisionImages) -> dict[str, Any]:
+        """Returns the number of images, the width of the embeddings, and how many images each class has."""
+        labels = data.train.labels
+        counts = {} if labels is None else {"class_counts": labels.bincount(minlength=len(data.train.classes)).tolist()}
+        return {"size": len(data), "dimension": recipe.embedding_dimension, **counts}
+
+    def recipe_of(self, recipe: V, strategy: str, dataset: str) -> V:
+        """Returns the recipe with as many heads as the strategy has in its paper, where it does not say how many."""
+        return recipe if recipe.heads is not None else recipe.changed(heads=HEADS.get(strategy, 1))
+
+    def create_loss(self, recipe: V, data: VisionImages, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
+        """Returns the loss of the flags; strategy ``head-tail`` needs images with labels."""
+        if data.train.labels is None and parse_spec(temperature.temperature_strategy or "fixed")[0] == "head-tail":
+            raise DataError(f"strategy 'head-tail' needs the class of every image, which the set '{data.train.name}' has not.")
+        return super().create_loss(recipe, data, temperature, gather=gather)
+
+    def build(self, recipe: V, data: VisionImages, loss: Any) -> TwoViews:
+        """Returns the module with random weights."""
+        if recipe.bf16 and not torch.accelerator.is_available():
+            _warn_of_slow_products()
+        backbone = create_backbone(
+            recipe.backbone,
+            stem=recipe.stem,
+            width=recipe.width,
+            zero_init_residual=recipe.zero_init_residual,
+            image_size=recipe.image_size if recipe.backbone in VITS else None,
+        )
+        step = self.step(recipe, backbone, loss)
+        if recipe.sync_batch_norm and distributed.active():
+            if "nccl" not in processes.get_backend():
+                raise ConfigError("sync_batch_norm=true needs GPUs: leave it out on the CPU (--no-sync-batch-norm).")
+            step = nn.SyncBatchNorm.convert_sync_batchnorm(step)  # type: ignore[no-untyped-call]
+        if recipe.channels_last:
+            _refuse_broken_convolutions(step)
+            step = step.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return TwoViews(step, create_augmentation(recipe.augmentation, recipe.image_size), recipe.channels_last)
+
+    def collate(self, recipe: V, data: VisionImages, index: Tensor) -> dict[str, Any]:
+        """Returns images as they are, bytes, with positions and labels."""
+        labels = data.train.labels
+        return {"index": index, "pixels": data.train.batch(index), "labels": None if labels is None else labels[index]}
+
+    def treatment(self, recipe: V, name: str, parameter: nn.Parameter) -> Treatment:
+        """Returns how a weight, a matrix or kernel, is treated, or a bias or a part of a normalisation."""
+        if parameter.ndim > 1:
+            return Treatment()
+        spared = recipe.spare_norms or recipe.optimizer == "lars"
+        rate = 1.0 if recipe.bias_learning_rate is None else recipe.bias_learning_rate / recipe.learning_rate
+        return Treatment(decays=not spared, adapts=False, rate=rate)
+
+    def evaluate(self, recipe: V, module: nn.Module, data: VisionImages, run: Run) -> dict[str, float]:
+        """Returns the figures of the recipe's evaluations by name, nothing where there is nothing to measure with.
+
+        Percentages are ``knn``, ``linear``, ``svc`` and, class by class, ``knn@1``, ``knn@10``, ``few-shot`` and
+        ``long-tail``, each also of its ``head``, ``middle`` and ``tail``. Of the geometry there are ``alignment``,
+        ``uniformity``, ``tolerance`` and ``interclass_uniformity``.
+        """
+        if data.bank is None or data.test is None:
+            return {}
+        pieces = 2 + 2 * ("report" in recipe.evaluations) + ("linear-probe" in recipe.evaluations)
+        begun: dict[str, None] = {}
+
+        def told(name: str, fraction: float) -> None:
+            begun.setdefault(name)
+            run.progress((len(begun) - 1 + fraction) / pieces)
+
+        encoder: Any = module.encoder
+        device = next(module.parameters()).device
+        evaluation = Evaluation(encoder, data.bank, data.test, evaluation_settings(recipe), device, told)
+        return {
+            figure: value for name in recipe.evaluations for figure, value in figures(name, evaluation.measure(name)).items()
+        }
+
+
+def figures(evaluation: str, found: dict[str, Any]) -> dict[str, float]:
+    """Returns the numbers of an evaluation by the names that they have among those of others.
+
+    Args:
+        evaluation: one of `tempplug_adapters.vision.evaluation.settings.EVALUATIONS`.
+        found: what `Evaluation.measure` returned.
+
+    >>> figures("knn", {"accuracy": 61.5, "k": 200})
+    {'knn': 61.5}
+    """
+    if "accuracy" in found:
+        return {evaluation.removesuffix("-probe"): found["accuracy"]}
+    if evaluation == "report":
+        return {name: value for name, value in found.items() if isinstance(value, float)}
+    flat: dict[str, float] = {}
+    for name, score in found.items():
+        if isinstance(score, dict):
+            flat[name] = score["overall"]
+            groups = {f"{name} {group}": score[group] for group in ("head", "middle", "tail")}
+            flat |= {group: value for group, value in groups.items() if value is not None}
+    return flat
+
+
+def _refuse_broken_convolutions(module: nn.Module) -> None:
+    """Raises where PyTorch 2.13 writes past the end of a tensor: found on processors with AVX2, in the backward pass."""
+    for each in module.modules():
+        if (
+            not torch.accelerator.is_available()
+            and isinstance(each, nn.Conv2d)
+            and each.kernel_size == (1, 1)
+            and max(each.stride) > 1
+            and each.in_channels < 8
+        ):
+            raise ConfigError(
+                f"channels_last=true breaks 1x1 convolutions of {each.in_channels} channels and stride {each.stride[0]} in "
+                "PyTorch on the CPU: leave it out (--no-channels-last), or give the backbone at least 8 channels (--width 8)."
+            )
+
+
+def _warn_of_slow_products() -> None:
+    if torch.backends.cpu.get_cpu_capability() in _WITHOUT_BF16:
+        warnings.warn(
+            "bf16 on a processor without bfloat16 instructions is several times slower than float32, not faster.", stacklevel=3
+        )

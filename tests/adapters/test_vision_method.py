@@ -1,0 +1,330 @@
+"""Training on tiny images: a plain loop to the bit, exact after a kill, every method's state kept, views and rates as said."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from image_toys import BROKEN, write_image
+from method_toys import plain_loop, weights
+from torch import Tensor, nn
+from transformers import TrainerCallback
+from vision_train_toys import SIDE, TinyBackbone, built, flags, images, measured, run, seen, small, tiny  # noqa: F401
+
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.images.class_folders import list_folder
+from tempplug_adapters.images.image_files import ImageFiles
+from tempplug_adapters.images.image_set import ImageArray
+from tempplug_adapters.training.optimizer import parameter_groups
+from tempplug_adapters.vision import vision_method
+from tempplug_adapters.vision.recipes import METHODS
+from tempplug_adapters.vision.vision_images import VisionImages
+from tempplug_adapters.vision.vision_method import TwoViews
+
+pytestmark = pytest.mark.usefixtures("tiny")
+
+SCHEDULE = "schedule:shape=triangle,temperature_min=0.2,temperature_max=0.9,period=4"
+
+
+class Killed(Exception):
+    """Stands for a run that ends in the middle."""
+
+
+class Kill(TrainerCallback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            raise Killed
+
+
+def without_seconds(results: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in results.items() if name != "seconds_per_epoch"}
+
+
+def assert_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+@pytest.mark.parametrize(
+    ("method", "strategy", "changes"),
+    [
+        ("simclr", SCHEDULE, {"optimizer": "lars", "augmentation": "simclr"}),
+        ("moco", "macl", {"heads": 2, "symmetric": True}),
+        ("simsiam", "amcl", {"optimizer": "adam"}),
+        ("supcon", "learnable", {}),
+    ],
+)
+def test_a_training_is_a_plain_loop_to_the_bit(tmp_path: Path, method: str, strategy: str, changes: dict[str, Any]) -> None:
+    given = {"lr_scheduler_type": "constant", "warmup_steps": 0.0, "num_train_epochs": 3, **changes}
+    run(tmp_path, method, strategy, **given)
+    trained: Any = METHODS[method].load()
+    recipe = trained.recipe_of(small(method, **given), strategy.partition(":")[0], "")
+    plain = plain_loop(trained, recipe, VisionImages(images()), strategy).state_dict()
+    assert_equal(weights(tmp_path), {name: value for name, value in plain.items() if isinstance(value, Tensor)})
+
+
+@pytest.mark.parametrize(
+    ("method", "strategy", "changes"),
+    [
+        ("simclr", SCHEDULE, {"optimizer": "lars", "warmup_steps": 0.4, "augmentation": "simclr"}),
+        ("simclr", "individual", {"optimizer": "adam"}),
+        ("simclr", "head-tail", {"heads": 2}),
+        ("moco", SCHEDULE, {"heads": 2}),
+        ("nnclr", "learnable", {}),
+        ("simsiam", "amcl", {"heads": 2}),
+        ("barlow-twins", "amcl", {}),
+        ("supcon", "macl", {}),
+    ],
+)
+def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path: Path, method: str, strategy: str, changes: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"data": measured(), "training": {"save_steps": 2}, **changes}
+    whole = run(tmp_path / "whole", method, strategy, **given)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", method, strategy, callbacks=[Kill(7)], **given)
+    torch.manual_seed(99)
+    again = run(tmp_path / "killed", method, strategy, resume_from_checkpoint="auto", **given)
+    assert without_seconds(again) == without_seconds(whole)
+    assert len({entry["loss"] for entry in whole["history"] if "loss" in entry}) == 5
+    assert_equal(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
+
+
+def test_the_state_of_every_method_is_in_the_checkpoint(tmp_path: Path) -> None:
+    """What the test above compares holds queues, temperatures and the momentum encoder."""
+    for method, strategy, names in [
+        ("moco", "macl", ("queues.0.rows", "queues.0.position", "momentum_encoder.backbone.module.0.weight")),
+        ("nnclr", "learnable", ("support_sets.0.rows", "support_sets.0.position", "loss_fn.strategy.log_scale")),
+        ("simclr", "individual", ("loss_fn.strategy.temperatures", "loss_fn.strategy.velocities")),
+        ("simsiam", "amcl", ("strategy.phi.weight",)),
+    ]:
+        run(tmp_path / method, method, strategy, num_train_epochs=1)
+        assert {f"step.{name}" for name in names} <= weights(tmp_path / method).keys()
+    assert int(weights(tmp_path / "moco")["step.queues.0.position"]) == 3 * 8 % 11
+
+
+def test_schedules_are_told_whole_epochs_from_one(tmp_path: Path) -> None:
+    results = run(tmp_path, "simclr", SCHEDULE)
+    # epochs 1 to 5 of a triangle with period 4: a quarter, half, three quarters, the top, a quarter
+    expected = [0.55, 0.2, 0.55, 0.9, 0.55]
+    assert [entry["temperature"] for entry in results["history"] if "loss" in entry] == pytest.approx(expected)
+
+
+def test_each_step_gets_views_index_and_labels_of_one_batch(tmp_path: Path, seen: list[dict[str, Any]]) -> None:  # noqa: F811
+    data = images(26)
+    run(tmp_path, "simclr", "head-tail", data=data, augmentation="none", num_train_epochs=2)
+    assert len(seen) == 2 * 3
+    assert data.labels is not None
+    for call in seen:
+        pixels = data.batch(call["index"]).float() / 255
+        assert all(torch.equal(view, pixels) for view in call["views"])
+        assert torch.equal(call["labels"], data.labels[call["index"]])
+    orders = [torch.cat([call["index"] for call in seen[start : start + 3]]).tolist() for start in (0, 3)]
+    assert all(len(set(order)) == 24 for order in orders)
+    assert orders[0] != orders[1]
+
+
+def test_each_image_of_each_step_has_two_views_of_its_own(tmp_path: Path, seen: list[dict[str, Any]]) -> None:  # noqa: F811
+    one = torch.zeros(1, 3, SIDE, SIDE, dtype=torch.uint8)
+    one[0, 0, :3], one[0, 1, :, :2] = 200, 90
+    same = ImageArray(one.repeat(8, 1, 1, 1), None, (), "copies")
+    run(tmp_path, data=same, num_train_epochs=2, augmentation="simclr-cifar")
+    views = torch.cat([view for call in seen for view in call["views"]])
+    assert len(torch.unique(views.flatten(1), dim=0)) == len(views) == 32
+    assert seen[0]["labels"] is None
+
+
+def test_the_seed_decides_everything(tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        torch.manual_seed(hash(name))
+        run(tmp_path / name, "moco", num_train_epochs=1, seed=seed)
+    first, same, other = (weights(tmp_path / name) for name in "abc")
+    assert_equal(first, same)
+    for name in ("step.backbone.module.0.weight", "step.queues.0.rows"):
+        assert not torch.equal(first[name], other[name])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_training_learns(tmp_path: Path, method: str) -> None:
+    results = run(tmp_path, method, None, learning_rate=0.02, num_train_epochs=12)
+    losses = [entry["loss"] for entry in results["history"] if "loss" in entry]
+    assert sum(losses[-3:]) < sum(losses[:3])
+
+
+def test_a_broken_image_in_the_middle_ends_nothing(tmp_path: Path) -> None:
+    for place in range(12):
+        write_image(tmp_path / "data" / f"class{place % 2}" / f"{place:02}.png", 20 * place, (SIDE, SIDE))
+    (tmp_path / "data" / "class1" / "07.png").write_bytes(BROKEN)
+    data = VisionImages(ImageFiles(list_folder(tmp_path / "data", "toys"), SIDE))
+    with pytest.warns(UserWarning, match=r"07\.png"):
+        results = run(tmp_path / "run", data=data, num_train_epochs=2, per_device_train_batch_size=4)
+    assert math.isfinite(results["loss"])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_images_that_cannot_be_read_end_it_with_their_name(tmp_path: Path, workers: int) -> None:
+    for place in range(4):
+        write_image(tmp_path / "data" / "class0" / f"{place}.png", 20, (SIDE, SIDE))
+        (tmp_path / "data" / "class0" / f"{place}.png").write_bytes(BROKEN)
+    data = VisionImages(ImageFiles(list_folder(tmp_path / "data", "broken ones"), SIDE))
+    with pytest.raises(DataError, match="of 'broken ones' can be decoded") as raised:
+        run(tmp_path / "run", data=data, per_device_train_batch_size=2, training={"dataloader_num_workers": workers})
+    assert "\n" not in str(raised.value)
+
+
+def test_no_epochs_leave_the_backbone_untrained(tmp_path: Path) -> None:
+    results = run(tmp_path, "simclr", "schedule", data=measured(), num_train_epochs=0)
+    fresh = built("simclr", "schedule", num_train_epochs=0).encoder.state_dict()
+    assert_equal(torch.load(tmp_path / "encoder.pt", weights_only=True), fresh)
+    assert results["evaluation"]["knn"] > 0
+    assert results["loss"] is None
+
+
+@pytest.mark.filterwarnings("ignore:bf16 on a processor")
+@pytest.mark.parametrize("bf16", [True, False])
+def test_precision_is_that_of_the_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bf16: bool) -> None:
+    found: list[torch.dtype] = []
+
+    def create(name: str, **options: Any) -> nn.Module:
+        backbone = TinyBackbone()
+        backbone.module[0].register_forward_hook(lambda _, __, output: found.append(output.dtype))
+        return backbone
+
+    monkeypatch.setattr(vision_method, "create_backbone", create)
+    results = run(tmp_path, num_train_epochs=1, bf16=bf16)
+    assert set(found) == {torch.bfloat16 if bf16 else torch.float32}
+    assert {each.dtype for each in weights(tmp_path).values()} == {torch.float32, torch.int64}
+    assert math.isfinite(results["loss"])
+
+
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
+def test_slow_bf16_is_told(monkeypatch: pytest.MonkeyPatch, capability: str) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    if capability == "AVX512":
+        built("simclr", bf16=True)
+    else:
+        with pytest.warns(UserWarning, match="bf16 on a processor without bfloat16 instructions"):
+            built("simclr", bf16=True)
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_images_have_the_memory_format_asked_for(
+    tmp_path: Path,
+    seen: list[dict[str, Any]],  # noqa: F811
+    channels_last: bool,
+) -> None:
+    run(tmp_path, num_train_epochs=1, channels_last=channels_last)
+    kept = torch.channels_last if channels_last else torch.contiguous_format
+    kernel = seen[0]["module"].backbone.module[0].weight
+    assert all(view.is_contiguous(memory_format=kept) for view in (*seen[0]["views"], kernel))
+    assert any(view.is_contiguous() for view in seen[0]["views"]) != channels_last
+
+
+def test_convolutions_that_break_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="1x1 convolutions of 4 channels and stride 2"):
+        built("simclr", width=4)
+    built("simclr", width=4, channels_last=False)
+    built("simclr", width=8)
+
+
+def groups_of(module: TwoViews, method: str, **changes: Any) -> list[dict[str, Any]]:
+    trained: Any = METHODS[method].load()
+    recipe = small(method, **changes)
+    return parameter_groups(module, recipe, recipe.learning_rate, lambda name, each: trained.treatment(recipe, name, each))
+
+
+@pytest.mark.parametrize(
+    ("changes", "decayed"),
+    [
+        ({}, {"weight", "norm"}),
+        ({"spare_norms": True}, {"weight"}),
+        ({"optimizer": "lars"}, {"weight"}),
+        ({"optimizer": "adam"}, {"weight", "norm"}),
+    ],
+)
+def test_weight_decay_spares_what_the_recipe_says_and_temperatures(changes: dict[str, Any], decayed: set[str]) -> None:
+    given: dict[str, Any] = {"weight_decay": 0.1, "bias_learning_rate": 0.5, "learning_rate": 0.25, **changes}
+    for strategy, temperatures in (("learnable", {"log_scale"}), ("amcl", {"phi.weight", "phi.bias"})):
+        module = built("simclr", strategy, **given)
+        groups = groups_of(module, "simclr", **given)
+        kinds = {}
+        for name, parameter in module.named_parameters():
+            (group,) = [group for group in groups if any(parameter is each for each in group["params"])]
+            temperature = name.removeprefix("step.loss_fn.strategy.") in temperatures
+            kind = "temperature" if temperature else "weight" if parameter.ndim > 1 else "norm"
+            kinds[name] = kind
+            assert group["weight_decay"] == (0.1 if kind in decayed else 0)
+            assert group["lr"] == (0.5 if kind == "norm" else 0.25)
+            assert group["adapt"] == (kind == "weight")
+        assert sorted(kinds.values()).count("temperature") == len(temperatures)
+        assert {"weight", "norm"} <= set(kinds.values())
+
+
+def test_the_prediction_head_of_simsiam_keeps_its_rate(tmp_path: Path) -> None:
+    rates: list[list[float]] = []
+    constant: list[bool] = []
+
+    class Watch(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            groups = kwargs["optimizer"].param_groups
+            rates.append([group["lr"] for group in groups])
+            constant[:] = [group["constant"] for group in groups]
+
+    run(tmp_path, "simsiam", None, num_train_epochs=2, callbacks=[Watch()])
+    assert {True, False} == set(constant)
+    for place, kept in enumerate(constant):
+        assert (rates[-1][place] == rates[0][place]) == kept
+    module: Any = built("simsiam")
+    heads = {id(each) for each in module.step.prediction_head.parameters()}
+    found = [group for group in groups_of(module, "simsiam") if group["constant"]]
+    assert {id(each) for group in found for each in group["params"]} == heads
+
+
+def test_momentum_encoders_are_not_optimized() -> None:
+    module: Any = built("moco")
+    optimized = {id(each) for group in groups_of(module, "moco") for each in group["params"]}
+    assert not optimized & {id(each) for each in module.step.momentum_encoder.parameters()}
+    assert optimized == {id(each) for each in module.parameters() if each.requires_grad}
+
+
+def test_augmentation_is_no_part_of_the_state() -> None:
+    assert {name.partition(".")[0] for name in built("simclr", augmentation="simclr").state_dict()} == {"step"}
+
+
+def test_what_is_logged_is_measured_on_the_last_batch(tmp_path: Path) -> None:
+    results = run(tmp_path / "softmax", "moco", "macl")
+    entry = next(entry for entry in results["history"] if "loss" in entry)
+    assert {"temperature", "positive_similarity", "negative_similarity", "gradient_scale", "infonce"} <= entry.keys()
+    results = run(tmp_path / "none", "simsiam", "amcl")
+    assert "temperature" in next(entry for entry in results["history"] if "loss" in entry)
+    written = json.loads((tmp_path / "none" / "metrics.json").read_text())
+    assert (written["method"], written["objective"], written["items"]) == ("simsiam", None, 26)
+    assert written["strategy"].startswith("amcl:dimension=8,")
+    assert written["recipe"]["heads"] == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "kind", "message"),
+    [
+        ("simclr", {"per_device_train_batch_size": 32}, ConfigError, "batch size of 32 must be at most 26"),
+        ("simclr", {"strategy": "head-tail", "labelled": False}, DataError, "strategy 'head-tail' needs the class of every"),
+        ("moco", {"strategy": "uncertainty"}, ConfigError, "strategy 'uncertainty' needs a head"),
+        ("simsiam", {"strategy": "macl"}, ConfigError, "SimSiam has no softmax to put a temperature in. Only 'amcl'"),
+        ("barlow-twins", {"strategy": "fixed:temperature=0.2"}, ConfigError, "Barlow Twins has no softmax"),
+        ("simsiam", {"strategy": flags(None, "dcl")}, ConfigError, "objective 'dcl' does not apply: SimSiam has no softmax"),
+        ("simsiam", {"strategy": flags(None, None, ["beta=1"])}, ConfigError, "temperature_args=beta=1 are options of no"),
+        ("supcon", {"strategy": flags("fixed", "reweighted")}, ConfigError, "reweighted"),
+    ],
+)
+def test_faults_are_named(tmp_path: Path, method: str, given: dict[str, Any], kind: type[Exception], message: str) -> None:
+    data = images(labelled=given.pop("labelled", True))
+    with pytest.raises(kind, match=message):
+        run(tmp_path, method, given.pop("strategy", None), data=data, num_train_epochs=1, **given)
+    assert not list(tmp_path.glob("checkpoint-*"))
