@@ -1,47 +1,42 @@
-"""What the tests of all suites of images ask alike: a run's context, light imports, arms that are told apart."""
+"""What the tests of all suites that train ask alike."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from tempplug_benchmarks.plan import resolve, slug
+from tempplug_adapters.training.method import Source
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.task import Profile, RunContext
+from tempplug_benchmarks.tasks import anomaly, graph, long_tail, molecule, node, sentence, vision
 
-HEAVY = {"torch", "transformers", "kornia", "sklearn", "PIL"}
+SUITES: tuple[Suite, ...] = tuple(module.SUITE for module in (node, graph, molecule, sentence, vision, long_tail, anomaly))
+PROFILES = [
+    (f"{suite.name}/{task.name}/{name}", task, name, profile)
+    for suite in SUITES
+    for task in suite.tasks
+    for name, profile in task.profiles.items()
+]
 
 
-def run_context(suite: Suite, work_dir: Path, label: str, profile: str, task: str, seed: int, **more: Any) -> RunContext:
-    """Returns the context of a run without data; ``data_dir``, ``progress`` and settings of the recipe may be others."""
-    data_dir, progress = more.pop("data_dir", None), more.pop("progress", lambda fraction, text: None)
-    found = suite.task(task).profile(profile)
-    arm = found.arm(label)
-    assert arm is not None
+def run_context(suite: Suite, work_dir: Path, label: str, profile: str, task: str, seed: int = 0, **more: Any) -> RunContext:
+    """Returns the context of a run; ``data_dir``, ``progress`` and settings of the recipe may be others."""
+    run = next(each for each in plan(suite, profile, [seed], [task]) if each.arm.label == label)
+    own = {name: more.pop(name) for name in ("data_dir", "progress") if name in more}
     return RunContext(
-        arm=resolve(arm),
-        seed=seed,
-        profile=profile,
-        recipe={**found.recipe, **more},
-        data_dir=data_dir,
+        method=run.task.method,
+        profile=run.sizes,
+        recipe=run.sizes.recipe.changed(**{**run.arm.changes, "seed": seed, **more}),
+        strategy=run.specs.strategy,
+        objective=run.specs.objective,
         work_dir=work_dir,
-        progress=progress,
+        **{"data_dir": None, **own},
     )
 
 
-def check_imports_are_light(module: str) -> None:
-    """Makes sure that importing a module loads no framework."""
-    code = f"import sys, {module}; print(sorted({HEAVY} & sys.modules.keys()))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown == "[]\n"
-
-
-def check_profile(profile: Profile) -> None:
-    """Makes sure that no two arms are the same or share a folder, and that the recipe can be written."""
-    specs = {(resolved.strategy, resolved.objective) for resolved in map(resolve, profile.arms)}
-    assert len(specs) == len(profile.arms), "two arms are the same"
-    assert len({slug(arm.label) for arm in profile.arms}) == len(profile.arms)
-    json.dumps(dict(profile.recipe), allow_nan=False)
+def read(profile: Profile, data_dir: Path | None, cache_dir: Path, **changes: Any) -> tuple[Any, Any]:
+    """Returns recipe and data of a profile that reads or makes its own."""
+    assert profile.load is not None
+    return profile.load(profile.recipe.changed(**changes), Source(profile.source, data_dir, cache_dir))

@@ -16,7 +16,7 @@ def test_run_shows_the_table_and_report_repeats_it(toy: ModuleType, tmp_path: Pa
     assert main([*RUN, "--output", str(tmp_path)]) == 0
     captured = capsys.readouterr()
     assert "toy / toy-task / quick" in captured.out
-    assert "[6/6] toy-task · plain-dcl · seed 1: STSB" in captured.err
+    assert "[6/6] toy-task · fixed+dcl · seed 1: STSB" in captured.err
     assert main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out == captured.out
 
@@ -24,10 +24,10 @@ def test_run_shows_the_table_and_report_repeats_it(toy: ModuleType, tmp_path: Pa
 def test_run_shows_what_was_asked_alone(toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([*RUN, "--output", str(tmp_path)])
     capsys.readouterr()
-    assert main(["run", "toy", "--seeds", "0", "--strategies", "macl", "--output", str(tmp_path)]) == 0
+    assert main(["run", "toy", "--seeds", "0", "--strategies", "macl+infonce", "--output", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "macl" in shown
-    assert "plain-dcl" not in shown
+    assert "fixed+dcl" not in shown
     assert "±" not in shown.partition("data: none")[0], "one seed has no deviation"
 
 
@@ -46,11 +46,11 @@ def test_reports_are_written_whole(toy: ModuleType, tmp_path: Path, capsys: pyte
 def test_a_failed_run_is_in_the_table_and_the_exit_code_is_1(
     toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOY_FAIL", "macl 1")
+    monkeypatch.setenv("TOY_FAIL", "macl+infonce 1")
     assert main([*RUN, "--output", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
     assert "1 of 2" in shown
-    assert "failed: macl, seed 1: RuntimeError: the toy broke" in shown
+    assert "failed: macl+infonce, seed 1: RuntimeError: the toy broke" in shown
     monkeypatch.delenv("TOY_FAIL")
     assert main([*RUN, "--output", str(tmp_path)]) == 0
     assert "failed" not in capsys.readouterr().out
@@ -60,10 +60,15 @@ def test_a_failed_run_is_in_the_table_and_the_exit_code_is_1(
     ("words", "message"),
     [
         (["run", "toi", "--output", "out"], "unknown suite 'toi'. Did you mean 'toy'?"),
+        (["list", "toy", "--task", "toi"], "suite 'toy' has no task 'toi'."),
+        (["list", "--task", "toy-task"], "--task toy-task goes with the suite that it is of"),
         (["run", "toy", "--output", "out", "--strategies", "nope"], "unknown strategy 'nope'."),
         (["run", "toy", "--output", "out", "--profile", "small"], "task 'toy-task' needs real data (text/toy.tsv)"),
         (["run", "toy", "--output", "out", "--data-dir", "absent"], "--data-dir absent is not a folder."),
-        (["run", "toy", "--output", "out", "--seeds", "-1"], "seeds=-1 must be different integers, each at least 0."),
+        (
+            ["run", "toy", "--output", "out", "--seeds", "-1"],
+            "seeds=-1 must be different integers, each at least 0 and at most 4294967295.",
+        ),
         (["run", "toy", "--output", "out", "--workers", "0"], "workers=0 must be at least 1."),
         (["report", "absent"], "absent is not a folder"),
     ],
@@ -115,16 +120,28 @@ def test_an_interruption_keeps_what_is_finished(
     assert len(list(tmp_path.rglob("seed-*.json"))) == 2
 
 
-def test_list_shows_suites_tasks_profiles_and_arms(toy: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_fits_a_screen_and_tells_more_on_request(toy: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
-    shown = capsys.readouterr().out
-    assert "toy: nothing at all" in shown
-    assert "sentence: SimCSE" in shown
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 128
+    assert [line.split() for line in lines if line.startswith("toy ")] == [
+        ["toy", "1", "quick,", "small", "nothing", "at", "all"]
+    ]
     assert main(["list", "toy"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "toy: nothing at all",
+        "  toy-task: figures out of thin air",
+        "    quick: none; 3 arms",
+        "    small: real; needs text/toy.tsv; 4 arms",
+    ]
+    assert main(["list", "toy", "--task", "toy-task"]) == 0
     shown = capsys.readouterr().out
-    assert "sentence" not in shown
-    assert "plain: fixed:temperature=0.05 with infonce (baseline)" in shown
-    assert "small: real; needs text/toy.tsv" in shown
+    assert "arm fixed+infonce (baseline)\n" in shown
+    assert "arm untrained (num_train_epochs=0)\n" in shown
+    assert "steps=10" in shown
+    assert "training: save_steps=3, fp16=true\n" in shown
+    assert "metric STSB: Spearman × 100 of nothing (primary)\n" in shown
 
 
 def test_help_explains_arms_and_the_tempplug_command_reaches_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tempplug.errors import DataError, UnknownNameError
+from tempplug_adapters.training.recipe import Recipe
+from tempplug_benchmarks.arm import Arm, resolve
 from tempplug_benchmarks.papers import PaperRow, load
-from tempplug_benchmarks.plan import resolve
-from tempplug_benchmarks.task import Arm
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_settings_of_a_paper_are_options_of_its_strategy() -> None:
         settings = cell.settings
         written = ",".join(f"{key}={settings[key]}" for key in keys if key in settings)
         spec = f"{settings['strategy']}:{written}" if written else str(settings["strategy"])
-        assert resolve(Arm("row", spec)).strategy.startswith(str(settings["strategy"]))
+        assert str(resolve(Arm(f"{spec}+infonce"), Recipe()).strategy).startswith(str(settings["strategy"]))

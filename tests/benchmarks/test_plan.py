@@ -6,15 +6,22 @@ from types import ModuleType
 import pytest
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError
-from tempplug_benchmarks.plan import choose_arms, parse_arm, plan, slug
-from tempplug_benchmarks.task import Arm, Metric, Profile, RunContext, Task
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.recipe import Recipe
+from tempplug_benchmarks.arm import UNTRAINED, Arm
+from tempplug_benchmarks.plan import choose_arms, plan, slug
+from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.run_method import RunContext
+from tempplug_benchmarks.task import Task
+
+METHOD = MethodInfo(name="none", summary="nothing", target="nowhere:None", recipes={"none": Recipe()}, datasets="none")
 
 
 def profile(**changes: object) -> Profile:
     settings: dict[str, object] = {
         "dataset": "none",
-        "recipe": {},
-        "arms": (Arm("base", "fixed"),),
+        "recipe": Recipe(),
+        "arms": (Arm("fixed+dcl"),),
         "metrics": (Metric(name="score", summary="a score"),),
         "primary": "score",
     }
@@ -22,61 +29,61 @@ def profile(**changes: object) -> Profile:
 
 
 def task(measured: dict[str, float], **changes: object) -> Task:
-    settings: dict[str, object] = {"name": "t", "summary": "s", "baseline": "base", "profiles": {"quick": profile()}}
+    settings: dict[str, object] = {
+        "name": "t",
+        "summary": "s",
+        "method": METHOD,
+        "baseline": "fixed+dcl",
+        "profiles": {"quick": profile()},
+    }
     return Task(**{**settings, "train": lambda context: measured, **changes})  # type: ignore[arg-type]
 
 
 def context(folder: Path) -> RunContext:
-    return RunContext(arm=Arm("base", "fixed"), seed=0, profile="quick", recipe={}, data_dir=None, work_dir=folder)
-
-
-@pytest.mark.parametrize(
-    ("text", "strategy", "objective"),
-    [
-        ("fixed:temperature=0.05", "fixed:temperature=0.05", "infonce"),
-        ("fixed+dcl", "fixed", "dcl"),
-        ("fixed:temperature=1e+0+dclw:sigma=5e+1", "fixed:temperature=1e+0", "dclw:sigma=5e+1"),
-        ("macl", "macl:alpha=2", "reweighted"),
-        ("macl+dcl", "macl:alpha=2", "dcl"),
-    ],
-)
-def test_an_arm_is_a_label_or_a_strategy_with_an_objective(text: str, strategy: str, objective: str) -> None:
-    arm = parse_arm(text, {"macl": Arm("macl", "macl:alpha=2", "reweighted")})
-    assert (arm.label, arm.strategy, arm.objective) == (text, strategy, objective)
-
-
-def test_an_arm_without_a_strategy_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"arm '\+dcl' must be STRATEGY or STRATEGY\+OBJECTIVE"):
-        parse_arm("+dcl", {})
+    return RunContext(
+        method=METHOD,
+        profile=profile(),
+        recipe=Recipe(),
+        strategy="fixed",
+        objective="dcl",
+        data_dir=None,
+        work_dir=folder,
+    )
 
 
 def test_the_baseline_always_runs(toy: ModuleType) -> None:
-    chosen = choose_arms(toy.SUITE.tasks[0], "quick", ["macl", "temperature-free"])
-    assert [arm.label for arm in chosen] == ["plain", "macl", "temperature-free"]
+    chosen = choose_arms(toy.SUITE.tasks[0], "quick", ["macl", "temperature-free+dcl"])
+    assert list(chosen) == ["fixed+infonce", "macl+reweighted", "temperature-free+dcl"]
 
 
 def test_all_stands_for_the_tasks_own_arms(toy: ModuleType) -> None:
-    chosen = choose_arms(toy.SUITE.tasks[0], "quick", ["all", "temperature-free", "macl"])
-    assert [arm.label for arm in chosen] == ["plain", "macl", "plain-dcl", "temperature-free"]
+    chosen = choose_arms(toy.SUITE.tasks[0], "small", ["all", "temperature-free", "macl+infonce", "untrained"])
+    assert list(chosen) == ["fixed+infonce", "macl+infonce", "fixed+dcl", "untrained", "temperature-free+infonce"]
+
+
+@pytest.mark.parametrize("text", ["fixed:temperature=0.05", "fixed", "fixed:temperature=5e-2+infonce"])
+def test_what_means_the_same_as_an_arm_of_the_task_is_that_arm(toy: ModuleType, text: str) -> None:
+    assert list(choose_arms(toy.SUITE.tasks[0], "quick", [text])) == ["fixed+infonce"]
 
 
 def test_arms_that_would_share_a_folder_are_refused(toy: ModuleType) -> None:
-    assert slug("fixed+dcl") == slug("fixed:dcl")
-    with pytest.raises(ConfigError, match=r"'macl:alpha=1' and 'macl,alpha=1' would share the folder"):
-        choose_arms(toy.SUITE.tasks[0], "quick", ["macl:alpha=1", "macl,alpha=1"])
+    assert slug("fixed:temperature=1e+1+dcl") == slug("fixed:temperature=1e-1+dcl")
+    with pytest.raises(ConfigError, match="would share the folder 'fixed-temperature-1e-1-infonce'"):
+        choose_arms(toy.SUITE.tasks[0], "quick", ["fixed:temperature=1e+1", "fixed:temperature=1e-1"])
 
 
 def test_a_plan_has_every_seed_of_every_arm_with_resolved_specs(toy: ModuleType) -> None:
     runs = plan(toy.SUITE, "quick", [3, 1])
     assert [(run.arm.label, run.seed) for run in runs] == [
-        ("plain", 3), ("macl", 3), ("plain-dcl", 3), ("plain", 1), ("macl", 1), ("plain-dcl", 1),
+        ("fixed+infonce", 3), ("macl+infonce", 3), ("fixed+dcl", 3),
+        ("fixed+infonce", 1), ("macl+infonce", 1), ("fixed+dcl", 1),
     ]  # fmt: skip
-    assert runs[1].arm.strategy == "macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false"
+    assert runs[1].specs.strategy == "macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false"
 
 
-@pytest.mark.parametrize("seeds", [[], [-1], [0, 0]])
+@pytest.mark.parametrize("seeds", [[], [-1], [0, 0], [2**32]])
 def test_seeds_are_checked(toy: ModuleType, seeds: list[int]) -> None:
-    with pytest.raises(ConfigError, match="must be different integers, each at least 0"):
+    with pytest.raises(ConfigError, match="must be different integers, each at least 0 and at most 4294967295"):
         plan(toy.SUITE, "quick", seeds)
 
 
@@ -103,7 +110,12 @@ def test_a_task_checks_its_profiles() -> None:
     with pytest.raises(ConfigError, match="must have an arm labelled 'other'"):
         task({}, baseline="other")
     with pytest.raises(ConfigError, match="must not have two arms of one label"):
-        task({}, profiles={"quick": profile(arms=(Arm("base", "fixed"), Arm("base", "macl")))})
+        task({}, profiles={"quick": profile(arms=(Arm("fixed+dcl"), Arm("fixed+dcl")))})
+    with pytest.raises(
+        ConfigError, match=r"arm 'macl' of profile 'quick' of task 't' must name its objective: macl\+OBJECTIVE"
+    ):
+        task({}, profiles={"quick": profile(arms=(Arm("fixed+dcl"), Arm("macl")))})
+    task({}, profiles={"quick": profile(arms=(Arm("fixed+dcl"), UNTRAINED))})
     with pytest.raises(ConfigError, match="must have a metric named 'speed'"):
         task({}, profiles={"quick": profile(primary="speed")})
 

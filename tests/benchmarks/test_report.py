@@ -21,10 +21,10 @@ from tempplug_benchmarks.store import write_failure, write_result
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 FIGURES = {
-    "plain": ((70.0, 0.5), (72.0, 0.4), (77.0, 0.3)),
-    "macl": ((71.0, 0.4), (73.5, 0.3), (78.5, 0.2)),
-    "plain-dcl": ((69.0, 0.5), (70.5, 0.5), (76.0, 0.5)),
-    "temperature-free": ((60.0, 0.9), (75.0, 0.1)),
+    "fixed+infonce": ((70.0, 0.5), (72.0, 0.4), (77.0, 0.3)),
+    "macl+infonce": ((71.0, 0.4), (73.5, 0.3), (78.5, 0.2)),
+    "fixed+dcl": ((69.0, 0.5), (70.5, 0.5), (76.0, 0.5)),
+    "temperature-free+infonce": ((60.0, 0.9), (75.0, 0.1)),
 }
 
 
@@ -52,17 +52,17 @@ def test_markdown_is_golden(comparisons: tuple[Comparison, ...]) -> None:
 def test_the_headline_has_measured_difference_and_reported(comparisons: tuple[Comparison, ...]) -> None:
     rows = {row.cells[0]: row for row in headline(comparisons[0]).rows}
     # macl minus plain: 1, 1.5, 1.5, so 4/3 ± 4.303 · sqrt(1/12) / sqrt(3) = 0.717
-    assert rows["macl"].cells == ("macl", "74.33 ± 3.82", "3", "+1.33 [+0.62, +2.05]", "77.69 MACL B.4")
+    assert rows["macl+infonce"].cells == ("macl+infonce", "74.33 ± 3.82", "3", "+1.33 [+0.62, +2.05]", "77.69 MACL B.4")
     # temperature-free minus plain: -10 and 3, so -3.5 ± 12.706 · 6.5 = 82.59
-    assert rows["macl"].tone == "better"
-    assert rows["plain"].cells[3] == "baseline"
-    assert rows["plain-dcl"].tone == "worse"
-    assert rows["temperature-free"].tone == ""
-    assert rows["temperature-free"].cells[2:4] == ("2 of 3", "-3.50 [-86.09, +79.09]")
+    assert rows["macl+infonce"].tone == "better"
+    assert rows["fixed+infonce"].cells[3] == "baseline"
+    assert rows["fixed+dcl"].tone == "worse"
+    assert rows["temperature-free+infonce"].tone == ""
+    assert rows["temperature-free+infonce"].cells[2:4] == ("2 of 3", "-3.50 [-86.09, +79.09]")
 
 
 def test_an_arm_that_always_failed_is_shown_as_failed(toy: ModuleType, tmp_path: Path) -> None:
-    baseline, failed = plan(toy.SUITE, "quick", [0], strategies=["macl"])
+    baseline, failed = plan(toy.SUITE, "quick", [0], strategies=["macl+infonce"])
     write_result(baseline, tmp_path, {"STSB": 1.0, "error": 1.0}, seconds=1)
     write_failure(failed, tmp_path, "it broke", "")
     rows = headline(compare(load_results(tmp_path), {"toy": toy.SUITE})[0]).rows
@@ -74,14 +74,14 @@ def test_lower_is_better_where_the_metric_says_so(toy: ModuleType, comparisons: 
 
     # macl's error is lower by 0.1 with every seed
     error = comparisons[0].profile.metrics[1]
-    row = next(row for row in comparisons[0].rows if row.label == "macl")
+    row = next(row for row in comparisons[0].rows if row.label == "macl+infonce")
     assert tone(row.differences["error"], error) == "better"
 
 
 def test_reported_lines_stand_below_the_measured_ones(comparisons: tuple[Comparison, ...]) -> None:
     cells = [row.cells for row in all_metrics(comparisons[0]).rows]
-    position = cells.index(("macl: MACL table B.4, w/ MACL", "77.69", "-"))
-    assert cells[position - 1] == ("macl", "74.33 ± 3.82", "0.300 ± 0.100")
+    position = cells.index(("macl+infonce: MACL table B.4, w/ MACL", "77.69", "-"))
+    assert cells[position - 1] == ("macl+infonce", "74.33 ± 3.82", "0.300 ± 0.100")
 
 
 def test_the_terminal_shows_every_arm_and_the_failure(comparisons: tuple[Comparison, ...]) -> None:
@@ -91,7 +91,7 @@ def test_the_terminal_shows_every_arm_and_the_failure(comparisons: tuple[Compari
     for label in FIGURES:
         assert label in text
     assert "+1.33 [+0.62, +2.05]" in text
-    assert "failed: temperature-free, seed 2: RuntimeError: <b>it</b> broke" in text
+    assert "failed: temperature-free+infonce, seed 2: RuntimeError: <b>it</b> broke" in text
     assert "left out: seed-9.json is not JSON" in text
 
 

@@ -57,12 +57,12 @@ def test_a_comparison_sets_reported_beside_measured(toy: ModuleType, tmp_path: P
     write_failure(runs[-1], tmp_path, "it broke", "")
     (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
     rows = {row.label: row for row in comparison.rows}
-    assert list(rows) == ["plain", "macl", "plain-dcl", "temperature-free"]
-    assert rows["plain"].differences == {}
-    assert rows["plain-dcl"].differences["STSB"].mean == 4
-    assert rows["macl"].reported[0].cells["STSB"].value == 77.69
-    assert rows["temperature-free"].summaries["STSB"].count == 1
-    assert [failure.seed for failure in rows["temperature-free"].failures] == [1]
+    assert list(rows) == ["fixed+infonce", "macl+infonce", "fixed+dcl", "temperature-free+infonce"]
+    assert rows["fixed+infonce"].differences == {}
+    assert rows["fixed+dcl"].differences["STSB"].mean == -4
+    assert rows["macl+infonce"].reported[0].cells["STSB"].value == 77.69
+    assert rows["temperature-free+infonce"].summaries["STSB"].count == 1
+    assert [failure.seed for failure in rows["temperature-free+infonce"].failures] == [1]
 
 
 def test_results_of_different_recipes_are_never_averaged(toy: ModuleType, tmp_path: Path) -> None:
@@ -74,11 +74,11 @@ def test_results_of_different_recipes_are_never_averaged(toy: ModuleType, tmp_pa
 
 
 def test_one_label_must_mean_one_strategy(toy: ModuleType, tmp_path: Path) -> None:
-    for seed, name in ((0, "plain"), (1, "macl")):
+    for seed, name in ((0, "fixed+infonce"), (1, "macl+infonce")):
         run = next(run for run in plan(toy.SUITE, "quick", [seed]) if run.arm.label == name)
         content = write_result(run, tmp_path, {"STSB": 70.0, "error": 0.5}, seconds=1)
         path = run.path(tmp_path)
-        path.write_text(path.read_text().replace(f'"arm": "{content.arm}"', '"arm": "plain"'))
+        path.write_text(path.read_text().replace(f'"arm": "{content.arm}"', '"arm": "fixed+infonce"'))
     with pytest.raises(DataError, match=r"they differ in strategy"):
         compare(load_results(tmp_path), {"toy": toy.SUITE})
 

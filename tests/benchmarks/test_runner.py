@@ -65,17 +65,17 @@ def test_a_run_that_raises_is_noted_and_the_others_go_on(
     toy: ModuleType, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = plan(toy.SUITE, "quick", [0])
-    monkeypatch.setenv("TOY_FAIL", "macl 0")
+    monkeypatch.setenv("TOY_FAIL", "macl+infonce 0")
     failures, shown = run_all(runs, tmp_path)
-    assert [(failure.arm, failure.seed) for failure in failures] == [("macl", 0)]
-    assert "[2/3] toy-task · macl · seed 0: failed: RuntimeError: the toy broke" in shown
+    assert [(failure.arm, failure.seed) for failure in failures] == [("macl+infonce", 0)]
+    assert "[2/3] toy-task · macl+infonce · seed 0: failed: RuntimeError: the toy broke" in shown
     assert len(figures(tmp_path)) == 2
     note = read_failure(runs[1].path(tmp_path).with_suffix(".failed.json"))
     assert note.error == "RuntimeError: the toy broke\non purpose"
     assert "toy_suite.py" in note.trace
     monkeypatch.delenv("TOY_FAIL")
     assert run_all(runs, tmp_path)[0] == []
-    assert executed(log) == ["plain 0", "macl 0", "plain-dcl 0", "macl 0"]
+    assert executed(log) == ["fixed+infonce 0", "macl+infonce 0", "fixed+dcl 0", "macl+infonce 0"]
 
 
 def test_a_result_of_another_recipe_is_refused_unless_asked(toy: ModuleType, tmp_path: Path, log: Path) -> None:
@@ -89,7 +89,14 @@ def test_a_result_of_another_recipe_is_refused_unless_asked(toy: ModuleType, tmp
     )
     run_all(new[:1], tmp_path, rerun_changed=True)
     run_all(new, tmp_path, rerun_changed=True)
-    assert executed(log) == ["plain 0", "macl 0", "plain-dcl 0", "plain 0", "macl 0", "plain-dcl 0"]
+    assert executed(log) == [
+        "fixed+infonce 0",
+        "macl+infonce 0",
+        "fixed+dcl 0",
+        "fixed+infonce 0",
+        "macl+infonce 0",
+        "fixed+dcl 0",
+    ]
     assert json.loads(new[2].path(tmp_path).read_text())["recipe"]["steps"] == 20
 
 
@@ -97,7 +104,7 @@ def test_a_replaced_result_is_gone_when_its_rerun_fails(
     toy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_all(plan(toy.make_suite(steps=10), "quick", [0]), tmp_path)
-    monkeypatch.setenv("TOY_FAIL", "macl 0")
+    monkeypatch.setenv("TOY_FAIL", "macl+infonce 0")
     runs = plan(toy.make_suite(steps=20), "quick", [0])
     run_all(runs, tmp_path, rerun_changed=True)
     assert not runs[1].path(tmp_path).exists()
@@ -112,7 +119,7 @@ def test_a_truncated_result_is_reported_and_run_again(toy: ModuleType, tmp_path:
     failures, shown = run_all(runs, tmp_path)
     assert failures == []
     assert f"{path} is not JSON" in shown
-    assert executed(log)[3:] == ["macl 0"]
+    assert executed(log)[3:] == ["macl+infonce 0"]
     assert figures(tmp_path) == before
 
 
@@ -122,8 +129,9 @@ def test_missing_data_stop_everything_before_the_first_run(toy: ModuleType, tmp_
     assert executed(log) == []
 
 
+@pytest.mark.slow
 def test_workers_measure_what_one_process_measures(toy: ModuleType, tmp_path: Path) -> None:
-    runs = plan(toy.SUITE, "quick", [0], strategies=["macl"])
+    runs = plan(toy.SUITE, "quick", [0], strategies=["macl+infonce"])
     run_all(runs, tmp_path / "one")
     failures, shown = run_all(runs, tmp_path / "two", workers=2)
     assert failures == []
@@ -133,15 +141,17 @@ def test_workers_measure_what_one_process_measures(toy: ModuleType, tmp_path: Pa
         run_all(runs, tmp_path, workers=0)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_its_run_alone(toy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOY_CRASH", "macl 0")
-    failures, _ = run_all(plan(toy.SUITE, "quick", [0], strategies=["macl"]), tmp_path, workers=2)
+    monkeypatch.setenv("TOY_CRASH", "macl+infonce 0")
+    failures, _ = run_all(plan(toy.SUITE, "quick", [0], strategies=["macl+infonce"]), tmp_path, workers=2)
     assert [(failure.arm, failure.error) for failure in failures] == [
-        ("macl", "its process ended without a result (exit code 7).")
+        ("macl+infonce", "its process ended without a result (exit code 7).")
     ]
     assert len(figures(tmp_path)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_kill_loses_the_runs_in_flight_alone(toy: ModuleType, tmp_path: Path, log: Path, workers: int) -> None:
@@ -172,6 +182,7 @@ def test_kill_loses_the_runs_in_flight_alone(toy: ModuleType, tmp_path: Path, lo
     assert figures(output) == figures(undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX")
 def test_workers_end_with_a_killed_parent(tmp_path: Path, log: Path) -> None:
     """An orphan would go on with a run that the same command starts again; here it would for ten minutes."""

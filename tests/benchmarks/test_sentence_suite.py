@@ -1,88 +1,55 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
+from suite_checks import read
 
-from tempplug_benchmarks.command import main
-from tempplug_benchmarks.papers import load
-from tempplug_benchmarks.plan import plan, resolve, slug
-from tempplug_benchmarks.task import PROFILES
+from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 from tempplug_benchmarks.tasks.sentence import SUITE
-
-TASKS = [task.name for task in SUITE.tasks]
-
-
-def test_importing_the_suite_loads_no_framework() -> None:
-    code = (
-        "import sys, tempplug_benchmarks.tasks.sentence; print(sorted({'torch', 'transformers', 'scipy'} & sys.modules.keys()))"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown == "[]\n"
+from tempplug_benchmarks.tasks.sentence_data import STS
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_every_task_is_complete(name: str) -> None:
-    task = SUITE.task(name)
-    assert tuple(task.profiles) == PROFILES
-    for profile_name, profile in task.profiles.items():
-        specs = {(resolved.strategy, resolved.objective) for resolved in map(resolve, profile.arms)}
-        assert len(specs) == len(profile.arms), "two arms are the same"
-        assert len({slug(arm.label) for arm in profile.arms}) == len(profile.arms)
-        assert bool(profile.needs) == (profile_name != "quick")
-        assert all(metric.summary and metric.higher_is_better for metric in profile.metrics)
-        json.dumps(dict(profile.recipe), allow_nan=False)
+@pytest.mark.parametrize(("name", "views"), [("supervised", 2), ("unsupervised", 1)])
+def test_encoder_and_sentences_of_the_quick_profile_are_generated_for_each_seed(name: str, views: int, tmp_path: Path) -> None:
+    profile = SUITE.task(name).profile("quick")
+    recipe, data = read(profile, None, tmp_path, max_train_samples=20, seed=3)
+    assert (len(data), data.views.views) == (20, 2)
+    assert data.kind == {1: "sentences", 2: "pairs"}[views]
+    assert recipe.model_name_or_path == str(tmp_path / "encoder")
+    file = next(tmp_path.glob("*.t*"))
+    text, sts = file.read_text(), (tmp_path / "sts/STSB/dev.tsv").read_text()
+    assert len(sts.splitlines()) == 1001
+    read(profile, None, tmp_path, max_train_samples=20, seed=4)
+    assert file.read_text() != text
+    assert (tmp_path / "sts/STSB/dev.tsv").read_text() == sts, "all seeds are measured on the same pairs"
 
 
-def test_reported_rows_exist_and_share_metrics_with_the_measured_ones() -> None:
-    task = SUITE.task("unsupervised")
-    tables = load(task.papers)
-    found = 0
-    for name in ("small", "paper"):
-        profile = task.profile(name)
-        for arm in profile.arms:
-            for row in arm.reported:
-                found += 1
-                cells = tables.row(row)
-                assert profile.primary in cells
-                assert cells.keys() <= {metric.name for metric in profile.metrics}
-    assert found > 0
-    assert not any(arm.reported for arm in task.profile("quick").arms), "papers say nothing of generated sentences"
+def test_files_and_encoder_are_those_of_the_data_folder(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    write_tiny_encoder(data_dir / "text/bert-wiki-mini", seed=0)
+    profile = SUITE.task("supervised").profile("small")
+    file = data_dir / profile.source
+    file.parent.mkdir(parents=True)
+    rows = ["premise\thypothesis\tlabel", "the man sold a car\ta guy sold a car\tentailment", "a b\tc d\tneutral"]
+    (tmp_path / "rows.tsv").write_text("\n".join([*rows, "the dog\ta hound\tentailment"]) + "\n")
+    import gzip
+
+    file.write_bytes(gzip.compress((tmp_path / "rows.tsv").read_bytes()))
+    from tempplug_benchmarks.data.sentences import write_sts
+
+    write_sts(data_dir / "text/sts", seed=0, train=1, dev=10, test=10)
+    for name in STS:
+        if name != "STSB":
+            shutil.copytree(data_dir / "text/sts/STSB", data_dir / "text/sts" / name)
+    recipe, data = read(profile, data_dir, tmp_path, sts_test=False)
+    assert recipe.model_name_or_path == str(data_dir / "text/bert-wiki-mini")
+    assert (len(data), data.kind) == (2, "pairs")
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_schedule_has_five_periods(name: str) -> None:
-    for profile in SUITE.task(name).profiles.values():
-        schedule = profile.arm("schedule")
-        assert schedule is not None
-        assert f"period={float(profile.recipe['epochs'] or 0) / 5:g}" in schedule.strategy
-
-
-def test_both_an_adaptive_and_a_reweighted_arm_and_dcl_are_compared() -> None:
-    for task in SUITE.tasks:
-        arms = {arm.label: arm for arm in task.profile("small").arms}
-        assert arms["macl"].strategy == arms["macl-reweighted"].strategy
-        assert (arms["macl"].objective, arms["macl-reweighted"].objective) == ("infonce", "reweighted")
-        assert (arms["fixed-0.05"].strategy, arms["fixed-0.05-dcl"].objective) == (arms["fixed-0.05-dcl"].strategy, "dcl")
-
-
-@pytest.mark.parametrize(("name", "low", "high"), [("supervised", 65.0, 100.0), ("unsupervised", 20.0, 100.0)])
-def test_the_quick_profile_trains_and_measures(
-    name: str, low: float, high: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["run", SUITE.name, "--tasks", name, "--seeds", "0", "--strategies", "fixed-0.05", "--output", str(tmp_path)]
-    assert main(words) == 0
-    captured = capsys.readouterr()
-    assert f"sentence / {name} / quick" in captured.out
-    assert len(captured.err.splitlines()) == 1, "the Trainer's own talk is kept away"
-    content = json.loads((tmp_path / "sentence" / "quick" / name / "fixed-0.05" / "seed-0.json").read_text())
-    assert low < content["metrics"]["STSB"] < high
-    assert not list(tmp_path.rglob("*.work")), "checkpoints are deleted after the run"
-
-
-def test_plans_of_all_profiles_resolve() -> None:
-    for profile in PROFILES:
-        assert len(plan(SUITE, profile, [0])) == sum(len(task.profile(profile).arms) for task in SUITE.tasks)
+def test_a_checkpoint_is_chosen_as_often_as_the_profile_says() -> None:
+    for name, steps in (("supervised", 80), ("unsupervised", 100)):
+        profile = SUITE.task(name).profile("small")
+        assert (profile.training["eval_steps"], profile.training["save_steps"]) == (steps, steps)
+        assert profile.settings()["eval_steps"] == steps

@@ -125,6 +125,7 @@ def test_the_error_of_the_gradient_is_that_of_single_precision() -> None:
         assert outcome.numbers["loss_error"] < 1e-5
 
 
+@pytest.mark.slow
 def test_memory_is_measured_for_the_one_that_is_asked() -> None:
     # In a process of its own, as cases are: pages that earlier tests left behind would hide a need.
     case = replace(CASE, quantity="memory", rows=512, implementations=("tempplug", "eager"))
@@ -140,6 +141,7 @@ def test_memory_is_measured_for_the_one_that_is_asked() -> None:
     assert 8 < float(mebibytes) < 64
 
 
+@pytest.mark.slow
 def test_the_peak_counts_what_is_freed_again() -> None:
     # a process of its own: pages that earlier tests left behind would hide the need
     program = (
@@ -170,6 +172,7 @@ def test_neighbours_end_with_their_parent() -> None:
     assert ends(int(killed.stdout))
 
 
+@pytest.mark.slow
 def test_a_case_in_a_process_of_its_own_meets_its_environment() -> None:
     answer = in_child(replace(CASE, implementations=("tempplug", "eager")), QUICK)
     assert {outcome["status"] for outcome in answer["outcomes"].values()} == {"measured"}

@@ -263,8 +263,10 @@ def test_list_and_help_show_the_suite(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["list", "speed"]) == 0
     shown = capsys.readouterr().out
     assert "  grace: a whole graph at once" in shown
-    assert "    small: nt-xent-3327x32-grace" in shown
-    assert "nt-xent-32768x128-gpu (cuda)" in shown
+    assert "(quick 1, small 1, paper 1)" in shown
+    assert "nt-xent-3327x32-grace" not in shown
+    assert main(["list", "speed", "--task", "nt-xent"]) == 0
+    assert "nt-xent-32768x128-gpu (cuda)" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
@@ -272,6 +274,7 @@ def test_list_and_help_show_the_suite(capsys: pytest.CaptureFixture[str]) -> Non
     assert "default: quick 0.2, small 10, paper 30" in shown
 
 
+@pytest.mark.slow
 def test_the_quick_profile_runs_and_reports_what_is_not_installed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,12 +24,13 @@ write_atomically(Path(sys.argv[1]), "new " * 10000)
 
 
 def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
-    run = plan(toy.SUITE, "quick", [4], strategies=["macl"])[1]
+    run = plan(toy.SUITE, "quick", [4], strategies=["macl+infonce"])[1]
     written = write_result(run, tmp_path, {"STSB": 71.25, "error": 0.5}, seconds=1.23456)
-    path = tmp_path / "toy" / "quick" / "toy-task" / "macl" / "seed-4.json"
+    path = tmp_path / "toy" / "quick" / "toy-task" / "macl-infonce" / "seed-4.json"
     assert read_result(path) == written
     assert written.metrics == {"STSB": 71.25, "error": 0.5}
-    assert written.recipe == {"steps": 10, "rate": 0.1}
+    assert written.recipe.items() >= {"steps": 10, "num_train_epochs": 100.0, "fp16": True}.items()
+    assert not {"seed", "save_steps"} & written.recipe.keys()
     assert written.seconds == 1.235
     assert {"python", "torch", "tempplug"} <= written.versions.keys()
     assert written.hardware.keys() >= {"cpu", "cores", "threads"}
@@ -60,7 +61,7 @@ def test_a_writer_that_raises_leaves_the_old_file_and_no_rest(
     assert path.read_text() == "old"
 
 
-@pytest.mark.parametrize("content", ["", '{"format": 1, "suite": "t', "[]", '{"format": 99}', '{"format": 1, "suite": "t"}'])
+@pytest.mark.parametrize("content", ["", '{"format": 2, "suite": "t', "[]", '{"format": 99}', '{"format": 2, "suite": "t"}'])
 def test_a_file_that_is_no_result_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "seed-0.json"
     path.write_text(content)
@@ -72,8 +73,8 @@ def test_a_result_of_a_later_format_is_refused(toy: ModuleType, tmp_path: Path) 
     run = plan(toy.SUITE, "quick", [0])[0]
     write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, seconds=1)
     path = run.path(tmp_path)
-    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(DataError, match="is not a benchmark file of format 1"):
+    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
+    with pytest.raises(DataError, match="is not a benchmark file of format 2"):
         read_result(path)
 
 
@@ -92,4 +93,4 @@ def test_the_difference_between_experiments_is_told_in_words(toy: ModuleType, tm
     assert difference_from(old, result) == ""
     assert difference_from(plan(toy.make_suite(steps=20), "quick", [0])[0], result) == "steps was 10 and is now 20"
     other = plan(toy.make_suite(), "small", [0])[0]
-    assert difference_from(other, result) == "dataset was 'none' and is now 'real'; rate was 0.1 and is now absent"
+    assert difference_from(other, result) == "dataset was 'none' and is now 'real'; fp16 was true and is now absent"

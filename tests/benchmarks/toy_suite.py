@@ -9,26 +9,48 @@ from __future__ import annotations
 import os
 import random
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
 
+from tempplug.options import Number
 from tempplug.plugins import SuiteInfo, hookimpl
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
+from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.papers import PaperRow
+from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.task import Arm, Metric, Profile, RunContext, Task
+from tempplug_benchmarks.task import Task
 
+_LOSS = LossRecipe(temperatures=around(0.05, macl={"base_temperature": 0.05, "alpha": 2, "threshold": 0.8}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyRecipe(Recipe):
+    loss: LossRecipe = _LOSS
+    not_settings: ClassVar[tuple[str, ...]] = tuple(Recipe.kinds().keys() - {"num_train_epochs", "seed"})
+
+    steps: Annotated[int, Number(at_least=1, integer=True, help="of nothing")] = 10
+
+
+METHOD = MethodInfo(name="toy", summary="nothing", target="nowhere:None", recipes={"toy": ToyRecipe()}, datasets="none")
 METRICS = (
     Metric(name="STSB", summary="Spearman × 100 of nothing"),
     Metric(name="error", summary="share of mistakes", higher_is_better=False, decimals=3),
 )
-ARMS = (
-    Arm("plain", "fixed:temperature=0.05", reported=(PaperRow("macl", "B.4", "SimCSE-BERT", "STS"),)),
-    Arm("macl", "macl:base_temperature=0.05,alpha=2,threshold=0.8", reported=(PaperRow("macl", "B.4", "w/ MACL", "STS"),)),
-    Arm("plain-dcl", "fixed:temperature=0.05", "dcl"),
-)
+BASELINE = "fixed+infonce"
+REPORTED = {
+    BASELINE: (PaperRow("macl", "B.4", "SimCSE-BERT", "STS"),),
+    "macl+infonce": (PaperRow("macl", "B.4", "w/ MACL", "STS"),),
+}
+ARMS = arms(BASELINE, "macl+infonce", "fixed+dcl", reported=REPORTED)
 
 
 def train(context: RunContext) -> dict[str, float]:
-    name = f"{context.arm.label} {context.seed}"
+    specs = f"{(context.strategy or 'untrained').partition(':')[0]}+{context.objective}".removesuffix("+None")
+    name = f"{specs} {context.recipe.seed}"
     if log := os.environ.get("TOY_LOG"):
         with Path(log).open("a", encoding="utf-8") as stream:
             stream.write(f"{name} {os.getpid()}\n")
@@ -39,17 +61,21 @@ def train(context: RunContext) -> dict[str, float]:
         raise RuntimeError("the toy broke\non purpose")
     if os.environ.get("TOY_CRASH") == name:
         os._exit(7)
-    generator = random.Random(f"{context.arm.strategy} {context.arm.objective} {context.seed}")
+    generator = random.Random(f"{context.strategy} {context.objective} {context.recipe.seed}")
     return {"STSB": 70 + 10 * generator.random(), "error": generator.random()}
 
 
 def make_suite(steps: int = 10, needs: tuple[str, ...] = ()) -> Suite:
-    quick = Profile(dataset="none", recipe={"steps": steps, "rate": 0.1}, arms=ARMS, metrics=METRICS, primary="STSB")
-    small = Profile(dataset="real", recipe={"steps": steps}, arms=ARMS, metrics=METRICS, primary="STSB", needs=needs)
+    recipe = METHOD.recipe(steps=steps)
+    quick = Profile(
+        dataset="none", recipe=recipe, arms=ARMS, metrics=METRICS, primary="STSB", training={"save_steps": 3, "fp16": True}
+    )
+    small = Profile(dataset="real", recipe=recipe, arms=(*ARMS, UNTRAINED), metrics=METRICS, primary="STSB", needs=needs)
     task = Task(
         name="toy-task",
         summary="figures out of thin air",
-        baseline="plain",
+        method=METHOD,
+        baseline=BASELINE,
         profiles={"quick": quick, "small": small},
         train=train,
         papers="sentence",

@@ -1,0 +1,113 @@
+"""One run of a suite that trains, on the smallest method that there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from method_toys import METHOD, Points, ToyRecipe
+from transformers.utils import logging
+
+from tempplug.errors import ConfigError
+from tempplug_adapters.training.method import Source
+from tempplug_benchmarks.arm import arms
+from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.run_method import RunContext, run_method
+
+PROFILE = Profile(
+    dataset="points of the tests",
+    source="points",
+    recipe=METHOD.recipe(num_train_epochs=3),
+    arms=arms("fixed+infonce"),
+    metrics=(Metric(name="share", figure="spread", summary="of points"), Metric(name="final", summary="whether it ended")),
+    primary="share",
+)
+
+
+def context(work_dir: Path, profile: Profile = PROFILE, seed: int = 0, **more: Any) -> RunContext:
+    recipe = profile.recipe.changed(seed=seed, **more.pop("changes", {}))
+    specs = {"strategy": "fixed:temperature=0.3", "objective": "infonce", "data_dir": None, **more}
+    return RunContext(method=METHOD, profile=profile, recipe=recipe, work_dir=work_dir, **specs)
+
+
+def test_metrics_are_the_methods_figures_and_the_seed_decides(tmp_path: Path) -> None:
+    first, again, other = (run_method(context(tmp_path / name, seed=seed)) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+    assert first == again != other
+    assert first["final"] == 1.0
+    assert list(first) == ["share", "final"]
+
+
+def test_a_metric_without_a_figure_is_named(tmp_path: Path) -> None:
+    profile = replace(PROFILE, metrics=(Metric(name="score", figure="sprad", summary="of points"),))
+    with pytest.raises(
+        ConfigError, match=r"method 'toy' measures no 'sprad'\. Did you mean 'spread'\? It does: spread, final\."
+    ):
+        run_method(context(tmp_path, profile))
+
+
+def test_an_arm_that_is_not_trained_takes_no_step(tmp_path: Path) -> None:
+    told: list[str] = []
+    untrained = context(
+        tmp_path,
+        strategy=None,
+        objective=None,
+        changes={"num_train_epochs": 0},
+        progress=lambda fraction, text: told.append(text),
+    )
+    assert run_method(untrained)["final"] == 1.0
+    assert told == ["evaluating"]
+
+
+def test_progress_rises_to_the_end(tmp_path: Path) -> None:
+    told: list[tuple[float, str]] = []
+    run_method(context(tmp_path, progress=lambda fraction, text: told.append((fraction, text.partition(",")[0]))))
+    fractions = [fraction for fraction, _ in told]
+    assert fractions == sorted(fractions)
+    assert [fractions[0], fractions[-1]] == [pytest.approx(0.8 / 9), pytest.approx(1.0)]
+    assert [text for _, text in told[2:4]] == ["epoch 1 of 3", "epoch 1.333 of 3"]
+    assert told[-1][1] == "evaluating"
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    steps: list[str] = []
+
+    def stop(fraction: float, text: str) -> None:
+        steps.append(text)
+        if len(steps) == 5:
+            raise KeyboardInterrupt
+
+    whole = run_method(context(tmp_path / "whole", seed=5))
+    with pytest.raises(KeyboardInterrupt):
+        run_method(context(tmp_path / "killed", seed=5, progress=stop))
+    assert len(list((tmp_path / "killed").glob("checkpoint-*"))) == 2
+    assert run_method(context(tmp_path / "killed", seed=5, progress=stop)) == whole
+    assert len(steps) == 5 + 5 + 1, "the step after the last checkpoint is done again, those before are not"
+
+
+def test_a_profile_may_read_its_own_data_and_settle_the_recipe(tmp_path: Path) -> None:
+    asked: list[Source] = []
+
+    def load(recipe: ToyRecipe, source: Source) -> tuple[ToyRecipe, Points]:
+        asked.append(source)
+        return recipe.changed(noise=5.0), Points(12)
+
+    own = run_method(context(tmp_path / "own", replace(PROFILE, load=load), data_dir=tmp_path))
+    assert own != run_method(context(tmp_path / "plain"))
+    assert asked == [Source("points", tmp_path, tmp_path / "own" / "data")]
+
+
+def test_training_arguments_reach_the_training(tmp_path: Path) -> None:
+    run_method(context(tmp_path, replace(PROFILE, training={"save_strategy": "no"})))
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_the_bars_of_transformers_are_hidden_for_the_time(tmp_path: Path) -> None:
+    shown: list[bool] = []
+    logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    run_method(context(tmp_path, progress=lambda fraction, text: shown.append(logging.is_progress_bar_enabled())))
+    assert not any(shown)
+    assert logging.is_progress_bar_enabled()
+    assert torch.is_grad_enabled()

@@ -1,0 +1,124 @@
+"""What holds for every suite that trains."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from suite_checks import PROFILES, SUITES
+
+from tempplug.arguments import parse_spec
+from tempplug_benchmarks import profile as profiles
+from tempplug_benchmarks.arm import resolve
+from tempplug_benchmarks.command import main
+from tempplug_benchmarks.papers import load
+from tempplug_benchmarks.plan import plan, slug
+from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.store import difference_from, read_result
+from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.task import Task
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+each_suite = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+each_profile = pytest.mark.parametrize(
+    ("task", "name", "profile"), [each[1:] for each in PROFILES], ids=[each[0] for each in PROFILES]
+)
+
+
+def test_importing_the_suites_loads_no_framework() -> None:
+    heavy = {"torch", "torch_geometric", "transformers", "sklearn", "scipy", "rdkit", "kornia", "PIL"}
+    names = ", ".join(f"tempplug_benchmarks.tasks.{suite.name.replace('-', '_')}" for suite in SUITES)
+    code = f"import sys, {names}; print(sorted({heavy} & sys.modules.keys()))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown == "[]\n"
+
+
+@each_profile
+def test_every_profile_is_complete(task: Task, name: str, profile: Profile) -> None:
+    meant = {(resolve(arm, profile.recipe), json.dumps(dict(arm.changes))) for arm in profile.arms}
+    assert len(meant) == len(profile.arms), "two arms are the same"
+    assert len({slug(arm.label) for arm in profile.arms}) == len(profile.arms)
+    assert type(profile.recipe) is type(next(iter(task.method.recipes.values())))
+    assert not profile.needs or name != "quick", "the quick profile generates its data"
+    assert all(metric.summary for metric in profile.metrics)
+    assert name != "quick" or not any(arm.reported for arm in profile.arms), "papers say nothing of generated data"
+    json.dumps(profile.settings(), allow_nan=False)
+
+
+@each_suite
+def test_plans_of_all_profiles_resolve(suite: Suite) -> None:
+    for profile in profiles.PROFILES:
+        expected = sum(len(task.profile(profile).arms) for task in suite.tasks if profile in task.profiles)
+        assert len(plan(suite, profile, [0])) == expected > 0
+
+
+@each_profile
+def test_reported_rows_are_of_their_arms(task: Task, name: str, profile: Profile) -> None:
+    for arm in profile.arms:
+        specs = resolve(arm, profile.recipe)
+        for row in arm.reported:
+            cells = load(task.papers).row(row)
+            assert cells.keys() & {metric.name for metric in profile.metrics}
+            for cell in cells.values():
+                strategy, options = parse_spec(str(specs.strategy))
+                assert cell.settings["strategy"] == strategy
+                assert cell.settings.get("objective", specs.objective) == str(specs.objective).partition(":")[0]
+                for key in cell.settings.keys() & options.keys():
+                    assert cell.settings[key] == options[key]
+
+
+@pytest.mark.parametrize("papers", ["node", "graph", "molecule", "vision", "long_tail", "anomaly"])
+def test_every_cell_is_answered_by_an_arm(papers: str) -> None:
+    tasks = [(task, profile) for _, task, _, profile in PROFILES if task.papers == papers]
+    rows = {(row.paper, row.table, row.method, row.dataset) for _, each in tasks for arm in each.arms for row in arm.reported}
+    assert rows == {(cell.paper, cell.table, cell.method, cell.dataset) for cell in load(papers).cells}
+
+
+@each_suite
+def test_committed_results_are_of_what_the_suite_means_now(suite: Suite) -> None:
+    """A setting that is changed where results were measured with another one must not go unseen."""
+    runs = {run.path(RESULTS): run for profile in profiles.PROFILES for run in plan(suite, profile, range(5))}
+    files = sorted((RESULTS / suite.name).rglob("seed-*.json"))
+    assert files
+    for path in files:
+        difference = difference_from(runs[path], read_result(path))
+        assert not difference, f"{path} was measured otherwise, run it again or change the suite back: {difference}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("suite", "task", "strategies", "metric", "low", "high"),
+    [
+        ("node", "citeseer", ["schedule"], "F1-micro 10/10/80", 60, 95),
+        ("graph", "mutag", ["macl+dcl"], "accuracy", 85, 100),
+        ("molecule", "sider", ["untrained"], "ROC-AUC", 70, 100),
+        ("sentence", "supervised", ["macl"], "STSB", 65, 100),
+        ("vision", "cifar10", ["amcl", "untrained"], "kNN", 30, 100),
+        ("long-tail", "cifar10-lt", ["head-tail"], "kNN@1", 30, 100),
+        ("anomaly", "ship", ["temperature-free"], "ROC-AUC", 50, 100),
+    ],
+)
+def test_the_quick_profile_trains_and_measures(
+    suite: str,
+    task: str,
+    strategies: list[str],
+    metric: str,
+    low: float,
+    high: float,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["run", suite, "--tasks", task, "--seeds", "0", "--strategies", *strategies, "--output", str(tmp_path)]
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert f"{suite} / {task} / quick" in captured.out
+    assert len(captured.err.splitlines()) == 1 + len(strategies), "one line a run: the frameworks' own talk is kept away"
+    found = [read_result(path).metrics for path in sorted((tmp_path / suite).rglob("seed-0.json"))]
+    assert len(found) == 1 + len(strategies)
+    for metrics in found:
+        assert low < metrics[metric] <= high
+    assert len({json.dumps(dict(metrics)) for metrics in found}) == len(found), "every arm has learnt something else"
+    assert not list(tmp_path.rglob("*.work")), "checkpoints are deleted after the run"
