@@ -84,6 +84,7 @@ class MethodTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
         # Sum and number of the losses since the last log; part of a checkpoint, so that a log is whole after a resume.
         self._losses: list[Any] = [0.0, 0]
+        self._saved_sums = torch.zeros(1)
         self._drawn = (-1, 0)
 
     @cached_property
@@ -192,11 +193,16 @@ class MethodTrainer(Trainer):
 
     def _mean_loss(self) -> float:
         """Returns the mean over the batches since the last log, of all processes."""
-        mean = torch.as_tensor(self._losses[0] / max(1, self._losses[1]))
-        loss = float(nested_gather(mean, self.args.parallel_mode).mean())  # type: ignore[no-untyped-call]
+        loss = float(self._sums().mean()) / max(1, self._losses[1])
         if not math.isfinite(loss):
             raise self._diverged(f"the mean loss is {loss}.")
         return loss
+
+    def _sums(self) -> Tensor:
+        """Returns the sums of the losses since the last log, of each process, [W]."""
+        own = torch.as_tensor(self._losses[0], dtype=torch.float32, device=self.args.device)
+        every: Tensor = nested_gather(own, self.args.parallel_mode)  # type: ignore[no-untyped-call]
+        return every.reshape(-1)
 
     def _diverged(self, how: str) -> NonFiniteError:
         return NonFiniteError(
@@ -206,6 +212,7 @@ class MethodTrainer(Trainer):
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         self._mean_loss()  # weights that are lost already replace no good ones
+        self._saved_sums = self._sums()
         super()._save_checkpoint(*args, **kwargs)
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
@@ -230,7 +237,8 @@ class MethodTrainer(Trainer):
         if isinstance(found[0], TempplugError):
             raise found[0]
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in found[0].items()}
-        self.log(dict(metrics))
+        if metrics:
+            self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
@@ -241,9 +249,10 @@ class MethodTrainer(Trainer):
             return error
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        if not self.args.should_save:
+            return
         folder = Path(output_dir or str(self.args.output_dir))
-        total = self._losses[0].detach().cpu() if isinstance(self._losses[0], Tensor) else torch.zeros(())
-        content = {"module": self.module.state_dict(), "losses": [total, self._losses[1]]}
+        content = {"module": self.module.state_dict(), "losses": [self._saved_sums.cpu(), self._losses[1]]}
         write_file(folder / STATE_FILE, lambda temporary: torch.save(content, temporary))
         write_settings(folder, self.settings)
 
@@ -257,8 +266,9 @@ class MethodTrainer(Trainer):
         try:
             content = read_tensors(file)
             self.module.load_state_dict(content["module"])
-            total, number = content["losses"]
-            self._losses = [total.to(self.args.device), int(number)]
+            sums, number = content["losses"]
+            own = sums[self.args.process_index] if len(sums) == self.args.world_size else sums.mean()
+            self._losses = [own.to(self.args.device), int(number)]
         except (DataError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
                 f"{file} is damaged or of another training; delete its folder to go on without it. Reading it said: "

@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from graphcl_toys import toy_set
 from launched.pairs import save
 from method_toys import METHOD as TOY
-from method_toys import Points
+from method_toys import Kill, Killed, Points, run, without_seconds
+from molecule_toys import labelled, unlabelled
 
 from tempplug_adapters.graph.grace_method import Nodes
 from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
+from tempplug_adapters.graph.graphcl_method import Graphs
+from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
+from tempplug_adapters.graph.molecule_method import Molecules
+from tempplug_adapters.graph.molecule_recipe import METHOD as MOLECULE
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.training import trainer
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node_generated import citation_graph
 
@@ -37,7 +45,41 @@ def grace(world: int) -> tuple[Any, Any, Any]:
     return GRACE, recipe, Nodes(citation_graph(0))
 
 
-JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {"exact": exact, "toy": toy, "grace": grace}
+def graphcl(world: int) -> tuple[Any, Any, Any]:
+    recipe = GRAPHCL.recipe(num_train_epochs=3, per_device_train_batch_size=8, hidden=8, layers=2)
+    return GRAPHCL, recipe, Graphs(toy_set(40))
+
+
+def molecule(world: int) -> tuple[Any, Any, Any]:
+    recipe = MOLECULE.recipe(
+        num_train_epochs=1, per_device_train_batch_size=16, finetune_epochs=2, finetune_batch_size=16, layers=2, width=8
+    )
+    return MOLECULE, recipe, Molecules(unlabelled(100), {"one": labelled(200, 1)})
+
+
+def msc(world: int) -> tuple[Any, Any, Any]:
+    return MSC, msc_toys.recipe(), Anomalies(msc_toys.toy_data(), msc_toys.toy_backbone())
+
+
+def simcse(world: int) -> tuple[Any, Any, Any]:
+    """Nothing random in it; each process writes the same sentences."""
+    exact = {"dropout": 0.0, "optimizer": "sgd", "learning_rate": 0.3, "per_device_train_batch_size": 16 // world}
+    with TemporaryDirectory() as name:
+        folder = simcse_toys.write_toys(Path(name))
+        recipe = simcse_toys.recipe(folder, **exact)
+        return SIMCSE, recipe, simcse_toys.read(folder, "triplets.csv", recipe)
+
+
+JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
+    "exact": exact,
+    "toy": toy,
+    "grace": grace,
+    "graphcl": graphcl,
+    "molecule": molecule,
+    "msc": msc,
+    "simcse": simcse,
+}
+MEASURED = ("toy", "molecule")
 
 
 def train_all(folder: Path, world: int = 1) -> dict[str, Any]:
@@ -50,16 +92,33 @@ def train_all(folder: Path, world: int = 1) -> dict[str, Any]:
         build = method.build
         method.build = lambda *given, build=build, modules=modules: modules.append(build(*given)) or modules[0]
         results = train(
-            method, recipe, data, TemperatureArguments("learnable", [], None), folder / name, evaluate=name == "toy"
+            method, recipe, data, TemperatureArguments("learnable", [], None), folder / name, evaluate=name in MEASURED
         )
         state = {key: value for key, value in modules[0].state_dict().items() if isinstance(value, torch.Tensor)}
         found[name] = {"weights": state, "loss": results["loss"], "steps": results["steps"], "figures": results["evaluation"]}
     return found
 
 
+def resumed(folder: Path) -> list[dict[str, Any]]:
+    """Returns the results of a whole training, and of one that went on in the middle of an epoch."""
+    settings = {"strategy": "learnable", "per_device_train_batch_size": 4}
+    whole = run(folder / "whole", **settings)
+    with suppress(Killed):  # the second epoch begins after step 3, the last checkpoint is of step 4
+        run(folder / "killed", callbacks=[Kill(5)], **settings)
+    again = run(folder / "killed", resume_from_checkpoint="auto", **settings)
+    return [without_seconds(whole), without_seconds(again)]
+
+
+def refuse(path: Path, write: Any) -> None:
+    raise AssertionError(f"{path} is the first process's to write")
+
+
 def main(folder: str) -> None:
     dist.init_process_group("gloo")
+    if dist.get_rank():
+        trainer.write_file = refuse
     found = train_all(Path(folder), dist.get_world_size())
+    found["resumed"] = resumed(Path(folder))
     save(folder, dist.get_rank(), found)
     dist.destroy_process_group()
 
