@@ -5,7 +5,7 @@ from __future__ import annotations
 from tempplug.plugins import CommandInfo, SuiteInfo, hookimpl
 
 _BENCH = ("rich", "matplotlib", "transformers", "accelerate", "scipy", "datasets")
-_NODE = ("rich", "matplotlib", "torch_geometric", "scipy")
+_NODE = (*_BENCH, "torch_geometric")
 _GRAPH = (*_BENCH, "torch_geometric", "sklearn")
 _MOLECULE = (*_BENCH, "torch_geometric", "rdkit", "sklearn")
 _IMAGES = (*_BENCH, "kornia", "PIL", "sklearn", "tqdm")
