@@ -223,6 +223,7 @@ def test_the_recipe_is_that_of_the_papers(toys: Path) -> None:
     assert unsupervised["model_name_or_path"] == supervised["model_name_or_path"] == "bert-base-uncased"
     assert [unsupervised[name] for name in ("lr_scheduler_type", "warmup_steps", "weight_decay")] == ["linear", 0, 0]
     assert METHOD.recipe().running["eval_steps"] == 125
+    assert METHOD.recipe().training()["max_grad_norm"] == 1, "the default of the Trainer that the authors' code uses"
     method, settings = SimCSEMethod(METHOD), recipe(toys, num_train_epochs=3)
     data = read(toys, "pairs.tsv", settings)
     for given, strategy in [

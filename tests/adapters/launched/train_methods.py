@@ -8,9 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import msc_toys
+import simcse_toys
 import torch
 import torch.distributed as dist
 from graphcl_toys import toy_set
@@ -26,9 +30,14 @@ from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
 from tempplug_adapters.graph.molecule_method import Molecules
 from tempplug_adapters.graph.molecule_recipe import METHOD as MOLECULE
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.msc.method import Anomalies
+from tempplug_adapters.msc.recipe import METHOD as MSC
+from tempplug_adapters.simcse.recipe import METHOD as SIMCSE
 from tempplug_adapters.training import trainer
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node_generated import citation_graph
+
+WRITTEN = TemporaryDirectory()
 
 
 def exact(world: int) -> tuple[Any, Any, Any]:
@@ -61,13 +70,18 @@ def msc(world: int) -> tuple[Any, Any, Any]:
     return MSC, msc_toys.recipe(), Anomalies(msc_toys.toy_data(), msc_toys.toy_backbone())
 
 
+@cache
+def sentences() -> Path:
+    """Each process has its own; to be called before they have met, from when on only the first one saves models."""
+    return simcse_toys.write_toys(Path(WRITTEN.name))
+
+
 def simcse(world: int) -> tuple[Any, Any, Any]:
-    """Nothing random in it; each process writes the same sentences."""
+    """Nothing random in it."""
+    folder = sentences()
     exact = {"dropout": 0.0, "optimizer": "sgd", "learning_rate": 0.3, "per_device_train_batch_size": 16 // world}
-    with TemporaryDirectory() as name:
-        folder = simcse_toys.write_toys(Path(name))
-        recipe = simcse_toys.recipe(folder, **exact)
-        return SIMCSE, recipe, simcse_toys.read(folder, "triplets.csv", recipe)
+    recipe = simcse_toys.recipe(folder, **exact)
+    return SIMCSE, recipe, simcse_toys.read(folder, "triplets.csv", recipe)
 
 
 JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
@@ -114,6 +128,7 @@ def refuse(path: Path, write: Any) -> None:
 
 
 def main(folder: str) -> None:
+    sentences()
     dist.init_process_group("gloo")
     if dist.get_rank():
         trainer.write_file = refuse
