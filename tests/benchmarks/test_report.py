@@ -15,7 +15,7 @@ from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report import fitting, markdown, print_report
 from tempplug_benchmarks.report_html import html
 from tempplug_benchmarks.report_plots import ticks
-from tempplug_benchmarks.report_tables import Row, Table, all_metrics, headline
+from tempplug_benchmarks.report_tables import Row, Table, all_metrics, headline, remarks
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.store import write_failure, write_result
 
@@ -69,6 +69,22 @@ def test_an_arm_that_always_failed_is_shown_as_failed(toy: ModuleType, tmp_path:
     assert (rows[1].cells[1:3], rows[1].kind) == (("failed", "0 of 1"), "failed")
 
 
+def test_what_an_arm_means_is_told_where_its_label_does_not(toy: ModuleType, tmp_path: Path) -> None:
+    for run in plan(toy.SUITE, "small", [0], strategies=["untrained", "fixed:temperature=0.5", "macl+infonce"]):
+        write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, seconds=1)
+    (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
+    told = [
+        line
+        for line in remarks(comparison)
+        if line.partition(":")[0] in ("fixed+infonce", "fixed", "macl+infonce", "untrained")
+    ]
+    assert told == [
+        "fixed+infonce: fixed:temperature=0.05+infonce",
+        "macl+infonce: macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false+infonce",
+        "untrained: num_train_epochs=0",
+    ]
+
+
 def test_lower_is_better_where_the_metric_says_so(toy: ModuleType, comparisons: tuple[Comparison, ...]) -> None:
     from tempplug_benchmarks.report_tables import tone
 
@@ -102,7 +118,7 @@ def test_a_table_with_many_metrics_is_shown_whole(width: int) -> None:
     names = [f"metric{number}" for number in range(9)]
     rows = [
         Row((label, *(f"{60 + row}.{number}0 ± 0.{number}{row}" for number in range(9))), "measured")
-        for row, label in enumerate(("fixed-0.05", "temperature-free", "schedule"))
+        for row, label in enumerate(("fixed:temperature=0.2+dcl", "temperature-free+dcl", "schedule+dcl"))
     ]
     parts = fitting(Table(("arm", *names), tuple(rows)), width)
     shown = io.StringIO()
