@@ -13,6 +13,7 @@ import pytest
 
 from tempplug.errors import ConfigError
 from tempplug_benchmarks.command import main
+from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.speed import runner, targets
 from tempplug_benchmarks.speed.case import Case, Setting, SpeedTask
 from tempplug_benchmarks.speed.cases import SUITE, case
@@ -20,7 +21,6 @@ from tempplug_benchmarks.speed.child import ChildError
 from tempplug_benchmarks.speed.losses import LOSSES
 from tempplug_benchmarks.speed.store import read_speed_result
 from tempplug_benchmarks.speed.targets import Target, load_targets
-from tempplug_benchmarks.task import PROFILES
 
 CASES = {case.name: case for task in SUITE.tasks for cases in task.profiles.values() for case in cases}
 TASKS = ["nt-xent", "accuracy"]
