@@ -157,6 +157,8 @@ def test_further_flags_train(toys: Path, masked: str, tmp_path: Path, extra: lis
     if "--mlm-weight" in extra:
         extra = [*extra, "--model-name-or-path", masked]
     assert main(words(toys, tmp_path, "sentences.txt", "--max-steps", "3", "--eval-strategy", "no", *extra)) == 0
+    items = json.loads((tmp_path / "metrics.json").read_text())["items"]
+    assert items == (50 if "--max-train-samples" in extra else 160)
     assert all(torch.isfinite(value).all() for value in load_file(tmp_path / "model.safetensors").values())
 
 
