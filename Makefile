@@ -18,7 +18,7 @@ setup: .venv/dev.stamp
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
 
 fast: .venv/dev.stamp
-	$(PYTEST) tests -m "not slow" -p no:doctest
+	$(PYTEST) tests -m "not slow"
 
 test: .venv/dev.stamp
 	$(PYTEST)

@@ -18,6 +18,7 @@ from tempplug.distributed import Rows
 from tempplug.embeddings import paired_similarity
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest
 from tempplug.roles import Pairing, PairRoles
+from tempplug.types import LayoutName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,7 +361,7 @@ class Masks(PairLayout):
 LAYOUTS: dict[str, type[PairLayout]] = {layout.name: layout for layout in (TwoView, CrossView, Queue, Labels, Masks)}
 
 
-def create_layout(layout: str | PairLayout, symmetric: bool = False) -> PairLayout:
+def create_layout(layout: LayoutName | PairLayout, symmetric: bool = False) -> PairLayout:
     """Returns the layout of that name.
 
     Args:

@@ -5,8 +5,8 @@ This is where strategies, objectives, engines and layouts meet; none of them kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +22,17 @@ from tempplug.record import Step, Trace, build_record
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import Auxiliary, Batch, RowStatistics, StepRecord, Wanted
+from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
 from tempplug.views import build_views, split_heads
 
-REDUCTIONS = ("mean", "sum", "none")
 Prepared = tuple[Block, LogitMap, Batch]
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _not_compiled(function: _F) -> _F:
+    """Returns the function as `torch.compile` leaves it alone, typed as it was."""
+    disable: Callable[[_F], _F] = torch.compiler.disable
+    return disable(function)
 
 
 class ContrastiveLoss(nn.Module):
@@ -55,19 +61,19 @@ class ContrastiveLoss(nn.Module):
         self,
         strategy: str | Strategy = "fixed",
         objective: str | Objective = "infonce",
-        layout: str | PairLayout = "two-view",
+        layout: LayoutName | PairLayout = "two-view",
         *,
         symmetric: bool = False,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         gather: bool = False,
-        engine: str = "auto",
+        engine: EngineName = "auto",
     ) -> None:
         super().__init__()
         self.strategy = create_strategy(strategy)
         self.objective = create_objective(objective)
         self.layout = create_layout(layout, symmetric)
-        if reduction not in REDUCTIONS:
-            raise ConfigError(f"reduction='{reduction}' must be one of {', '.join(REDUCTIONS)}.")
+        if reduction not in get_args(Reduction):
+            raise ConfigError(f"reduction='{reduction}' must be one of {', '.join(get_args(Reduction))}.")
         if gather and self.layout.refuse_gather():
             raise ConfigError(f"gather=True has no meaning for layout '{self.layout.name}', whose roles are given outright.")
         self.reduction = reduction
@@ -76,7 +82,7 @@ class ContrastiveLoss(nn.Module):
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_not_compiled
     def forward(
         self,
         view_a: Tensor | Sequence[Tensor],
@@ -125,6 +131,10 @@ class ContrastiveLoss(nn.Module):
             losses = [self._head(first, second, given, step) for first, second in heads]
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
 
+    if TYPE_CHECKING:
+        # `nn.Module` promises Any; a loss is a tensor.
+        __call__ = forward
+
     def logits(self, view_a: Tensor, view_b: Tensor, **given: Any) -> Tensor:
         """Returns the dense logits of view_a's rows against view_b's, [B, M], for losses that need them.
 
@@ -160,8 +170,7 @@ class ContrastiveLoss(nn.Module):
         if step is None or not step.traces:
             raise ConfigError("record is empty: call the loss first.")
         if record is None:
-            floor_hits = getattr(self.strategy, "floor_hits", torch.zeros((), dtype=torch.int64))
-            record = self._last[1] = build_record(step, floor_hits.detach().clone())
+            record = self._last[1] = build_record(step, self.strategy)
         return cast(StepRecord, record)
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:

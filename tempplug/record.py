@@ -1,11 +1,12 @@
 """What a step looked like: turns the pieces that a loss call leaves behind into a `StepRecord`.
 
-Built when somebody reads it, not in the training step, and always without gradient.
+Built when somebody reads it, not in the training step, and always without gradient. Reading may wait for the device.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field
 
 import torch
@@ -13,10 +14,14 @@ from torch import Tensor
 
 from tempplug.layouts import Direction
 from tempplug.roles import PairRoles
+from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics, StepRecord
 
 SAMPLED_NEGATIVES = 4096
+# Learned temperatures come as close to a bound as one looks: what is nearer than this, relative to the bound, is on it.
+ON_BOUND = 0.01
+NEARLY_ALL = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,40 @@ def _temperatures(trace: Trace) -> tuple[Tensor, Tensor]:
     return torch.cat(found), negatives
 
 
+@torch.no_grad()
+def describe_temperatures(strategy: Strategy, temperatures: Tensor) -> dict[str, Tensor]:
+    """Returns what a record says of temperatures: their mean, smallest and largest, and the share on a bound, each [].
+
+    Warns, once for each strategy, where nearly all of them lie on its bounds.
+
+    Args:
+        strategy: that they come from; see `tempplug.Strategy.bounds`.
+        temperatures: [P] of some pairs.
+    """
+    at_bound = torch.zeros_like(temperatures, dtype=torch.bool)
+    found = []
+    for name, bound in strategy.bounds().items():
+        on_this = (temperatures - bound).abs() <= ON_BOUND * bound
+        at_bound |= on_this
+        found.append((name, bound, on_this))
+    share = at_bound.to(temperatures.dtype).mean()
+    if found and not strategy.warned_of_bounds and float(share) > NEARLY_ALL:
+        strategy.warned_of_bounds = True
+        shares = " and ".join(f"{on.to(share).mean():.1%} on {name}={bound:g}" for name, bound, on in found if on.any())
+        warnings.warn(
+            f"strategy '{strategy.name}': nearly all temperatures lie on a bound, where they no longer adapt: {shares}. "
+            f"To let them adapt, {strategy.remedy}.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return {
+        "temperature_mean": temperatures.mean(),
+        "temperature_min": temperatures.min(),
+        "temperature_max": temperatures.max(),
+        "temperature_at_bound": share,
+    }
+
+
 @dataclass(slots=True)
 class Step:
     """What a call leaves behind for whoever reads its record.
@@ -94,12 +133,12 @@ class Step:
 
 
 @torch.no_grad()
-def build_record(step: Step, floor_hits: Tensor) -> StepRecord:
+def build_record(step: Step, strategy: Strategy) -> StepRecord:
     """Returns the record of a call.
 
     Args:
         step: what the call left behind.
-        floor_hits: [] from the strategy.
+        strategy: of the call, for its bounds and how often it hit its floor.
     """
     traces = step.traces
     means = [losses.mean() if valid is None else losses.sum() / valid.sum() for losses, valid in step.row_losses]
@@ -108,7 +147,6 @@ def build_record(step: Step, floor_hits: Tensor) -> StepRecord:
     for without_norm in step.zero_norm:
         zero_norm_rows = zero_norm_rows + without_norm.sum()
     sampled = [_temperatures(trace) for trace in traces]
-    temperatures = torch.cat([temperature for temperature, _ in sampled])
     negatives = torch.cat([similarity for _, similarity in sampled])
 
     def over_rows(values: list[Tensor]) -> Tensor:
@@ -120,15 +158,13 @@ def build_record(step: Step, floor_hits: Tensor) -> StepRecord:
     return StepRecord(
         loss=loss,
         infonce=over_rows([torch.logaddexp(each.positive_lse, each.negative_lse) - each.positive_logit for each in statistics]),
-        temperature_mean=temperatures.mean(),
-        temperature_min=temperatures.min(),
-        temperature_max=temperatures.max(),
+        **describe_temperatures(strategy, torch.cat([temperature for temperature, _ in sampled])),
         positive_similarity=over_rows([each.positive_similarity for each in statistics]),
         negative_similarity=negatives.mean(),
         positive_probability=1 - scale,
         gradient_scale=scale,
         zero_norm_rows=zero_norm_rows,
-        floor_hits=floor_hits,
+        floor_hits=getattr(strategy, "floor_hits", torch.zeros((), dtype=torch.int64)).detach().clone(),
         finite=torch.isfinite(loss),
         engine=step.engine,
     )

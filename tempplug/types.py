@@ -1,4 +1,5 @@
-"""Records that cross module borders: what a strategy sees, what an engine returns, what a step reports.
+"""What crosses module borders: the words that choose a part of the loss, and records: what a strategy sees, what an engine
+returns, what a step reports.
 
 Shapes: N local anchors, G anchors of all processes (G = N without gathering), M candidates, D dimensions.
 """
@@ -7,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+LayoutName = Literal["two-view", "cross-view", "queue", "labels", "masks"]
+"""Pair layouts by name, see `tempplug.layouts`."""
+Reduction = Literal["mean", "sum", "none"]
+"""What `tempplug.ContrastiveLoss` makes of the losses of the anchors."""
+EngineName = Literal["auto", "dense", "tiled", "triton"]
+"""Engines by name, and ``auto`` for the fastest that can do a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,8 @@ class StepRecord:
         temperature_mean: mean temperature.
         temperature_min: smallest temperature.
         temperature_max: largest temperature.
+        temperature_at_bound: share of the temperatures that lie on a bound of the strategy, where they adapt no longer, in
+            [0, 1]; 0 for strategies without bounds.
         positive_similarity: mean cosine similarity of the positives.
         negative_similarity: mean cosine similarity of the sampled negatives.
         positive_probability: mean softmax probability of the positives.
@@ -145,6 +155,7 @@ class StepRecord:
     temperature_mean: Tensor
     temperature_min: Tensor
     temperature_max: Tensor
+    temperature_at_bound: Tensor
     positive_similarity: Tensor
     negative_similarity: Tensor
     positive_probability: Tensor
@@ -164,4 +175,4 @@ class StepRecord:
         return {**self.numbers(), "engine": self.engine}
 
 
-__all__ = ["Auxiliary", "Batch", "RowStatistics", "StepRecord", "Wanted"]
+__all__ = ["Auxiliary", "Batch", "EngineName", "LayoutName", "Reduction", "RowStatistics", "StepRecord", "Wanted"]

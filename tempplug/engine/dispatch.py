@@ -6,29 +6,30 @@ without a fast path (several positives, masks, a third party's map) go to ``dens
 
 from __future__ import annotations
 
+from typing import get_args
+
 from tempplug.engine.dense import dense_statistics
 from tempplug.engine.tiled import streams, tiled_statistics
 from tempplug.engine.triton import mirrored_statistics, refusal, triton_statistics
 from tempplug.errors import ConfigError
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import NOTHING, RowStatistics, Wanted
+from tempplug.types import NOTHING, EngineName, RowStatistics, Wanted
 
-ENGINES = ("dense", "tiled", "triton")
 # A matrix of so many numbers is done at once sooner than in slabs.
 DENSE_UP_TO = 1 << 20
 
 
-def check_engine(engine: str) -> str:
+def check_engine(engine: EngineName) -> EngineName:
     """Returns the name if it is ``auto`` or that of an engine, else raises `ConfigError`."""
-    if engine != "auto" and engine not in ENGINES:
-        raise ConfigError(f"engine='{engine}' is not available: choose one of auto, {', '.join(ENGINES)}.")
+    if engine not in get_args(EngineName):
+        raise ConfigError(f"engine='{engine}' is not available: choose one of {', '.join(get_args(EngineName))}.")
     return engine
 
 
 def row_statistics(
-    engine: str, block: Block, logit_map: LogitMap, *, mirrored: bool = False, wanted: Wanted = NOTHING
-) -> tuple[list[RowStatistics], str]:
+    engine: EngineName, block: Block, logit_map: LogitMap, *, mirrored: bool = False, wanted: Wanted = NOTHING
+) -> tuple[list[RowStatistics], EngineName]:
     """Returns the statistics of every row, and the name of the engine that computed them.
 
     Args:
@@ -57,7 +58,7 @@ def row_statistics(
     return found, name
 
 
-def _choose(block: Block, logit_map: LogitMap, wanted: Wanted) -> str:
+def _choose(block: Block, logit_map: LogitMap, wanted: Wanted) -> EngineName:
     if not wanted and block.anchors.is_cuda and refusal(block, logit_map) is None:
         return "triton"
     if (not wanted and streams(block, logit_map)) or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tempplug.embeddings import unit_rows
 from tempplug.errors import ShapeError
 from tempplug.options import Number
 from tempplug.strategies.base import Strategy
@@ -48,6 +49,7 @@ class AMCL(Strategy):
     name: ClassVar[str] = "amcl"
     formula: ClassVar[str] = "l_ij = s_ij/τ_ij - β·((D/2)·ln τ_ij + 1/τ_ij), τ_ij = ι/(1 + exp⟨φ(z_i), φ(z_j)⟩) + η, φ learned"
     source: ClassVar[str] = "Wang et al. 2024, Adaptive Multi-head Contrastive Learning, eqs. 5-7"
+    remedy: ClassVar[str] = "choose a smaller beta, another floor or span, or a projection head that ends in a normalisation"
 
     dimension: int
     span: float
@@ -72,22 +74,35 @@ class AMCL(Strategy):
         self.phi = nn.Linear(self.dimension, self.dimension)
 
     def temperature_of(self, first: Tensor, second: Tensor) -> Tensor:
-        """Returns τ of paired rows, [..., P], in at least float32; gradient flows to φ and to the rows.
+        """Returns τ of paired rows, [P], in at least float32; gradient flows to φ and to the rows.
 
-        For losses that are no `tempplug.ContrastiveLoss` (SimSiam, Barlow Twins).
+        For losses that are no `tempplug.ContrastiveLoss` (SimSiam, Barlow Twins), as the two methods below.
 
         Args:
-            first: [..., P, D] raw rows.
-            second: [..., P, D] raw rows, each the partner of one of ``first``.
+            first: [P, D] raw rows.
+            second: [P, D] raw rows, each the partner of one of ``first``.
         """
-        left, right = (
-            self._project(F.normalize(rows if rows.element_size() > 2 else rows.float(), dim=-1)) for rows in (first, second)
-        )
+        left, right = (self._project(unit_rows(rows)[0]) for rows in (first, second))
         return PairTemperatureMap.temperature_at((left * right).sum(-1), self.span, self.floor)
 
-    def regularizer(self, temperature: Tensor) -> Tensor:
-        """Returns Ω(τ) = (D/2)·ln τ + 1/τ, in the shape of ``temperature``; its minimum lies at τ = 2/D."""
-        return PairTemperatureMap.regularizer_at(temperature, self.dimension)
+    def temperature_between(self, first: Tensor, second: Tensor, share: float = 1.0) -> Tensor:
+        """Returns τ of every pair of rows, [N, M], in at least float32; gradient flows to φ and to the rows.
+
+        Args:
+            first: [N, D] raw rows.
+            second: [M, D] raw rows.
+            share: factor of φ's gradient alone: the step that φ makes where a loss is a sum and not a mean.
+        """
+        left, right = (self._project(unit_rows(rows)[0], share) for rows in (first, second))
+        return PairTemperatureMap.temperature_at(left @ right.T, self.span, self.floor)
+
+    def relative_regularizer(self, temperature: Tensor) -> Tensor:
+        """Returns Ω in units of D/2, but for a constant, for temperatures u in units of 2/D: ln u + 1/u, lowest at u = 1."""
+        return PairTemperatureMap.regularizer_at(temperature, 2)
+
+    def bounds(self) -> dict[str, float]:
+        """Returns η and η + ι."""
+        return {"floor": self.floor, "floor + span": self.floor + self.span}
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the map that knows φ of all anchors and candidates."""
@@ -98,10 +113,12 @@ class AMCL(Strategy):
         candidates = anchors if same else self._project(batch.candidates)
         return PairTemperatureMap(anchors, candidates, self.span, self.floor, self.beta)
 
-    def _project(self, rows: Tensor) -> Tensor:
+    def _project(self, rows: Tensor, share: float = 1.0) -> Tensor:
         if rows.shape[-1] != self.dimension:
             raise ShapeError(
                 f"{self.where('dimension', self.dimension)} must be {rows.shape[-1]}, the dimension of the embeddings."
             )
-        bias = self.phi.bias.to(rows.dtype)
-        return F.linear(rows, self.phi.weight.to(rows.dtype), bias)
+        weight, bias = (each.to(rows.dtype) for each in (self.phi.weight, self.phi.bias))
+        if share != 1:
+            weight, bias = (each.detach() + share * (each - each.detach()) for each in (weight, bias))
+        return F.linear(rows, weight, bias)

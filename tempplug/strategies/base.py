@@ -22,12 +22,16 @@ class Strategy(Configured, nn.Module):
 
     Attributes:
         needs_negative_similarity: whether `observe` reads ``negative_similarity`` of the statistics, which costs more.
+        remedy: what to do where nearly all temperatures lie on one of the `bounds`, as the end of a warning.
+        warned_of_bounds: whether that warning was given; once is enough.
     """
 
     kind: ClassVar[str] = "strategy"
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
     needs_negative_similarity: ClassVar[bool] = False
+    remedy: ClassVar[str] = "choose other bounds"
+    warned_of_bounds: bool = False
 
     def __init__(self, **options: object) -> None:
         super().__init__()
@@ -54,6 +58,13 @@ class Strategy(Configured, nn.Module):
             epoch: epochs done, fractions allowed, at least 0.
             step: optimizer steps done, at least 0.
         """
+
+    def bounds(self) -> dict[str, float]:
+        """Returns the temperatures that this strategy never passes, by the options that set them; none unless overridden.
+
+        A temperature that lies on one no longer adapts: the record shows how many do, and warns where nearly all do.
+        """
+        return {}
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare; all of them unless overridden."""

@@ -51,6 +51,7 @@ class Individual(Strategy):
     name: ClassVar[str] = "individual"
     formula: ClassVar[str] = "l_ij = s_ij / τ_i, τ_i learned from moving averages over the negatives of example i"
     source: ClassVar[str] = "Qiu et al. 2023, Not All Semantics are Created Equal (iSogCLR), algorithm 1"
+    remedy: ClassVar[str] = "widen temperature_min or temperature_max, or change rho"
     needs_negative_similarity: ClassVar[bool] = True
 
     size: int
@@ -94,6 +95,10 @@ class Individual(Strategy):
         self.register_buffer("temperatures", torch.full((self.size,), self.temperature_init))
         self.register_buffer("log_means", torch.full((self.size,), EMPTY))
         self.register_buffer("velocities", torch.zeros(self.size))
+
+    def bounds(self) -> dict[str, float]:
+        """Returns both ends of the range that the temperatures are kept in."""
+        return {"temperature_min": self.temperature_min, "temperature_max": self.temperature_max}
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's example."""

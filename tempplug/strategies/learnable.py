@@ -37,6 +37,7 @@ class Learnable(Strategy):
     name: ClassVar[str] = "learnable"
     formula: ClassVar[str] = "l = s · exp(t), t learned, exp(t) ≤ max_scale"
     source: ClassVar[str] = "Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision"
+    remedy: ClassVar[str] = "raise max_scale, or train the temperature with a smaller learning rate"
 
     initial_temperature: float
     max_scale: float
@@ -53,6 +54,10 @@ class Learnable(Strategy):
                 f"{1 / self.max_scale:g}."
             )
         self.log_scale = nn.Parameter(torch.tensor(-math.log(self.initial_temperature)))
+
+    def bounds(self) -> dict[str, float]:
+        """Returns the temperature that exp(t) = max_scale is."""
+        return {"1/max_scale": 1 / self.max_scale}
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns exp(t)·s, with t brought back to its bound first."""

@@ -42,6 +42,7 @@ class MACL(Strategy):
     name: ClassVar[str] = "macl"
     formula: ClassVar[str] = "l = s / τ, τ = max(τ₀·(1 + α·(A - A₀)), floor_ratio·τ₀), A = mean similarity of the positives"
     source: ClassVar[str] = "Huang et al. 2023, Model-Aware Contrastive Learning: Towards Escaping the Dilemmas, eq. 7"
+    remedy: ClassVar[str] = "choose a smaller alpha or threshold"
 
     base_temperature: float
     alpha: float
@@ -62,28 +63,31 @@ class MACL(Strategy):
             base_temperature=base_temperature, alpha=alpha, threshold=threshold, floor_ratio=floor_ratio, strict=strict
         )
         self.register_buffer("floor_hits", torch.zeros((), dtype=torch.int64))
-        self._warned = False
 
     def temperature(self, positive_similarity: Tensor) -> Tensor:
         """Returns τ before the floor, [] for A of shape []."""
         return self.base_temperature * (1 + self.alpha * (positive_similarity - self.threshold))
 
+    def bounds(self) -> dict[str, float]:
+        """Returns the floor."""
+        return {"floor_ratio * base_temperature": self.floor_ratio * self.base_temperature}
+
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ for the A of this batch."""
         mean = batch.positive_similarity.mean()
         free = self.temperature(mean)
-        floor = self.floor_ratio * self.base_temperature
+        (floor,) = self.bounds().values()
         hit = free < floor
         self.floor_hits += hit.to(self.floor_hits)
         # Reading `hit` waits for the device, so on CUDA only `strict` pays for it; the record shows the count everywhere.
-        if (self.strict or (not self._warned and not hit.is_cuda)) and hit:
+        if (self.strict or (not self.warned_of_bounds and not hit.is_cuda)) and hit:
             message = (
                 f"strategy 'macl': with base_temperature={self.base_temperature:g}, alpha={self.alpha:g} and "
                 f"threshold={self.threshold:g} the mean positive similarity {mean.item():.3g} gives the temperature "
                 f"{free.item():.3g}, below its floor {floor:.3g}"
             )
             if self.strict:
-                raise ConfigError(f"{message}; choose a smaller alpha or threshold, or strict=false.")
-            self._warned = True
+                raise ConfigError(f"{message}; {self.remedy}, or strict=false.")
+            self.warned_of_bounds = True
             warnings.warn(f"{message}; the floor is used, here and in later batches.", RuntimeWarning, stacklevel=2)
         return ScaleMap(free.clamp(min=floor).reciprocal())

@@ -19,8 +19,11 @@ class Schedule(Strategy):
     """Divides by τ(t), t the epoch told by `set_progress`; the epoch is saved with the state.
 
     ``cosine`` and ``triangle`` start at temperature_max and reach temperature_min at half a period; ``step`` starts at
-    temperature_min and toggles every half period; ``random`` draws uniformly, once per whole epoch, from (seed, epoch)
-    alone, so that all ranks and a resumed run see the same values.
+    temperature_min and toggles every half period; ``random`` draws uniformly, once per whole epoch, from (seed, number of
+    the epoch) alone, so that all ranks and a resumed run see the same values.
+
+    t is ``epoch`` + ``first_epoch``, with ``granularity=epoch`` whole epochs alone. Eq. 5 at any moment of training is the
+    default; the authors' released code is ``granularity=epoch,first_epoch=1`` (its ``t_max`` is half of ``period``).
 
     Args:
         shape: ``cosine``, ``triangle``, ``step`` or ``random``.
@@ -28,11 +31,16 @@ class Schedule(Strategy):
         temperature_max: at least ``temperature_min``.
         period: epochs, greater than 0. The paper uses 400 of 2000; training commands default to a fifth of their epochs.
         seed: of ``random``, at least 0.
+        granularity: when t moves: ``step``, with every fraction of an epoch that is told, or ``epoch``, when an epoch is
+            done. ``random``, which draws once an epoch, is the same with both.
+        first_epoch: 0 or 1, the number of the first epoch, at whose beginning t is this. ``random`` draws the same numbers
+            one epoch earlier with 1: those of epochs 1, 2, ... in place of 0, 1, ...
 
     Raises:
         ConfigError: an option is out of range; at a call, `set_progress` was never called.
 
-    Source: Kukleva et al. 2023, eq. 4 and Table 5 (the paper prints T ≥ 0; T = 0 divides by zero).
+    Source: Kukleva et al. 2023, eq. 5, Algorithm 1 and Table 5 (which prints T ≥ 0; T = 0 divides by zero). There "t denotes
+    training epochs" and "ep ← current epoch"; whether they are whole, and the first is 0 or 1, is not said.
 
     >>> schedule = Schedule(period=400)
     >>> schedule.set_progress(epoch=100)
@@ -51,6 +59,8 @@ class Schedule(Strategy):
     temperature_max: float
     period: float
     seed: int
+    granularity: str
+    first_epoch: int
 
     def __init__(
         self,
@@ -59,9 +69,17 @@ class Schedule(Strategy):
         temperature_max: Annotated[float, Number(above=0, help="highest τ, at least temperature_min")] = 1.0,
         period: Annotated[float, Number(above=0, help="T, epochs")] = 400.0,
         seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0,
+        granularity: Annotated[str, Choice(("step", "epoch"), help="whether τ moves within an epoch")] = "step",
+        first_epoch: Annotated[int, Number(at_least=0, at_most=1, integer=True, help="number of the first epoch")] = 0,
     ) -> None:
         super().__init__(
-            shape=shape, temperature_min=temperature_min, temperature_max=temperature_max, period=period, seed=seed
+            shape=shape,
+            temperature_min=temperature_min,
+            temperature_max=temperature_max,
+            period=period,
+            seed=seed,
+            granularity=granularity,
+            first_epoch=first_epoch,
         )
         if self.temperature_max < self.temperature_min:
             raise ConfigError(
@@ -71,7 +89,7 @@ class Schedule(Strategy):
         self.epoch: float | None = None
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Sets t; idempotent.
+        """Sets the epoch; idempotent.
 
         Args:
             epoch: epochs done, at least 0; fractions allowed.
@@ -95,10 +113,11 @@ class Schedule(Strategy):
                 "strategy 'schedule' was never told its progress: call set_progress(epoch=...) on the loss "
                 "before every epoch or step (our adapters do)."
             )
-        return self.temperature_min + (self.temperature_max - self.temperature_min) * self._height(self.epoch)
+        t = self.first_epoch + (math.floor(self.epoch) if self.granularity == "epoch" else self.epoch)
+        return self.temperature_min + (self.temperature_max - self.temperature_min) * self._height(t)
 
-    def _height(self, epoch: float) -> float:
-        phase = (epoch / self.period) % 1.0
+    def _height(self, t: float) -> float:
+        phase = (t / self.period) % 1.0
         match self.shape:
             case "cosine":
                 return 0.5 * (1 + math.cos(2 * math.pi * phase))
@@ -107,7 +126,7 @@ class Schedule(Strategy):
             case "step":
                 return float(phase >= 0.5)
             case _:
-                return random.Random(f"{self.seed}:{math.floor(epoch)}").random()
+                return random.Random(f"{self.seed}:{math.floor(t)}").random()
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ(t) for every pair."""

@@ -16,10 +16,10 @@ from tempplug.loss import ContrastiveLoss
 from tempplug.objectives.base import Objective
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import Auxiliary, Batch, RowStatistics
+from tempplug.types import Auxiliary, Batch, EngineName, RowStatistics
 
 ROWS, DIMENSION = 16, 8
-PORTABLE_ENGINES = ("dense", "tiled")
+PORTABLE_ENGINES: tuple[EngineName, ...] = ("dense", "tiled")
 
 
 class ConformanceError(TempplugError):
@@ -176,7 +176,7 @@ def _check_training(strategy: Strategy | str, objective: Objective | str) -> Non
         uncertainty = _random(ROWS, seed=1).float()
         try:
             loss = loss_fn(a, b, labels=labels, index=index, uncertainty=uncertainty)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConformanceError(f"the loss on the engine '{engine}' raised {error!r}.") from error
         _require(loss.isfinite(), f"the loss on the engine '{engine}' is {float(loss.detach())}.")

@@ -107,15 +107,18 @@ def _schedule(
     temperature_min: float = 0.1,
     temperature_max: float = 1.0,
     period: float = 400.0,
+    granularity: str = "step",
+    first_epoch: int = 0,
 ) -> Tensor:
     spread = temperature_max - temperature_min
-    phase = math.fmod(context.epoch, period) / period
+    t = (context.epoch if granularity == "step" else context.epoch // 1) + first_epoch
+    phase = math.fmod(t, period) / period
     if shape == "cosine":
         tau = temperature_min + spread * (1 + math.cos(2 * math.pi * phase)) / 2
     elif shape == "triangle":
         tau = temperature_max - spread * 2 * (phase if phase <= 0.5 else 1 - phase)
     elif shape == "step":
-        tau = temperature_min if math.floor(context.epoch / (period / 2)) % 2 == 0 else temperature_max
+        tau = temperature_min if math.floor(t / (period / 2)) % 2 == 0 else temperature_max
     else:
         raise ConfigError(f"shape={shape} of 'schedule' has no formula: the oracle knows cosine, triangle and step.")
     return s / tau

@@ -59,8 +59,7 @@ def with_amcl(method: SimSiam, h_a: Tensor, h_b: Tensor, p_a: Tensor, p_b: Tenso
     for prediction, embedding in ((p_a, h_b), (p_b, h_a)):
         for p, h in zip(unit(prediction), unit(embedding.detach()), strict=True):
             temperature = 1.5 / (1 + torch.exp(phi(p) @ phi(h))) + 0.2
-            omega = EMBEDDING / 2 * temperature.log() + 1 / temperature
-            total.append(-(p @ h) / (2 * temperature) + 0.7 * omega)
+            total.append(-(p @ h) / (2 * temperature) + 0.7 * (temperature.log() + 1 / temperature))
     return torch.stack(total).sum() / len(p_a)
 
 
@@ -71,9 +70,22 @@ def test_without_strategy_it_is_the_negative_cosine(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_amcl_is_its_equation_in_value_and_gradient(count: int) -> None:
+def test_amcl_is_its_formula_in_value_and_gradient(count: int) -> None:
     torch.manual_seed(0)
     assert_matches(simsiam(AMCL, count), with_amcl)
+
+
+def test_amcl_is_the_paper_s_equation_in_units_of_its_dimension() -> None:
+    """-s/(2τ) + β·((D/2)·ln τ + 1/τ) with τ = 2u/D, per D/2: the same but for the constant of ln(2/D)."""
+    torch.manual_seed(0)
+    method, half = simsiam(AMCL), EMBEDDING / 2
+    h_a, h_b = (method.embed(view)[0] for view in views())
+    p_a, p_b = method.prediction_head(h_a), method.prediction_head(h_b)
+    total = torch.zeros(len(p_a), dtype=torch.float64)
+    for p, h in ((p_a, h_b), (p_b, h_a)):
+        temperature = method.strategy.temperature_of(p, h) / half
+        total += -similarity(p, h) / (2 * temperature) + 0.7 * (half * (half * temperature).log() + 1 / temperature)
+    torch.testing.assert_close(method(*views()), total.mean() / half, rtol=1e-12, atol=0)
 
 
 def test_equal_views_and_perfect_predictions_give_minus_one() -> None:

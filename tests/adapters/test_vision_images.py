@@ -161,21 +161,22 @@ def test_figures_are_those_of_the_parts(tmp_path: Path) -> None:
     train = load_images("digits", "train", None, count=300)
     test = load_images("digits", "test", None)
     given: dict[str, Any] = {"width": 8, "image_size": 10, "augmentation": "simclr-cifar", "neighbours": 7}
-    given |= {"channels_last": False, "num_train_epochs": 1, "seed": 3, "evaluations": EVALUATIONS}
+    given |= {"channels_last": False, "num_train_epochs": 1, "seed": 3, "evaluations": EVALUATIONS, "probe": "macl-cifar10"}
+    groups = {"head_above": 33, "tail_below": 27}
     told: list[float] = []
-    results = run(tmp_path, data=VisionImages(train, train, test), evaluation_progress=told.append, **given)
+    results = run(tmp_path, data=VisionImages(train, train, test), evaluation_progress=told.append, **given, **groups)
     found = results["evaluation"]
     backbone = load_backbone(tmp_path)
     bank, queries = (represent(backbone, each, size=10) for each in (train, test))
     labels, truth = labels_of(train), labels_of(test)
     assert found["knn"] == knn_accuracy(bank, labels, queries, truth, k=7)
-    assert found["linear"] == linear_probe_accuracy(bank, labels, queries, truth, replace(PROBES["lightly"], seed=3))
+    assert found["linear"] == linear_probe_accuracy(bank, labels, queries, truth, replace(PROBES["macl-cifar10"], seed=3))
     for name, value in representation_report(queries, None, truth).items():
         assert found[name] == pytest.approx(value, rel=1e-5)
     torch.manual_seed(3)
     views = [represent(backbone, test, augmentation=create_augmentation("simclr-cifar", 10)) for _ in "ab"]
     assert found["alignment"] == pytest.approx(metrics.alignment(*views).item(), rel=1e-5)
-    scores = long_tail_evaluation(bank, labels, queries, truth)
+    scores = long_tail_evaluation(bank, labels, queries, truth, **groups)
     for name, score in scores.items():
         assert (found[name], found[f"{name} head"], found[f"{name} tail"]) == (score.overall, score.head, score.tail)
     assert found.keys() == {

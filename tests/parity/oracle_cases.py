@@ -34,6 +34,7 @@ STRATEGIES = [
     "schedule",
     "schedule:shape=triangle,temperature_min=0.05",
     "schedule:shape=step,period=100",
+    "schedule:period=7,granularity=epoch,first_epoch=1",
     f"head-tail:class_counts={COUNTS}",
     f"head-tail:class_counts={COUNTS},head_classes=1/2/5,temperature_head=0.3",
     "uncertainty",
@@ -111,6 +112,7 @@ def build(strategy: str, objective: str, call: Call, reduction: str, engine: str
     if "max_scale" in strategy:
         with torch.no_grad():
             next(loss_fn.parameters()).fill_(3.0)  # above the bound: the next call clamps it
+        loss_fn.strategy.warned_of_bounds = True
     return loss_fn
 
 

@@ -11,6 +11,7 @@ from oracle_cases import compare, make_call
 
 from tempplug import ContrastiveLoss, create_objective, create_strategy
 from tempplug.errors import ConfigError, ShapeError
+from tempplug.strategies.maps import PairTemperatureMap
 from tempplug.testing import oracle_loss
 
 LAYOUTS = ["two-view", "two-view+hard", "cross-view", "symmetric+hard", "queue", "masks-one"]
@@ -89,11 +90,27 @@ def test_temperatures_lie_between_floor_and_floor_plus_span_and_fall_with_the_pr
 
 
 def test_the_regulariser_is_smallest_at_two_over_the_dimension() -> None:
-    strategy = create_strategy("amcl:dimension=128")
     temperatures = torch.tensor([0.014, 2 / 128, 0.017], dtype=torch.float64)
-    values = strategy.regularizer(temperatures)
+    values = PairTemperatureMap.regularizer_at(temperatures, 128)
     assert values[1].item() == pytest.approx(-202.17, abs=0.005)
     assert values.argmin() == 1
+    relative = create_strategy("amcl:dimension=128").relative_regularizer(64 * temperatures)
+    torch.testing.assert_close(64 * relative - 64 * math.log(64), values, rtol=1e-12, atol=0)
+
+
+def test_temperatures_between_all_rows_are_those_of_pairs_and_phi_may_learn_in_smaller_steps() -> None:
+    strategy = create_strategy("amcl:dimension=3").double()
+    first, second = torch.randn(4, 3, dtype=torch.float64, requires_grad=True), torch.randn(5, 3, dtype=torch.float64)
+    pairs = torch.stack([strategy.temperature_of(first, row.expand(4, 3)) for row in second], dim=1)
+    leaves = [first, *strategy.parameters()]
+    expected = torch.autograd.grad(pairs.square().sum(), leaves)
+    for share in (1.0, 0.25):
+        every = strategy.temperature_between(first, second, share)
+        torch.testing.assert_close(every, pairs, rtol=1e-12, atol=0)
+        of_rows, *of_phi = torch.autograd.grad(every.square().sum(), leaves)
+        torch.testing.assert_close(of_rows, expected[0])
+        for found, wanted in zip(of_phi, expected[1:], strict=True):
+            torch.testing.assert_close(found, share * wanted)
 
 
 def test_without_regulariser_and_with_one_temperature_it_is_the_fixed_loss() -> None:

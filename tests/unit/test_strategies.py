@@ -39,6 +39,8 @@ def batch(*similarities: float, **given: torch.Tensor) -> Batch:
         ("schedule:period=0", "period=0 of strategy 'schedule' must be greater than 0."),
         ("schedule:temperature_min=2", "must be at least temperature_min=2."),
         ("schedule:seed=0.5", "seed=0.5 of strategy 'schedule' must be an integer"),
+        ("schedule:granularity=batch", "granularity=batch of strategy 'schedule' must be one of step, epoch."),
+        ("schedule:first_epoch=2", "first_epoch=2 of strategy 'schedule' must be an integer, at least 0 and at most 1."),
         ("head-tail:class_counts=5", "class_counts=5 of strategy 'head-tail' must be a list of 2 or more numbers"),
         ("head-tail:class_counts=5/3,head_classes=3", "must be at most 2, the number of classes."),
         ("head-tail", "strategy 'head-tail' needs class_counts=."),
@@ -130,6 +132,35 @@ def test_a_random_schedule_depends_on_seed_and_whole_epoch_alone() -> None:
     drawn = [draw(0, epoch) for epoch in range(400)]
     assert 0.1 <= min(drawn) < 0.15
     assert 0.95 < max(drawn) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "t"), [("", 2.75), (",granularity=epoch", 2), (",first_epoch=1", 3.75), (",granularity=epoch,first_epoch=1", 3)]
+)
+def test_a_schedule_counts_epochs_as_it_is_told(options: str, t: float) -> None:
+    for shape, height in (
+        ("cosine", 0.5 * (1 + math.cos(2 * math.pi * t / 5))),
+        ("triangle", abs(1 - 2 * t / 5)),
+        ("step", t >= 2.5),
+    ):
+        strategy = create_strategy(f"schedule:shape={shape},temperature_min=0.1,temperature_max=0.6,period=5{options}")
+        strategy.set_progress(epoch=2.75)
+        assert strategy.temperature() == pytest.approx(0.1 + 0.5 * height, rel=1e-12)
+
+
+def test_a_random_schedule_draws_by_the_number_of_the_whole_epoch() -> None:
+    def draws(options: str) -> list[float]:
+        strategy, found = create_strategy(f"schedule:shape=random{options}"), []
+        for epoch in (0.0, 0.9, 1.0, 2.5):
+            strategy.set_progress(epoch=epoch)
+            found.append(strategy.temperature())
+        return found
+
+    default, later = draws(""), draws(",first_epoch=1")
+    assert default == draws(",granularity=epoch")
+    assert later == draws(",granularity=epoch,first_epoch=1")
+    assert later[:2] == [default[2]] * 2
+    assert later[2] == default[3]
 
 
 def test_a_schedule_keeps_its_epoch_in_its_state() -> None:

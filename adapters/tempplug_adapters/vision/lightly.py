@@ -14,6 +14,7 @@ from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
 from tempplug.strategies.fixed import Fixed
+from tempplug.types import EngineName, LayoutName
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 
 
@@ -150,14 +151,14 @@ class NTXentLoss(nn.Module):
         gather_distributed: bool = False,
         *,
         objective: str | Objective = "infonce",
-        engine: str = "auto",
+        engine: EngineName = "auto",
     ) -> None:
         super().__init__()
         self.memory_bank = MemoryBank(memory_bank_size, gather_distributed)
         strategy = temperature
         if not isinstance(strategy, str | Strategy):
             strategy = create_strategy("fixed", temperature=strategy)
-        layout = "queue" if self.memory_bank.size[0] else "two-view"
+        layout: LayoutName = "queue" if self.memory_bank.size[0] else "two-view"
         self.contrastive_loss = ContrastiveLoss(strategy, objective, layout, gather=gather_distributed, engine=engine)
 
     def forward(self, out0: Tensor, out1: Tensor, *, update: bool = True, **given: Any) -> Tensor:

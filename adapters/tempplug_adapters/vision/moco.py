@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss, Objective, Strategy
 from tempplug.embeddings import unit_rows
+from tempplug.types import EngineName
 from tempplug_adapters.vision.momentum import MomentumEncoder
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 from tempplug_adapters.vision.step_module import StepModule, heads_of, without_uncertainty
@@ -67,7 +68,7 @@ class MoCo(StepModule):
         momentum: float = 0.999,
         symmetric: bool = False,
         gather: bool = False,
-        engine: str = "auto",
+        engine: EngineName = "auto",
     ) -> None:
         super().__init__(backbone, projection_head)
         loss_fn = ContrastiveLoss(strategy, objective, "queue", gather=gather, engine=engine)
@@ -101,7 +102,7 @@ class MoCo(StepModule):
 
     def _direction(self, anchors: list[Tensor], keys: list[Tensor], index: Tensor | None, labels: Tensor | None) -> Tensor:
         losses = [
-            self.loss_fn(anchor, key, queue=queue.rows, index=index, labels=labels)
+            self.loss_fn(anchor, key, queue=queue.rows, index=index, labels=labels)  # type: ignore[arg-type]
             for anchor, key, queue in zip(anchors, keys, self.queues, strict=True)
         ]
         return torch.stack(losses).sum()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss, Objective, Strategy
 from tempplug.embeddings import unit_rows
+from tempplug.types import EngineName
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 from tempplug_adapters.vision.step_module import StepModule, check_heads, heads_of, predict, without_uncertainty
 
@@ -57,7 +58,7 @@ class NNCLR(StepModule):
         embedding_dimension: int = 256,
         queue_size: int = 98304,
         gather: bool = False,
-        engine: str = "auto",
+        engine: EngineName = "auto",
     ) -> None:
         super().__init__(backbone, projection_head)
         check_heads(projection_head, prediction_head)

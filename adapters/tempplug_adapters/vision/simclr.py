@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tempplug import ContrastiveLoss, Objective, Strategy
 from tempplug.errors import ShapeError
 from tempplug.strategies.uncertainty import Uncertainty
+from tempplug.types import EngineName, LayoutName
 from tempplug_adapters.vision.step_module import StepModule, project
 
 
@@ -46,7 +47,7 @@ class SimCLR(StepModule):
     torch.Size([])
     """
 
-    layout: ClassVar[str] = "two-view"
+    layout: ClassVar[LayoutName] = "two-view"
     loss_fn: ContrastiveLoss
 
     def __init__(
@@ -57,7 +58,7 @@ class SimCLR(StepModule):
         objective: str | Objective = "infonce",
         *,
         gather: bool = False,
-        engine: str = "auto",
+        engine: EngineName = "auto",
     ) -> None:
         super().__init__(backbone, projection_head)
         self.loss_fn = ContrastiveLoss(strategy, objective, self.layout, gather=gather, engine=engine)

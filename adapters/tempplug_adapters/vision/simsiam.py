@@ -7,15 +7,20 @@ from torch import Tensor, nn
 
 from tempplug import Strategy
 from tempplug.embeddings import unit_rows
-from tempplug_adapters.vision.step_module import StepModule, check_heads, predict
-from tempplug_adapters.vision.without_softmax import amcl_or_none
+from tempplug_adapters.vision.step_module import check_heads, predict
+from tempplug_adapters.vision.without_softmax import WithoutSoftmax
 
 
-class SimSiam(StepModule):
+class SimSiam(WithoutSoftmax):
     """The negative cosine similarity of predictions p and embeddings h: the mean of -s(p_a, sg h_b)/2 - s(p_b, sg h_a)/2.
 
-    With AMCL each similarity is divided by the temperature of its pair, τ = τ(p, sg h), and β·Ω(τ) is added; several heads
-    are summed. Each view goes through the backbone by itself.
+    With AMCL each direction is -s/(2u) + β·(ln u + 1/u), u = u(p, sg h) the temperature of its pair; several heads are summed.
+    Each view goes through the backbone by itself.
+
+    The paper's -s/(2τ) + β·((D/2)·ln τ + 1/τ) is the same with u = τ·D/2, but for a constant and the factor D/2. Without this
+    change of units it grows with τ for every τ above 2/D, whatever β, so that all temperatures fall to any floor above that;
+    with a floor below it, its gradient is D/2 times SimSiam's, and φ overshoots. AMCL's span and floor are bounds of u here,
+    and a pair of similarity s is drawn to u = 1 - s/(2β): β below 1/2 leaves nothing but the floor.
 
     Args:
         backbone: images to representations [B, F], with attribute ``dimension``.
@@ -26,7 +31,6 @@ class SimSiam(StepModule):
     Attributes:
         prediction_head: as given.
         strategy: AMCL, or None.
-        loss_fn: None: there is no contrastive loss.
 
     Raises:
         ConfigError: any other strategy, since there is no softmax; the backbone does not say its dimension; the numbers of
@@ -35,6 +39,8 @@ class SimSiam(StepModule):
     Source: Chen and He 2021; AMCL: Wang et al. 2024, eq. 2.2, where the prediction is written z and the embedding h.
     """
 
+    title = "SimSiam"
+
     def __init__(
         self,
         backbone: nn.Module,
@@ -42,11 +48,9 @@ class SimSiam(StepModule):
         prediction_head: nn.Module,
         strategy: str | Strategy | None = None,
     ) -> None:
-        super().__init__(backbone, projection_head)
+        super().__init__(backbone, projection_head, strategy)
         check_heads(projection_head, prediction_head)
         self.prediction_head = prediction_head
-        self.strategy = amcl_or_none("SimSiam", strategy)
-        self.loss_fn = None
 
     def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """Returns the loss, []: in [-1, 1] a head without AMCL.
@@ -60,6 +64,7 @@ class SimSiam(StepModule):
         Raises:
             ShapeError: AMCL's dimension is not that of the embeddings.
         """
+        self._temperatures.clear()
         embeddings_a, embeddings_b = self.embed(view_a), self.embed(view_b)
         predictions_a = predict(self.prediction_head, embeddings_a)
         predictions_b = predict(self.prediction_head, embeddings_b)
@@ -77,7 +82,8 @@ class SimSiam(StepModule):
         if self.strategy is None:
             return -similarity / 2
         temperature = self.strategy.temperature_of(prediction, embedding)
-        return self.strategy.beta * self.strategy.regularizer(temperature) - similarity / (2 * temperature)
+        self._temperatures.append(temperature.detach())
+        return self.strategy.beta * self.strategy.relative_regularizer(temperature) - similarity / (2 * temperature)
 
 
 __all__ = ["SimSiam"]

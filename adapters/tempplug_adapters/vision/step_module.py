@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError
 from tempplug.strategies.uncertainty import Uncertainty
+from tempplug_adapters.training.measurements import numbers_of
 
 
 class StepModule(nn.Module):
@@ -52,6 +53,14 @@ class StepModule(nn.Module):
             images: [B, 3, H, W], or whatever the backbone takes.
         """
         return project(self.projection_head, self.backbone(images))
+
+    def measure(self) -> dict[str, float]:
+        """Returns the numbers of the last call, as a training logs them; waits for the device.
+
+        Raises:
+            ConfigError: there was no call yet.
+        """
+        return {} if self.loss_fn is None else numbers_of(self.loss_fn.record)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare: those that a part of this module names (timm)."""

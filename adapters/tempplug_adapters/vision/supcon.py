@@ -10,6 +10,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from tempplug.errors import ConfigError
+from tempplug.types import LayoutName
 from tempplug_adapters.vision.simclr import SimCLR
 
 
@@ -29,7 +30,7 @@ class SupCon(SimCLR):
     torch.Size([])
     """
 
-    layout: ClassVar[str] = "labels"
+    layout: ClassVar[LayoutName] = "labels"
 
     def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """Returns the loss in nats, [].

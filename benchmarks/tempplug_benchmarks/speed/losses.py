@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import UnknownNameError, nearest
+from tempplug.types import EngineName, LayoutName
 from tempplug_benchmarks.speed import formulas, libraries
 from tempplug_benchmarks.speed.libraries import LossFunction
 
@@ -55,12 +56,12 @@ class Loss:
 
     strategy: str
     objective: str = "infonce"
-    layout: str = "two-view"
+    layout: LayoutName = "two-view"
     symmetric: bool = False
     formula: Callable[[Tensor, Tensor, float], Tensor]
     others: Mapping[str, Implementation] = field(default_factory=dict)
 
-    def ours(self, temperature: float, engine: str = "auto") -> ContrastiveLoss:
+    def ours(self, temperature: float, engine: EngineName = "auto") -> ContrastiveLoss:
         """Returns tempplug's module."""
         return ContrastiveLoss(
             self.strategy.format(temperature=temperature),
