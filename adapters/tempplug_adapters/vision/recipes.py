@@ -11,6 +11,7 @@ from typing import Any
 
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, around
+from tempplug_adapters.vision.amcl_defaults import AMCL_OPTIONS
 from tempplug_adapters.vision.recipe import (
     BarlowTwinsRecipe,
     MoCoRecipe,
@@ -28,13 +29,20 @@ _MODULE = "tempplug_adapters.vision.methods"
 
 
 def _loss(
-    temperature: float, layout: str = "two-view", *, large: bool = False, macl: float = 0.1, threshold: float = 0.0
+    temperature: float,
+    layout: str = "two-view",
+    *,
+    amcl: str = "simclr",
+    large: bool = False,
+    macl: float = 0.1,
+    threshold: float = 0.0,
 ) -> LossRecipe:
     """Returns the loss of a recipe: a fixed temperature, and each strategy as its own paper has it with the method.
 
     Args:
         temperature: fixed.
         layout: of the loss.
+        amcl: the method whose options AMCL has.
         large: whether it is for images of ImageNet's size, which have another range in DySTreSS's paper.
         macl: base temperature of MACL (Huang et al. 2023, section 5.1).
         threshold: of MACL, likewise.
@@ -43,6 +51,7 @@ def _loss(
         layout=layout,
         temperatures=around(
             temperature,
+            amcl=AMCL_OPTIONS[amcl],
             macl={"base_temperature": macl, "alpha": 0.5, "threshold": threshold},
             # Manna et al. (DySTreSS), section 4
             dystress={"temperature_min": 0.1 if large else 0.07, "temperature_max": 0.2},
@@ -152,20 +161,20 @@ _SIMCLR: Mapping[str, SimCLRRecipe] = {
     ),
 }
 
-_MACL_IN_MOCO: dict[str, Any] = {"macl": 0.15, "threshold": 0.2}
+_IN_MOCO: dict[str, Any] = {"amcl": "moco", "macl": 0.15, "threshold": 0.2}
 _MOCO: Mapping[str, MoCoRecipe] = {
     # the base of Wang et al. 2024 (AMCL): lightly's, in both directions
     "amcl": MoCoRecipe(
-        loss=_loss(0.1, "queue", **_MACL_IN_MOCO),
+        loss=_loss(0.1, "queue", **_IN_MOCO),
         **{**_AMCL, "learning_rate": 0.08, "encoder_momentum": 0.99, "symmetric": True},
     ),
     # Kukleva et al. 2023; the batch is not said: SimCLR's
-    "long-tail": MoCoRecipe(loss=_loss(0.2, "queue", **_MACL_IN_MOCO), **{**_LONG_TAIL, "head_layers": 1, "queue_size": 10000}),
+    "long-tail": MoCoRecipe(loss=_loss(0.2, "queue", **_IN_MOCO), **{**_LONG_TAIL, "head_layers": 1, "queue_size": 10000}),
     # Chen et al. 2020 (MoCo v2)
-    "moco-v2": MoCoRecipe(loss=_loss(0.2, "queue", large=True, **_MACL_IN_MOCO), **{**_MOCO_V2, "queue_size": 65536}),
+    "moco-v2": MoCoRecipe(loss=_loss(0.2, "queue", large=True, **_IN_MOCO), **{**_MOCO_V2, "queue_size": 65536}),
     # Huang et al. 2023, ImageNet-100
     "macl-imagenet-100": MoCoRecipe(
-        loss=_loss(0.2, "queue", large=True, **_MACL_IN_MOCO),
+        loss=_loss(0.2, "queue", large=True, **_IN_MOCO),
         **{**_MOCO_V2, "queue_size": 65536, "learning_rate": 0.3, "warmup_steps": 10 / 200},
     ),
 }
@@ -173,11 +182,12 @@ _MOCO: Mapping[str, MoCoRecipe] = {
 _NNCLR: Mapping[str, NNCLRRecipe] = {
     # no paper trains it on CIFAR: the paper's heads, otherwise as SimCLR there, with lightly's support set
     "cifar": NNCLRRecipe(
-        loss=_loss(0.1, "cross-view"), **{**_SMALL, "per_device_train_batch_size": 256, "embedding_dimension": 256}
+        loss=_loss(0.1, "cross-view", amcl="nnclr"),
+        **{**_SMALL, "per_device_train_batch_size": 256, "embedding_dimension": 256},
     ),
     # Dwibedi et al. 2021
     "nnclr": NNCLRRecipe(
-        loss=_loss(0.1, "cross-view", large=True),
+        loss=_loss(0.1, "cross-view", amcl="nnclr", large=True),
         **{
             **_LARGE,
             "num_train_epochs": 1000,
@@ -189,7 +199,7 @@ _NNCLR: Mapping[str, NNCLRRecipe] = {
     ),
     # Huang et al. 2023, ImageNet-100
     "macl-imagenet-100": NNCLRRecipe(
-        loss=_loss(0.1, "cross-view", large=True),
+        loss=_loss(0.1, "cross-view", amcl="nnclr", large=True),
         **{
             **_LARGE,
             "per_device_train_batch_size": 512,
@@ -201,11 +211,11 @@ _NNCLR: Mapping[str, NNCLRRecipe] = {
     ),
 }
 
-_WITHOUT_SOFTMAX = LossRecipe(temperatures={})
+_IN_SIMSIAM = LossRecipe(temperatures={"amcl": AMCL_OPTIONS["simsiam"]})
 _SIMSIAM: Mapping[str, SimSiamRecipe] = {
     # Chen and He 2021, appendix D
     "cifar": SimSiamRecipe(
-        loss=_WITHOUT_SOFTMAX,
+        loss=_IN_SIMSIAM,
         **{
             **_SMALL,
             "head_layers": 2,
@@ -218,7 +228,7 @@ _SIMSIAM: Mapping[str, SimSiamRecipe] = {
     ),
     # Chen and He 2021, section 4
     "simsiam": SimSiamRecipe(
-        loss=_WITHOUT_SOFTMAX,
+        loss=_IN_SIMSIAM,
         **{
             **_MOCO_V2,
             "zero_init_residual": True,
@@ -232,13 +242,14 @@ _SIMSIAM: Mapping[str, SimSiamRecipe] = {
     ),
 }
 
+_IN_BARLOW_TWINS = LossRecipe(temperatures={"amcl": AMCL_OPTIONS["barlow-twins"]})
 _BARLOW_TWINS: Mapping[str, BarlowTwinsRecipe] = {
     # the base of Wang et al. 2024 (AMCL)
-    "amcl": BarlowTwinsRecipe(loss=_WITHOUT_SOFTMAX, **{**_AMCL, "learning_rate": 0.11, "embedding_dimension": 2048}),
+    "amcl": BarlowTwinsRecipe(loss=_IN_BARLOW_TWINS, **{**_AMCL, "learning_rate": 0.11, "embedding_dimension": 2048}),
     # Zbontar et al. 2021 with its code's λ, but SimCLR's views: the code's own have half the jitter, bicubic crops and
     # other blur in each, and some of the second views are solarised
     "barlow-twins": BarlowTwinsRecipe(
-        loss=_WITHOUT_SOFTMAX,
+        loss=_IN_BARLOW_TWINS,
         **{
             **_LARGE,
             "zero_init_residual": True,

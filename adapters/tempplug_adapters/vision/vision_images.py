@@ -69,7 +69,7 @@ def read_images(
     Raises:
         TempplugError: as there.
     """
-    images = load_images(dataset, split, data_dir, size=load_size or image_size, count=count, seed=seed)
+    images = load_images(dataset, split, data_dir, size=load_size, count=count, seed=seed)
     if load_size is None and image_size is not None and isinstance(images, ImageFiles):
         return ImageFiles(images.encoded, round(CROPPED_FROM * image_size))
     return images

@@ -55,12 +55,15 @@ METRICS = (
 _EVALUATIONS = ("knn", "linear-probe", "report")
 
 
-def _arms(each: PaperProfile, schedule: str = "schedule", *, reported: bool = True, more: bool = True) -> tuple[Arm, ...]:
+def _arms(
+    each: PaperProfile, schedule: str = "schedule", amcl: str = "amcl", *, reported: bool = True, more: bool = True
+) -> tuple[Arm, ...]:
     """Returns the arms of a profile.
 
     Args:
         each: which fixed temperatures there are, and how some strategies are set.
         schedule: spec; a training of a few epochs has fewer periods than the paper's.
+        amcl: spec.
         reported: whether the papers' rows answer the same question.
         more: whether there are the further arms of the paper.
     """
@@ -73,7 +76,7 @@ def _arms(each: PaperProfile, schedule: str = "schedule", *, reported: bool = Tr
             f"{each.dystress}+infonce",
             "temperature-free+infonce",
             f"{schedule}+infonce",
-            "amcl+dcl",
+            f"{amcl}+dcl",
             *(each.more if more else ()),
             reported=each.reported if reported else None,
         ),
@@ -122,7 +125,7 @@ def _reduced(each: PaperProfile) -> dict[str, Profile]:
             "in every run, and all 10,000 test images",
             "cifar10",
             each.recipe,
-            _arms(each, "schedule:period=3", reported=False, more=False),
+            _arms(each, "schedule:period=3", "amcl:beta=1", reported=False, more=False),
             small,
             load=partial(read_images, method=SIMCLR, copies=True),
             needs=("vision/cifar10_train_jpeg.npz", "vision/cifar10_test_jpeg.npz"),
