@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss, Objective, Strategy
 from tempplug.errors import ConfigError, ShapeError
+from tempplug.types import EngineName
 
 
 class PyGCLLoss(nn.Module):
@@ -46,7 +47,7 @@ class PyGCLLoss(nn.Module):
     """
 
     def __init__(
-        self, strategy: str | Strategy = "fixed", objective: str | Objective = "infonce", *, engine: str = "auto"
+        self, strategy: str | Strategy = "fixed", objective: str | Objective = "infonce", *, engine: EngineName = "auto"
     ) -> None:
         super().__init__()
         self.contrastive_loss = ContrastiveLoss(strategy, objective, "masks", engine=engine)

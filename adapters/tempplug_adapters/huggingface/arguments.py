@@ -13,6 +13,7 @@ from tempplug.arguments import merge_spec
 from tempplug.options import Option, options_of
 from tempplug.plugins import ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
+from tempplug.types import LayoutName
 
 
 def _known(kind: type[Info]) -> str:
@@ -64,7 +65,7 @@ class TemperatureArguments:
             tempplug.create_objective(self.contrastive_objective)
 
     def create_loss(
-        self, layout: str = "two-view", *, symmetric: bool = False, gather: bool | None = None, **known: Any
+        self, layout: LayoutName = "two-view", *, symmetric: bool = False, gather: bool | None = None, **known: Any
     ) -> tempplug.ContrastiveLoss:
         """Returns the loss that the flags describe.
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import UnknownNameError, nearest
 from tempplug.options import Choice, Flag, Kind, Number, options_of
+
+if TYPE_CHECKING:
+    from tempplug.types import LayoutName
 
 Temperatures = Mapping[str, Mapping[str, Any]]
 
@@ -76,7 +79,7 @@ class LossRecipe:
         periods: of a schedule in a training, greater than 0.
     """
 
-    layout: str = "two-view"
+    layout: LayoutName = "two-view"
     temperatures: Temperatures = field(default_factory=lambda: around(0.1))
     objective: str = "infonce"
     objectives: Mapping[str, str] = field(default_factory=lambda: {"macl": "reweighted", "amcl": "dcl"})

@@ -193,7 +193,7 @@ class MethodTrainer(Trainer):
 
     def _mean_loss(self) -> float:
         """Returns the mean over the batches since the last log, of all processes."""
-        loss = float(self._sums().mean()) / max(1, self._losses[1])
+        loss: float = float(self._sums().mean()) / max(1, self._losses[1])
         if not math.isfinite(loss):
             raise self._diverged(f"the mean loss is {loss}.")
         return loss

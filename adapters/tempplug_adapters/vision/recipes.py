@@ -7,7 +7,7 @@ its devices: on several processes give each its share (``--per-device-train-batc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, around
@@ -21,6 +21,9 @@ from tempplug_adapters.vision.recipe import (
     VisionRecipe,
 )
 
+if TYPE_CHECKING:
+    from tempplug.types import LayoutName
+
 _DATASETS = (
     "cifar10, cifar10-lossless4k, cifar100, digits, imagenet, imagenet-100, imagenette, stl10, stl10-unlabeled, tiny-imagenet, "
     "or a folder with train and test or val"
@@ -30,7 +33,7 @@ _MODULE = "tempplug_adapters.vision.methods"
 
 def _loss(
     temperature: float,
-    layout: str = "two-view",
+    layout: LayoutName = "two-view",
     *,
     amcl: str = "simclr",
     large: bool = False,
