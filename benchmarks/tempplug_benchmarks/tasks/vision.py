@@ -125,7 +125,7 @@ def _reduced(each: PaperProfile) -> dict[str, Profile]:
             "in every run, and all 10,000 test images",
             "cifar10",
             each.recipe,
-            _arms(each, "schedule:period=3", "amcl:beta=1", reported=False, more=False),
+            _arms(each, "schedule:period=3", "amcl:floor=0.05,beta=1", reported=False, more=False),
             small,
             load=partial(read_images, method=SIMCLR, copies=True),
             needs=("vision/cifar10_train_jpeg.npz", "vision/cifar10_test_jpeg.npz"),
