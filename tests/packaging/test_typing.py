@@ -30,7 +30,7 @@ WRONG = {
     'ContrastiveLoss(reduction="average")': 'Argument "reduction" to "ContrastiveLoss" has incompatible type',
     'ContrastiveLoss(engine="cuda")': 'Argument "engine" to "ContrastiveLoss" has incompatible type',
     "loss_fn(view, view, label=view)": 'Unexpected keyword argument "label"',
-    "loss_fn(view, 0.5)": 'Argument 2 ',
+    "loss_fn(view, 0.5)": "Argument 2 ",
 }
 
 

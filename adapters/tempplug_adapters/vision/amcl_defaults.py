@@ -18,18 +18,19 @@ barlow-twins  88.2 93.2 88.0   88.2 92.2 89.8, temp. 1.04 (0.85, 1.24), on bound
 ============  ===============  =====================================================  ==================================
 
 Without AMCL are ``fixed`` (0.2 in MoCo, else 0.1) with ``infonce`` and one head, and SimSiam and Barlow Twins with three.
+The last column is ``amcl:dimension=…`` alone, of SimSiam and Barlow Twins in the form that they have here.
 
 With β = 1, (D/2)·ln τ outweighs the similarities of a softmax. But where all temperatures move alike, the regulariser of
 positives and negatives cancels, and to fall together lowers the loss while positives are more similar than the hardest
 negatives: nothing but the floor ends that, whatever β. SimCLR's fall slowly, to 0.56 (0.25, 1.04) after 1,000 steps (98.6
-against 98.0 without AMCL); on data where views are told apart with ease all of them end at the floor, which should then be a
-temperature that one would train with.
+against 98.0 without AMCL, one seed). On data where views are told apart with ease all of them end at the floor: give one there
+that would do as a fixed temperature.
 
-MoCo's do so always: tried were β from 0.001 to 1, floors from 0.01 to 0.2 and spans from 0.5 to 2, and within 600 steps all
+MoCo's do so always: tried were β from 0.01 to 1, floors from 0.01 to 0.2 and spans from 0.5 to 2, and within 600 steps all
 temperatures, of positives and negatives, lay on the floor. Its head normalises nothing, so that all embeddings come to share a
 direction, which shrinks distances and temperatures together at no cost. The floor here is MoCo v2's own temperature: AMCL then
-trains like ``fixed:temperature=0.2`` (98.2 against 98.0 after 600 steps), and reading the loss's record warns that nothing
-adapts. With SimCLR's head, which ends in a normalisation, temperatures adapt in MoCo, too (0.13 to 0.23 after 600 steps).
+trains like ``fixed:temperature=0.2`` (98.2 against 98.0 after 600 steps, one seed), and reading the loss's record warns that
+nothing adapts. With SimCLR's head, which ends in a normalisation, they adapt in MoCo, too (0.13 to 0.23 after 600 steps).
 
 SimSiam and Barlow Twins count temperatures in units of 2/D, see there: β keeps them around 1, where the regulariser is lowest.
 """
