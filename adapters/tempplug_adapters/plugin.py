@@ -5,9 +5,9 @@ from __future__ import annotations
 from tempplug.plugins import AdapterInfo, CommandInfo, hookimpl
 
 _SIMCSE = ("transformers", "accelerate", "scipy", "datasets")
-_GRACE = ("torch_geometric", "scipy")
-_GRAPH = ("torch_geometric", "scipy", "sklearn", "tqdm")
-_MOLECULE = ("torch_geometric", "rdkit", "sklearn", "tqdm")
+_GRACE = ("torch_geometric", "transformers", "accelerate", "scipy")
+_GRAPH = ("torch_geometric", "transformers", "accelerate", "scipy", "sklearn", "tqdm")
+_MOLECULE = ("torch_geometric", "transformers", "accelerate", "rdkit", "sklearn", "tqdm")
 _VISION = ("transformers", "kornia", "PIL", "sklearn", "tqdm")
 # Title, module and class of each method, and where it comes from.
 _METHODS = {
