@@ -18,7 +18,7 @@ from tempplug_adapters.training.recipe import Recipe
 EPILOG = (
     "Every flag of transformers' TrainingArguments works too: --gradient-accumulation-steps, --fp16, --eval-strategy epoch, "
     "--save-steps, --report-to tensorboard, --load-best-model-at-end, ... (--help-training lists them). Several processes: "
-    "torchrun or accelerate launch, with `-m tempplug train {name} ...`."
+    "torchrun or accelerate launch, with `-m tempplug.cli train {name} ...`."
 )
 
 
