@@ -17,3 +17,9 @@ def data_dir() -> Path:
     if not Path(folder).is_dir():
         pytest.fail(f"TEMPPLUG_DATA={folder!r} is not a folder: set it to the folder of real data, or leave it out")
     return Path(folder).resolve()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no process ends with one of them while the others have nothing left."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

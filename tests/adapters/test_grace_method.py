@@ -163,6 +163,7 @@ def test_faults_end_with_one_line(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_the_command_reads_public_graphs(data_dir: Path, tmp_path: Path) -> None:
     more = ["--dataset", "CiteSeer", "--data-dir", str(data_dir), "--num-train-epochs", "20"]
     assert main(["train", "grace", "--output-dir", str(tmp_path), "--temperature-strategy", "temperature-free", *more]) == 0

@@ -20,6 +20,8 @@ from transformers import HfArgumentParser, Trainer, TrainingArguments
 
 from tempplug_adapters.huggingface import TemperatureArguments, TemperatureTrainerMixin
 
+pytestmark = pytest.mark.slow
+
 STEPS, SAVED, PER_STEP = 6, 3, 16
 OPTIONS: dict[str, Any] = {
     "use_cpu": True,

@@ -21,6 +21,8 @@ from safetensors.torch import load_file
 import tempplug
 from tempplug.errors import DataError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "strategy",

@@ -86,6 +86,7 @@ def test_gradient_accumulation_takes_the_mean_of_the_micro_batches(tmp_path: Pat
         torch.testing.assert_close(after, before - before.grad, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optim", ["adamw_torch", "sgd", "adafactor"])
 def test_what_the_loss_learns_joins_any_optimizer_spared_by_weight_decay_where_it_says_so(tmp_path: Path, optim: str) -> None:
     strategy = ScaleAndShift()
@@ -209,6 +210,7 @@ def test_each_fresh_model_starts_with_a_fresh_loss(tmp_path: Path) -> None:
     assert_equal(results[0][1], results[1][1])
 
 
+@pytest.mark.slow
 def test_bfloat16_autocast_stays_close_to_float32(tmp_path: Path) -> None:
     dtypes: list[torch.dtype] = []
     trainer = make(tmp_path, "learnable", dropout=0.0, max_steps=4, bf16=True)
@@ -223,6 +225,7 @@ def test_bfloat16_autocast_stays_close_to_float32(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step:UserWarning")
 def test_a_gradient_scaler_scales_and_skips_the_loss_with_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """float16 needs CUDA in the Trainer; its scaler runs here too, so the scaler is put in by hand."""

@@ -210,6 +210,7 @@ def test_a_folder_keeps_the_hub_out(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert hub.asked == []
 
 
+@pytest.mark.slow
 def test_offline_the_hub_says_so(tmp_path: Path) -> None:
     """With the library itself, which reads its settings once, when it is imported."""
     code = "from tempplug_adapters.images.image_data import load_images; load_images('cifar10', 'train', None)"

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 import tempplug
 
+pytestmark = pytest.mark.slow
+
 # Equal rows, unequal ones, one process with a single row; three processes.
 GROUPS = {"4,4": 2, "4,3": 2, "1,5": 2, "2,4,3": 3}
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
@@ -35,13 +37,15 @@ def alone(case: str, rows: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, list[Any]]:
-    """What every process got, by group of rows, case, engine and precision."""
+    """What every process got, by group of rows, case, engine and precision; of two also with kernels and the Trainer."""
     found: dict[Any, list[Any]] = {}
     for processes in (2, 3):
         groups = [group for group, needed in GROUPS.items() if needed == processes]
-        ranks = launched(
-            torchrun(processes), "train_torchrun.py", tmp_path_factory.mktemp("torchrun"), *groups, processes=processes
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRITON_INTERPRET", "1")
+            ranks = launched(
+                torchrun(processes), "train_torchrun.py", tmp_path_factory.mktemp("torchrun"), *groups, processes=processes
+            )
         found |= {key: [rank[key] for rank in ranks] for key in ranks[0]}
     return found
 
@@ -70,9 +74,8 @@ def test_processes_equal_one(together: dict[Any, list[Any]], group: str, case: s
         assert_equals_one(rank, case, group, engine, precision)
 
 
-def test_kernels_on_several_processes_equal_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    for rank in launched(torchrun(2), "train_kernels.py", tmp_path, "4,3"):
+def test_kernels_on_several_processes_equal_one(together: dict[Any, list[Any]]) -> None:
+    for rank in together["kernels"]:
         assert tuple(rank) == KERNEL_CASES
         for case, found in rank.items():
             assert_equals_one(found, case, "4,3", "triton", "float32")
@@ -164,16 +167,11 @@ def test_lightning_resumes_from_its_checkpoint(lightning: list[dict[str, Any]]) 
         assert not torch.equal(*(rank[run]["loss_fn.strategy.log_scale"] for run in ("one epoch", "whole")))
 
 
-@pytest.fixture(scope="module")
-def trainer(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What both processes of the Hugging Face Trainer ended with."""
-    return launched(torchrun(2), "train_trainer.py", tmp_path_factory.mktemp("trainer"))
-
-
 @pytest.mark.parametrize("strategy", train_trainer.STRATEGIES)
 def test_trainer_with_an_uneven_last_batch_equals_one_process(
-    trainer: list[dict[str, Any]], strategy: str, tmp_path: Path
+    together: dict[Any, list[Any]], strategy: str, tmp_path: Path
 ) -> None:
+    trainer = together["trainer"]
     assert [rank[strategy]["sizes"] for rank in trainer] == [[4, 4, 4, 4] * 2, [4, 4, 4, 1] * 2]
     one = train_trainer.train(strategy, 1, tmp_path)
     for rank in trainer:

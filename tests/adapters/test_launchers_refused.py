@@ -7,6 +7,8 @@ from launched.pairs import ENGINES
 from launched.refuse_torchrun import CALLS
 from launcher import launched, torchrun
 
+pytestmark = pytest.mark.slow
+
 Ends = list[dict[str, tuple[str, str]]]
 REASONS = {
     "no rows": ("ShapeError", "view_a of shape [0, 6]"),

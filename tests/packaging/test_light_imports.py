@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 Python = Callable[..., str]
 
 # Every package outside of the standard library that something of ours can load, but pluggy.

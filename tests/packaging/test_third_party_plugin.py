@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 Python = Callable[..., str]
 PACKAGE = Path(__file__).with_name("plugin_package")
 

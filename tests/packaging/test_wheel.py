@@ -14,6 +14,8 @@ import pytest
 
 import tempplug
 
+pytestmark = pytest.mark.slow
+
 Python = Callable[..., str]
 PACKAGES = {
     "tempplug": "tempplug",

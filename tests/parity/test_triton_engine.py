@@ -17,10 +17,13 @@ from typing import Any
 import pytest
 
 # In CI a missing triton is a failure, not a reason to skip.
-pytestmark = pytest.mark.skipif(
-    find_spec("triton") is None and not os.environ.get("CI"), reason="triton is not installed: pip install 'tempplug[triton]'"
-)
-
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("triton") is None and not os.environ.get("CI"),
+        reason="triton is not installed: pip install 'tempplug[triton]'",
+    ),
+]
 SHIFTED = {"profile": "shifted", "shift": 0.2, "width": 0.5}
 STRATEGIES: list[tuple[str, dict[str, Any]]] = [
     ("fixed", {"temperature": 0.05}),

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
 
+pytestmark = pytest.mark.slow
+
 DIMENSION = 6
 CASES = {
     "two-view": ("two-view", "fixed", "infonce", {}),

@@ -94,6 +94,7 @@ def test_half_precision_of_an_encoder_under_autocast_stays_outside(engine: str) 
     assert gradient.dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 @both_engines
 @every_strategy
 def test_a_compiled_model_has_the_same_loss_and_gradients(strategy: str, engine: str) -> None:
@@ -277,6 +278,7 @@ print((step(3000) - before) * 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the largest memory of a process is read from /proc")
 @pytest.mark.parametrize(
     ("engine", "strategy", "layout", "smallest", "largest"),

@@ -91,6 +91,7 @@ def loss_and_gradient() -> list[float]:
     return [loss.item(), torch.autograd.grad(loss, a)[0].norm().item()]
 
 
+@pytest.mark.slow
 def test_the_environment_turns_it_off() -> None:
     """In a process of its own, which runs this very file."""
     done = subprocess.run(

@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 
 # In CI a missing triton is a failure, not a reason to skip.
-pytestmark = pytest.mark.skipif(
-    find_spec("triton") is None and not os.environ.get("CI"), reason="triton is not installed: pip install 'tempplug[triton]'"
-)
-
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("triton") is None and not os.environ.get("CI"),
+        reason="triton is not installed: pip install 'tempplug[triton]'",
+    ),
+]
 # Map, precision, dimensions, block, and False for a GPU with little shared memory. The map and the sizes decide the registers.
 CALLS: list[tuple[Any, ...]] = [
     ("scale", "bfloat16", 16, "square"),
@@ -52,7 +55,6 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[Any, ...], 
     return dict(zip(CALLS, json.loads(run.stdout), strict=True))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: "-".join(str(part) for part in call))
 def test_no_kernel_spills_registers(call: tuple[Any, ...], compiled: dict[tuple[Any, ...], dict[str, Any]]) -> None:
     kernels, (map_name, precision, dimension, block) = compiled[call], call[:4]
@@ -68,7 +70,6 @@ def test_no_kernel_spills_registers(call: tuple[Any, ...], compiled: dict[tuple[
         assert kernel["wgmma"] is (precision != "float32"), (name, kernel)
 
 
-@pytest.mark.slow
 def test_two_programs_of_the_commonest_row_sums_share_a_multiprocessor(
     compiled: dict[tuple[Any, ...], dict[str, Any]],
 ) -> None:

@@ -151,6 +151,7 @@ def test_an_explicit_choice_that_is_impossible_raises(call: Any) -> None:
         call(_block(), Warped())
 
 
+@pytest.mark.slow
 def test_importing_the_engine_needs_no_triton() -> None:
     code = "import sys; sys.modules['triton'] = None; import tempplug.engine.triton as t; print(t.refusal.__name__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -1,6 +1,7 @@
 """Run by torchrun: one step of every case, engine and precision under DistributedDataParallel; saves what each process got.
 
-And how large its largest tensor is in a call with more rows.
+And how large its largest tensor is in a call with more rows; two processes also take a step with kernels, under Triton's
+interpreter (TRITON_INTERPRET=1), and train with the Hugging Face Trainer.
 
 Arguments: the folder of the results, then groups of rows for each process, such as ``4,3``.
 """
@@ -8,12 +9,28 @@ Arguments: the folder of the results, then groups of rows for each process, such
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from launched import train_trainer
 from launched.largest import LAYOUTS, largest
-from launched.pairs import CASES, ENGINES, PRECISIONS, Case, Encoder, call, create_loss, gradients, local, pairs, rows_of, save
+from launched.pairs import (
+    CASES,
+    ENGINES,
+    KERNEL_CASES,
+    PRECISIONS,
+    Case,
+    Encoder,
+    call,
+    create_loss,
+    gradients,
+    local,
+    pairs,
+    rows_of,
+    save,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -41,6 +58,9 @@ def main(folder: str, *groups: str) -> None:
             for engine in ENGINES:
                 for precision, dtype in PRECISIONS.items():
                     results[group, name, engine, precision] = step(case, engine, dtype, sizes, rank)
+    if dist.get_world_size() == 2:
+        results["kernels"] = {name: step(CASES[name], "triton", torch.float32, (4, 3), rank) for name in KERNEL_CASES}
+        results["trainer"] = {name: train_trainer.train(name, 2, Path(folder)) for name in train_trainer.STRATEGIES}
     save(folder, rank, results)
     dist.destroy_process_group()
 

@@ -1,17 +1,11 @@
-"""Run by torchrun, or imported: two epochs of the Hugging Face Trainer whose last batches are uneven, by temperature strategy.
-
-Argument: the folder of the results.
-"""
+"""Two epochs of the Hugging Face Trainer whose last batches are uneven, by temperature strategy, in one process or several."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-from launched.pairs import Encoder, pairs, save
+from launched.pairs import Encoder, pairs
 from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 
@@ -56,14 +50,3 @@ def train(name: str, processes: int, folder: Path) -> dict[str, Any]:
         "loss": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
         "temperature": [entry["temperature"] for entry in trainer.state.log_history if "temperature" in entry],
     }
-
-
-def main(folder: Path) -> None:
-    world = int(os.environ["WORLD_SIZE"])
-    ended = {name: train(name, world, folder) for name in STRATEGIES}
-    save(folder, torch.distributed.get_rank(), ended)
-    torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
