@@ -34,6 +34,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface import TemperatureTrainerMixin, Views
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3])
 def test_fixed_reproduces_a_plain_trainer(tmp_path: Path, steps: int) -> None:
     arguments: dict[str, Any] = {

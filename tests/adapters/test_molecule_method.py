@@ -143,6 +143,7 @@ def same(whole: dict[str, Any], again: dict[str, Any], folder: Path) -> None:
         assert without_seconds(results[0]) == without_seconds(results[1])
 
 
+@pytest.mark.slow
 def test_fine_tuning_waits_for_the_end_and_hears_the_users_arguments(tmp_path: Path) -> None:
     training = {"eval_strategy": "epoch", "logging_strategy": "steps", "logging_steps": 1, "max_steps": 2}
     results = run(tmp_path, data=both(), training=training, finetune_epochs=1)
@@ -197,6 +198,7 @@ def metrics(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_command_writes_encoder_and_figures(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words(files, tmp_path, "--temperature-strategy", "macl", datasets=("one", "Three"))) == 0
     out = capsys.readouterr().out
@@ -211,6 +213,7 @@ def test_a_command_writes_encoder_and_figures(files: Path, tmp_path: Path, capsy
     assert [metrics(tmp_path / f"finetune-{name}")["tasks"] for name in ("one", "Three")] == [1, 3]
 
 
+@pytest.mark.slow
 def test_an_earlier_encoder_stands_for_pre_training(files: Path, tmp_path: Path) -> None:
     assert main(words(files, tmp_path / "all")) == 0
     again = ["--encoder", str(tmp_path / "all" / "encoder.pt"), "--layers", "7", "--pretrain-file", "nowhere"]

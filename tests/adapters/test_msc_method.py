@@ -88,6 +88,7 @@ def test_the_step_is_the_models(tmp_path: Path, angular: bool) -> None:
         torch.testing.assert_close(encoder(tmp_path)[name], stepped, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"optimizer": "sgd", "learning_rate": 1e-6}], ids=["adamw", "sgd"])
 def test_a_training_is_a_plain_loop_to_the_bit(tmp_path: Path, changes: dict[str, Any]) -> None:
     run(tmp_path, "learnable", **changes)
@@ -103,6 +104,7 @@ def test_the_test_set_does_not_reach_training(tmp_path: Path) -> None:
     assert all(torch.equal(value, encoder(tmp_path / "two")[name]) for name, value in encoder(tmp_path / "one").items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["macl", "learnable", "schedule:shape=random,period=2", "temperature-free", "individual"])
 def test_a_killed_run_ends_as_if_it_had_not_been(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(tmp_path / "whole", strategy)
@@ -139,6 +141,7 @@ def test_a_checksum_tells_weights_apart() -> None:
     assert len({found, *map(weights_checksum, others)}) == 6
 
 
+@pytest.mark.slow
 def test_bfloat16_trains(tmp_path: Path) -> None:
     half, full = (run(tmp_path / str(bf16), "macl", bf16=bf16) for bf16 in (True, False))
     assert half["loss"] == pytest.approx(full["loss"], rel=0.05)

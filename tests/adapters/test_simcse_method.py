@@ -87,6 +87,7 @@ def test_hard_negatives_and_masked_tokens_join_the_loss(toys: Path, masked: str)
     assert measured["temperature"] == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mlm_weight", [0.0, 0.1])
 def test_a_training_is_a_plain_loop_to_the_bit(toys: Path, masked: str, tmp_path: Path, mlm_weight: float) -> None:
     changes: dict[str, Any] = {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, "weight_decay": 0.1}

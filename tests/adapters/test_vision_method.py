@@ -71,6 +71,7 @@ def test_a_training_is_a_plain_loop_to_the_bit(tmp_path: Path, method: str, stra
     assert_equal(weights(tmp_path), {name: value for name, value in plain.items() if isinstance(value, Tensor)})
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*nearly all temperatures lie on a bound:RuntimeWarning")  # of AMCL, in so short a training
 @pytest.mark.parametrize(
     ("method", "strategy", "changes"),

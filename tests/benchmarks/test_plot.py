@@ -16,6 +16,7 @@ NEEDED = {"head-tail": "head-tail:class_counts=450/270/162"}
 WITHOUT_CURVE = ("amcl", "individual")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [info.name for info in tempplug.strategies() if info.name not in WITHOUT_CURVE])
 def test_every_built_in_strategy_is_drawn(name: str, tmp_path: Path) -> None:
     out = tmp_path / "new" / "curves.png"

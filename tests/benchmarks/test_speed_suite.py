@@ -168,6 +168,7 @@ def test_a_damaged_file_is_measured_again(tmp_path: Path, measured: list[str], c
     assert read_speed_result(damaged).outcomes
 
 
+@pytest.mark.slow
 def test_results_of_other_settings_are_not_reused(
     tmp_path: Path, measured: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

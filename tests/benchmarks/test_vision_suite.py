@@ -90,6 +90,7 @@ def test_metrics_are_those_of_their_definitions(tmp_path: Path) -> None:
     assert 60 < found["linear"] < 100
 
 
+@pytest.mark.slow
 def test_the_same_images_are_drawn_for_every_seed(tmp_path: Path, data_dir: Path) -> None:
     profile = SUITE.task("cifar10").profile("small")
     drawn = [read(profile, data_dir, tmp_path, count=40, seed=seed)[1].train for seed in (0, 1)]
