@@ -10,15 +10,12 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError, ShapeError
+from tempplug.precision import at_least_float32
 
 ROWS_AT_ONCE = 512
-
-
-def _at_least_float32(values: Tensor) -> Tensor:
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 def _unit_rows(embeddings: Tensor, name: str, minimum: int) -> Tensor:
@@ -27,8 +24,7 @@ def _unit_rows(embeddings: Tensor, name: str, minimum: int) -> Tensor:
         raise ShapeError(f"{name} of shape {list(embeddings.shape)} must be {wanted}.")
     if not embeddings.is_floating_point():
         raise ConfigError(f"{name} of dtype {embeddings.dtype} must be floating point.")
-    units = F.normalize(_at_least_float32(embeddings.detach()), dim=1)
-    return units
+    return unit_rows(embeddings.detach())[0]
 
 
 def _class_numbers(labels: Tensor, embeddings: Tensor) -> Tensor:
@@ -177,4 +173,4 @@ def gradient_scale(positive_lse: Tensor, negative_lse: Tensor) -> Tensor:
         raise ShapeError(f"positive_lse and negative_lse of shapes {shapes} must both be [N] with N at least 1.")
     if not (positive_lse.is_floating_point() and negative_lse.is_floating_point()):
         raise ConfigError(f"positive_lse of dtype {positive_lse.dtype} and negative_lse must be floating point.")
-    return torch.sigmoid(_at_least_float32(negative_lse.detach()) - _at_least_float32(positive_lse.detach())).mean()
+    return torch.sigmoid(at_least_float32(negative_lse.detach()) - at_least_float32(positive_lse.detach())).mean()

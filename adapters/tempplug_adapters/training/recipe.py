@@ -133,8 +133,6 @@ class Recipe:
 
     running: ClassVar[Mapping[str, Any]] = {}
     """`TrainingArguments` that say how a training runs (when it saves, logs, evaluates), where the user's flags do not."""
-    not_settings: ClassVar[tuple[str, ...]] = ()
-    """Names of settings that a method has no use for; they are no flags of its command."""
 
     def __post_init__(self) -> None:
         for name, kind in self.kinds().items():
@@ -143,7 +141,7 @@ class Recipe:
     @classmethod
     def kinds(cls) -> dict[str, Kind]:
         """Returns the settings by name, with what each may be."""
-        return {each.name: each.kind for each in options_of(cls) if each.kind is not None and each.name not in cls.not_settings}
+        return {each.name: each.kind for each in options_of(cls) if each.kind is not None}
 
     def values(self) -> dict[str, Any]:
         """Returns the settings by name, as JSON holds them."""

@@ -7,6 +7,7 @@ its devices: on several processes give each its share (``--per-device-train-batc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tempplug_adapters.training.method_info import MethodInfo
@@ -272,11 +273,7 @@ _SUPCON: Mapping[str, SimCLRRecipe] = {
     # the area at least
     "cifar": SimCLRRecipe(
         # most objectives beside these have no form for several positives: MACL keeps the plain one
-        loss=LossRecipe(
-            layout="labels",
-            temperatures=_loss(0.1).temperatures,
-            objectives={"amcl": "dcl"},
-        ),
+        loss=replace(_loss(0.1, "labels"), objectives={"amcl": "dcl"}),
         **{
             **_SMALL,
             "backbone": "resnet50",
