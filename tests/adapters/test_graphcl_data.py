@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import pickle
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 from graphcl_toys import Data, graph, ring, toy_set, write_tu
+from planetoid_toys import Evil
 from torch_geometric.data import Batch
+from torch_geometric.datasets import TUDataset
 
 from tempplug.errors import DataError
-from tempplug_adapters.graph.graph_data import GraphSet, load_tu
+from tempplug_adapters.graph import tu_files
+from tempplug_adapters.graph.graph_data import GraphSet
+from tempplug_adapters.graph.tu_files import load_tu
 
 
 def test_a_batch_is_that_of_pytorch_geometric() -> None:
@@ -83,23 +91,96 @@ def test_missing_and_damaged_archives_are_named(tmp_path: Path) -> None:
         load_tu("TOY", tmp_path / "cache", tmp_path)
     archive = write_tu(folder, "TOY", toy_set(400))
     archive.rename(folder / "OTHER.tar.xz")
-    with pytest.raises(DataError, match=r"OTHER.tar.xz must hold a folder 'OTHER'"):
+    with pytest.raises(DataError, match=r"OTHER.tar.xz must hold OTHER_A.txt, OTHER_graph_indicator.txt, OTHER_graph_l"):
         load_tu("OTHER", tmp_path / "cache", tmp_path)
     whole = (folder / "OTHER.tar.xz").read_bytes()
     middle = len(whole) // 2
     for damaged in (whole[:middle], whole[:middle] + b"0123456789" + whole[middle + 10 :], b"no archive"):
         archive.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"TOY.tar.xz is not a readable archive"):
+        with pytest.raises(DataError, match=r"TOY.tar.xz cannot be read: "):
             load_tu("TOY", tmp_path / "cache", tmp_path)
-    assert not list((tmp_path / "cache").iterdir()), "nothing half-unpacked is left"
+    assert not (tmp_path / "cache").exists(), "nothing is unpacked"
 
 
-def test_an_archive_without_labels_of_its_graphs_is_named(tmp_path: Path) -> None:
-    (tmp_path / "cache" / "TOY" / "raw").mkdir(parents=True)
-    (tmp_path / "cache" / "TOY" / "raw" / "TOY_A.txt").write_text("1, x\n")
-    (tmp_path / "cache" / "TOY" / "raw" / "TOY_graph_indicator.txt").write_text("1\n")
-    with pytest.raises(DataError, match="the TU data set 'TOY' cannot be read"):
+def pack(folder: Path, **parts: str) -> Path:
+    """An archive as the collection's site has it."""
+    texts = {
+        "A": "1, 2\n2, 1\n",
+        "graph_indicator": "1\n1\n2\n",
+        "graph_labels": "5\n-1\n",
+        "node_labels": "4\n2\n4\n",
+        **parts,
+    }
+    (folder / "graph" / "tu").mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / "graph" / "tu" / "TOY.zip", "w") as archive:
+        for part, text in texts.items():
+            archive.writestr(f"TOY/TOY_{part}.txt", text)
+    return folder / "graph" / "tu" / "TOY.zip"
+
+
+def test_the_archive_of_the_collections_site_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = pack(tmp_path)
+    read = load_tu("TOY", tmp_path / "cache", tmp_path)
+    assert read.x.tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1]]
+    assert read.edge_index.tolist() == [[0, 1], [1, 0]]
+    assert read.node_start.tolist() == [0, 2, 3]
+    assert read.labels is not None
+    assert read.labels.tolist() == [1, 0]
+    monkeypatch.setattr(tu_files, "_URL", place.parent.as_uri() + "/{name}.zip")
+    with pytest.warns(UserWarning, match=r"no checksum of file:.*TOY\.zip is known .* SHA-256 [0-9a-f]{64}"):
+        downloaded = load_tu("TOY", tmp_path / "cache")
+    assert torch.equal(downloaded.x, read.x)
+    load_tu("TOY", tmp_path / "cache")  # it is there now
+    monkeypatch.setattr(tu_files, "_URL", place.parent.as_uri() + "/none-{name}.zip")
+    with pytest.raises(DataError, match=r"none-TOY\.zip cannot be downloaded: .* With --data-dir"):
+        load_tu("TOY", tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"A": "1, x\n"}, "TOY_A.txt must hold whole numbers"),
+        ({"A": ""}, "TOY_A.txt is empty"),
+        ({"A": "1, 2, 3\n"}, "an edge must be two numbers"),
+        ({"A": "1, 4\n"}, "there are 3 nodes, but edges between nodes 1 to 4"),
+        ({"A": "0, 1\n"}, "there are 3 nodes, but edges between nodes 0 to 1"),
+        ({"A": "9" * 5000 + ", 1\n"}, "TOY_A.txt must hold whole numbers"),
+        ({"A": "2, 3\n"}, "an edge leads from one graph to another"),
+        ({"graph_indicator": "1\n1\n9000000000\n"}, "nodes must be in the order of their graphs"),
+        ({"graph_indicator": "1\n2\n1\n"}, "nodes must be in the order of their graphs"),
+        ({"graph_labels": "5\n"}, "numbered from 1 to 1, none empty"),
+        ({"node_labels": "1\n2\n"}, "there are 3 nodes, but labels of 2"),
+        ({"node_labels": "0\n1\n4000000000\n"}, "labels of nodes reach 4000000001 values"),
+    ],
+)
+def test_texts_that_do_not_fit_are_named(tmp_path: Path, parts: dict[str, str], message: str) -> None:
+    pack(tmp_path, **parts)
+    with pytest.raises(DataError, match=rf"the TU data set 'TOY' cannot be read from .*TOY\.zip: .*{message}"):
         load_tu("TOY", tmp_path / "cache", tmp_path)
+
+
+def test_what_pytorch_geometric_would_have_kept_is_not_looked_at(tmp_path: Path) -> None:
+    """Its readers run the code in a file ``processed/data.pt``, which an archive may bring along."""
+    archive = write_tu(tmp_path / "graph" / "tu", "TOY", toy_set(12))
+    with tarfile.open(archive) as stream:
+        texts = {each.name: stream.extractfile(each).read() for each in stream}  # type: ignore[union-attr]
+    texts["TOY/processed/data.pt"] = pickle.dumps(Evil(tmp_path / "evil"))
+    with tarfile.open(archive, "w:xz") as stream:
+        for name, content in texts.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            stream.addfile(entry, io.BytesIO(content))
+    assert len(load_tu("TOY", tmp_path / "cache", tmp_path)) == 12
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("name", ["MUTAG", "IMDB-BINARY"])
+def test_a_data_set_is_read_as_pytorch_geometric_reads_it(name: str, tmp_path: Path, data_dir: Path) -> None:
+    with tarfile.open(data_dir / "graph" / "tu" / f"{name}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    theirs, ours = GraphSet.from_graphs(TUDataset(str(tmp_path), name)), load_tu(name, tmp_path, data_dir)
+    for part in ("x", "edge_index", "node_start", "edge_start", "labels"):
+        assert torch.equal(getattr(ours, part), getattr(theirs, part)), part
 
 
 @pytest.mark.parametrize(

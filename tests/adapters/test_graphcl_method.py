@@ -16,12 +16,13 @@ from torch import Tensor
 from tempplug.cli import main
 from tempplug.errors import ConfigError
 from tempplug_adapters.graph.augmentation import AUGMENTATIONS
-from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet, load_tu
+from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet
 from tempplug_adapters.graph.graphcl import GraphCL
 from tempplug_adapters.graph.graphcl_method import GraphCLMethod, Graphs
 from tempplug_adapters.graph.graphcl_recipe import AUGMENTATIONS as NAMES
 from tempplug_adapters.graph.graphcl_recipe import METHOD, GraphCLRecipe
 from tempplug_adapters.graph.svm import evaluate_svm
+from tempplug_adapters.graph.tu_files import load_tu
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.train import train
 

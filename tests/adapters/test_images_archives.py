@@ -123,7 +123,7 @@ def test_a_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     write_cifar10_python(tmp_path / "cifar-10-batches-py", python2_pickle)
     path = tmp_path / "cifar-10-batches-py" / "test_batch"
     path.write_bytes(pickle.dumps({"data": Evil()}))
-    with pytest.raises(DataError, match=re.escape(f"{path} is not a readable pickle") + r".*mkdir, which is not allowed"):
+    with pytest.raises(DataError, match=re.escape(f"{path} is not a readable pickle") + r".*mkdir', which is not allowed"):
         load_images("cifar10", "test", tmp_path)
     assert not (tmp_path / "made").exists()
     pickle.loads(path.read_bytes())  # it would have

@@ -1,22 +1,14 @@
-"""Graphs for graph classification: many small graphs in one record, batches cut from it, and the TU data sets read into it.
+"""Graphs for graph classification: many small graphs in one record, and batches cut from it.
 
 Batches carry the names of PyTorch Geometric (``x``, ``edge_index``, ``batch``, ``num_graphs``). This module must not know any
-model or augmentation.
+model, augmentation or file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import lzma
-import shutil
-import tarfile
-import tempfile
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -127,63 +119,10 @@ class GraphSet:
         return cls(
             x=torch.cat(features) if features else torch.ones(int(nodes.sum()), 1),
             edge_index=torch.cat([part.edge_index for part in parts], 1),
-            node_start=_starts(nodes),
-            edge_start=_starts(edges),
+            node_start=starts(nodes),
+            edge_start=starts(edges),
             labels=torch.tensor(known) if len(known) == len(parts) else None,
         )
-
-
-def load_tu(name: str, cache_dir: Path, data_dir: Path | None = None) -> GraphSet:
-    """Returns a data set of the TU collection, with the node labels (not the attributes) as features, as GraphCL has it.
-
-    Args:
-        name: as the collection writes it, for example ``MUTAG``.
-        cache_dir: folder where it is unpacked and where PyTorch Geometric keeps what it makes of it.
-        data_dir: folder of real data, which holds ``graph/tu/NAME.tar.xz``; None has PyTorch Geometric download it.
-
-    Raises:
-        DataError: the archive is missing or damaged, or does not hold the data set.
-    """
-    if data_dir is not None:
-        _unpack(data_dir / "graph" / "tu" / f"{name}.tar.xz", name, cache_dir)
-    with warnings.catch_warnings():
-        # PyTorch Geometric compiles some of its classes with TorchScript while it is imported
-        warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
-        from torch_geometric.datasets import TUDataset
-    # what PyTorch Geometric says while it reads would break progress bars; a download may take long and should be seen
-    silent = contextlib.redirect_stderr(io.StringIO()) if data_dir is not None else contextlib.nullcontext()
-    try:
-        with silent:
-            return GraphSet.from_graphs(TUDataset(str(cache_dir), name))
-    except DataError:
-        raise
-    except (OSError, RuntimeError, ValueError, IndexError) as error:
-        raise DataError(f"the TU data set '{name}' cannot be read from {cache_dir}: {error}") from error
-
-
-def _unpack(archive: Path, name: str, cache_dir: Path) -> None:
-    """Unpacks an archive; a reader, or another process that does the same, meets the whole folder or none."""
-    folder = cache_dir / name
-    if folder.exists():
-        return
-    if not archive.is_file():
-        raise DataError(f"{archive} does not exist: the data folder must hold the TU data set '{name}' there.")
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache_dir) as partial:
-        try:
-            with tarfile.open(archive) as stream:
-                stream.extractall(partial, filter="data")
-        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
-            raise DataError(f"{archive} is not a readable archive: {error}") from error
-        unpacked = Path(partial) / name
-        if not unpacked.is_dir():
-            raise DataError(f"{archive} must hold a folder '{name}'.")
-        try:
-            unpacked.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-            shutil.rmtree(unpacked)
 
 
 @dataclass(frozen=True)
@@ -214,7 +153,8 @@ def _checked(position: int, graph: Any) -> _Graph:
     return _Graph(nodes, x if x is None or x.shape[1] else None, edges, label)
 
 
-def _starts(counts: Tensor) -> Tensor:
+def starts(counts: Tensor) -> Tensor:
+    """Returns where each of several runs begins, and after them where the last ends [G + 1], from their lengths [G]."""
     return torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
 
 

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
 from tempplug_adapters.graph.augmentation import augment
-from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet, load_tu
+from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet
 from tempplug_adapters.graph.graphcl import GraphCL
 from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
 from tempplug_adapters.graph.svm import check_classes, evaluate_svm
+from tempplug_adapters.graph.tu_files import load_tu
 from tempplug_adapters.training.method import Method, Run, Source
 
 _AT_ONCE = 128  # graphs whose representations are computed together

@@ -1,16 +1,13 @@
 """Files of molecules: unlabelled SMILES for pre-training, the data sets of MoleculeNet, and a user's own tables.
 
-Nothing is unpacked or written, but where PyTorch Geometric downloads. Every fault of a file is a `DataError` that names it.
+Nothing is unpacked to the disk, and nothing is written but what is downloaded. Every fault of a file is a `DataError` that
+names it.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import lzma
-import tarfile
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,26 +16,30 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import DataError, UnknownNameError, nearest
+from tempplug_adapters.data_files.archives import read_archived_texts, read_text
+from tempplug_adapters.data_files.downloads import download
 from tempplug_adapters.graph.molecule_recipe import DATASETS
 
 
 @dataclass(frozen=True)
 class _Table:
-    """One data set of MoleculeNet: its file, the column of the SMILES, and those of the tasks."""
+    """One data set of MoleculeNet: its file, the column of the SMILES, those of the tasks, and how the web has it packed."""
 
     file: str
     smiles: int
     tasks: slice
+    packed: str = ""
 
 
+_URL = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/{name}"
 _TABLES = {
     "BBBP": _Table("BBBP.csv", -1, slice(-2, -1)),
     "BACE": _Table("bace.csv", 0, slice(2, 3)),
-    "ClinTox": _Table("clintox.csv", 0, slice(1, 3)),
-    "SIDER": _Table("sider.csv", 0, slice(1, 28)),
-    "Tox21": _Table("tox21.csv", -1, slice(0, 12)),
-    "ToxCast": _Table("toxcast_data.csv", 0, slice(1, 618)),
-    "MUV": _Table("muv.csv", -1, slice(0, 17)),
+    "ClinTox": _Table("clintox.csv", 0, slice(1, 3), ".gz"),
+    "SIDER": _Table("sider.csv", 0, slice(1, 28), ".gz"),
+    "Tox21": _Table("tox21.csv", -1, slice(0, 12), ".gz"),
+    "ToxCast": _Table("toxcast_data.csv", 0, slice(1, 618), ".gz"),
+    "MUV": _Table("muv.csv", -1, slice(0, 17), ".gz"),
     "HIV": _Table("HIV.csv", 0, slice(-1, None)),
 }
 
@@ -56,14 +57,10 @@ def read_smiles(path: Path, limit: int | None = None) -> list[str]:
     if not path.is_file():
         raise DataError(f"{path} does not exist or is not a file: it must hold one SMILES a line.")
     found: list[str] = []
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as stream:
-            for line in stream:
-                if limit is not None and len(found) >= limit:
-                    break
-                found += line.split(maxsplit=1)[:1]
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+    for line in read_text(path).splitlines():
+        if limit is not None and len(found) >= limit:
+            break
+        found += line.split(maxsplit=1)[:1]
     if not found:
         raise DataError(f"{path} is empty: it must hold one SMILES a line.")
     return found
@@ -75,8 +72,8 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple
     Args:
         dataset: one of `DATASETS`, in any case; or a file ``*.csv`` with a column ``smiles`` and a column of 0, 1 or nothing
             for each task.
-        data_dir: folder that holds ``graph/moleculenet/bbbp.tar.xz`` and the like; None lets PyTorch Geometric download.
-        cache_dir: where it downloads to.
+        data_dir: folder that holds ``graph/moleculenet/bbbp.tar.xz`` and the like; None downloads.
+        cache_dir: where to.
 
     Raises:
         UnknownNameError: no data set of that name.
@@ -90,7 +87,7 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple
             f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and files that end in .csv."
         )
     table = _TABLES[known[dataset.lower()]]
-    where, text = _archived(dataset.lower(), table, data_dir) if data_dir else _downloaded(dataset.lower(), cache_dir)
+    where, text = _archived(dataset.lower(), table, data_dir) if data_dir else _downloaded(table, cache_dir)
     rows = csv.reader(io.StringIO(text))
     next(rows, None)
     return _labelled(where, ((row[table.smiles], row[table.tasks]) for row in rows if row))
@@ -99,7 +96,7 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple
 def _read_own(path: Path) -> tuple[list[str], Tensor]:
     if not path.is_file():
         raise DataError(f"{path} does not exist or is not a file.")
-    rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
+    rows = csv.reader(io.StringIO(read_text(path)))
     header = next(rows, [])
     if "smiles" not in header or len(header) < 2:
         raise DataError(
@@ -139,23 +136,14 @@ def _archived(name: str, table: _Table, data_dir: Path) -> tuple[str, str]:
     archive = data_dir / "graph" / "moleculenet" / f"{name}.tar.xz"
     if not archive.is_file():
         raise DataError(f"the data folder {data_dir} lacks graph/moleculenet/{name}.tar.xz.")
-    try:
-        with tarfile.open(archive) as content, content.extractfile(f"{name}/raw/{table.file}") or io.BytesIO() as stream:
-            return str(archive), stream.read().decode()
-    except (tarfile.TarError, lzma.LZMAError, KeyError, EOFError, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{archive} cannot be read: {error}") from error
+    texts = read_archived_texts(archive, [table.file])
+    if table.file not in texts:
+        raise DataError(f"{archive} must hold {table.file}.")
+    return str(archive), texts[table.file]
 
 
-def _downloaded(name: str, cache_dir: Path) -> tuple[str, str]:
-    """Returns where PyTorch Geometric put a table, and its text; what is there already is not downloaded again."""
-    with warnings.catch_warnings():
-        # its import compiles classes by a route that PyTorch gave up
-        warnings.filterwarnings("ignore", message="`torch.jit.script`", category=DeprecationWarning)
-        from torch_geometric.data import download_url
-        from torch_geometric.datasets import MoleculeNet
-    try:
-        path = Path(download_url(MoleculeNet.url.format(MoleculeNet.names[name][1]), str(cache_dir)))
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as stream:
-            return str(path), stream.read()
-    except OSError as error:
-        raise DataError(f"{name} cannot be downloaded: {error}. With --data-dir it is read from a folder.") from error
+def _downloaded(table: _Table, cache_dir: Path) -> tuple[str, str]:
+    """Returns where a table was put, and its text; what is there already is not downloaded again."""
+    name = table.file + table.packed
+    path = download(_URL.format(name=name), cache_dir / name, None)
+    return str(path), read_text(path)

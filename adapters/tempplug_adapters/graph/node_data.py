@@ -1,51 +1,33 @@
-"""Graphs for node classification: read offline from a data folder, downloaded by PyTorch Geometric, or a saved ``Data``.
+"""Graphs for node classification: public ones from a data folder or downloaded, or a saved ``Data``.
 
-Whatever the graph lacks is said here, before any training. This module must not know any model.
+Nothing in them is run, and nothing is written but what is downloaded. Whatever the graph lacks is said here, before any
+training. This module must not know any model.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import pickle
-import shutil
-import tempfile
-import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
-from torch_geometric.datasets import CitationFull, Planetoid
 from torch_geometric.transforms import NormalizeFeatures
+from torch_geometric.utils import remove_self_loops, to_undirected
 
 from tempplug.errors import DataError, UnknownNameError, nearest
+from tempplug_adapters.data_files.archives import read_arrays
+from tempplug_adapters.data_files.downloads import download
+from tempplug_adapters.data_files.pickled_arrays import SparseRows
 from tempplug_adapters.graph.grace_recipe import DATASETS
+from tempplug_adapters.graph.planetoid import load_planetoid
 from tempplug_adapters.training.files import read_tensors
 
-_PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-
-
-class _Source(NamedTuple):
-    """Where a public graph lies below ``graph/`` of a data folder, in which files, and what reads them."""
-
-    folder: str
-    files: tuple[str, ...]
-    reader: Any
-
-
-def _planetoid(name: str) -> _Source:
-    return _Source(f"planetoid/{name}", tuple(f"ind.{name.lower()}.{part}" for part in _PLANETOID), Planetoid)
-
-
-_SOURCES = {
-    "Cora": _planetoid("Cora"),
-    "CiteSeer": _planetoid("CiteSeer"),
-    "PubMed": _planetoid("PubMed"),
-    "DBLP": _Source("citation_full/dblp", ("dblp.npz",), CitationFull),
-}
+_DBLP_URL = "https://raw.githubusercontent.com/abojchevski/graph2gauss/240248289d38c22ba28ea8e56b7d6873e291499b/data/dblp.npz"
+_DBLP_SUM = "git:3e179a9ebf2968d9ad67544c8978bf4759e489d8"
+_DBLP_ARRAYS = tuple(f"{of}_{part}" for of in ("attr", "adj") for part in ("data", "indices", "indptr", "shape"))
+_MOST_BYTES = 2**30
 
 
 def load_graph(dataset: str, data_dir: str | Path | None, cache_dir: str | Path, normalize: bool = True) -> Data:
@@ -53,9 +35,9 @@ def load_graph(dataset: str, data_dir: str | Path | None, cache_dir: str | Path,
 
     Args:
         dataset: one of `DATASETS`, or a file ``*.pt`` to which ``torch.save`` wrote a ``torch_geometric.data.Data``.
-        data_dir: folder that holds ``graph/planetoid/Cora/raw`` and the like, which is read and never written to; None lets
-            PyTorch Geometric download.
-        cache_dir: where it downloads to.
+        data_dir: folder that holds ``graph/planetoid/Cora/raw`` and the like, which is read and never written to; None
+            downloads.
+        cache_dir: where to.
         normalize: whether every node's features are scaled to the sum 1 (PyTorch Geometric's ``NormalizeFeatures``).
 
     Raises:
@@ -107,28 +89,37 @@ def _public_graph(dataset: str, data_dir: str | Path | None, cache_dir: Path) ->
             f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and files that end in .pt."
         )
     name = known[dataset.lower()]
-    source = _SOURCES[name]
-    if data_dir is None:
-        return _read(source.reader, name, cache_dir / source.folder.split("/")[0], says=f"{name} could not be downloaded")
-    raw = Path(data_dir) / "graph" / source.folder / "raw"
-    missing = [file for file in source.files if not (raw / file).is_file()]
+    folder = None if data_dir is None else Path(data_dir) / "graph"
+    if name != "DBLP":
+        return load_planetoid(name, folder and folder / "planetoid" / name / "raw", cache_dir)
+    if folder is None:
+        return _read_dblp(download(_DBLP_URL, cache_dir / "citation_full" / "dblp.npz", _DBLP_SUM))
+    file = folder / "citation_full" / "dblp" / "raw" / "dblp.npz"
+    if not file.is_file():
+        raise DataError(f"{name} needs {file.name} in {file.parent}, which lacks it.")
+    return _read_dblp(file)
+
+
+def _read_dblp(file: Path) -> Data:
+    """Returns DBLP as PyTorch Geometric's ``CitationFull`` has it: words as 0 or 1, edges in both directions."""
+    arrays = read_arrays(file, (*_DBLP_ARRAYS, "labels"))
+    missing = {*_DBLP_ARRAYS, "labels"} - arrays.keys()
     if missing:
-        raise DataError(f"{name} needs {', '.join(missing)} in {raw}, which lacks {'them' if len(missing) > 1 else 'it'}.")
-    # PyTorch Geometric writes beside what it reads, and a data folder is not ours to write to. Making it anew takes a second.
-    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stderr(io.StringIO()):
-        shutil.copytree(raw, Path(scratch) / raw.parent.name / "raw", copy_function=shutil.copyfile)
-        return _read(source.reader, name, Path(scratch), says=f"{name} could not be read from {raw}")
-
-
-def _read(reader: Any, name: str, root: Path, says: str) -> Data:
+        raise DataError(f"{file} lacks {', '.join(sorted(missing))}.")
+    labels = arrays["labels"]
+    words, links = (SparseRows(*(arrays[name] for name in names)) for names in (_DBLP_ARRAYS[:4], _DBLP_ARRAYS[4:]))
     try:
-        with warnings.catch_warnings():
-            # The pickles of Planetoid name a module of SciPy by its old path.
-            warnings.filterwarnings("ignore", category=DeprecationWarning, message=r".*scipy\.sparse.*")
-            graph: Data = reader(str(root), name)[0]
-    except (OSError, ValueError, KeyError, IndexError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
-        raise DataError(f"{says}: {error}") from error
-    return graph
+        x = torch.from_numpy(words.dense(_MOST_BYTES)).float()
+        rows = links.row_of_each()
+    except DataError as error:
+        raise DataError(f"{file} cannot be read: {error}") from error
+    nodes = len(x)
+    if tuple(map(int, links.shape)) != (nodes, nodes) or labels.shape != (nodes,) or labels.dtype.kind not in "iu":
+        raise DataError(f"{file} must have links between its {nodes} nodes, and a class, an integer, of each.")
+    x[x > 0] = 1
+    edges, _ = remove_self_loops(torch.from_numpy(np.stack([rows, links.indices.astype(np.int64)])))
+    y = torch.from_numpy(labels.astype(np.int64))
+    return Data(x=x, edge_index=to_undirected(edges, num_nodes=nodes), y=y)
 
 
 def _saved_graph(file: Path) -> Data:

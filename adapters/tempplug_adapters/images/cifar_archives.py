@@ -6,8 +6,6 @@ archives lie.
 
 from __future__ import annotations
 
-import io
-import pickle
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +14,9 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import DataError
-from tempplug_adapters.images.image_archives import read_bytes, read_lines
+from tempplug_adapters.data_files.archives import read_whole
+from tempplug_adapters.data_files.pickled_arrays import load_pickled
+from tempplug_adapters.images.image_archives import read_lines
 from tempplug_adapters.images.image_set import ImageArray
 
 _PIXELS: Final = 3 * 32 * 32
@@ -54,7 +54,7 @@ def _read_binary(folder: Path, files: tuple[str, ...], names: str, head: int, na
     labels: list[Tensor] = []
     for file in files:
         path = folder / f"{file}.bin"
-        block = bytearray(read_bytes(path))
+        block = bytearray(read_whole(path))
         if not block or len(block) % (head + _PIXELS):
             raise DataError(f"{path} is {len(block)} bytes long, which is no multiple of the {head + _PIXELS} of an image.")
         rows = torch.frombuffer(block, dtype=torch.uint8).reshape(-1, head + _PIXELS)
@@ -67,7 +67,7 @@ def _read_python(folder: Path, files: tuple[str, ...], names: str, keys: tuple[s
     words = _unpickled(folder / names).get(keys[0])
     if not isinstance(words, list):
         raise DataError(f"{folder / names} must hold the list '{keys[0]}'.")
-    classes = tuple(word.decode() if isinstance(word, bytes) else str(word) for word in words)
+    classes = tuple(map(str, words))
     images: list[Tensor] = []
     labels: list[Tensor] = []
     for file in files:
@@ -93,33 +93,9 @@ def _checked_labels(labels: Tensor, classes: tuple[str, ...], path: Path) -> Ten
 
 def _unpickled(path: Path) -> dict[str, Any]:
     try:
-        content = _Unpickler(io.BytesIO(read_bytes(path)), encoding="bytes").load()
-    except DataError:
-        raise
-    # what a pickle that was cut or made up raises is whatever its last instruction met
-    except Exception as error:
+        content = load_pickled(read_whole(path))
+    except DataError as error:
         raise DataError(f"{path} is not a readable pickle of arrays, lists and words: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} must be the pickle of a dictionary; it is one of {type(content).__name__}.")
-    return {key.decode(errors="replace") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
-
-
-class _Unpickler(pickle.Unpickler):
-    """Knows the constructors of NumPy arrays only, by the module names of old and new NumPy."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module.replace("numpy._core", "numpy.core"), name) not in _CONSTRUCTORS:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
-        return _CONSTRUCTORS[(module.replace("numpy._core", "numpy.core"), name)]
-
-
-def _latin1(text: str, _encoding: str = "latin1") -> bytes:
-    return text.encode("latin1")
-
-
-_CONSTRUCTORS: Final[dict[tuple[str, str], Any]] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    ("_codecs", "encode"): _latin1,  # how old protocols write bytes
-}
+    return {str(key): value for key, value in content.items()}

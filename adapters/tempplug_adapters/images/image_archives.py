@@ -5,17 +5,14 @@ This module must not know which data sets there are or where they lie.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tempplug.errors import DataError
+from tempplug_adapters.data_files.archives import read_arrays, read_text, read_whole
 from tempplug_adapters.images.class_folders import FileList, list_folder
 from tempplug_adapters.images.encoded_set import EncodedSet
 from tempplug_adapters.images.image_set import ImageArray
@@ -37,13 +34,15 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
     Raises:
         DataError: the file is unreadable or holds something else.
     """
-    arrays = _arrays(path)
+    arrays = read_arrays(path, ("jpeg", "offsets", "images", "labels", "classes"))
     missing = {"labels", "classes", *(("offsets",) if "jpeg" in arrays else ("images",))} - arrays.keys()
     if missing:
         raise DataError(f"{path} must hold {', '.join(sorted(missing))}, too.")
     if arrays["labels"].ndim != 1 or arrays["labels"].dtype.kind not in "iu":
         raise DataError(f"{path} has labels {arrays['labels'].shape} {arrays['labels'].dtype}: they must be (n,) integers.")
     labels = torch.from_numpy(arrays["labels"].astype(np.int64))
+    if arrays["classes"].ndim != 1:
+        raise DataError(f"{path} has classes {arrays['classes'].shape}: they must be (classes,).")
     classes = tuple(str(word) for word in arrays["classes"])
     if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(classes)):
         raise DataError(f"{path} has labels from {int(labels.min())} to {int(labels.max())}, but {len(classes)} classes.")
@@ -52,6 +51,9 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
         if images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8 or len(images) != len(labels):
             raise DataError(f"{path} has images {images.shape} {images.dtype}: they must be ({len(labels)}, H, W, 3) uint8.")
         return ImageArray(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), labels, classes, name)
+    for part, kind in (("jpeg", np.uint8), ("offsets", np.integer)):
+        if arrays[part].ndim != 1 or not np.issubdtype(arrays[part].dtype, kind):
+            raise DataError(f"{path} has {part} {arrays[part].shape} {arrays[part].dtype}: it must be (n,) {kind.__name__}.")
     offsets = arrays["offsets"].tolist()
     if offsets != sorted(offsets) or len(offsets) != len(labels) + 1 or offsets[0] < 0 or offsets[-1] > len(arrays["jpeg"]):
         raise DataError(
@@ -85,7 +87,7 @@ def read_stl10(folder: Path, split: str, name: str) -> ImageArray:
     classes = tuple(read_lines(folder / "class_names.txt"))
     if split == "unlabeled":
         return ImageArray(images, None, classes, name)
-    labels = torch.tensor(list(read_bytes(folder / f"{split}_y.bin")), dtype=torch.int64) - 1
+    labels = torch.tensor(list(read_whole(folder / f"{split}_y.bin")), dtype=torch.int64) - 1
     if len(labels) != count or int(labels.min()) < 0 or int(labels.max()) >= len(classes):
         raise DataError(f"{folder / f'{split}_y.bin'} must hold {count} labels from 1 to {len(classes)}.")
     return ImageArray(images, labels, classes, name)
@@ -127,30 +129,7 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         DataError: the file cannot be read.
     """
-    try:
-        return [line for line in read_bytes(path).decode("utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8: {error}") from error
-
-
-def read_bytes(path: Path) -> bytes:
-    """Returns a whole file.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            return {key: archive[key] for key in ("jpeg", "offsets", "images", "labels", "classes") if key in archive.files}
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not a readable NumPy archive: {error}") from error
+    return [line for line in read_text(path).splitlines() if line.strip()]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,10 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{file}, line {number}: not UTF-8 ({error.reason}).") from error
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{file}, after line {number}: not a complete gzip file ({error}).") from error
+    except OSError as error:
+        raise DataError(f"{file}, after line {number}: cannot be read: {error.strerror or error}.") from error
 
 
 def _conditions(where: Sequence[str]) -> dict[str, str]:
@@ -101,8 +104,8 @@ def _rows(file: Path, suffix: str) -> Iterator[tuple[int, dict[str, str]]]:
         for number, line in _lines(file):
             try:
                 row = json.loads(line) if line.strip() else None
-            except json.JSONDecodeError as error:
-                raise DataError(f"{file}, line {number}: not JSON ({error.msg}).") from error
+            except (ValueError, RecursionError) as error:  # the second of lists in lists without end
+                raise DataError(f"{file}, line {number}: not JSON ({getattr(error, 'msg', error)}).") from error
             if row is not None:
                 if not isinstance(row, dict):
                     raise DataError(f"{file}, line {number}: must be a JSON object with one key a column.")

@@ -1,0 +1,180 @@
+"""What packed files hold: NumPy archives, tar and zip archives of texts, texts packed with gzip. Nothing is written.
+
+A small file can unpack to more than a machine has. Everything here stops at `MOST_BYTES`, before memory is taken. It must
+not know which data sets there are.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import math
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tempplug.errors import DataError
+
+MOST_BYTES: Final = 2**31
+"""What one file of data may hold, unpacked."""
+
+# NumPy writes the text of a dictionary; reading no more than this takes no parser of Python.
+_HEAD: Final = re.compile(
+    r"\{'descr': '(?P<kind>[<>|=]?[biufU]\d{1,9})', 'fortran_order': (?P<by_columns>True|False), "
+    r"'shape': \((?P<shape>(\d{1,18}, ?)*(\d{1,18})?)\),? ?\}"
+)
+_FAULTS: Final = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+
+
+def read_whole(path: Path) -> bytes:
+    """Returns a file's bytes, unpacked where its name ends in ``.gz``.
+
+    Raises:
+        DataError: it cannot be read, is damaged, or holds more than `MOST_BYTES`.
+    """
+    opened: Any = gzip.open if path.suffix == ".gz" else Path.open
+    try:
+        with opened(path, "rb") as stream:
+            return _limited(stream, path)
+    except _FAULTS as error:
+        raise _unreadable(path, error) from error
+
+
+def read_text(path: Path) -> str:
+    """Returns a file's text, unpacked where its name ends in ``.gz``.
+
+    Raises:
+        DataError: it cannot be read, is damaged, is not UTF-8, or holds more than `MOST_BYTES`.
+    """
+    return _decoded(read_whole(path), path)
+
+
+def read_archived_texts(path: Path, wanted: Collection[str]) -> dict[str, str]:
+    """Returns texts out of a tar or zip archive, by name; those that it lacks are left out.
+
+    Args:
+        path: of the archive.
+        wanted: last parts of the names of the files.
+
+    Raises:
+        DataError: it cannot be read, is damaged, or holds more than `MOST_BYTES`.
+    """
+    found: dict[str, str] = {}
+    try:
+        for name, size, stream in _members(path):
+            name = PurePosixPath(name).name
+            if name in wanted and name not in found:
+                if size > MOST_BYTES - sum(map(len, found.values())):
+                    raise _too_large(path)
+                with stream:
+                    found[name] = _decoded(_limited(stream, path), path)
+    except DataError:
+        raise
+    except _FAULTS as error:
+        raise _unreadable(path, error) from error
+    return found
+
+
+def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
+    """Returns arrays of numbers or words of a NumPy archive (``.npz``), by name; those that it lacks are left out.
+
+    Args:
+        path: of the archive.
+        names: of the arrays.
+
+    Raises:
+        DataError: it cannot be read, is damaged, has an array of Python objects, or holds more than `MOST_BYTES`.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            wanted = {name: members[name] for name in names if name in members}
+            # What an archive says of its sizes is a bound: reading ends there.
+            if sum(info.file_size for info in wanted.values()) > MOST_BYTES:
+                raise _too_large(path)
+            return {name: _array(archive.read(info), name) for name, info in wanted.items()}
+    except DataError:
+        raise
+    except (*_FAULTS, TypeError) as error:
+        raise DataError(f"{path} is not a readable NumPy archive: {_reason(error)}") from error
+
+
+def _array(content: bytes, name: str) -> NDArray[Any]:
+    stream = io.BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    length = int.from_bytes(stream.read(2 if version == (1, 0) else 4), "little")
+    head = _HEAD.fullmatch(stream.read(length).decode("latin-1").strip())
+    if head is None:
+        raise ValueError(f"'{name}' is damaged, or holds other things than numbers and words")
+    kind, by_columns = np.dtype(head["kind"]), head["by_columns"] == "True"
+    shape = tuple(int(size) for size in head["shape"].split(",") if size.strip())
+    rest = len(content) - stream.tell()
+    if math.prod(shape) * kind.itemsize != rest:
+        raise ValueError(f"'{name}' has {rest} bytes, which do not fit its shape")
+    block = np.frombuffer(bytearray(content), kind, offset=stream.tell())  # a copy that may be written to, for PyTorch
+    return block.reshape(shape, order="F" if by_columns else "C")
+
+
+def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            for info in packed.infolist():
+                if not info.is_dir():
+                    yield info.filename, info.file_size, packed.open(info)
+        return
+    passed = 0
+    with tarfile.open(path) as archive:
+        for member in archive:
+            # what comes before a file is unpacked on the way to it
+            passed += member.size
+            if passed > MOST_BYTES:
+                raise _too_large(path)
+            stream = archive.extractfile(member) if member.isfile() else None
+            if stream is not None:
+                yield member.name, member.size, stream
+
+
+def _limited(stream: IO[bytes], path: Path) -> bytes:
+    content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise _too_large(path)
+    return content
+
+
+def _decoded(content: bytes, path: Path) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}.") from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} cannot be read: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"{told or type(error).__name__}."
+
+
+def _too_large(path: Path) -> DataError:
+    return DataError(f"{path} holds more than {MOST_BYTES >> 30} GiB, unpacked, which is more than tempplug reads at once.")
