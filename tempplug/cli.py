@@ -1,167 +1,179 @@
-"""The ``tempplug`` command: lists and explains what there is itself, and hands everything else to plugins' sub-commands.
+"""The shell around all commands of ``tempplug``: however one ends, it ends in one line and with a status that means something.
 
-It must not know any strategy, adapter or suite, and loads torch only to show a strategy or an objective.
+It must not know any command, and imports them only when it can already answer for what that raises.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
+import os
+import select
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
 
-from tempplug import __version__
-from tempplug.errors import TempplugError, UnknownNameError, nearest
-from tempplug.options import Option, format_value, options_of
-from tempplug.plugins import AdapterInfo, CommandInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, registry
-from tempplug.plugins.info import Info
+from tempplug.errors import TempplugError, UnknownNameError
 
-KINDS: dict[str, type[Info]] = {
-    "strategies": StrategyInfo,
-    "objectives": ObjectiveInfo,
-    "adapters": AdapterInfo,
-    "suites": SuiteInfo,
-    "commands": CommandInfo,
-}
-OWN_COMMANDS = {
-    "list": "list strategies, objectives, adapters, benchmark suites and commands",
-    "show": "explain one of them: formula, options with ranges, spec string, paper",
-}
+FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141
+TRACEBACK = "TEMPPLUG_TRACEBACK"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status: 0, or 2 where the input is at fault.
+    """Runs a command and returns its exit status.
+
+    0 where it is done, 1 where it failed, 2 where usage or input are at fault, 130 where it was interrupted by Ctrl-C, 141
+    where nobody reads on what it prints (``tempplug list | head``). A command ended by SIGTERM leaves 143.
 
     Args:
         arguments: the words after ``tempplug``; by default those of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+
+    def command() -> object:
+        from tempplug.commands import run
+
+        return run(words)
+
+    return shell(command)
+
+
+def shell(command: Callable[[], object]) -> int:
+    """Returns the exit status of whatever runs a command, and says in one line why it ended before its end.
+
+    Args:
+        command: returns a status, or None for 0.
+    """
     for stream in (sys.stdout, sys.stderr):
         # Formulas have Greek letters, and not every terminal or redirection can encode them.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with _interruptions() as interruptions:
+        try:
+            status = _status(command())
+            sys.stdout.flush()
+        except BaseException as error:
+            # Libraries make errors of their own out of an interruption of their import.
+            status = _answer(KeyboardInterrupt() if interruptions and not isinstance(error, KeyboardInterrupt) else error)
+    return _flushed(status)
+
+
+def printable(text: str) -> str:
+    r"""Returns text as one line that a terminal shows and does not obey.
+
+    >>> print(printable("a\x1b[31mb\nc"))
+    a\x1b[31mb\nc
+    """
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def _status(status: object) -> int:
+    if status is None or isinstance(status, int):
+        return status or 0
+    raise SystemExit(f"the command must return its exit status, a number, not {type(status).__name__}")
+
+
+def _answer(error: BaseException) -> int:
+    """Says in a line why a command ended and returns its status."""
+    if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+    match error:
+        case KeyboardInterrupt():
+            _say(": ".join(["interrupted", *map(str, error.args)]))
+            return INTERRUPTED
+        case SystemExit(code=None | 0 | 2 as code):
+            return code or 0  # argparse has said what there is to say
+        case SystemExit(code=int() as code):
+            _say(f"error: the command ended itself with status {code}.")
+            return FAILED
+        case SystemExit(code=code):
+            _say(f"error: {code}")
+            return FAILED
+        case TempplugError():
+            # Names that are not known come with lists of those that are.
+            lines = str(error).split("\n") if isinstance(error, UnknownNameError) else [str(error)]
+            for line in [f"error: {lines[0]}", *lines[1:]]:
+                _say(line)
+            return WRONG
+        case BrokenPipeError() if _unread(sys.stdout):
+            return UNREAD
+        case OSError():
+            file = "" if error.filename is None else f": {error.filename}"
+            _say(f"error: {error.strerror or error}{file}")
+        case _:
+            _say(f"error: {type(error).__name__}: {error} ({_place(error)}; {TRACEBACK}=1 shows the way there)")
+    return FAILED
+
+
+def _place(error: BaseException) -> str:
+    """Returns where in our own code, or else anywhere, an error came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "tempplug" in frame.filename and Path(frame.filename) != Path(__file__)]
+    return ", line ".join(map(str, (Path((own or frames)[-1].filename).name, (own or frames)[-1].lineno))) if frames else "-"
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):
+        print(printable(line), file=sys.stderr)
+
+
+def _flushed(status: int) -> int:
+    """Writes out what is left, while a fault of that can still be told, and returns the status."""
     try:
-        if words and words[0] not in OWN_COMMANDS and not words[0].startswith("-"):
-            return _plugin_command(words)
-        parsed = _parser().parse_args(words)
-        if parsed.command == "list":
-            _list(parsed.kind)
-        elif parsed.command == "show":
-            _show(" ".join(parsed.name))
-        else:
-            _parser().print_help()
-    except TempplugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        sys.stdout.flush()
+    except OSError as error:
+        _close(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            return UNREAD
+        if status == 0:
+            _say(f"error: standard output cannot be written: {error.strerror or error}")
+        status = status or FAILED
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _close(sys.stderr)
+    return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    commands = {**OWN_COMMANDS, **{each.name: each.summary for each in registry().all(CommandInfo)}}
-    parser = argparse.ArgumentParser(
-        prog="tempplug",
-        usage="tempplug [-h] [--version] COMMAND ...",
-        description="Temperature strategies for contrastive losses.",
-        epilog="\n".join(["commands:", *_columns(commands.items()), "", "`tempplug COMMAND -h` explains a command."]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"tempplug {__version__}")
-    chosen = parser.add_subparsers(dest="command", help=argparse.SUPPRESS, metavar="COMMAND", prog="tempplug")
-    listing = chosen.add_parser("list", description=f"{OWN_COMMANDS['list'].capitalize()}.")
-    listing.add_argument("kind", nargs="?", metavar="KIND", help=f"only these: {', '.join(KINDS)}")
-    show = chosen.add_parser("show", description=f"{OWN_COMMANDS['show'].capitalize()}.")
-    show.add_argument("name", nargs="+", metavar="NAME", help="a name that `tempplug list` prints")
-    return parser
+def _close(stream: TextIO) -> None:
+    """Lets what cannot be written be forgotten; Python would try once more when it ends, and complain."""
+    with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
-def _columns(rows: Iterable[tuple[str, str]], indent: str = "  ") -> list[str]:
-    """Returns lines of two columns."""
-    pairs = list(rows)
-    width = max((len(name) for name, _ in pairs), default=0)
-    return [f"{indent}{name:<{width}}  {text}".rstrip() for name, text in pairs]
+def _unread(stream: TextIO) -> bool:
+    """Returns whether the reader at the other end of a stream is gone."""
+    with suppress(OSError, ValueError, AttributeError):
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    return False
 
 
-def _plugin_command(words: list[str]) -> int:
-    commands = {each.name: each.summary for each in registry().all(CommandInfo)}
-    for length in range(len(words), 0, -1):
-        name = " ".join(words[:length])
-        if name in commands:
-            status: int | None = registry().load(registry().get(CommandInfo, name))(words[length:])
-            return status or 0
-    completions = {name: summary for name, summary in commands.items() if name.startswith(f"{words[0]} ")}
-    listed = "\n".join(_columns(completions.items()))
-    if completions and words[1:2] in (["-h"], ["--help"]):
-        print(f"usage: tempplug {words[0]} COMMAND ...\n\ncommands:\n{listed}")
-        return 0
-    if completions and (len(words) == 1 or words[1].startswith("-")):
-        raise UnknownNameError(f"'{words[0]}' is only the beginning of a command. There is:\n{listed}")
-    if completions:
-        given = " ".join(words[:2])
-        raise UnknownNameError(f"unknown command '{given}'.{nearest(given, completions)} There is:\n{listed}")
-    known = [*OWN_COMMANDS, *commands]
-    # a misspelled first word is close to a first word only
-    suggestion = nearest(words[0], [*known, *(name.split()[0] for name in commands)])
-    raise UnknownNameError(
-        "\n".join([f"unknown command '{words[0]}'.{suggestion} Known: {', '.join(known)}.", *registry().faults()])
-    )
+@contextmanager
+def _interruptions() -> Iterator[list[int]]:
+    """Notes Ctrl-C while the block runs; a second one ends the process at once."""
+    seen: list[int] = []
 
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
 
-def _list(kind: str | None) -> None:
-    if kind is not None and kind not in KINDS:
-        raise UnknownNameError(f"cannot list '{kind}'.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}.")
-    blocks = []
-    for name in [kind] if kind else KINDS:
-        infos = registry().all(KINDS[name])
-        rows = [(info.name, f"{info.summary}  [{info.reference}]" if info.reference else info.summary) for info in infos]
-        blocks.append("\n".join([name, *_columns(rows)]))
-    print("\n\n".join(blocks))
-
-
-def _show(name: str) -> None:
-    infos = {kind: [info.name for info in registry().all(kind)] for kind in KINDS.values()}
-    kinds = [kind for kind, names in infos.items() if name in names]
-    if not kinds:
-        known = [each for names in infos.values() for each in names]
-        message = f"nothing is called '{name}'.{nearest(name, known)} `tempplug list` shows what there is."
-        raise UnknownNameError("\n".join([message, *registry().faults()]))
-    print("\n\n".join(_explain(registry().get(kind, name)) for kind in kinds))
-
-
-def _explain(info: Info) -> str:
-    """Returns what ``tempplug show`` prints of one declaration."""
-    lines = [f"{info.word} {info.name}: {info.summary}", ""]
-    if not isinstance(info, StrategyInfo | ObjectiveInfo):
-        rows = [("source", info.reference), ("object", info.target), ("needs", ", ".join(info.requires))]
-        if info.extra:
-            rows.append(("install", f"pip install '{info.distribution}[{info.extra}]'"))
-        return "\n".join(lines + _columns(row for row in rows if row[1]))
-    from tempplug.create import load_class  # loads torch
-
-    target = load_class(info)
-    options = options_of(target)
-    rows = [("formula", target.formula or "-"), ("source", target.source or info.reference or "-")]
-    rows += [("spec", _example(info.name, options)), ("options", "" if options else "none")]
-    return "\n".join([*lines, *_columns(rows), *_options(options)])
-
-
-def _options(options: Sequence[Option]) -> list[str]:
-    """Returns one line an option: name, default, range, meaning."""
-    names = [each.name for each in options]
-    defaults = ["required" if each.required else f"default {format_value(each.default)}" for each in options]
-    texts = ["; ".join(filter(None, [each.kind.describe(), each.kind.help])) if each.kind else "" for each in options]
-    rows = [(name, text) for name, text in zip(names, _columns(zip(defaults, texts, strict=True), ""), strict=True)]
-    return _columns(rows, "    ")
-
-
-def _example(name: str, options: Sequence[Option]) -> str:
-    """Returns a spec string that works: every default written out, and a value in range for what has none."""
-    written = []
-    for option in options:
-        if option.required:
-            written.append(f"{option.name}={format_value(option.kind.example()) if option.kind else 'VALUE'}")
-        elif option.default is not None:
-            written.append(f"{option.name}={format_value(option.default)}")
-    return f"{name}:{','.join(written)}" if written else name
+    before = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        if ours and not seen:
+            signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":

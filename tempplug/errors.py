@@ -50,3 +50,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `` Did you mean 'x'?`` for the closest of ``known``, or the empty string when nothing is close."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean '{match[0]}'?" if match else ""
+
+
+def install_command(extra: str, distribution: str = "tempplug") -> str:
+    """Returns the command that installs an extra; of this library also the one for those who have its source.
+
+    >>> install_command("graph")
+    "pip install 'tempplug[graph]' (in a clone: pip install -e '.[graph]')"
+    """
+    clone = f" (in a clone: pip install -e '.[{extra}]')" if distribution == "tempplug" else ""
+    return f"pip install '{distribution}[{extra}]'{clone}"

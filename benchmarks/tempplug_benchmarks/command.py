@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tempplug.errors import ConfigError, TempplugError
+from tempplug.errors import ConfigError
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_benchmarks.kind import Kind, load_suite
 from tempplug_benchmarks.kinds import kind_of, kinds, reports
@@ -51,17 +51,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words behind ``tempplug bench``; None means those of the process.
 
     Returns:
-        0; 1 where a run failed; 2 where the command could not be carried out; 130 where it was interrupted.
+        0; 1 where a run failed.
+
+    Raises:
+        TempplugError: the command could not be carried out.
+        KeyboardInterrupt: it was interrupted; with what is kept.
     """
     options = _parser().parse_args(arguments)
     try:
         code: int = options.action(options)
-    except TempplugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: finished runs are kept, the same command goes on.", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt("finished runs are kept, the same command goes on.") from error
     return code
 
 
@@ -166,7 +166,3 @@ def _report(options: argparse.Namespace) -> int:
     else:
         write_atomically(options.out, content)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from torch import Tensor
 
 from tempplug import Batch, LogitMap, Strategy, create_strategy
-from tempplug.errors import ConfigError, TempplugError
+from tempplug.errors import ConfigError
 
 FORMATS = (".png", ".svg", ".pdf")
 POINTS = 801
@@ -143,7 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words behind ``tempplug plot``; None means those of the process.
 
     Returns:
-        0, or 2 where the command could not be carried out.
+        0.
+
+    Raises:
+        TempplugError: the command could not be carried out.
     """
     parser = argparse.ArgumentParser(
         prog="tempplug plot",
@@ -161,13 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--epoch", type=float, default=0.0, metavar="E", help="for strategies that follow training (0)")
     options = parser.parse_args(arguments)
-    try:
-        found = [curve for spec in options.specs for curve in curves(spec, options.positive_similarity, options.epoch)]
-        caption = f"drawn at a mean positive similarity of {options.positive_similarity:g} and epoch {options.epoch:g}"
-        draw(found, options.out, caption)
-    except TempplugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    found = [curve for spec in options.specs for curve in curves(spec, options.positive_similarity, options.epoch)]
+    caption = f"drawn at a mean positive similarity of {options.positive_similarity:g} and epoch {options.epoch:g}"
+    draw(found, options.out, caption)
     print(f"wrote {options.out}")
     return 0
 

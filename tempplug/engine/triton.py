@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tempplug.engine.triton_plan import CRAMPED, plan_map, plan_roles, shared_memory
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, install_command
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
@@ -39,7 +39,7 @@ def refusal(block: Block, logit_map: LogitMap) -> str | None:
     if block.anchors.dtype != torch.float32 or block.precision == torch.float64:
         return f"{block.anchors.dtype} similarities have no kernel: they stay below float64"
     if not _installed():
-        return "triton is not installed: pip install 'tempplug[triton]'"
+        return f"triton is not installed: {install_command('triton')}"
     device = block.anchors.device.type
     if device != "cuda" and not (device == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"):
         return f"the embeddings are on '{device}', and kernels run on CUDA (or on a CPU with TRITON_INTERPRET=1)"

@@ -8,14 +8,25 @@ Built-ins resolve without scanning entry points. Entry points of the group ``tem
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 import pluggy
 
-from tempplug.errors import ConfigError, DuplicateNameError, MissingDependencyError, TempplugError, UnknownNameError, nearest
+from tempplug.errors import (
+    ConfigError,
+    DuplicateNameError,
+    MissingDependencyError,
+    TempplugError,
+    UnknownNameError,
+    install_command,
+    nearest,
+)
 from tempplug.plugins import hookspecs
 from tempplug.plugins.info import AdapterInfo, CommandInfo, Info, ObjectiveInfo, StrategyInfo, SuiteInfo
 
@@ -89,17 +100,35 @@ class Registry:
         """
         module, _, attribute = info.target.partition(":")
         try:
-            loaded = importlib.import_module(module)
-            return getattr(loaded, attribute) if attribute else loaded
+            with self.explaining(info):
+                loaded = importlib.import_module(module)
+                return getattr(loaded, attribute) if attribute else loaded
         except TempplugError:
             raise
-        except Exception as error:
-            missing = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
-            if missing in info.requires:
-                raise MissingDependencyError(_missing(info, missing, error)) from error
+        except (Exception, SystemExit) as error:
             raise ConfigError(
                 f"{self.describe(info)} cannot be loaded from '{info.target}': {type(error).__name__}: {error}"
             ) from error
+
+    @contextmanager
+    def explaining(self, info: Info) -> Iterator[None]:
+        """Tells in the block what to install where a declaration's framework is missing.
+
+        Raises:
+            MissingDependencyError: a framework that it requires is not installed, or not in a version that fits.
+        """
+        try:
+            yield
+        except TempplugError:
+            raise
+        except ImportError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in info.requires:
+                # libraries that import lazily do not tell which module they lack
+                package = next((each for each in info.requires if not _installed(each)), "")
+            if not package:
+                raise
+            raise MissingDependencyError(_missing(info, package, error)) from error
 
     def log(self, record: Any) -> None:
         """Hands the record of a step to every plugin that implements ``tempplug_log``; one that raises is left out later."""
@@ -111,7 +140,7 @@ class Registry:
             try:
                 # pluggy lets an implementation leave out arguments that it does not need
                 implementation.function(*(record for _ in implementation.argnames))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._asked.add((plugin, "tempplug_log"))
                 self._fault(plugin, f"failed in tempplug_log and gets no further records: {error!r}")
         self._warn()
@@ -147,7 +176,7 @@ class Registry:
             self._asked.add((plugin, hook))
             try:
                 infos = list(implementation.function())
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._fault(plugin, f"failed in {hook}: {error!r}")
                 continue
             for info in infos:
@@ -179,7 +208,7 @@ class Registry:
                 plugin = entry_point.load()
                 if not self._plugins.is_registered(plugin):
                     self._register(plugin, name)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._fault(name, f"could not be loaded: {error!r}")
 
     def _name(self, entry_point: EntryPoint) -> str:
@@ -207,13 +236,21 @@ class Registry:
             warnings.warn(fault, RuntimeWarning, stacklevel=3)
 
 
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def _missing(info: Info, package: str, error: Exception) -> str:
-    wanted = f"{info.distribution}[{info.extra}]" if info.extra else package
-    if isinstance(error, ModuleNotFoundError) and error.name == package:
-        fault, upgrade = "which is not installed", ""
+    if _installed(package):
+        fault, command = "whose installed version does not fit", "pip install --upgrade "
     else:
-        fault, upgrade = "whose installed version does not fit", "--upgrade "
-    return f"{info.word} '{info.name}' needs the package '{package}', {fault}: pip install {upgrade}'{wanted}' ({error})."
+        fault, command = "which is not installed", "pip install "
+    wanted = install_command(info.extra, info.distribution) if info.extra else f"pip install '{package}'"
+    wanted = wanted.replace("pip install ", command)
+    return f"{info.word} '{info.name}' needs the package '{package}', {fault}: {wanted} ({error})."
 
 
 _registry: Registry | None = None

@@ -9,10 +9,13 @@ from typing import Any
 import datasets
 import pytest
 
-from tempplug.plugins import CommandInfo, Registry
-from tempplug_adapters.sentence_evaluation.command import main
+from tempplug.cli import main as tempplug
 from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
+
+
+def main(words: list[str]) -> int:
+    return tempplug(["eval", "sts", *words])
 
 
 @pytest.fixture(autouse=True)
@@ -22,11 +25,6 @@ def no_data_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])
-
-
-def test_the_command_is_registered() -> None:
-    registry = Registry()
-    assert registry.load(registry.get(CommandInfo, "eval sts")) is main
 
 
 def test_table_and_file_hold_what_was_measured(
@@ -129,6 +127,5 @@ def test_a_failed_write_leaves_the_old_file(
     "arguments", [[], ["model", "--pooling", "max"], ["model", "--split", "train"], ["model", "--mystery"]]
 )
 def test_mistyped_command_lines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
+    assert main(arguments) == 2
     assert "usage: tempplug eval sts" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from method_toys import METHOD, ToyRecipe
 
+from tempplug.cli import shell
 from tempplug.plugins import CommandInfo, registry
 from tempplug_adapters.training.flags import build_parser, given_settings
 
@@ -77,7 +78,7 @@ def test_the_help_tells_every_setting_with_its_default() -> None:
     ],
 )
 def test_faults_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], message: str) -> None:
-    assert METHOD(words(tmp_path, *given)) == 2
+    assert shell(lambda: METHOD(words(tmp_path, *given))) == 2
     err = capsys.readouterr().err
     assert f"error: {message}" in err
     assert "Traceback" not in err
@@ -86,9 +87,7 @@ def test_faults_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("given", [["--optimizer", "adma"], ["--seed", "a"], [OUTPUT]])
 def test_what_the_parser_refuses_is_said_by_it(tmp_path: Path, given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as raised:
-        METHOD(words(tmp_path, *given))
-    assert raised.value.code == 2
+    assert shell(lambda: METHOD(words(tmp_path, *given))) == 2
     assert given[0] in capsys.readouterr().err
 
 
@@ -103,7 +102,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_data_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    assert METHOD(["--dataset", "pionts", OUTPUT, str(tmp_path / "file")]) == 2
+    assert shell(lambda: METHOD(["--dataset", "pionts", OUTPUT, str(tmp_path / "file")])) == 2
     assert "cannot be written" in capsys.readouterr().err
 
 

@@ -16,6 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from tempplug import metrics
+from tempplug.cli import main as tempplug
 from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.backbones import Backbone, create_backbone
@@ -25,7 +26,6 @@ from tempplug_adapters.images.long_tail import long_tail_indices
 from tempplug_adapters.images.representations import represent
 from tempplug_adapters.training.files import write_json
 from tempplug_adapters.vision.evaluation import evaluations
-from tempplug_adapters.vision.evaluation.command import main
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.evaluation.knn import knn_accuracy, majority_knn, weighted_knn
 from tempplug_adapters.vision.evaluation.linear_probe import linear_probe_accuracy
@@ -35,6 +35,11 @@ from tempplug_adapters.vision.evaluation.svc_probe import svc_probe
 from tempplug_adapters.vision.evaluation.table import evaluation_table
 from tempplug_adapters.vision.recipes import SIMCLR
 from tempplug_adapters.vision.vision_images import load_vision
+
+
+def main(words: list[str]) -> int:
+    return tempplug(["eval", "vision", *words])
+
 
 BRIEF = LinearProbeSettings(epochs=5, batch_size=64, seed=3)
 
@@ -273,8 +278,7 @@ def test_faults_are_one_line(
 
 @pytest.mark.parametrize("flags", [["--probe", "moco"], ["--plot-method", "umap"], ["--k", "many"]])
 def test_mistyped_words_show_the_usage(checkpoint: Path, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        evaluate(checkpoint, *flags)
+    assert evaluate(checkpoint, *flags) == (2, {})
     assert f"argument {flags[0]}" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="probe=moco must be one of lightly, macl-cifar10"):
         EvaluationSettings(probe="moco")
@@ -357,8 +361,7 @@ def test_what_was_measured_is_kept_where_a_later_evaluation_fails(
         raise KeyboardInterrupt
 
     monkeypatch.setitem(evaluations.MEASURES, "svc-probe", kill)
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(checkpoint, "--evaluations", "knn", "svc-probe", *few)
+    assert evaluate(checkpoint, "--evaluations", "knn", "svc-probe", *few)[0] == 130
     found = json.loads((checkpoint / "new" / "found.json").read_text())
     assert found["knn"]["k"] == 5
     assert "failed" not in found

@@ -13,12 +13,17 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tempplug.cli import main as tempplug
 from tempplug.errors import ConfigError, DataError, MissingDependencyError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.training.files import write_json
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone
 from tempplug_adapters.vision.export import export_backbone, torchvision_state
-from tempplug_adapters.vision.export_command import main
+
+
+def main(words: list[str]) -> int:
+    return tempplug(["export", *words])
+
 
 DEPTHS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
 CONVOLUTIONS = {"resnet18": 2, "resnet34": 2, "resnet50": 3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tempplug.cli import main as tempplug
 from tempplug_adapters.training.method import Source
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.profile import Profile
@@ -34,6 +35,11 @@ def run_context(suite: Suite, work_dir: Path, label: str, profile: str, task: st
         work_dir=work_dir,
         **{"data_dir": None, **own},
     )
+
+
+def bench(words: list[str]) -> int:
+    """Runs ``tempplug bench`` and returns its exit status."""
+    return tempplug(["bench", *words])
 
 
 def read(profile: Profile, data_dir: Path | None, cache_dir: Path, **changes: Any) -> tuple[Any, Any]:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from suite_checks import bench as main
 from suite_checks import read
 
 from tempplug.errors import DataError
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.msc.score import represent
-from tempplug_benchmarks.command import main
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.tasks.anomaly import CLASSES, REDUCED, SUITE
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from image_metrics import measure_pixels
+from suite_checks import bench as main
 from suite_checks import read
 from torch import nn
 
@@ -12,7 +13,6 @@ from tempplug.arguments import parse_spec
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.long_tail import long_tail_counts
 from tempplug_benchmarks.arm import resolve
-from tempplug_benchmarks.command import main
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.tasks.long_tail import SUITE
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from rdkit import Chem
+from suite_checks import bench as main
 from suite_checks import read
 
-from tempplug_benchmarks.command import main
 from tempplug_benchmarks.papers import PaperRow, load
 from tempplug_benchmarks.tasks.molecule import SUITE
 from tempplug_benchmarks.tasks.molecule_generated import LABELLED, generate, labels

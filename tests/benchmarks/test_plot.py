@@ -8,8 +8,9 @@ import torch
 from matplotlib.image import imread
 
 import tempplug
+from tempplug.cli import main
 from tempplug.errors import ConfigError
-from tempplug_benchmarks.plot import curves, main
+from tempplug_benchmarks.plot import curves
 
 NEEDED = {"head-tail": "head-tail:class_counts=450/270/162"}
 # Their temperature belongs to two embeddings or to an example, not to a similarity.
@@ -20,7 +21,7 @@ WITHOUT_CURVE = ("amcl", "individual")
 @pytest.mark.parametrize("name", [info.name for info in tempplug.strategies() if info.name not in WITHOUT_CURVE])
 def test_every_built_in_strategy_is_drawn(name: str, tmp_path: Path) -> None:
     out = tmp_path / "new" / "curves.png"
-    assert main([NEEDED.get(name, name), "--out", str(out)]) == 0
+    assert main(["plot", NEEDED.get(name, name), "--out", str(out)]) == 0
     picture = imread(out)
     assert picture.shape[1] > 1500
     assert 0.01 < float((picture[..., :3].min(axis=2) < 0.9).mean()) < 0.5, "neither blank nor black"
@@ -29,7 +30,7 @@ def test_every_built_in_strategy_is_drawn(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_the_ending_chooses_the_format(suffix: str, start: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / f"curves.{suffix}"
-    assert main(["fixed", "macl", "dystress:detach=false,temperature_min=0.01", "--out", str(out)]) == 0
+    assert main(["plot", "fixed", "macl", "dystress:detach=false,temperature_min=0.01", "--out", str(out)]) == 0
     assert out.read_bytes().startswith(start)
     assert capsys.readouterr().out == f"wrote {out}\n"
 
@@ -88,7 +89,7 @@ def test_errors_are_one_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
+    assert main(["plot", *words]) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
     assert list(tmp_path.iterdir()) == []
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from suite_checks import PROFILES, SUITES
+from suite_checks import bench as main
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks import profile as profiles
 from tempplug_benchmarks.arm import resolve
-from tempplug_benchmarks.command import main
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.plan import plan, slug
 from tempplug_benchmarks.profile import Profile

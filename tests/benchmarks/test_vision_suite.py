@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from image_metrics import measure_pixels
+from suite_checks import bench as main
 from suite_checks import read
 from torch import Tensor, nn
 
@@ -15,7 +16,6 @@ from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.vision.recipes import SIMCLR
 from tempplug_benchmarks.arm import resolve
-from tempplug_benchmarks.command import main
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.tasks.images import read_images
 from tempplug_benchmarks.tasks.vision import SUITE

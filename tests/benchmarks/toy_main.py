@@ -7,8 +7,8 @@ import sys
 if __name__ == "__main__":
     from toy_suite import Plugin
 
+    from tempplug.cli import main
     from tempplug.plugins import registry
-    from tempplug_benchmarks.command import main
 
     registry().register(Plugin(), "toy")
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(["bench", *sys.argv[1:]]))

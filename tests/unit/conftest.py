@@ -47,10 +47,7 @@ def run_command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, 
     """Runs the command in this process: status, standard output, standard error."""
 
     def call(*words: str) -> tuple[int, str, str]:
-        try:
-            status = main(list(words))
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 1
+        status = main(list(words))
         printed = capsys.readouterr()
         return status, printed.out, printed.err
 

@@ -14,6 +14,7 @@ import pytest
 import tempplug
 from tempplug.cli import main
 from tempplug.create import load_class
+from tempplug.errors import install_command
 from tempplug.options import format_value, options_of
 from tempplug.plugins import AdapterInfo, CommandInfo, ObjectiveInfo, Registry, StrategyInfo, SuiteInfo
 from tempplug.plugins.info import Info
@@ -172,7 +173,7 @@ def test_show_says_what_the_rest_is_and_how_to_install_it(run_command: Run, kind
         fields, _ = shown(block)
         assert fields["object"] == info.target
         assert fields.get("needs", "") == ", ".join(info.requires)
-        assert fields.get("install") == (f"pip install 'tempplug[{info.extra}]'" if info.extra else None)
+        assert fields.get("install") == (install_command(info.extra) if info.extra else None)
         assert fields.get("source", "") == info.reference
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError, install_command, nearest
 
 BLUR_SIGMA: Final = (0.1, 2.0)
 """Pixels of standard deviation between which a blur is drawn."""
@@ -163,7 +163,7 @@ def _steps(recipe: AugmentationRecipe, size: int) -> list[nn.Module]:
         from tempplug_adapters.images.color_jitter import ColorJitter
     except ImportError as error:
         raise MissingDependencyError(
-            "the augmentation of images needs kornia, which is not installed: pip install 'tempplug[vision]'."
+            f"the augmentation of images needs kornia, which is not installed: {install_command('vision')}."
         ) from error
     steps: list[nn.Module] = [
         kornia.RandomResizedCrop(

@@ -8,12 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from tempplug.errors import ConfigError, TempplugError
+from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.pooling import POOLINGS
 
 HUB_NOTE = (
@@ -29,14 +28,12 @@ def main(arguments: list[str]) -> int:
         arguments: the command line after ``tempplug eval sts``.
 
     Returns:
-        0, or 2 after an error, which is printed to standard error in one line.
+        0.
+
+    Raises:
+        TempplugError: the input is at fault.
     """
-    options = _parser().parse_args(arguments)
-    try:
-        _run(options)
-    except TempplugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    _run(_parser().parse_args(arguments))
     return 0
 
 

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tempplug.errors import ConfigError, TempplugError, nearest
+from tempplug.errors import ConfigError, nearest
 from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
 
-if TYPE_CHECKING:
-    pass
-
 
 def main(info: MethodInfo, arguments: list[str]) -> int:
-    """Runs the command and returns its exit status: 0, or 2 where the input is at fault.
+    """Runs the command and returns its exit status.
 
     Args:
         info: of the method.
         arguments: the words after ``tempplug train METHOD``.
+
+    Raises:
+        TempplugError: the input is at fault.
     """
     if "--help-training" in arguments:
         _training_parser(info).print_help()
@@ -32,14 +31,10 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
     parsed, rest = build_parser(info).parse_known_args(arguments)
     from tempplug_adapters.training.command_line import plain_warnings  # loads torch, which --help needs not wait for
 
-    try:
-        with plain_warnings():
-            recipe = info.recipe(parsed.recipe)
-            recipe = recipe.changed(**given_settings(parsed, recipe))
-            results = _train(info, recipe, parsed, rest)
-    except TempplugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    with plain_warnings():
+        recipe = info.recipe(parsed.recipe)
+        recipe = recipe.changed(**given_settings(parsed, recipe))
+        results = _train(info, recipe, parsed, rest)
     if _first():
         for name, value in results["evaluation"].items():
             print(f"{name:<24} {value:8.2f}")

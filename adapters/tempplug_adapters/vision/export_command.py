@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from tempplug.errors import TempplugError
 from tempplug_adapters.vision.export import FORMATS, export_backbone
 
 DESCRIPTION = "Write a trained backbone in torchvision's layout, for detection toolkits and other programs."
@@ -34,16 +32,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status: 0, or 2 where the input is at fault.
+    """Runs the command and returns its exit status.
 
     Args:
         arguments: the words after ``tempplug export``.
+
+    Raises:
+        TempplugError: the input is at fault.
     """
     given = build_parser().parse_args(arguments)
-    try:
-        about = export_backbone(given.checkpoint, given.output, names=given.format)
-    except TempplugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    about = export_backbone(given.checkpoint, given.output, names=given.format)
     print(f"{given.output}: {about}.")
     return 0

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tempplug.cli import printable
 from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
 from tempplug.options import options_of
 from tempplug_adapters.training.flags import add_setting
@@ -38,23 +39,22 @@ FROM_ITS_IMAGES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status: 0, or 2 where the input is at fault.
+    """Runs the command and returns its exit status: 0, or 2 where an evaluation could not be made.
 
     Args:
         arguments: the words after ``tempplug eval vision``.
+
+    Raises:
+        TempplugError: the input is at fault, and nothing was measured.
     """
     options = _parser().parse_args(arguments)
     from tempplug_adapters.training.command_line import plain_warnings
 
-    try:
-        with plain_warnings():
-            found = run(options)
-    except TempplugError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    with plain_warnings():
+        found = run(options)
     print(evaluation_table(found))
     for name, reason in found.get("failed", {}).items():
-        print(f"error: {name}: {reason}", file=sys.stderr)
+        print(printable(f"error: {name}: {reason}"), file=sys.stderr)
     return 2 if "failed" in found else 0
 
 

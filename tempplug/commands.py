@@ -1,0 +1,165 @@
+"""What ``tempplug`` does: it lists and explains what there is itself, and hands everything else to plugins' sub-commands.
+
+It must not know any strategy, adapter or suite, and loads torch only to show a strategy or an objective.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+
+from tempplug import __version__
+from tempplug.errors import UnknownNameError, install_command, nearest
+from tempplug.options import Option, format_value, options_of
+from tempplug.plugins import AdapterInfo, CommandInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, registry
+from tempplug.plugins.info import Info
+
+KINDS: dict[str, type[Info]] = {
+    "strategies": StrategyInfo,
+    "objectives": ObjectiveInfo,
+    "adapters": AdapterInfo,
+    "suites": SuiteInfo,
+    "commands": CommandInfo,
+}
+OWN_COMMANDS = {
+    "list": "list strategies, objectives, adapters, benchmark suites and commands",
+    "show": "explain one of them: formula, options with ranges, spec string, paper",
+}
+
+EPILOG = (
+    "`tempplug COMMAND -h` explains a command.",
+    "",
+    "exit status: 0 done, 1 failed, 2 wrong usage or input, 130 Ctrl-C, 143 SIGTERM. TEMPPLUG_TRACEBACK=1 shows where in the",
+    "code an error came from.",
+)
+
+
+def run(words: list[str]) -> object:
+    """Runs a command and returns its exit status, or what a plugin's command returns in its place.
+
+    Args:
+        words: after ``tempplug``.
+
+    Raises:
+        TempplugError: the input is at fault.
+    """
+    if words and words[0] not in OWN_COMMANDS and not words[0].startswith("-"):
+        return _plugin_command(words)
+    parsed = _parser().parse_args(words)
+    if parsed.command == "list":
+        _list(parsed.kind)
+    elif parsed.command == "show":
+        _show(" ".join(parsed.name))
+    else:
+        _parser().print_help()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    commands = {**OWN_COMMANDS, **{each.name: each.summary for each in registry().all(CommandInfo)}}
+    parser = argparse.ArgumentParser(
+        prog="tempplug",
+        usage="tempplug [-h] [--version] COMMAND ...",
+        description="Temperature strategies for contrastive losses.",
+        epilog="\n".join(["commands:", *_columns(commands.items()), "", *EPILOG]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tempplug {__version__}")
+    chosen = parser.add_subparsers(dest="command", help=argparse.SUPPRESS, metavar="COMMAND", prog="tempplug")
+    listing = chosen.add_parser("list", description=f"{OWN_COMMANDS['list'].capitalize()}.")
+    listing.add_argument("kind", nargs="?", metavar="KIND", help=f"only these: {', '.join(KINDS)}")
+    show = chosen.add_parser("show", description=f"{OWN_COMMANDS['show'].capitalize()}.")
+    show.add_argument("name", nargs="+", metavar="NAME", help="a name that `tempplug list` prints")
+    return parser
+
+
+def _columns(rows: Iterable[tuple[str, str]], indent: str = "  ") -> list[str]:
+    """Returns lines of two columns."""
+    pairs = list(rows)
+    width = max((len(name) for name, _ in pairs), default=0)
+    return [f"{indent}{name:<{width}}  {text}".rstrip() for name, text in pairs]
+
+
+def _plugin_command(words: list[str]) -> object:
+    commands = {each.name: each.summary for each in registry().all(CommandInfo)}
+    for length in range(len(words), 0, -1):
+        name = " ".join(words[:length])
+        if name in commands:
+            info = registry().get(CommandInfo, name)
+            command = registry().load(info)
+            with registry().explaining(info):
+                return command(words[length:])
+    completions = {name: summary for name, summary in commands.items() if name.startswith(f"{words[0]} ")}
+    listed = "\n".join(_columns(completions.items()))
+    if completions and words[1:2] in (["-h"], ["--help"]):
+        print(f"usage: tempplug {words[0]} COMMAND ...\n\ncommands:\n{listed}")
+        return 0
+    if completions and (len(words) == 1 or words[1].startswith("-")):
+        raise UnknownNameError(f"'{words[0]}' is only the beginning of a command. There is:\n{listed}")
+    if completions:
+        given = " ".join(words[:2])
+        raise UnknownNameError(f"unknown command '{given}'.{nearest(given, completions)} There is:\n{listed}")
+    known = [*OWN_COMMANDS, *commands]
+    # a misspelled first word is close to a first word only
+    suggestion = nearest(words[0], [*known, *(name.split()[0] for name in commands)])
+    raise UnknownNameError(
+        "\n".join([f"unknown command '{words[0]}'.{suggestion} Known: {', '.join(known)}.", *registry().faults()])
+    )
+
+
+def _list(kind: str | None) -> None:
+    if kind is not None and kind not in KINDS:
+        raise UnknownNameError(f"cannot list '{kind}'.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}.")
+    blocks = []
+    for name in [kind] if kind else KINDS:
+        infos = registry().all(KINDS[name])
+        rows = [(info.name, f"{info.summary}  [{info.reference}]" if info.reference else info.summary) for info in infos]
+        blocks.append("\n".join([name, *_columns(rows)]))
+    print("\n\n".join(blocks))
+
+
+def _show(name: str) -> None:
+    infos = {kind: [info.name for info in registry().all(kind)] for kind in KINDS.values()}
+    kinds = [kind for kind, names in infos.items() if name in names]
+    if not kinds:
+        known = [each for names in infos.values() for each in names]
+        message = f"nothing is called '{name}'.{nearest(name, known)} `tempplug list` shows what there is."
+        raise UnknownNameError("\n".join([message, *registry().faults()]))
+    print("\n\n".join(_explain(registry().get(kind, name)) for kind in kinds))
+
+
+def _explain(info: Info) -> str:
+    """Returns what ``tempplug show`` prints of one declaration."""
+    lines = [f"{info.word} {info.name}: {info.summary}", ""]
+    if not isinstance(info, StrategyInfo | ObjectiveInfo):
+        rows = [("source", info.reference), ("object", info.target), ("needs", ", ".join(info.requires))]
+        if info.extra:
+            rows.append(("install", install_command(info.extra, info.distribution)))
+        return "\n".join(lines + _columns(row for row in rows if row[1]))
+    from tempplug.create import load_class  # loads torch
+
+    target = load_class(info)
+    options = options_of(target)
+    rows = [("formula", target.formula or "-"), ("source", target.source or info.reference or "-")]
+    rows += [("spec", _example(info.name, options)), ("options", "" if options else "none")]
+    return "\n".join([*lines, *_columns(rows), *_options(options)])
+
+
+def _options(options: Sequence[Option]) -> list[str]:
+    """Returns one line an option: name, default, range, meaning."""
+    names = [each.name for each in options]
+    defaults = ["required" if each.required else f"default {format_value(each.default)}" for each in options]
+    texts = ["; ".join(filter(None, [each.kind.describe(), each.kind.help])) if each.kind else "" for each in options]
+    rows = [(name, text) for name, text in zip(names, _columns(zip(defaults, texts, strict=True), ""), strict=True)]
+    return _columns(rows, "    ")
+
+
+def _example(name: str, options: Sequence[Option]) -> str:
+    """Returns a spec string that works: every default written out, and a value in range for what has none."""
+    written = []
+    for option in options:
+        if option.required:
+            written.append(f"{option.name}={format_value(option.kind.example()) if option.kind else 'VALUE'}")
+        elif option.default is not None:
+            written.append(f"{option.name}={format_value(option.default)}")
+    return f"{name}:{','.join(written)}" if written else name
