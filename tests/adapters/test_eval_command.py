@@ -86,7 +86,7 @@ def test_without_a_folder_the_hub_is_used_and_said_to_differ(
         (["--data-dir", "nowhere"], "error: data_dir='nowhere' is not a folder"),
         (["--batch-size", "0"], "error: batch_size=0 must be"),
         (["--max-length", "1000"], "error: max_length=1000 must be"),
-        (["--device", "abacus"], "error: device='abacus' cannot be used"),
+        (["--device", "abacus"], "error: device='abacus' must be auto, cpu, cuda or cuda:N."),
         (["--output", "nowhere/result.json"], "error: --output=nowhere/result.json lies in a folder that does not exist"),
     ],
 )

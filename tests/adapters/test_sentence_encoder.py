@@ -263,7 +263,7 @@ def test_code_in_a_model_folder_is_not_run(folder: Path) -> None:
 
 
 def test_a_device_that_is_not_there(tiny_bert: Path) -> None:
-    with pytest.raises(ConfigError, match="device='abacus' cannot be used"):
+    with pytest.raises(ConfigError, match="device='abacus' must be auto, cpu, cuda or cuda:N"):
         load_encoder(tiny_bert, device="abacus")
 
 

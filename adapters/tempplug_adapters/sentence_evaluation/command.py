@@ -14,6 +14,7 @@ from typing import Any
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.pooling import POOLINGS
+from tempplug_adapters.training.flags import add_device
 
 HUB_NOTE = (
     "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK: "
@@ -51,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", choices=("test", "dev"), default="test", help="dev: STS-B and SICK-R only (default: test)")
     parser.add_argument("--batch-size", type=int, default=512, help="sentences handed to the encoder at once (default: 512)")
     parser.add_argument("--max-length", type=int, help="longest sentence in tokens (default: as the model says)")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_device(parser)
     parser.add_argument("--output", type=Path, help="JSON file to write the result to")
     return parser
 

@@ -20,6 +20,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import explained, load_pretrained, load_tokenizer
 from tempplug_adapters.huggingface.pooling import check_pooling, pool
 from tempplug_adapters.sentence_evaluation.encoder_settings import ENCODER_FILE, MODULES_FILE, read_encoder_settings
+from tempplug_adapters.training.command_line import choose_device
 
 SETTINGS_FILES = [ENCODER_FILE, MODULES_FILE, "*_Pooling/config.json", "*sentence_bert_config.json"]
 SHORTEST = 3  # [CLS], one token, [SEP]
@@ -106,17 +107,14 @@ def load_encoder(
         DataError: a settings file in the folder is malformed.
     """
     name = str(model_name_or_path)
+    chosen = choose_device("auto" if device is None else str(device))
     if pooling is not None:
         check_pooling(pooling)
     with explained(name):
         folder = Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns=SETTINGS_FILES))
         settings = read_encoder_settings(folder, pooling)
     tokenizer = load_tokenizer(name, subfolder=settings.subfolder)
-    model = load_pretrained(AutoModel, name, subfolder=settings.subfolder)
-    try:
-        model = model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device='{device}' cannot be used: {error}") from error
+    model = load_pretrained(AutoModel, name, subfolder=settings.subfolder).to(chosen)
     wanted = settings.max_length if max_length is None else max_length
     return SentenceEncoder(model.eval(), tokenizer, settings.pooling, wanted, settings.source)
 

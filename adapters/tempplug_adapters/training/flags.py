@@ -93,6 +93,20 @@ def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -
     _add(group, name, help=f"{kind.help} ({_defaults(name, recipes)})", **more)
 
 
+def add_device(group: Any, default: str = "auto", note: str = "") -> argparse.Action:
+    """Adds ``--device``, whose value is checked by `command_line.choose_device`, and returns it.
+
+    Args:
+        group: of a parser, or a parser.
+        default: a device, or ``auto``.
+        note: what else the help says.
+    """
+    action: argparse.Action = group.add_argument(
+        "--device", default=default, help=f"cpu, cuda, cuda:N, or auto: a GPU where there is one{note} (default: {default})"
+    )
+    return action
+
+
 def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
     """Returns the settings that were given by flags."""
     return {name: value for name in recipe.kinds() if (value := getattr(parsed, name)) is not None}

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.flags import add_device
 from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.speed import report as text
@@ -19,7 +20,6 @@ from tempplug_benchmarks.speed.table import Section, sections, strangers
 
 TITLE = "suites that measure speed"
 SUITE: type = SpeedSuite
-DEVICES = ("cpu", "cuda")
 # Seconds for the rounds of one case.
 BUDGETS = {"quick": 0.2, "small": 10.0, "paper": 30.0}
 
@@ -27,7 +27,7 @@ BUDGETS = {"quick": 0.2, "small": 10.0, "paper": 30.0}
 def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     """Adds the options of suites that measure speed and returns them."""
     return [
-        group.add_argument("--device", choices=DEVICES, default="cpu", help="cuda: bfloat16, CUDA events (default: cpu)"),
+        add_device(group, "cpu", "; a GPU is timed in bfloat16, by CUDA events"),
         group.add_argument(
             "--threads",
             type=int,
@@ -129,17 +129,17 @@ def _setting(options: argparse.Namespace) -> Setting:
     Raises:
         ConfigError: a number is out of range, there is no such device, or the options do not go together.
     """
-    if options.device == "cuda":
-        import torch
+    from tempplug_adapters.training.command_line import choose_device  # loads torch
 
-        if options.busy or options.threads is not None:
-            raise ConfigError("--busy and --threads go with --device cpu.")
-        if not torch.cuda.is_available():
-            raise ConfigError("--device cuda: torch finds no CUDA device here.")
+    if options.device != "cpu" and (options.busy or options.threads is not None):
+        raise ConfigError("--busy and --threads go with --device cpu.")
+    chosen = choose_device(options.device)
+    if chosen.index:
+        raise ConfigError(f"--device {chosen}: the first GPU is measured; CUDA_VISIBLE_DEVICES chooses which one that is.")
     return Setting(
-        device=options.device,
+        device=chosen.type,
         threads=options.threads if options.threads is not None else 2 if options.busy else 1,
         busy=options.busy,
-        precision="bfloat16" if options.device == "cuda" else "float32",
+        precision="bfloat16" if chosen.type == "cuda" else "float32",
         budget=options.budget if options.budget is not None else BUDGETS[options.profile],
     )

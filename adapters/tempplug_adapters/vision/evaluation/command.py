@@ -17,7 +17,7 @@ from typing import Any
 from tempplug.cli import printable
 from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
 from tempplug.options import options_of
-from tempplug_adapters.training.flags import add_setting
+from tempplug_adapters.training.flags import add_device, add_setting
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
 from tempplug_adapters.vision.evaluation.table import evaluation_table
 
@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", metavar="FILE", help="JSON of all numbers (default: evaluation_DATASET.json in the checkpoint's folder)"
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: a GPU where there is one (default: auto)")
+    add_device(parser)
     settings = parser.add_argument_group(
         "settings", "Views follow the training where they are not given, and on its images so does the long-tailed bank."
     )
