@@ -23,7 +23,7 @@ from torch_geometric.transforms import NormalizeFeatures
 
 from tempplug.errors import DataError, UnknownNameError, nearest
 from tempplug_adapters.graph.grace_recipe import DATASETS
-from tempplug_adapters.training.files import read_tensors
+from tempplug_adapters.storage.tensors import read_tensors
 
 _PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 

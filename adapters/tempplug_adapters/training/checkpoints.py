@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.training.files import make_folder, write_json
+from tempplug_adapters.storage.files import make_folder, write_json
 
 STATE_FILE = "training_state.pt"
 """In a checkpoint: the state of the module, its loss included."""

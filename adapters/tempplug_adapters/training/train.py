@@ -14,9 +14,9 @@ from transformers import TrainerCallback, set_seed
 
 from tempplug.arguments import parse_spec
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.arguments import training_arguments
 from tempplug_adapters.training.checkpoints import check_settings, resume_point, write_settings
-from tempplug_adapters.training.files import write_json
 from tempplug_adapters.training.method import Method, R, Run
 from tempplug_adapters.training.trainer import MethodTrainer
 

@@ -25,10 +25,11 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import nested_gather
 
 from tempplug.errors import DataError, NonFiniteError, TempplugError
+from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.arguments import MethodArguments
 from tempplug_adapters.training.batches import BatchLoader, BatchOrder, seed_generators, seed_of
 from tempplug_adapters.training.checkpoints import STATE_FILE, write_settings
-from tempplug_adapters.training.files import one_line, read_tensors, write_file
 from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.method import Method, Run
 from tempplug_adapters.training.optimizer import Treatment, create_optimizer, parameter_groups
@@ -253,7 +254,7 @@ class MethodTrainer(Trainer):
             return
         folder = Path(output_dir or str(self.args.output_dir))
         content = {"module": self.module.state_dict(), "losses": [self._saved_sums.cpu(), self._losses[1]]}
-        write_file(folder / STATE_FILE, lambda temporary: torch.save(content, temporary))
+        write_tensors(folder / STATE_FILE, content)
         write_settings(folder, self.settings)
 
     def load_state(self, checkpoint: str | Path) -> None:

@@ -17,8 +17,9 @@ from tempplug.errors import DataError, MissingDependencyError, TempplugError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.images.resnet import RESNETS
 from tempplug_adapters.images.vit import VITS
+from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE
-from tempplug_adapters.training.files import one_line, read_tensors
 from tempplug_adapters.training.method import ENCODER_FILE
 
 _PREFIX = "step.backbone."
