@@ -14,11 +14,11 @@ from rich.console import Console
 
 from tempplug.errors import ConfigError
 from tempplug.plugins import SuiteInfo, registry
+from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.kind import Kind, load_suite
 from tempplug_benchmarks.kinds import kind_of, kinds, reports
 from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.report_html import page
-from tempplug_benchmarks.store import write_atomically
 
 _RUN_HELP = """\
 Every finished run is one JSON file below DIR. Killing the command loses at most the runs in flight; the same command
@@ -164,5 +164,5 @@ def _report(options: argparse.Namespace) -> int:
     if options.out is None:
         sys.stdout.write(content)
     else:
-        write_atomically(options.out, content)
+        write_text(options.out, content)
     return 0

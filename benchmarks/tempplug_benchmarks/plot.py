@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tempplug import Batch, LogitMap, Strategy, create_strategy
 from tempplug.errors import ConfigError
+from tempplug_adapters.storage.files import write_file
 
 FORMATS = (".png", ".svg", ".pdf")
 POINTS = 801
@@ -95,6 +96,7 @@ def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
 
     Raises:
         ConfigError: the file has another ending.
+        DataError: it cannot be written.
     """
     if out.suffix.lower() not in FORMATS:
         raise ConfigError(f"out={out} of a plot must end in {', '.join(FORMATS)}.")
@@ -131,8 +133,7 @@ def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
         handles, labels, title=caption, loc="outside lower center", ncols=columns, frameon=False, fontsize=10, handlelength=3.4
     )
     legend.get_title().set(fontsize=9, color="#5a6270")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
+    write_file(out, lambda temporary: figure.savefig(temporary, dpi=150, format=out.suffix[1:]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

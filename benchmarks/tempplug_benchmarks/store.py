@@ -7,8 +7,6 @@ settings is told apart and never silently reused.
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -17,6 +15,7 @@ from typing import Any, TypeVar
 
 from tempplug.errors import DataError
 from tempplug.options import format_value
+from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.environment import hardware, versions
 from tempplug_benchmarks.plan import Run
 
@@ -92,25 +91,6 @@ class Failure(Entry):
 Record = TypeVar("Record", Result, Failure)
 
 
-def write_atomically(path: Path, content: str) -> None:
-    """Writes a text file so that a reader, or a crash at any moment, meets the old file or the new one, never a part.
-
-    Args:
-        path: the file; missing folders are made.
-        content: written as UTF-8.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        with partial.open("w", encoding="utf-8") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: float) -> Result:
     """Writes the file of a finished run, removes the note of an earlier failure, and returns what it wrote."""
     result = Result(
@@ -122,7 +102,7 @@ def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: 
         hardware=hardware(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    write_atomically(run.path(output), json.dumps({"format": FORMAT, **asdict(result)}, indent=2, allow_nan=False) + "\n")
+    write_text(run.path(output), json.dumps({"format": FORMAT, **asdict(result)}, indent=2, allow_nan=False) + "\n")
     failure_path(run, output).unlink(missing_ok=True)
     return result
 
@@ -139,7 +119,7 @@ def failure_path(run: Run, output: Path) -> Path:
 def write_failure(run: Run, output: Path, error: str, trace: str) -> Failure:
     """Notes a failed run beside the place of its result, for the report; the same command tries it again."""
     failure = Failure(**_place(run), error=error, trace=trace)
-    write_atomically(failure_path(run, output), json.dumps({"format": FORMAT, **asdict(failure)}, indent=2) + "\n")
+    write_text(failure_path(run, output), json.dumps({"format": FORMAT, **asdict(failure)}, indent=2) + "\n")
     return failure
 
 

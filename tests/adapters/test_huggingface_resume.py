@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from huggingface_toys import (
     weights,
 )
 from safetensors.torch import load_file
+from transformers import TrainerCallback
 
 import tempplug
 from tempplug.errors import DataError
@@ -110,7 +112,8 @@ def test_saving_writes_the_loss_beside_a_model_that_is_untouched(tmp_path: Path)
 def test_a_checkpoint_without_the_state_of_the_loss_is_refused_unless_there_is_none(tmp_path: Path) -> None:
     for strategy in ("learnable", "fixed"):
         make(tmp_path, strategy, max_steps=2, save_strategy="steps", save_steps=1).train()
-        (tmp_path / "checkpoint-1" / "contrastive_loss.pt").unlink()
+        for file in ("contrastive_loss.pt", "manifest.json"):  # as a Trainer without the mixin saves
+            (tmp_path / "checkpoint-1" / file).unlink()
         resumed = make(tmp_path, strategy, max_steps=2)
         if strategy == "learnable":
             with pytest.raises(DataError, match=r"contrastive_loss\.pt does not exist"):
@@ -124,3 +127,46 @@ def test_a_checkpoint_of_another_strategy_is_refused(tmp_path: Path) -> None:
     make(tmp_path, "learnable", max_steps=1, save_strategy="steps", save_steps=1).train()
     with pytest.raises(DataError, match=r"contrastive_loss\.pt does not fit strategy 'macl'"):
         make(tmp_path, "macl", max_steps=2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+
+
+@pytest.mark.parametrize("strategy", ["learnable", "fixed"])
+def test_what_is_damaged_is_named_before_anything_is_loaded(tmp_path: Path, strategy: str) -> None:
+    make(tmp_path, strategy, max_steps=1, save_strategy="steps", save_steps=1).train()
+    folder, chance = tmp_path / "checkpoint-1", random.Random(0)
+    files = sorted(folder.iterdir())
+    assert {"model.safetensors", "contrastive_loss.pt", "optimizer.pt", "training_args.bin"} < {each.name for each in files}
+    resumed = make(tmp_path, strategy, max_steps=2)
+    before = weights(resumed)
+    for file in files:
+        whole = file.read_bytes()
+        at, bit = chance.randrange(len(whole)), chance.randrange(8)
+        for content in (whole[:at], whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]):
+            file.write_bytes(content)
+            with pytest.raises(DataError, match=rf"^checkpoint '{folder}' is damaged: its {file.name} .* Resume from the one"):
+                resumed.train(resume_from_checkpoint=str(folder))
+        file.write_bytes(whole)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(DataError, match=r"is damaged: it was not written to its end: it has no manifest\.json"):
+        resumed.train(resume_from_checkpoint=str(folder))
+    assert_equal(weights(resumed), before)
+
+
+def test_the_best_model_is_not_loaded_from_a_damaged_checkpoint(tmp_path: Path) -> None:
+    class Damages(TrainerCallback):
+        def on_save(self, *given: Any, **kwargs: Any) -> None:
+            (tmp_path / "checkpoint-1" / "model.safetensors").write_bytes(b"")
+
+    arguments = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "max_steps": 1}
+    keywords = {"eval_dataset": Data(16), "callbacks": [Damages()]}
+    trainer = make(tmp_path, "fixed", keywords=keywords, load_best_model_at_end=True, **arguments)
+    with pytest.raises(DataError, match=r"checkpoint-1' is damaged: its model\.safetensors has 0 bytes and had \d+"):
+        trainer.train()
+
+
+def test_a_state_of_the_loss_that_cannot_be_read_is_not_taken_for_another_strategys(tmp_path: Path) -> None:
+    trainer = make(tmp_path, "learnable", max_steps=1)
+    trainer.save_model(str(tmp_path / "saved"))
+    file = tmp_path / "saved" / "contrastive_loss.pt"
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"contrastive_loss\.pt is damaged: "):
+        trainer._load_contrastive_loss(str(tmp_path / "saved"))

@@ -8,44 +8,118 @@ from pathlib import Path
 import pytest
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.training.checkpoints import COMPLETE, check_settings, checkpoints, resume_point, write_settings
+from tempplug_adapters.storage.manifest import seal
+from tempplug_adapters.training.checkpoints import (
+    COMPLETE,
+    TRAINER_STATE,
+    check_settings,
+    check_start,
+    checkpoints,
+    output_folder,
+    remove_old,
+    resume_point,
+    write_settings,
+)
 
 
-def checkpoint(folder: Path, step: int, **settings: object) -> Path:
+def checkpoint(folder: Path, step: int, best: int | None = None, **settings: object) -> Path:
     made = folder / f"checkpoint-{step}"
     made.mkdir(parents=True)
     for name in COMPLETE:
         (made / name).write_text("{}")
+    (made / TRAINER_STATE).write_text(json.dumps({"best_global_step": best}))
     write_settings(made, {"method": "toy", "recipe": {"noise": 0.1}, **settings})
+    seal(made)
     return made
 
 
-def test_the_newest_complete_checkpoint_counts(tmp_path: Path) -> None:
+def names(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+def test_the_newest_checkpoint_counts(tmp_path: Path) -> None:
     found = [checkpoint(tmp_path, step) for step in (9, 100, 20)]
-    assert checkpoints(tmp_path) == [found[0], found[2], found[1]]
-    (found[1] / "optimizer.pt").unlink()
     (tmp_path / "checkpoint-final").mkdir()
-    assert resume_point(tmp_path, "auto") == resume_point(tmp_path, "True") == found[2]
+    assert checkpoints(tmp_path) == [found[0], found[2], found[1]]
+    assert resume_point(tmp_path, "auto") == resume_point(tmp_path, "True") == found[1]
     assert resume_point(tmp_path, str(found[0])) == found[0]
 
 
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(tmp_path: Path) -> None:
+    found = [checkpoint(tmp_path, step) for step in (9, 20, 100)]
+    (found[2] / "optimizer.pt").write_text("{]")
+    (found[1] / "manifest.json").unlink()
+    with pytest.raises(DataError, match=r"checkpoint-100' is not a complete checkpoint: its optimizer\.pt is damaged: .* auto"):
+        resume_point(tmp_path, str(found[2]))
+    assert checkpoints(tmp_path) == found, "nothing is moved for a checkpoint that was named"
+    with pytest.warns(UserWarning, match="is damaged") as said:
+        assert resume_point(tmp_path, "auto") == found[0]
+    then = "and the training goes on from checkpoint-9."
+    assert [str(each.message).partition(" is damaged: ")[2] for each in said] == [
+        f"its optimizer.pt is damaged: it is not as it was written. It is now damaged-checkpoint-100, {then}",
+        f"it was not written to its end: it has no manifest.json. It is now damaged-checkpoint-20, {then}",
+    ]
+    assert names(tmp_path) == {"checkpoint-9", "damaged-checkpoint-20", "damaged-checkpoint-100"}
+    again = checkpoint(tmp_path, 100)
+    (again / "scheduler.pt").unlink()
+    (found[0] / "scheduler.pt").unlink()
+    with pytest.warns(UserWarning, match="its scheduler.pt is missing. .* the training begins anew"):
+        assert resume_point(tmp_path, "auto") is None
+    assert not (tmp_path / "damaged-checkpoint-100" / "scheduler.pt").exists(), "the later one took its place"
+
+
+def test_a_checkpoint_needs_the_best_one(tmp_path: Path) -> None:
+    earlier, best, last = checkpoint(tmp_path, 4), checkpoint(tmp_path, 8, best=8), checkpoint(tmp_path, 12, best=8)
+    assert resume_point(tmp_path, "auto") == last
+    (best / "settings.json").write_text("")
+    with pytest.warns(UserWarning, match="is damaged") as said:
+        assert resume_point(tmp_path, "auto") == earlier
+    assert "checkpoint-12 is damaged: it needs checkpoint-8, the best one, and that is damaged: its" in str(said[0].message)
+
+
+def test_old_checkpoints_are_removed_but_never_the_newest_or_the_best(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 30, 40):
+        checkpoint(tmp_path, step)
+    remove_old(tmp_path, None, tmp_path / "checkpoint-3", None)
+    assert len(checkpoints(tmp_path)) == 5
+    remove_old(tmp_path, 3, tmp_path / "checkpoint-3", str(tmp_path / "checkpoint-1"))
+    assert names(tmp_path) == {"checkpoint-1", "checkpoint-3", "checkpoint-40"}
+    remove_old(tmp_path, 2, tmp_path / "checkpoint-40", str(tmp_path / "checkpoint-1"))
+    assert names(tmp_path) == {"checkpoint-1", "checkpoint-40"}
+
+
 def test_a_new_run_does_not_overwrite_an_earlier_one(tmp_path: Path) -> None:
-    assert resume_point(tmp_path / "new", None) is None
-    assert resume_point(tmp_path / "new", "auto") is None
+    for asked in (None, "auto", "false"):
+        check_start(tmp_path, asked)
+    assert resume_point(tmp_path, None) is resume_point(tmp_path, "auto") is resume_point(tmp_path, "false") is None
     checkpoint(tmp_path, 3)
+    check_start(tmp_path, "auto")
     for asked in (None, "false"):
         with pytest.raises(ConfigError, match=r"holds checkpoint-3 of an earlier run: pass --resume-from-checkpoint auto"):
-            resume_point(tmp_path, asked)
-    with pytest.raises(DataError, match=r"resume_from_checkpoint='.*none' is not a complete checkpoint"):
-        resume_point(tmp_path, str(tmp_path / "none"))
+            check_start(tmp_path, asked)
+    for asked in (tmp_path / "none", checkpoint(tmp_path, 4)):
+        (asked / "optimizer.pt").unlink(missing_ok=True)
+        with pytest.raises(DataError, match=rf"resume_from_checkpoint='{asked}' is not a complete checkpoint: it"):
+            check_start(tmp_path, str(asked))
 
 
-@pytest.mark.parametrize("asked", [None, "auto"])
-def test_a_folder_that_cannot_be_written_is_said_before_the_run(tmp_path: Path, asked: str | None) -> None:
+def test_a_folder_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(DataError, match=f"output_dir='{folder}' cannot be written"):
-            resume_point(folder, asked)
+        with pytest.raises(DataError, match=f"output_dir='{folder}' cannot be written"), output_folder(folder):
+            pass
+
+
+def test_what_dead_runs_left_is_removed_by_the_first_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / ".checkpoint-8.999999999.tmp"
+    left.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setenv("RANK", "1")
+        with output_folder(tmp_path):
+            assert names(tmp_path) == {left.name}
+    with output_folder(tmp_path):
+        assert names(tmp_path) == {".lock"}
+    assert names(tmp_path) == set()
 
 
 def test_settings_are_compared_by_name(tmp_path: Path) -> None:
@@ -60,7 +134,3 @@ def test_settings_are_compared_by_name(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=message):
             check_settings(made, changed)
-    for content in ("{", "[]", "{}", json.dumps({"recipe": 3})):
-        (made / "settings.json").write_text(content)
-        with pytest.raises(DataError, match=r"settings\.json is damaged"):
-            check_settings(made, ours)

@@ -13,7 +13,7 @@ from method_toys import METHOD, Kill, Killed, Points, ToyMethod, plain_loop, run
 from transformers import TrainerCallback
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError
-from tempplug_adapters.training.checkpoints import checkpoints
+from tempplug_adapters.training.checkpoints import COMPLETE, checkpoints
 from tempplug_adapters.training.trainer import MethodTrainer
 
 SCHEDULE = "schedule:temperature_min=0.2,temperature_max=0.9,period=4"
@@ -70,24 +70,38 @@ def test_a_folder_is_of_one_run(tmp_path: Path) -> None:
         run(tmp_path / "other", resume_from_checkpoint=str(tmp_path))
 
 
-def test_a_checkpoint_that_was_being_written_does_not_count(tmp_path: Path) -> None:
-    run(tmp_path)
-    first, second = checkpoints(tmp_path)
-    assert [each.name for each in (first, second)] == ["checkpoint-8", "checkpoint-9"]
-    state = second / "trainer_state.json"
-    state.write_text(state.read_text()[:-20])
-    assert checkpoints(tmp_path) == [first]
-    (first / "training_state.pt").unlink()
-    assert checkpoints(tmp_path) == []
+def test_a_checkpoint_gets_its_name_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: MethodTrainer, folder: str) -> None:
+        if self.state.global_step == 9:
+            raise OSError(28, "No space left on device")
+        original(self, folder)
+
+    original = MethodTrainer._save_rng_state
+    monkeypatch.setattr(MethodTrainer, "_save_rng_state", fail)
+    with pytest.raises(DataError, match=r"checkpoint-9 cannot be written: No space left on device\.$"):
+        run(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {"settings.json", "checkpoint-6", "checkpoint-8"}
+    listed = json.loads((tmp_path / "checkpoint-8" / "manifest.json").read_text())["files"]
+    assert {*listed, "manifest.json"} == {each.name for each in (tmp_path / "checkpoint-8").iterdir()}
+    assert {*COMPLETE, "rng_state.pth"} == listed.keys()
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    run(tmp_path, callbacks=[])
-    file = tmp_path / "checkpoint-9" / "training_state.pt"
-    file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(DataError, match=r"training_state\.pt is damaged or of another training") as raised:
-        run(tmp_path, resume_from_checkpoint="auto")
-    assert "\n" not in str(raised.value)
+def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", SCHEDULE)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", SCHEDULE, callbacks=[Kill(8)], training={"save_total_limit": 1})
+    assert [each.name for each in checkpoints(tmp_path / "killed")] == ["checkpoint-6", "checkpoint-8"], "1 is too few"
+    damaged = tmp_path / "killed" / "checkpoint-8"
+    (damaged / "rng_state.pth").write_bytes(b"")
+    with pytest.raises(
+        DataError, match=r"checkpoint-8' is not a complete checkpoint: its rng_state\.pth has 0 bytes and had \d+"
+    ):
+        run(tmp_path / "killed", SCHEDULE, resume_from_checkpoint=str(damaged))
+    with pytest.warns(UserWarning, match=r"checkpoint-8 is damaged: .* the training goes on from checkpoint-6\.$"):
+        again = run(tmp_path / "killed", SCHEDULE, resume_from_checkpoint="auto")
+    assert without_seconds(again) == without_seconds(whole)
+    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 def test_logs_have_the_loss_and_its_record_every_epoch(tmp_path: Path) -> None:

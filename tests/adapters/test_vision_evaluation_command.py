@@ -24,7 +24,7 @@ from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_set import ImageArray, ImageSet
 from tempplug_adapters.images.long_tail import long_tail_indices
 from tempplug_adapters.images.representations import represent
-from tempplug_adapters.training.files import write_json
+from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.vision.evaluation import evaluations
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.evaluation.knn import knn_accuracy, majority_knn, weighted_knn

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,15 +8,7 @@ import pytest
 
 from tempplug.errors import DataError
 from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.store import difference_from, read_result, write_atomically, write_failure, write_result
-
-KILLED_BEFORE_THE_RENAME = """
-import os, signal, sys
-from pathlib import Path
-from tempplug_benchmarks.store import write_atomically
-os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
-write_atomically(Path(sys.argv[1]), "new " * 10000)
-"""
+from tempplug_benchmarks.store import difference_from, read_result, write_failure, write_result
 
 
 def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
@@ -35,30 +23,6 @@ def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
     assert {"python", "torch", "tempplug"} <= written.versions.keys()
     assert written.hardware.keys() >= {"cpu", "cores", "threads"}
     assert written.date.endswith("+00:00")
-
-
-def test_a_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "seed-0.json"
-    path.write_text("old")
-    killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_RENAME, path], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert path.read_text() == "old"
-
-
-@pytest.mark.parametrize(("where", "name"), [(os, "fsync"), (Path, "replace")])
-def test_a_writer_that_raises_leaves_the_old_file_and_no_rest(
-    where: object, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError("no space left")
-
-    path = tmp_path / "seed-0.json"
-    path.write_text("old")
-    monkeypatch.setattr(where, name, full)
-    with pytest.raises(OSError, match="no space left"):
-        write_atomically(path, "new")
-    assert [each.name for each in tmp_path.iterdir()] == ["seed-0.json"]
-    assert path.read_text() == "old"
 
 
 @pytest.mark.parametrize("content", ["", '{"format": 2, "suite": "t', "[]", '{"format": 99}', '{"format": 2, "suite": "t"}'])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import MOST_BYTES, read_whole
-from tempplug_adapters.training.files import write_file
+from tempplug_adapters.storage.files import write_file
 
 _TIMEOUT = 60.0
 

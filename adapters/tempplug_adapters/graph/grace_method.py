@@ -17,7 +17,7 @@ from tempplug_adapters.graph.grace_recipe import GraceRecipe
 from tempplug_adapters.graph.node_batches import NodeBatch, NodeSampler
 from tempplug_adapters.graph.node_data import check_graph, load_graph
 from tempplug_adapters.graph.node_evaluation import PROTOCOLS, evaluate_nodes
-from tempplug_adapters.training.files import write_file
+from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method import Method, Run, Source
 
 REPRESENTATIONS_FILE = "representations.pt"
@@ -133,7 +133,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         """Writes the encoder's weights, and the representations of all nodes."""
         super().save(recipe, module, data, output_dir)
         rows = self.representations(module, data)
-        write_file(output_dir / REPRESENTATIONS_FILE, lambda temporary: torch.save(rows, temporary))
+        write_tensors(output_dir / REPRESENTATIONS_FILE, rows)
 
 
 def _both(shares: tuple[float, ...]) -> tuple[float, float]:

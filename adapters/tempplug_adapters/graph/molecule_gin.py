@@ -10,7 +10,8 @@ from torch.nn import functional
 
 from tempplug.errors import DataError
 from tempplug_adapters.graph.molecule_data import BOND_DIRECTIONS, BOND_TYPES, CHIRALITIES, ELEMENTS, MoleculeBatch
-from tempplug_adapters.training.files import one_line, read_tensors, write_file
+from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 
 _SELF = BOND_TYPES  # the type of the bond of an atom to itself
 
@@ -60,7 +61,7 @@ class MoleculeEncoder(nn.Module):
     def save(self, path: Path) -> None:
         """Writes shape and weights to a file, which is whole or not there."""
         content = {"layers": len(self.layers), "width": self.width, "weights": self.state_dict()}
-        write_file(path, lambda temporary: torch.save(content, temporary))
+        write_tensors(path, content)
 
     @classmethod
     def load(cls, path: Path) -> MoleculeEncoder:

@@ -22,7 +22,7 @@ from tempplug_adapters.data_files.downloads import download
 from tempplug_adapters.data_files.pickled_arrays import SparseRows
 from tempplug_adapters.graph.grace_recipe import DATASETS
 from tempplug_adapters.graph.planetoid import load_planetoid
-from tempplug_adapters.training.files import read_tensors
+from tempplug_adapters.storage.tensors import read_tensors
 
 _DBLP_URL = "https://raw.githubusercontent.com/abojchevski/graph2gauss/240248289d38c22ba28ea8e56b7d6873e291499b/data/dblp.npz"
 _DBLP_SUM = "git:3e179a9ebf2968d9ad67544c8978bf4759e489d8"

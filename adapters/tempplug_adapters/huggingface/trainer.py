@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 import tempplug
 from tempplug.errors import ConfigError, DataError
@@ -42,6 +43,8 @@ from tempplug_adapters.huggingface.parameters import (
     average_gradients,
     refuse_sharding,
 )
+from tempplug_adapters.storage.manifest import MANIFEST, seal, verify
+from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 
 # to a type checker the mixin is a Trainer; at run time it stands before one
 if TYPE_CHECKING:
@@ -73,7 +76,9 @@ class TemperatureTrainerMixin(_Base):
 
     The parameters of the loss join the optimizer, spared by weight decay where the strategy says so; their gradients are
     averaged over processes, clipped by themselves and zeroed with the model's. The state of the loss is saved beside
-    each checkpoint, as ``contrastive_loss.pt``, and comes back on resume and with the best model. Logs carry what
+    each checkpoint, as ``contrastive_loss.pt``, and comes back on resume and with the best model. A checkpoint ends with
+    ``manifest.json``, the checksums of its files, which are compared before it is loaded: `tempplug.errors.DataError`
+    names the file that is damaged, and a checkpoint that was being written when its run was killed. Logs carry what
     `TemperatureCallback.measure` returns. Evaluation reports the loss of the views, in evaluation mode.
 
     Args:
@@ -201,16 +206,34 @@ class TemperatureTrainerMixin(_Base):
         """Saves the model, and beside it the state of the loss."""
         if self.args.should_save:
             # before the model, because saving that may upload the folder
-            folder = Path(output_dir or str(self.args.output_dir))
-            folder.mkdir(parents=True, exist_ok=True)
-            torch.save(self.contrastive_loss.state_dict(), folder / LOSS_FILE)
+            write_tensors(Path(output_dir or str(self.args.output_dir)) / LOSS_FILE, self.contrastive_loss.state_dict())
         super().save_model(output_dir, _internal_call)
 
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Writes a checkpoint, and last of all the checksums of its files."""
+        folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        if self.args.should_save:
+            (folder / MANIFEST).unlink(missing_ok=True)
+        super()._save_checkpoint(model, trial)
+        if not self.args.push_to_hub:
+            self._seal(folder)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        self._seal(checkpoint_folder)
+        super()._push_from_checkpoint(checkpoint_folder)
+
+    def _seal(self, folder: str | Path) -> None:
+        self.accelerator.wait_for_everyone()  # the random states of other processes are part of it
+        if self.args.should_save:
+            seal(folder)
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        _verify(resume_from_checkpoint)
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         self._load_contrastive_loss(resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
+        _verify(str(self.state.best_model_checkpoint))
         super()._load_best_model()
         self._load_contrastive_loss(str(self.state.best_model_checkpoint))
 
@@ -218,8 +241,12 @@ class TemperatureTrainerMixin(_Base):
         path = Path(checkpoint) / LOSS_FILE
         if path.is_file():
             try:
-                self.contrastive_loss.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-            except RuntimeError as error:
+                content = read_tensors(path)
+            except DataError as error:
+                raise DataError(f"{path} is damaged: {error}") from error
+            try:
+                self.contrastive_loss.load_state_dict(content)
+            except (RuntimeError, TypeError) as error:
                 raise DataError(
                     f"{path} does not fit strategy '{self.contrastive_loss.strategy.name}', so it was saved with another one: "
                     "resume with the strategy of that run."
@@ -229,3 +256,13 @@ class TemperatureTrainerMixin(_Base):
                 f"{path} does not exist: the checkpoint was not saved by a Trainer with TemperatureTrainerMixin, "
                 "so the state of contrastive_loss is unknown."
             )
+
+
+def _verify(checkpoint: str) -> None:
+    folder = Path(checkpoint)
+    if not (folder / MANIFEST).is_file() and not (folder / LOSS_FILE).is_file():
+        return  # of a Trainer without the mixin
+    try:
+        verify(folder)
+    except DataError as error:
+        raise DataError(f"checkpoint '{checkpoint}' is damaged: {error} Resume from the one before it.") from error

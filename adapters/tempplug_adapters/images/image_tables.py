@@ -16,7 +16,7 @@ import torch
 
 from tempplug.errors import DataError, MissingDependencyError
 from tempplug_adapters.images.encoded_set import EncodedSet
-from tempplug_adapters.training.files import one_line
+from tempplug_adapters.storage.files import one_line
 
 
 @dataclass(frozen=True)

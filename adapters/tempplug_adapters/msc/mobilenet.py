@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
 
 from tempplug.errors import DataError
-from tempplug_adapters.training.files import read_tensors
+from tempplug_adapters.storage.tensors import read_tensors
 
 # Prefixes in torchvision's names, in the order in which they are tried, and what transformers calls the same layers. The first
 # block has no expansion, and transformers counts it to the stem.

@@ -14,6 +14,7 @@ from typing import Any
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.pooling import POOLINGS
+from tempplug_adapters.storage.files import write_text
 from tempplug_adapters.training.flags import add_device
 
 HUB_NOTE = (
@@ -78,7 +79,7 @@ def _run(options: argparse.Namespace) -> None:
     }
     print(_table(report, data_dir))
     if options.output is not None:
-        _write_atomically(options.output, report)
+        write_text(options.output, json.dumps(report, indent=2, allow_nan=False) + "\n")
 
 
 def _table(report: dict[str, Any], data_dir: str | None) -> str:
@@ -96,15 +97,3 @@ def _table(report: dict[str, Any], data_dir: str | None) -> str:
         lines.append(f"{'average':<8} {'':>6} {report['average']:>15.2f}")
     lines += ["", f"{report['sentences']} sentences in {report['seconds']:.1f} s"]
     return "\n".join(lines)
-
-
-def _write_atomically(path: Path, report: dict[str, Any]) -> None:
-    """Writes JSON beside its place and moves it there, so that no reader ever sees half a file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise ConfigError(f"--output={path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
 from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_samples
 from tempplug_adapters.simcse.model import SimCSEModel, load_config
 from tempplug_adapters.simcse.recipe import CHOSEN_BY, POOLERS, SimCSERecipe
+from tempplug_adapters.storage.files import write_into
 from tempplug_adapters.training.measurements import numbers_of
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
@@ -139,5 +140,9 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
 
     def save(self, recipe: SimCSERecipe, module: Any, data: Sentences, output_dir: Path) -> None:
         """Writes the encoder with its tokenizer as a plain Hugging Face folder, how it is pooled beside it."""
-        module.model.save_pretrained(output_dir)
-        data.tokenizer.save_pretrained(output_dir)
+
+        def write(folder: Path) -> None:
+            module.model.save_pretrained(folder)
+            data.tokenizer.save_pretrained(folder)
+
+        write_into(output_dir, write)

@@ -32,7 +32,9 @@ class MethodArguments(TrainingArguments):
     logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide losses that are not finite."})
     save_strategy: SaveStrategy | str = field(default="steps", metadata={"help": "When a checkpoint is written."})
     save_steps: float = field(default=0.1, metadata={"help": "Steps between two checkpoints; below 1 a share of the training."})
-    save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints kept, the best one always."})
+    save_total_limit: int | None = field(
+        default=2, metadata={"help": "Checkpoints kept, the best one always; at least 2, as one may be damaged."}
+    )
     report_to: str | list[str] = field(default="none", metadata={"help": "Where logs go too: tensorboard, wandb, ..."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "Must stay false: methods make their own batches."})
     ddp_timeout: int = field(default=PATIENCE, metadata={"help": "Seconds that processes wait for one another."})
@@ -52,6 +54,8 @@ class MethodArguments(TrainingArguments):
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         if self.fp16 and self.use_cpu:
             raise ConfigError("fp16=true needs a GPU: use bf16=true on a CPU.")
+        if self.save_total_limit is not None:
+            self.save_total_limit = max(2, self.save_total_limit)
         if self.early_stopping_patience is not None and self.early_stopping_patience < 1:
             raise ConfigError(f"early_stopping_patience={self.early_stopping_patience} must be at least 1.")
         if self.eval_strategy == "no":

@@ -1,13 +1,17 @@
-"""Where an interrupted run goes on: the newest checkpoint that was written to its end, of the same settings.
+"""Where an interrupted run goes on: the newest checkpoint that is as it was written, of the same settings.
 
-This module must not know any method.
+A checkpoint is a folder that gets its name when it is complete, with a manifest of checksums that is checked before anything of
+it is used. This module must not know any method.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,81 +19,166 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.training.files import make_folder, write_json
+from tempplug_adapters.storage.files import make_folder, remove_leftovers, staging, write_json
+from tempplug_adapters.storage.lock import locked
+from tempplug_adapters.storage.manifest import verify
+from tempplug_adapters.training.launch import first_process
 
 STATE_FILE = "training_state.pt"
 """In a checkpoint: the state of the module, its loss included."""
 SETTINGS_FILE = "settings.json"
 """In a checkpoint and in the output folder: what the run was started with."""
-# The Trainer writes these too, its state last of all.
-_TRAINER_STATE = "trainer_state.json"
-COMPLETE = (STATE_FILE, SETTINGS_FILE, "optimizer.pt", "scheduler.pt", _TRAINER_STATE)
+TRAINER_STATE = "trainer_state.json"
+COMPLETE = (STATE_FILE, SETTINGS_FILE, "optimizer.pt", "scheduler.pt", TRAINER_STATE)
+"""What a training goes on from."""
+_PREFIX = "checkpoint-"
+
+
+def checkpoint_folder(output_dir: str | Path, step: int) -> Path:
+    """Returns where the checkpoint of a step is."""
+    return Path(output_dir, f"{_PREFIX}{step}")
 
 
 def checkpoints(output_dir: str | Path) -> list[Path]:
-    """Returns the complete checkpoints of a folder, oldest first; one that was being written when a run died is left out."""
-    found = [each for each in Path(output_dir).glob("checkpoint-*") if each.name.removeprefix("checkpoint-").isdigit()]
-    return sorted(filter(_complete, found), key=lambda each: int(each.name.removeprefix("checkpoint-")))
+    """Returns the checkpoints of a folder, of the lowest step first."""
+    found = [each for each in Path(output_dir).glob(f"{_PREFIX}*") if each.name.removeprefix(_PREFIX).isdigit()]
+    return sorted(found, key=lambda each: int(each.name.removeprefix(_PREFIX)))
 
 
-def _complete(folder: Path) -> bool:
-    if not all((folder / name).is_file() for name in COMPLETE):
-        return False
-    try:
-        json.loads((folder / _TRAINER_STATE).read_text(encoding="utf-8"))
-    except ValueError:
-        return False
-    return True
+@contextmanager
+def output_folder(output_dir: str | Path) -> Iterator[Path]:
+    """Makes the output folder of a run and keeps it for this launch while the block runs; what dead runs left in it is removed.
+
+    Raises:
+        ConfigError: another run is writing to it.
+        DataError: it cannot be written.
+    """
+    folder = make_folder(output_dir)
+    if not first_process():
+        yield folder
+        return
+    with locked(folder):
+        remove_leftovers(folder)
+        yield folder
+
+
+def check_start(output_dir: str | Path, asked: str | None) -> None:
+    """Makes sure that a run may begin in a folder, or go on with what it names; quick, to be asked before any work.
+
+    Args:
+        output_dir: of the run.
+        asked: see `resume_point`.
+
+    Raises:
+        ConfigError: a new run, but the folder holds the checkpoints of an earlier one.
+        DataError: the folder asked for is no complete checkpoint.
+    """
+    present = checkpoints(output_dir)
+    if _anew(asked) and present:
+        raise ConfigError(
+            f"output_dir='{output_dir}' holds {present[-1].name} of an earlier run: pass --resume-from-checkpoint auto "
+            "to go on with it, or choose another folder."
+        )
+    if asked is not None and not _anew(asked) and not _automatic(asked):
+        _named(asked, thoroughly=False)
 
 
 def resume_point(output_dir: str | Path, asked: str | None) -> Path | None:
-    """Returns the checkpoint to resume from, or None for a new run.
-
-    To be asked before any work: the output folder is made, so that a run does not end where it should be written.
+    """Returns the checkpoint to resume from, every byte of it as it was written, or None for a new run.
 
     Args:
         output_dir: of the run.
         asked: ``--resume-from-checkpoint``: a folder, ``auto`` (or ``true``) for the newest where there is one, None (or
-            ``false``) for a new run.
+            ``false``) for a new run. ``auto`` sets a damaged one aside, with a warning, and takes the one before it.
 
     Raises:
-        ConfigError: a new run, but the folder holds the checkpoints of an earlier one.
-        DataError: the folder asked for is no complete checkpoint, or the output folder cannot be written.
+        DataError: the folder asked for is damaged.
     """
-    make_folder(output_dir)
-    present = checkpoints(output_dir)
-    if asked is None or asked.lower() == "false":
-        if present:
-            raise ConfigError(
-                f"output_dir='{output_dir}' holds {present[-1].name} of an earlier run: pass --resume-from-checkpoint auto "
-                "to go on with it, or choose another folder."
-            )
+    if asked is None or _anew(asked):
         return None
-    if asked.lower() in ("auto", "true"):
-        return present[-1] if present else None
-    if not _complete(Path(asked)):
-        raise DataError(f"resume_from_checkpoint='{asked}' is not a complete checkpoint, a folder with {', '.join(COMPLETE)}.")
+    if not _automatic(asked):
+        return _named(asked)
+    damaged: dict[Path, DataError] = {}
+    for each in reversed(checkpoints(output_dir)):
+        try:
+            _check(each)
+        except DataError as error:
+            damaged[each] = error
+        else:
+            _set_aside(damaged, f"goes on from {each.name}")
+            return each
+    _set_aside(damaged, "begins anew")
+    return None
+
+
+def _anew(asked: str | None) -> bool:
+    return asked is None or asked.lower() == "false"
+
+
+def _automatic(asked: str) -> bool:
+    return asked.lower() in ("auto", "true")
+
+
+def _named(asked: str, *, thoroughly: bool = True) -> Path:
+    try:
+        _check(Path(asked), thoroughly=thoroughly)
+    except DataError as error:
+        raise DataError(
+            f"resume_from_checkpoint='{asked}' is not a complete checkpoint: {error} With auto, a training goes on from the "
+            "newest one that is whole."
+        ) from error
     return Path(asked)
+
+
+def _check(folder: Path, *, thoroughly: bool = True) -> None:
+    verify(folder, COMPLETE, thoroughly=thoroughly)
+    if not thoroughly:
+        return
+    best = json.loads((folder / TRAINER_STATE).read_text(encoding="utf-8"))["best_global_step"]
+    # the end of the training goes back to the best checkpoint
+    if best and (other := checkpoint_folder(folder.parent, best)) != folder and other.is_dir():
+        try:
+            verify(other, COMPLETE)
+        except DataError as error:
+            raise DataError(f"it needs {other.name}, the best one, and that is damaged: {error}") from error
+
+
+def _set_aside(damaged: Mapping[Path, DataError], then: str) -> None:
+    for folder, reason in damaged.items() if first_process() else ():
+        aside = folder.with_name(f"damaged-{folder.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.replace(aside)
+        warnings.warn(f"{folder} is damaged: {reason} It is now {aside.name}, and the training {then}.", stacklevel=4)
+
+
+def remove_old(output_dir: str | Path, limit: int | None, newest: Path, best: str | None) -> None:
+    """Removes checkpoints from the lowest step on, until few enough are left.
+
+    Args:
+        output_dir: of the run.
+        limit: how many may stay, at least 2; None: all.
+        newest: stays.
+        best: stays, None where there is none.
+    """
+    found = checkpoints(output_dir)
+    spare = [each for each in found if each != newest and str(each) != best]
+    for each in spare[: 0 if limit is None else max(0, len(found) - limit)]:
+        with staging(each) as staged:
+            each.replace(staged / each.name)  # a name that is there is a whole checkpoint
 
 
 def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     """Makes sure that a checkpoint is of the same settings.
 
     Args:
-        checkpoint: folder.
+        checkpoint: folder, which `resume_point` returned.
         settings: of the run that would go on with it, as JSON holds them; their ``recipe`` by name too.
 
     Raises:
         ConfigError: one differs; the message names it with both values.
-        DataError: the checkpoint's cannot be read.
     """
-    try:
-        theirs = json.loads((checkpoint / SETTINGS_FILE).read_text(encoding="utf-8"))
-        ours, theirs = _flat(json.loads(json.dumps(settings))), _flat(theirs)
-    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
-        raise DataError(
-            f"{checkpoint / SETTINGS_FILE} is damaged: {error}. Delete {checkpoint.name} to go on without it."
-        ) from error
+    theirs = _flat(json.loads((checkpoint / SETTINGS_FILE).read_text(encoding="utf-8")))
+    ours = _flat(json.loads(json.dumps(settings)))
     for name in (*ours, *(theirs.keys() - ours.keys())):
         if ours.get(name) != theirs.get(name):
             raise ConfigError(

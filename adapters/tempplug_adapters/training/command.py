@@ -6,17 +6,19 @@ Frameworks are imported when work starts: ``--help`` and a misspelled setting ar
 from __future__ import annotations
 
 import argparse
-import os
+import sys
 from typing import Any
 
 from tempplug.errors import ConfigError, nearest
 from tempplug_adapters.training.flags import build_parser, given_settings
+from tempplug_adapters.training.launch import first_process
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
+from tempplug_adapters.training.termination import EXIT_STATUS, Terminated, on_termination
 
 
 def main(info: MethodInfo, arguments: list[str]) -> int:
-    """Runs the command and returns its exit status.
+    """Runs the command and returns its exit status: 0, or 143 after SIGTERM.
 
     Args:
         info: of the method.
@@ -31,19 +33,29 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
     parsed, rest = build_parser(info).parse_known_args(arguments)
     from tempplug_adapters.training.command_line import plain_warnings  # loads torch, which --help needs not wait for
 
-    with plain_warnings():
-        recipe = info.recipe(parsed.recipe)
-        recipe = recipe.changed(**given_settings(parsed, recipe))
-        results = _train(info, recipe, parsed, rest)
-    if _first():
+    try:
+        with plain_warnings():
+            recipe = info.recipe(parsed.recipe)
+            recipe = recipe.changed(**given_settings(parsed, recipe))
+            with on_termination(_end):
+                results = _train(info, recipe, parsed, rest)
+    except Terminated as ended:
+        if first_process():
+            print(ended, file=sys.stderr)
+        return EXIT_STATUS
+    if first_process():
         for name, value in results["evaluation"].items():
             print(f"{name:<24} {value:8.2f}")
     return 0
 
 
+def _end() -> None:
+    raise Terminated
+
+
 def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
     from tempplug_adapters.huggingface.arguments import TemperatureArguments
-    from tempplug_adapters.training.checkpoints import resume_point
+    from tempplug_adapters.training.checkpoints import check_start, output_folder
     from tempplug_adapters.training.command_line import data_folder
     from tempplug_adapters.training.method import Source
     from tempplug_adapters.training.progress import ProgressLine
@@ -51,12 +63,13 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
 
     temperature = TemperatureArguments(parsed.temperature_strategy, parsed.temperature_args, parsed.contrastive_objective)
     training = _training(info, recipe, rest)
-    resume_point(parsed.output_dir, parsed.resume_from_checkpoint)  # said before data are read, which may take minutes
+    with output_folder(parsed.output_dir):  # said before data are read, which may take minutes
+        check_start(parsed.output_dir, parsed.resume_from_checkpoint)
     method = info.load()
     evaluated = parsed.evaluate or {**recipe.running, **training}.get("eval_strategy", "no") != "no"
     source = Source(parsed.dataset, data_folder(parsed.data_dir), parsed.output_dir / "data", evaluated)
     data = method.load(recipe, source)
-    line = ProgressLine(quiet=not _first())
+    line = ProgressLine(quiet=not first_process())
 
     def begin(specs: dict[str, str | None]) -> None:
         said = [f"{kind} {spec or 'none'}" for kind, spec in specs.items()]
@@ -109,7 +122,3 @@ def _training_parser(info: MethodInfo) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     return parser
-
-
-def _first() -> bool:
-    return int(os.environ.get("RANK", "0")) == 0

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from tempplug.arguments import parse_spec
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
-from tempplug_adapters.training.files import write_file
+from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.training.recipe import Recipe
@@ -194,4 +193,4 @@ class Method(ABC, Generic[R, D]):
         """Writes the trained encoder as something that others can load: here its weights."""
         encoder: Any = module.encoder
         state = {name: value.cpu() for name, value in encoder.state_dict().items()}
-        write_file(output_dir / ENCODER_FILE, lambda temporary: torch.save(state, temporary))
+        write_tensors(output_dir / ENCODER_FILE, state)

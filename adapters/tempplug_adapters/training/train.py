@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,15 @@ from transformers import TrainerCallback, set_seed
 
 from tempplug.arguments import parse_spec
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.arguments import training_arguments
-from tempplug_adapters.training.checkpoints import check_settings, resume_point, write_settings
-from tempplug_adapters.training.files import write_json
+from tempplug_adapters.training.checkpoints import check_settings, check_start, output_folder, resume_point, write_settings
 from tempplug_adapters.training.method import Method, R, Run
 from tempplug_adapters.training.trainer import MethodTrainer
 
 METRICS_FILE = "metrics.json"
+DECISIVE = ("max_steps", "gradient_accumulation_steps")
+"""`TrainingArguments` that decide the steps of a training, and so are among its settings."""
 
 
 def train(
@@ -56,61 +57,66 @@ def train(
 
     Returns:
         What ``metrics.json`` holds: ``method``, ``dataset``, ``items``, ``strategy`` and ``objective`` (resolved specs, None
-        where the method has none), ``recipe`` (all settings), what else the method says of the origin of the weights,
+        where the method has none), ``recipe`` (all settings), `DECISIVE` arguments, what else the method says of the origin of
+        the weights,
         ``steps`` and ``epochs`` done, ``loss`` (mean since the log before the last), ``seconds_per_epoch`` (of this call;
         None where no step was left), ``evaluation`` (figures by name), ``history`` (every log: loss, temperature, …).
 
     Raises:
-        ConfigError: options do not fit, or the folder holds checkpoints of another run.
+        ConfigError: options do not fit, the folder holds checkpoints of another run, or another run is writing to it.
         DataError: data or a checkpoint are at fault, or the folder cannot be written.
         NonFiniteError: the training diverged.
+        Terminated: SIGTERM came while it trained; it has saved.
         UnknownNameError: no such strategy or objective.
     """
     given = dict(training or {})
-    checkpoint = resume_point(output_dir, resume_from_checkpoint)
-    output = Path(output_dir)
-    recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or "fixed")[0], dataset)
-    args = training_arguments(recipe, str(output), **{**recipe.running, **given})
-    set_seed(recipe.seed)
-    loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
-    module = method.build(recipe, data, loss)
-    specs = method.specs(module)
-    settings = {
-        "method": method.info.name,
-        "dataset": dataset,
-        "items": len(data),
-        **specs,
-        **method.origin(recipe, data),
-        "recipe": recipe.values(),
-    }
-    if checkpoint is not None:
-        check_settings(checkpoint, settings)
-    begin(specs)
-    resumes = None if (resume_from_checkpoint or "false").lower() == "false" else "auto"
-    evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
-    trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)
-    first = trainer.is_world_process_zero()
-    if first:
-        write_settings(output, settings)
-    if checkpoint is None:
-        method.prepare(recipe, module, data, evaluation)
-    seconds = _train(trainer, checkpoint)
-    figures = trainer.evaluate(final=True) if evaluate else {}
-    state = trainer.state
-    losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
-    results = {
-        **settings,
-        "steps": state.global_step,
-        "epochs": state.epoch or 0.0,
-        "loss": losses[-1] if losses else None,
-        "seconds_per_epoch": seconds,
-        "evaluation": {name.removeprefix("eval_"): value for name, value in figures.items()},
-        "history": [entry for entry in state.log_history if "train_runtime" not in entry],
-    }
-    if first:
-        method.save(recipe, module, data, output)
-        write_json(output / METRICS_FILE, results)
-    return results
+    with output_folder(output_dir) as output:
+        check_start(output, resume_from_checkpoint)
+        checkpoint = resume_point(output, resume_from_checkpoint)
+        recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or "fixed")[0], dataset)
+        args = training_arguments(recipe, str(output), **{**recipe.running, **given})
+        set_seed(recipe.seed)
+        loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
+        module = method.build(recipe, data, loss)
+        specs = method.specs(module)
+        settings = {
+            "method": method.info.name,
+            "dataset": dataset,
+            "items": len(data),
+            **specs,
+            **method.origin(recipe, data),
+            **{name: getattr(args, name) for name in DECISIVE},
+            "recipe": recipe.values(),
+        }
+        if checkpoint is not None:
+            check_settings(checkpoint, settings)
+        begin(specs)
+        resumes = None if (resume_from_checkpoint or "false").lower() == "false" else "auto"
+        evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
+        trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)
+        first = trainer.is_world_process_zero()
+        if first:
+            write_settings(output, settings)
+        if checkpoint is None:
+            method.prepare(recipe, module, data, evaluation)
+        seconds = _train(trainer, checkpoint)
+        figures = trainer.evaluate(final=True) if evaluate else {}
+        state = trainer.state
+        losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
+        results = {
+            **settings,
+            "steps": state.global_step,
+            "epochs": state.epoch or 0.0,
+            "loss": losses[-1] if losses else None,
+            "seconds_per_epoch": seconds,
+            "evaluation": {name.removeprefix("eval_"): value for name, value in figures.items()},
+            # sorted as a checkpoint has them, so that a killed run's file is that of one that was not
+            "history": [dict(sorted(entry.items())) for entry in state.log_history if "train_runtime" not in entry],
+        }
+        if first:
+            method.save(recipe, module, data, output)
+            write_json(output / METRICS_FILE, results)
+        return results
 
 
 def _train(trainer: MethodTrainer, checkpoint: Path | None) -> float | None:
@@ -119,11 +125,10 @@ def _train(trainer: MethodTrainer, checkpoint: Path | None) -> float | None:
         return None
     done = 0.0
     if checkpoint is not None:
-        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        done = float(state["epoch"] or 0)
-        if state["global_step"] >= state["max_steps"]:
-            trainer.load_finished(checkpoint)
+        if trainer.load_finished(checkpoint):
             return None
+        done = float(trainer.state.epoch or 0)
+        trainer.args.eval_on_start = False  # it is in the history already
     output = trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trained = float(trainer.state.epoch or 0) - done
     return output.metrics["train_runtime"] / trained if trained else None

@@ -11,6 +11,7 @@ import gc
 import logging
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -20,19 +21,30 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import (
+    EarlyStoppingCallback,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    set_seed,
+)
 from transformers.trainer_pt_utils import nested_gather
 
 from tempplug.errors import DataError, NonFiniteError, TempplugError
+from tempplug_adapters.storage.files import explained, one_line, put_in_place, staging
+from tempplug_adapters.storage.manifest import seal
+from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.arguments import MethodArguments
 from tempplug_adapters.training.batches import BatchLoader, BatchOrder, seed_generators, seed_of
-from tempplug_adapters.training.checkpoints import STATE_FILE, write_settings
-from tempplug_adapters.training.files import one_line, read_tensors, write_file
+from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss
+from tempplug_adapters.training.checkpoints import STATE_FILE, TRAINER_STATE, checkpoint_folder, remove_old, write_settings
 from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.method import Method, Run
 from tempplug_adapters.training.optimizer import Treatment, create_optimizer, parameter_groups
 from tempplug_adapters.training.recipe import Recipe
+from tempplug_adapters.training.termination import Terminated, on_termination
 
 # Checkpoints a moment apart have one time stamp; the Trainer then goes by their numbers, and warns of it every time.
 logging.getLogger("transformers.trainer_utils").addFilter(lambda record: "mtime" not in record.getMessage())
@@ -77,7 +89,7 @@ class MethodTrainer(Trainer):
             model=module,
             args=args,
             eval_dataset=data,
-            callbacks=[*callbacks, _ProgressOfLoss(module), _EpochFlow()],
+            callbacks=[*callbacks, ProgressOfLoss(module), EpochFlow(), Ending(self._asked_to_end)],
         )
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
@@ -86,6 +98,8 @@ class MethodTrainer(Trainer):
         self._losses: list[Any] = [0.0, 0]
         self._saved_sums = torch.zeros(1)
         self._drawn = (-1, 0)
+        self._staged: str | None = None
+        self._ending = False
 
     @cached_property
     def order(self) -> BatchOrder:
@@ -116,9 +130,25 @@ class MethodTrainer(Trainer):
         # Trainer asks for, takes as long as a small training.
         gc.freeze()
         try:
-            return super()._inner_training_loop(*args, **kwargs)
+            with on_termination(self._ask_to_end):
+                output = super()._inner_training_loop(*args, **kwargs)
         finally:
             gc.unfreeze()
+        if self._ending:
+            raise Terminated("after the last step")
+        return output
+
+    def _ask_to_end(self) -> None:
+        self._ending = True
+
+    def _asked_to_end(self) -> bool:
+        """Returns whether SIGTERM has come, to this process or another one of the launch; all must ask at the same step."""
+        if self.args.world_size == 1:
+            return self._ending
+        asked = torch.tensor(float(self._ending), device=self.args.device)
+        distributed.all_reduce(asked, distributed.ReduceOp.MAX)
+        self._ending = bool(asked.item())
+        return self._ending
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], None]:
         """Returns the micro-batches of a step; a mean over each needs no count of items."""
@@ -210,10 +240,41 @@ class MethodTrainer(Trainer):
             "temperature, and begin again in another folder."
         )
 
-    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Writes a checkpoint into a folder of a temporary name, which gets its own when it is complete and sealed."""
         self._mean_loss()  # weights that are lost already replace no good ones
         self._saved_sums = self._sums()
-        super()._save_checkpoint(*args, **kwargs)
+        place = checkpoint_folder(str(self.args.output_dir), self.state.global_step)
+        with ExitStack() as stack:
+            stack.enter_context(explained(place))
+            shared = [str(stack.enter_context(staging(place))) if self.is_world_process_zero() else ""]
+            if self.args.world_size > 1:
+                distributed.broadcast_object_list(shared)
+            self._staged, made = shared[0], Path(shared[0], place.name)
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self._staged = None
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                self._find_best(place)
+                self.state.save_to_json(str(made / TRAINER_STATE))
+                seal(made)
+                put_in_place(made, place)
+            self.accelerator.wait_for_everyone()
+            self._find_best()
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(place))
+        if self.is_world_process_zero():
+            limit, best = self.args.save_total_limit, self.state.best_model_checkpoint
+            remove_old(str(self.args.output_dir), limit, place, best)
+
+    def _get_output_dir(self, trial: Any = None) -> str:
+        return self._staged or str(super()._get_output_dir(trial=trial))
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self._staged is None:  # what is being written has not its name yet
+            super()._push_from_checkpoint(checkpoint_folder)
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
         """Returns the method's figures as ``eval_NAME``, and logs them; those of the first process count.
@@ -226,6 +287,8 @@ class MethodTrainer(Trainer):
         """
         module = self.module
         found: list[Any] = [None]
+        # what is random in it is the same, whether the training before it was of this process or of one that was killed
+        set_seed(seed_of(self.recipe.seed, "evaluation", self.state.global_step) % 2**32)
         if self.is_world_process_zero() or self.method.evaluated_by_all:
             modes = [(each, each.training) for each in module.modules()]
             module.eval()
@@ -253,14 +316,14 @@ class MethodTrainer(Trainer):
             return
         folder = Path(output_dir or str(self.args.output_dir))
         content = {"module": self.module.state_dict(), "losses": [self._saved_sums.cpu(), self._losses[1]]}
-        write_file(folder / STATE_FILE, lambda temporary: torch.save(content, temporary))
+        write_tensors(folder / STATE_FILE, content)
         write_settings(folder, self.settings)
 
     def load_state(self, checkpoint: str | Path) -> None:
         """Restores the module from a checkpoint.
 
         Raises:
-            DataError: it is damaged, or the state of another module.
+            DataError: it is the state of another module.
         """
         file = Path(checkpoint) / STATE_FILE
         try:
@@ -270,58 +333,39 @@ class MethodTrainer(Trainer):
             own = sums[self.args.process_index] if len(sums) == self.args.world_size else sums.mean()
             self._losses = [own.to(self.args.device), int(number)]
         except (DataError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                f"{file} is damaged or of another training; delete its folder to go on without it. Reading it said: "
-                f"{one_line(error, lines=2)}"
-            ) from error
+            raise DataError(f"{file} does not fit this training: {one_line(error, lines=2)}") from error
 
-    def load_finished(self, checkpoint: Path) -> None:
-        """Takes over module and state of a checkpoint whose training has ended.
+    def load_finished(self, checkpoint: Path) -> bool:
+        """Takes over the state of a checkpoint, and the module where its training has ended; returns whether it has.
 
         Raises:
-            DataError: it is damaged.
+            DataError: it is of another training.
         """
+        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE))
+        callbacks: Any = self.state.stateful_callbacks
+        control = callbacks["TrainerControl"]
+        # the second where a callback ended it early
+        if self.state.global_step < self.state.max_steps and not control["args"]["should_training_stop"]:
+            return False
         self.load_state(checkpoint)
-        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        self._find_best()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
             self._load_best_model()
+        return True
+
+    def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
+        position = super()._init_training_state(*args, **kwargs)
+        self._find_best()
+        return position
+
+    def _find_best(self, being_written: Path | None = None) -> None:
+        """Names the folder of the best checkpoint by its step: what is written in another one may have been moved since."""
+        if self.state.best_global_step:
+            best = checkpoint_folder(str(self.args.output_dir), self.state.best_global_step)
+            self.state.best_model_checkpoint = str(best) if best == being_written or best.is_dir() else None
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         self.load_state(resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
         self.load_state(str(self.state.best_model_checkpoint))
-
-
-class _ProgressOfLoss(TrainerCallback):
-    """Tells the loss how far training is: epochs done, a fraction from 0, at every step."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.loss: Any = getattr(module, "loss_fn", None)
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tells it once a step: all its micro-batches share one progress."""
-        if self.loss is not None:
-            self.loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
-
-
-class _EpochFlow(TrainerCallback):
-    """Does what is due after an epoch at its last step, so that a checkpoint of that step knows of it."""
-
-    batches = 1
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Learns how many batches an epoch has."""
-        self.batches = len(kwargs["train_dataloader"])
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Asks for log, evaluation and checkpoint where an epoch ends, for a log where the training does."""
-        last = state.global_step >= state.max_steps
-        if last or state.global_step % math.ceil(self.batches / args.gradient_accumulation_steps) == 0:
-            control.should_log |= args.logging_strategy == "epoch" or (last and args.logging_strategy != "no")
-            control.should_evaluate |= args.eval_strategy == "epoch"
-            control.should_save |= args.save_strategy == "epoch"
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Takes back what was asked for again: it is done."""
-        control.should_log = control.should_evaluate = control.should_save = False

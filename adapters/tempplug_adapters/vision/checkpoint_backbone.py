@@ -17,8 +17,10 @@ from tempplug.errors import DataError, MissingDependencyError, TempplugError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.images.resnet import RESNETS
 from tempplug_adapters.images.vit import VITS
+from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.manifest import MANIFEST, verify
+from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE
-from tempplug_adapters.training.files import one_line, read_tensors
 from tempplug_adapters.training.method import ENCODER_FILE
 
 _PREFIX = "step.backbone."
@@ -54,6 +56,8 @@ def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Ten
     """
     file = weights_file(checkpoint)
     try:
+        if (file.parent / MANIFEST).is_file():
+            verify(file.parent)
         content = read_tensors(file)
         settings = json.loads((file.parent / SETTINGS_FILE).read_text(encoding="utf-8"))
         settings = {**settings, **settings["recipe"]}

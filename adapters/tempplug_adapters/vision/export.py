@@ -15,7 +15,8 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.resnet import RESNETS
-from tempplug_adapters.training.files import write_file
+from tempplug_adapters.storage.files import write_file
+from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone, weights_file
 
 FORMATS = ("torchvision", "module")
@@ -100,4 +101,4 @@ def _write(weights: dict[str, Tensor], file: Path) -> None:
     if file.suffix == ".safetensors":
         write_file(file, lambda temporary: temporary.write_bytes(save(plain, metadata={"format": "pt"})))
     else:
-        write_file(file, lambda temporary: torch.save(plain, temporary))
+        write_tensors(file, plain)

@@ -15,6 +15,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from tempplug_adapters.storage.files import write_file
 from tempplug_benchmarks.speed.case import OURS
 from tempplug_benchmarks.speed.table import Section
 
@@ -97,8 +98,9 @@ def draw(found: Sequence[Section], out: Path) -> bool:
     first = found[0]
     title = f"{first.suite} / {first.profile} / {first.setting.slug}: times tempplug's figure, above 1 where tempplug is better"
     figure.suptitle(title, x=0.01, ha="left")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=120, metadata={"Date": None} if out.suffix == ".svg" else None)
+    kind = out.suffix[1:]
+    dates = {"Date": None} if kind == "svg" else None
+    write_file(out, lambda temporary: figure.savefig(temporary, dpi=120, format=kind, metadata=dates))
     return True
 
 

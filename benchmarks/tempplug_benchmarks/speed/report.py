@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.text import Text
 
+from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.report import escape_markdown, fitting, markdown_table, terminal_table
 from tempplug_benchmarks.report_html import html_list, html_table
 from tempplug_benchmarks.speed.table import READING, Section, remarks, table
-from tempplug_benchmarks.store import write_atomically
 
 
 def print_report(console: Console, found: Sequence[Section], problems: Sequence[str]) -> None:
@@ -82,5 +82,5 @@ def write_report(folder: Path, found: Sequence[Section], problems: Sequence[str]
     # Both endings: pages show the one, slides and terminals the other.
     drawn = [name for name in ("speed.svg", "speed.png") if draw(found, folder / name)]
     report = folder / "report.md"
-    write_atomically(report, markdown(found, problems, drawn[:1]))
+    write_text(report, markdown(found, problems, drawn[:1]))
     return report

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tempplug.errors import DataError
+from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.speed.case import Case, Setting
-from tempplug_benchmarks.store import FAILED, result_files, write_atomically
+from tempplug_benchmarks.store import FAILED, result_files
 
 FORMAT = 1
 PATTERN = "*/*/*/*.json"
@@ -106,7 +107,7 @@ def write_speed_result(run: SpeedRun, output: Path, answer: Mapping[str, Any], s
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     path = run.failure_path(output) if content["error"] else run.path(output)
-    write_atomically(path, json.dumps(content, indent=2) + "\n")
+    write_text(path, json.dumps(content, indent=2) + "\n")
     if not content["error"]:
         run.failure_path(output).unlink(missing_ok=True)
     return read_speed_result(path)

@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         TempplugError: flags, data or checkpoint are at fault, and nothing was measured.
     """
+    from tempplug_adapters.storage.files import make_folder, write_json
     from tempplug_adapters.training.command_line import choose_device, data_folder
-    from tempplug_adapters.training.files import make_folder, write_json
     from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
     from tempplug_adapters.vision.evaluation.evaluations import Evaluation
     from tempplug_adapters.vision.evaluation.figures import check_matplotlib

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tempplug.errors import ConfigError, MissingDependencyError
+from tempplug_adapters.storage.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,12 +69,13 @@ def save_figure(figure: Figure, path: Path, title: str) -> None:
 
     Raises:
         ConfigError: the file has another ending.
+        DataError: it cannot be written.
     """
     from matplotlib import rc_context
 
     check_format(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     kind = path.suffix.lower()
     dates = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[kind]
     with rc_context({"svg.hashsalt": "tempplug"}):
-        figure.savefig(path, dpi=150, format=kind[1:], metadata={"Title": title, **dates})
+        metadata = {"Title": title, **dates}
+        write_file(path, lambda temporary: figure.savefig(temporary, dpi=150, format=kind[1:], metadata=metadata))

@@ -1,8 +1,12 @@
-"""Files of training commands: folders are tried before any work, files are whole, and what is wrong fits in one line."""
+"""The one writer: folders are tried before any work, files are whole or the old ones, and what is wrong fits in one line."""
 
 from __future__ import annotations
 
 import pickle
+import random
+import signal
+import subprocess
+import sys
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -11,8 +15,17 @@ import pytest
 import torch
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.storage.files import (
+    make_folder,
+    one_line,
+    remove_leftovers,
+    temporary_name,
+    write_file,
+    write_into,
+    write_json,
+)
+from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.command_line import choose_device, plain_warnings
-from tempplug_adapters.training.files import make_folder, one_line, read_tensors, write_file, write_json
 
 
 def test_a_folder_is_made_and_nothing_is_left_in_it(tmp_path: Path) -> None:
@@ -33,22 +46,73 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: 
         make_folder(tmp_path)
 
 
-@pytest.mark.parametrize("fault", [OSError("disk full"), RuntimeError("disk full\nat a place")])
-def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path, fault: Exception) -> None:
+KILLED_BEFORE_THE_RENAME = """
+import os, signal, sys
+from tempplug_adapters.storage.files import write_text
+os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+write_text(sys.argv[1], "new " * 10000)
+"""
+
+
+def test_a_killed_writer_leaves_the_old_file_and_what_it_left_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_RENAME, path], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    (left,) = (each for each in tmp_path.iterdir() if each != path)
+    mine, others = tmp_path / ".b.1.tmp", [tmp_path / name for name in (".notes.tmp", "b.1x.tmp", "99999999.tmp")]
+    for each in (mine, *others):
+        each.touch()
+    temporary_name(tmp_path / "checkpoint-2").mkdir()
+    assert left.name.startswith(".a.json.")
+    remove_leftovers(tmp_path)
+    assert set(tmp_path.iterdir()) == {path, mine, *others}, "process 1 lives, and the others are not of the writer"
+
+
+@pytest.mark.parametrize("where", ["write", "os.fsync", "pathlib.Path.replace"])
+@pytest.mark.parametrize("fault", [OSError(28, "disk full"), RuntimeError("disk full\nat a place")])
+def test_a_write_that_fails_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, fault: Exception
+) -> None:
     file = tmp_path / "deep" / "a.json"
     write_json(file, {"a": 1})
 
-    def half(path: Path) -> None:
-        path.write_bytes(b"half")
+    def fail(*_: object) -> None:
         raise fault
 
+    def half(path: Path) -> None:
+        path.write_bytes(b"half")
+        if where == "write":
+            fail()
+
+    if where != "write":
+        monkeypatch.setattr(where, fail)
     with pytest.raises(DataError, match=r"a\.json cannot be written: disk full\.$"):
         write_file(file, half)
+    monkeypatch.undo()
     assert [each.name for each in file.parent.iterdir()] == ["a.json"]
     assert file.read_text() == '{\n  "a": 1\n}\n'
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="cannot be written"):
         write_json(tmp_path / "file" / "a.json", {})
+
+
+def test_files_of_one_writer_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("stays")
+
+    def write(folder: Path, text: str = "1", fails: bool = False) -> None:
+        for name in "ab":
+            (folder / name).write_text(text)
+            if fails:
+                raise OSError(28, "disk full")
+
+    write_into(tmp_path, write)
+    with pytest.raises(DataError, match="cannot be written: disk full"):
+        write_into(tmp_path, lambda folder: write(folder, "2", fails=True))
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a": "1", "b": "1", "other": "stays"}
+    write_into(tmp_path, lambda folder: write(folder, "2"))
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a": "2", "b": "2", "other": "stays"}
 
 
 def test_unreadable_files_say_why_in_one_line(tmp_path: Path) -> None:
@@ -77,17 +141,36 @@ def test_unreadable_files_say_why_in_one_line(tmp_path: Path) -> None:
     assert one_line(ValueError()) == "ValueError"
 
 
+def test_no_bit_of_an_archive_changes_its_tensors_unseen(tmp_path: Path) -> None:
+    file, chance = tmp_path / "a.pt", random.Random(0)
+    content = {"weights": torch.arange(200.0), "count": 3}
+    write_tensors(file, content)
+    whole = file.read_bytes()
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        file.write_bytes(damaged)
+        try:
+            found = read_tensors(file)
+        except DataError:
+            refused += 1
+        else:  # a bit of no meaning: the padding of an archive, the time of a part
+            assert torch.equal(found["weights"], content["weights"])
+            assert found["count"] == 3
+    assert refused > 150
+
+
 def test_devices_are_processors_and_numbered_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [choose_device(name) for name in ("auto", "cuda", "cpu")] == [torch.device(each) for each in ("cuda", "cuda", "cpu")]
     assert choose_device("cuda:1") == torch.device("cuda", 1)
-    for name in ("mps", "meta", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "Cuda", ""):
+    for name in ("mps", "meta", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999999999999", "Cuda", ""):
         with pytest.raises(ConfigError, match=f"device='{name}' must be auto, cpu, cuda or cuda:N"):
             choose_device(name)
-    for name in ("cuda:2", "cuda:99999999999999999999"):
-        with pytest.raises(ConfigError, match=f"device='{name}' is not there, there are 2 GPUs"):
-            choose_device(name)
+    with pytest.raises(ConfigError, match="device='cuda:2' is not there, there are 2 GPUs"):
+        choose_device("cuda:2")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto") == torch.device("cpu")
     with pytest.raises(ConfigError, match="device='cuda' is not there, there are 0 GPUs: pass --device cpu"):

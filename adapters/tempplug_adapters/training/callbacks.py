@@ -1,0 +1,67 @@
+"""What happens in every training at certain steps: schedules hear of the progress, epochs end in time, SIGTERM ends it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from transformers import TrainerCallback
+
+from tempplug_adapters.training.termination import Terminated
+
+
+class ProgressOfLoss(TrainerCallback):
+    """Tells the loss how far training is: epochs done, a fraction from 0, at every step."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.loss: Any = getattr(module, "loss_fn", None)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tells it once a step: all its micro-batches share one progress."""
+        if self.loss is not None:
+            self.loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
+
+
+class Ending(TrainerCallback):
+    """Saves at the end of the step in which the training was asked to end, and ends it when that is written.
+
+    Args:
+        asked: whether it was; called once a step, by all processes.
+    """
+
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self.asked, self._due = asked, False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Asks for a checkpoint."""
+        self._due = self.asked()
+        control.should_save |= self._due
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ends the training."""
+        if self._due:
+            raise Terminated(f"after step {state.global_step} of {state.max_steps}, which is saved")
+
+
+class EpochFlow(TrainerCallback):
+    """Does what is due after an epoch at its last step, so that a checkpoint of that step knows of it."""
+
+    batches = 1
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Learns how many batches an epoch has."""
+        self.batches = len(kwargs["train_dataloader"])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Asks for log, evaluation and checkpoint where an epoch ends, for a log where the training does."""
+        last = state.global_step >= state.max_steps
+        if last or state.global_step % math.ceil(self.batches / args.gradient_accumulation_steps) == 0:
+            control.should_log |= args.logging_strategy == "epoch" or (last and args.logging_strategy != "no")
+            control.should_evaluate |= args.eval_strategy == "epoch"
+            control.should_save |= args.save_strategy == "epoch"
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Takes back what was asked for again: it is done."""
+        control.should_log = control.should_evaluate = control.should_save = False
