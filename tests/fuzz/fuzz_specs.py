@@ -1,4 +1,4 @@
-"""Spec strings of strategies and objectives, and the flags: valid ones come back as they were, others are refused in our words."""
+"""Spec strings of strategies and objectives, and the flags: valid ones come back as they were, others are refused clearly."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What every fuzzer is: a function from a number to a verdict. The same number is the same case, for ever and everywhere.
 
-A fuzzer is a module ``fuzz_NAME.py`` in this folder with a function ``case(number: int) -> Verdict``. It draws what it tries from
-``random.Random(number)`` alone, and leaves nothing behind. `run.py` finds it by its name; ``test_fuzz.py`` tries a fixed few in every test run.
+A fuzzer is a module ``fuzz_NAME.py`` in this folder with a function ``case(number: int) -> Verdict``. It draws what it tries
+from ``random.Random(number)`` alone, and leaves nothing behind. `run.py` finds it by its name; ``test_fuzz.py`` tries a fixed
+few in every test run.
 """
 
 from __future__ import annotations
