@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE ?= 1
 DATA ?= $(TEMPPLUG_DATA)
 
-.PHONY: quickstart setup fast test lint bench clean
+.PHONY: quickstart setup fast test fuzz lint bench clean
 
 # One thread: so small a model is done sooner without waiting for a second one.
 quickstart: .venv/bench.stamp
@@ -22,6 +22,10 @@ fast: .venv/dev.stamp
 
 test: .venv/dev.stamp
 	$(PYTEST)
+
+# Until Ctrl-C; FUZZ="loss --seconds 60" chooses.
+fuzz: .venv/dev.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py $(FUZZ)
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Raw embeddings to unit rows, and the similarity of pairs: checks at the public door, normalisation, dot products.
+"""Raw embeddings to unit rows, and the similarity of pairs: normalisation, dot products.
 
 It must not know layouts, strategies or engines.
 """
@@ -10,56 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tempplug.errors import NonFiniteError, ShapeError
 from tempplug.precision import at_least_float32
 from tempplug.roles import Pairing
 
 # Rows shorter than this have no direction: similarity 0 and gradient 0, where torch's own normalize multiplies by 1e12.
 SMALLEST_NORM = 1e-12
-
-
-def check_embeddings(name: str, embeddings: Tensor, dimension: int | None = None) -> None:
-    """Raises unless these are embeddings.
-
-    Args:
-        name: of the argument, for the message.
-        embeddings: [B, D] floating point, B and D at least 1.
-        dimension: D that they must have, where another argument fixed it.
-
-    Raises:
-        TypeError: not a tensor.
-        ShapeError: not two-dimensional, empty, not floating point, or of another D.
-    """
-    if not isinstance(embeddings, Tensor):
-        raise TypeError(f"{name} is a {type(embeddings).__name__}; wanted a tensor of embeddings [B, D].")
-    if embeddings.ndim != 2 or 0 in embeddings.shape or not embeddings.is_floating_point():
-        raise ShapeError(
-            f"{name} of shape {list(embeddings.shape)} and dtype {embeddings.dtype} must be floating point of shape [B, D], "
-            "neither of them 0."
-        )
-    if dimension is not None and embeddings.shape[1] != dimension:
-        raise ShapeError(f"{name} has {embeddings.shape[1]} dimensions where view_a has {dimension}.")
-
-
-def check_finite(name: str, embeddings: Tensor) -> None:
-    """Raises where rows hold NaN or infinite values; on CUDA it would wait for the device, so there nobody looks.
-
-    Args:
-        name: of the argument, for the message.
-        embeddings: [B, D].
-
-    Raises:
-        NonFiniteError: it says how many rows, and which is the first.
-    """
-    if embeddings.device.type != "cpu":
-        return
-    finite = torch.isfinite(embeddings.detach()).all(1)
-    if not bool(finite.all()):
-        bad = (~finite).nonzero().flatten()
-        raise NonFiniteError(
-            f"{name} holds NaN or infinite values in {bad.numel()} of {finite.numel()} rows (first: row {int(bad[0])}); "
-            "the loss needs finite embeddings."
-        )
 
 
 class _Divide(torch.autograd.Function):

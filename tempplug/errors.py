@@ -14,6 +14,10 @@ class TempplugError(Exception):
     """Base of every error of this library."""
 
 
+class TensorError(TempplugError, TypeError):
+    """An argument is no tensor, or one of another dtype, memory layout or device than the call can take."""
+
+
 class ShapeError(TempplugError, ValueError):
     """A tensor, or a pair of them, has shapes that do not fit the call."""
 

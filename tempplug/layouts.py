@@ -99,7 +99,8 @@ class PairLayout(ABC):
 
     Attributes:
         name: as in spec strings.
-        takes: the optional arguments of the loss that this layout reads; others are refused.
+        takes: the optional arguments of the loss that this layout reads. ``labels``, ``index`` and ``uncertainty`` it hands
+            on to strategies, which say themselves what they read; what nobody reads is refused.
         one_view: whether a call without view_b makes sense.
         joins_views: whether the anchors are the rows of both views, one behind the other.
     """
@@ -159,8 +160,6 @@ def _one_uncertainty(views: Views, position: int, name: str) -> Tensor | None:
 def _mask(name: str, mask: Tensor | None, wanted: tuple[int, int]) -> Tensor:
     if mask is None:
         raise ShapeError(f"layout 'masks' needs {name}=, a boolean tensor of shape {list(wanted)}.")
-    if mask.dtype != torch.bool or tuple(mask.shape) != wanted:
-        raise ShapeError(f"{name} of shape {list(mask.shape)} and dtype {mask.dtype} must be boolean of shape {list(wanted)}.")
     return mask
 
 
@@ -168,7 +167,7 @@ class TwoView(PairLayout):
     """SimCLR's NT-Xent: 2B anchors, each against the other 2G-1 embeddings, same-side ones included."""
 
     name = "two-view"
-    takes = frozenset({"hard_negatives", "labels", "index", "uncertainty"})
+    takes = frozenset({"hard_negatives"})
     joins_views = True
 
     def directions(self, views: Views) -> list[Direction]:
@@ -209,7 +208,7 @@ class CrossView(PairLayout):
     """
 
     name = "cross-view"
-    takes = frozenset({"hard_negatives", "labels", "index", "uncertainty"})
+    takes = frozenset({"hard_negatives"})
 
     def __init__(self, symmetric: bool = False) -> None:
         self.symmetric = symmetric
@@ -246,7 +245,7 @@ class Queue(PairLayout):
     """MoCo's block: each anchor against its own key and the K rows of a queue shared by all."""
 
     name = "queue"
-    takes = frozenset({"queue", "hard_negatives", "labels", "index", "uncertainty"})
+    takes = frozenset({"queue", "hard_negatives"})
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [B, B + K (+ H)], whose first B columns hold the keys and no negatives."""
@@ -278,7 +277,7 @@ class Labels(PairLayout):
     """SupCon's block: every embedding against all others, those of its own class positive."""
 
     name = "labels"
-    takes = frozenset({"hard_negatives", "labels", "index", "uncertainty"})
+    takes = frozenset({"hard_negatives", "labels"})
     one_view = True
     joins_views = True
 
@@ -326,7 +325,7 @@ class Masks(PairLayout):
     """Roles given outright as two boolean masks, PyGCL's contract; view_a are the anchors, view_b the candidates."""
 
     name = "masks"
-    takes = frozenset({"labels", "index", "uncertainty", "positive_mask", "negative_mask"})
+    takes = frozenset({"positive_mask", "negative_mask"})
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [N, M] with the given masks."""
@@ -370,8 +369,12 @@ def create_layout(layout: LayoutName | PairLayout, symmetric: bool = False) -> P
 
     Raises:
         UnknownNameError: there is no such layout.
-        ConfigError: ``symmetric`` with another layout.
+        ConfigError: ``symmetric`` with another layout, or an argument of another type.
     """
+    if not isinstance(symmetric, bool):
+        raise ConfigError(f"symmetric={symmetric!r} must be True or False.")
+    if not isinstance(layout, str | PairLayout):
+        raise ConfigError(f"layout={layout!r} must be the name of a layout, one of {', '.join(LAYOUTS)}, or an instance.")
     if isinstance(layout, str) and layout not in LAYOUTS:
         raise UnknownNameError(f"unknown layout '{layout}'.{nearest(layout, LAYOUTS)} Known: {', '.join(LAYOUTS)}.")
     name = layout if isinstance(layout, str) else layout.name

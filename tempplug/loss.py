@@ -5,7 +5,10 @@ This is where strategies, objectives, engines and layouts meet; none of them kno
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import torch
@@ -13,12 +16,15 @@ from torch import Tensor, nn
 
 from tempplug import distributed
 from tempplug.create import create_objective, create_strategy
-from tempplug.embeddings import check_embeddings, check_finite, unit_rows
+from tempplug.embeddings import unit_rows
 from tempplug.engine.dispatch import check_engine, row_statistics
 from tempplug.errors import ConfigError, ShapeError
+from tempplug.inputs import check_embeddings, check_finite, check_integers, check_read, check_uncertainty, common_type
 from tempplug.layouts import Direction, PairLayout, Views, create_layout
 from tempplug.objectives.base import Objective
 from tempplug.record import Step, Trace, build_record
+from tempplug.reduction import blame, no_losses, over_anchors, over_directions
+from tempplug.replay import Replay, recomputing
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
@@ -26,6 +32,7 @@ from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Reduction, 
 from tempplug.views import build_views, split_heads
 
 Prepared = tuple[Block, LogitMap, Batch]
+"""One direction, ready for an engine."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -72,8 +79,10 @@ class ContrastiveLoss(nn.Module):
         self.strategy = create_strategy(strategy)
         self.objective = create_objective(objective)
         self.layout = create_layout(layout, symmetric)
-        if reduction not in get_args(Reduction):
-            raise ConfigError(f"reduction='{reduction}' must be one of {', '.join(get_args(Reduction))}.")
+        if not isinstance(reduction, str) or reduction not in get_args(Reduction):
+            raise ConfigError(f"reduction={reduction!r} must be one of {', '.join(get_args(Reduction))}.")
+        if not isinstance(gather, bool):
+            raise ConfigError(f"gather={gather!r} must be True or False.")
         if gather and self.layout.refuse_gather():
             raise ConfigError(f"gather=True has no meaning for layout '{self.layout.name}', whose roles are given outright.")
         self.reduction = reduction
@@ -81,6 +90,8 @@ class ContrastiveLoss(nn.Module):
         self.engine = check_engine(engine)
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
+        self._replay = Replay()
+        self._warned: set[str] = set()
 
     @_not_compiled
     def forward(
@@ -109,10 +120,15 @@ class ContrastiveLoss(nn.Module):
             positive_mask: [B, M] boolean, for ``masks``.
             negative_mask: [B, M] boolean, for ``masks``.
 
+        An anchor without a negative, as in a batch of one, has loss 0 under ``infonce`` and leaves the mean under the other
+        objectives, which are not defined there; so does one without a positive. Where no anchor is left the loss is 0, with
+        gradients of 0. The first such batch warns.
+
         Raises:
-            ShapeError: shapes do not fit, an anchor has no negative, or no anchor has a positive.
-            ConfigError: the strategy or objective misses an input, or the layout has no use for one that was given.
-            NonFiniteError: embeddings hold NaN or infinite values (on CPU).
+            TensorError: an argument is no dense tensor of the right numbers on view_a's device, see `tempplug.inputs`.
+            ShapeError: shapes do not fit.
+            ConfigError: strategy or objective misses an input, or neither strategy nor layout reads one that was given.
+            NonFiniteError: embeddings hold NaN or infinite values, or a parameter does (on CPU).
         """
         given = {
             "queue": queue,
@@ -127,37 +143,78 @@ class ContrastiveLoss(nn.Module):
         device = heads[0][0].device if isinstance(heads[0][0], Tensor) else torch.device("cpu")
         self._last[:] = step, _ = Step(device), None
         # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
-        with torch.autocast(device.type, enabled=False):
+        with torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False):
             losses = [self._head(first, second, given, step) for first, second in heads]
-        return losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
+        loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
+        # Inputs were finite. On CUDA, looking would wait for the device.
+        if device.type == "cpu" and not math.isfinite(loss.item() if loss.ndim == 0 else loss.sum().item()):
+            blame(self)
+        return loss
 
     if TYPE_CHECKING:
         # `nn.Module` promises Any; a loss is a tensor.
         __call__ = forward
 
-    def logits(self, view_a: Tensor, view_b: Tensor, **given: Any) -> Tensor:
+    def logits(
+        self,
+        view_a: Tensor,
+        view_b: Tensor,
+        *,
+        labels: Tensor | None = None,
+        index: Tensor | None = None,
+        uncertainty: Tensor | None = None,
+    ) -> Tensor:
         """Returns the dense logits of view_a's rows against view_b's, [B, M], for losses that need them.
 
         Args:
             view_a: [B, D] raw embeddings.
             view_b: [M, D] raw embeddings; the first B rows count as positives for strategies that look at them.
-            given: ``labels``, ``index`` or ``uncertainty`` [B], where the strategy needs them.
+            labels: [B] class of each row of view_a, where the strategy reads it, as the next two.
+            index: [B] position of each row in the data set.
+            uncertainty: [B].
+
+        Raises:
+            TensorError: as for a call.
+            ShapeError: shapes do not fit.
+            ConfigError: the strategy misses an argument, or does not read one that was given.
+            NonFiniteError: embeddings hold NaN or infinite values (on CPU).
         """
-        check_embeddings("view_a", view_a)
-        check_embeddings("view_b", view_b, view_a.shape[1])
+        device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
+        given = {"labels": labels, "index": index, "uncertainty": uncertainty}
+        check_read(given, self.strategy.takes, self.layout.name, self.strategy.name)
+        size, dimension = check_embeddings("view_a", view_a, device).shape
+        check_embeddings("view_b", view_b, device, dimension)
         check_finite("view_a", view_a)
         check_finite("view_b", view_b)
-        with torch.autocast(view_a.device.type, enabled=False):
-            anchors, candidates = unit_rows(view_a)[0], unit_rows(view_b)[0]
+        checked = check_uncertainty(uncertainty, device, size)
+        if isinstance(checked, tuple):
+            raise ShapeError("uncertainty is a pair; wanted one tensor [B], of view_a.")
+        with torch.autocast(device.type, enabled=False):
+            anchors, candidates = (unit_rows(each)[0] for each in common_type((view_a, view_b))[1] if each is not None)
             paired = min(len(anchors), len(candidates))
             batch = Batch(
                 positive_similarity=(anchors[:paired] * candidates[:paired]).sum(1).detach(),
                 anchors=anchors,
                 candidates=candidates,
-                **given,
+                labels=check_integers("labels", labels, device, size),
+                index=check_integers("index", index, device, size),
+                uncertainty=checked,
             )
             bound = self.strategy.prepare(batch).at(slice(None), slice(None))
             return bound.logit(anchors @ candidates.T)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """The names of the optional arguments of a call that layout or strategy read; others are refused."""
+        return self.layout.takes | self.strategy.takes
+
+    def taken(self, **offered: Any) -> dict[str, Any]:
+        """Returns those of the arguments that layout or strategy read, for code that knows more than every loss wants.
+
+        >>> ContrastiveLoss("individual:size=9").taken(index=torch.arange(3), labels=torch.zeros(3))
+        {'index': tensor([0, 1, 2])}
+        """
+        return {name: value for name, value in offered.items() if name in self.takes}
 
     @property
     def record(self) -> StepRecord:
@@ -167,7 +224,7 @@ class ContrastiveLoss(nn.Module):
             ConfigError: the loss was not called yet.
         """
         step, record = self._last
-        if step is None or not step.traces:
+        if step is None or not step.row_losses:
             raise ConfigError("record is empty: call the loss first.")
         if record is None:
             record = self._last[1] = build_record(step, self.strategy)
@@ -183,50 +240,57 @@ class ContrastiveLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the last call behind: copies and pickles start without a record."""
-        return {**self.__dict__, "_last": [None, None]}
+        return {**self.__dict__, "_last": [None, None], "_replay": Replay()}
 
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
     def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step) -> Tensor:
-        views, zero = build_views(view_a, view_b, given, self.layout, self.gather, twice=self.engine == "dense")
+        views, zero = build_views(view_a, view_b, given, self.layout, self.strategy, self.gather, twice=self.engine == "dense")
         step.zero_norm += zero
         directions = self.layout.directions(views)
+        observing = self.training and getattr(self.strategy.observe, "__func__", None) is not Strategy.observe
+        again = observing and recomputing()
         prepared: list[Prepared] = []
         for direction in directions:
-            prepared.append(self._prepare(direction, views, prepared[0] if direction.mirrored else None))
-        losses, counts = [], None
-        found = self._statistics(prepared, step)
-        for (block, logit_map, batch), direction, statistics in zip(prepared, directions, found, strict=True):
+            found = self._prepare(direction, views, prepared[0] if direction.mirrored else None, observing, again)
+            if found is None:
+                message = (
+                    f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0, here and in later such batches."
+                )
+                self._warn("positive", message)
+                row_losses = no_losses(views, self.parameters())
+                step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
+                return over_anchors(row_losses, None, views, self.reduction)
+            prepared.append(found)
+        losses, valid = [], []
+        every = self._statistics(prepared, step)
+        for (block, logit_map, batch), direction, statistics in zip(prepared, directions, every, strict=True):
+            if observing and not again:
+                self.strategy.observe(batch, statistics)
             losses.append(self._row_losses(block, logit_map, batch, statistics))
-            counts = counts if block.roles.positives is not None else statistics.positive_count
+            valid.append(self._valid(block.roles, statistics))
             step.traces.append(Trace(direction.detached(), logit_map.detached(), statistics.detached()))
-        row_losses = losses[0] if len(losses) == 1 else (losses[0] + losses[1]) / 2
-        valid = None if counts is None else counts > 0
-        if valid is not None:
-            row_losses = torch.where(valid, row_losses, 0.0)
-        step.row_losses.append((row_losses.detach(), valid))
-        return self._reduce(row_losses, valid, views)
+        row_losses, kept = over_directions(losses, valid)
+        step.row_losses.append((row_losses.detach(), kept))
+        return over_anchors(row_losses, kept, views, self.reduction)
 
-    def _reduce(self, row_losses: Tensor, valid: Tensor | None, views: Views) -> Tensor:
-        if self.reduction == "none":
-            return row_losses
-        if self.reduction == "mean" and valid is None and views.rows.world == 1:
-            return row_losses.mean()
-        # Every rank's sum times world over the global count: the mean over its own rows where all ranks hold as many, and
-        # exact after DDP's averaging where they do not.
-        total = row_losses.sum()
-        if views.rows.world > 1:
-            total = total * views.rows.world
-        if self.reduction == "sum":
-            return total
-        if valid is None:
-            return total / (views.rows.total * row_losses.numel() / views.size)
-        return total / distributed.total(valid.sum(), views.rows)
+    def _valid(self, roles: PairRoles, statistics: RowStatistics) -> Tensor | None:
+        """Returns which anchors have a loss; None where all have."""
+        lonely = None if roles.lonely is None or self.objective.without_negatives else ~roles.lonely
+        if roles.positives is not None:
+            return lonely
+        paired = statistics.positive_count > 0
+        return paired if lonely is None else paired & lonely
 
-    def _prepare(self, direction: Direction, views: Views, mirror: Prepared | None) -> Prepared:
-        """Returns the block of a direction, its map and batch; a mirror image shares what its original found out."""
+    def _prepare(
+        self, direction: Direction, views: Views, mirror: Prepared | None, observing: bool, again: bool
+    ) -> Prepared | None:
+        """Returns the block of a direction, its map and batch; None where no anchor of any process has a positive.
+
+        A mirror image shares what its original found out; a second computation of a call has the map of the first.
+        """
         roles, rows = direction.roles, views.rows
         shared_similarity = None if mirror is None else mirror[0].positive_similarity
         similarity = direction.positive_similarity() if shared_similarity is None else shared_similarity
@@ -237,7 +301,9 @@ class ContrastiveLoss(nn.Module):
             own = own[counts > 0]
         # Two-view blocks hold each rank's rows twice, labelled blocks a different number on each rank.
         positives = own if rows.world == 1 else distributed.gather(own, distributed.share_rows(own.shape[0], own.device, True))
-        self._check_roles(roles, counts, positives, rows)
+        if counts is not None and positives.numel() == 0:
+            return None
+        self._check_roles(roles, counts, rows)
         batch = Batch(
             positive_similarity=positives,
             anchors=direction.anchors,
@@ -250,7 +316,13 @@ class ContrastiveLoss(nn.Module):
         block = Block(direction.anchors, direction.candidates, roles, paired, views.precision)
         if mirror is not None and mirror[1].uniform and mirror[1].symmetric:
             return block, mirror[1], batch
-        return block, self.objective.first_map(self.strategy.prepare(batch)), batch
+        recalled = self._replay.recall(batch, self.strategy.name) if again else None
+        if recalled is not None:
+            return block, recalled, batch
+        logit_map = self.objective.first_map(self.strategy.prepare(batch))
+        if observing:
+            self._replay.remember(batch, logit_map)
+        return block, logit_map, batch
 
     def _statistics(self, prepared: list[Prepared], step: Step) -> list[RowStatistics]:
         """Returns the statistics of every direction; those of a block and its mirror image come from one pass."""
@@ -263,35 +335,42 @@ class ContrastiveLoss(nn.Module):
         return first
 
     def _row_losses(self, block: Block, logit_map: LogitMap, batch: Batch, statistics: RowStatistics) -> Tensor:
-        if self.training:
-            self.strategy.observe(batch, statistics)
         second = None
         second_map = self.objective.second_map(logit_map)
         if second_map is not None:
             with torch.no_grad():
                 second = row_statistics(self.engine, block, second_map)[0][0]
+        lonely = block.roles.lonely
+        if lonely is not None and not self.objective.without_negatives:
+            # Dropped later; until then any number does that has no infinite one to be subtracted from.
+            level = statistics.positive_lse.detach()
+            statistics = replace(statistics, negative_lse=torch.where(lonely, level, statistics.negative_lse))
         return self.objective.row_loss(statistics, Auxiliary(batch.positive_similarity, second))
 
-    def _check_roles(self, roles: PairRoles, counts: Tensor | None, positives: Tensor, rows: distributed.Rows) -> None:
+    def _check_roles(self, roles: PairRoles, counts: Tensor | None, rows: distributed.Rows) -> None:
         name = self.layout.name
-        if counts is not None:
-            if positives.numel() == 0:
-                raise ShapeError(f"layout '{name}': no anchor has a positive, so there is nothing to pull together.")
+        if counts is not None and not self.objective.several_positives:
             # Asked of all processes, because one that raises alone leaves the others waiting.
-            most = 1 if self.objective.several_positives else int(distributed.largest(counts.max(), rows))
+            most = int(distributed.largest(counts.max(), rows))
             if most > 1:
                 raise ConfigError(
                     f"objective '{self.objective.name}' has no form for several positives, and layout '{name}' gave an anchor "
                     f"{most}: use infonce or dcl, or masks with one positive a row."
                 )
-            lonely = int((roles.negative_count() == 0).sum())
-        else:
-            # Positions alone decide here: the first anchor and the last stand for all.
-            ends = {row: roles.negatives_of(row) == 0 for row in (0, roles.anchors - 1)}
-            seeing = roles.anchors if roles.extra_start is None else roles.extra_anchors
-            lonely = seeing * ends[0] + (roles.anchors - seeing) * ends[roles.anchors - 1]
-        if lonely:
-            raise ShapeError(
-                f"layout '{name}' leaves {lonely} of {roles.anchors} anchors without a negative: "
-                "give a larger batch, a queue or hard_negatives."
-            )
+        # On CUDA, counting what labels or masks say waits for the device: until the warning is out.
+        if roles.lonely is not None and "negative" not in self._warned:
+            lonely = int(roles.lonely.sum())
+            if lonely:
+                become = "have loss 0" if self.objective.without_negatives else "leave the mean"
+                self._warn(
+                    "negative",
+                    f"layout '{name}' leaves {lonely} of {roles.anchors} anchors without a negative: under objective "
+                    f"'{self.objective.name}' they {become}, here and in later batches (record.anchors_without_negative counts "
+                    "them). A larger batch, drop_last=True, a queue or hard_negatives would give them one.",
+                )
+
+    def _warn(self, kind: str, message: str) -> None:
+        """Warns once in the life of this module."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, RuntimeWarning, stacklevel=6)

@@ -89,6 +89,8 @@ def describe_temperatures(strategy: Strategy, temperatures: Tensor) -> dict[str,
         strategy: that they come from; see `tempplug.Strategy.bounds`.
         temperatures: [P] of some pairs.
     """
+    if not len(temperatures):
+        temperatures = temperatures.new_full((1,), torch.nan)
     at_bound = torch.zeros_like(temperatures, dtype=torch.bool)
     found = []
     for name, bound in strategy.bounds().items():
@@ -132,6 +134,10 @@ class Step:
     engine: str = ""
 
 
+def _total(counts: list[Tensor], device: torch.device) -> Tensor:
+    return torch.stack([torch.zeros((), dtype=torch.int64, device=device), *counts]).sum()
+
+
 @torch.no_grad()
 def build_record(step: Step, strategy: Strategy) -> StepRecord:
     """Returns the record of a call.
@@ -141,29 +147,28 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
         strategy: of the call, for its bounds and how often it hit its floor.
     """
     traces = step.traces
-    means = [losses.mean() if valid is None else losses.sum() / valid.sum() for losses, valid in step.row_losses]
+    means = [losses.mean() if valid is None else losses.sum() / valid.sum().clamp(min=1) for losses, valid in step.row_losses]
     loss = means[0] if len(means) == 1 else torch.stack(means).sum()
-    zero_norm_rows = torch.zeros((), dtype=torch.int64, device=step.device)
-    for without_norm in step.zero_norm:
-        zero_norm_rows = zero_norm_rows + without_norm.sum()
+    nothing = loss.new_empty(0)
     sampled = [_temperatures(trace) for trace in traces]
-    negatives = torch.cat([similarity for _, similarity in sampled])
+    negatives = torch.cat([nothing, *(similarity for _, similarity in sampled)])
 
     def over_rows(values: list[Tensor]) -> Tensor:
         kept = [value[trace.statistics.positive_count > 0] for value, trace in zip(values, traces, strict=True)]
-        return torch.cat(kept).mean()
+        return torch.cat([nothing, *kept]).mean()
 
     statistics = [trace.statistics for trace in traces]
     scale = over_rows([torch.sigmoid(each.negative_lse - each.positive_lse) for each in statistics])
     return StepRecord(
         loss=loss,
         infonce=over_rows([torch.logaddexp(each.positive_lse, each.negative_lse) - each.positive_logit for each in statistics]),
-        **describe_temperatures(strategy, torch.cat([temperature for temperature, _ in sampled])),
+        **describe_temperatures(strategy, torch.cat([nothing, *(temperature for temperature, _ in sampled)])),
         positive_similarity=over_rows([each.positive_similarity for each in statistics]),
         negative_similarity=negatives.mean(),
         positive_probability=1 - scale,
         gradient_scale=scale,
-        zero_norm_rows=zero_norm_rows,
+        zero_norm_rows=_total([each.sum() for each in step.zero_norm], step.device),
+        anchors_without_negative=_total([(each.negative_count == 0).sum() for each in statistics], step.device),
         floor_hits=getattr(strategy, "floor_hits", torch.zeros((), dtype=torch.int64)).detach().clone(),
         finite=torch.isfinite(loss),
         engine=step.engine,

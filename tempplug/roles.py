@@ -6,6 +6,7 @@ Layouts write these records, engines read them. Nothing here knows a logit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -96,7 +97,7 @@ class PairRoles:
             return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
         if self.positive_mask is not None:
             return self.positive_mask.sum(1)
-        return self._class_sizes() - (0 if self.ignored is None else 1)
+        return self._class_sizes - (0 if self.ignored is None else 1)
 
     def negative_count(self) -> Tensor:
         """Returns the number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
@@ -118,7 +119,7 @@ class PairRoles:
             count[start : max(start, stop)] -= 1
         if self.extra_start is not None:
             count[: self.extra_anchors] += self.candidates - self.extra_start
-        return count if self.anchor_labels is None else count - self._class_sizes()
+        return count if self.anchor_labels is None else count - self._class_sizes
 
     def negatives_of(self, row: int) -> int:
         """Returns how many negatives this anchor has, where positions alone decide it; asks nothing of the device."""
@@ -131,15 +132,29 @@ class PairRoles:
 
     def classes(self) -> tuple[Tensor, Tensor]:
         """Returns the classes of anchors [N] and of candidates [M'], numbered from 0; hard negatives have none."""
+        return self._classes
+
+    @cached_property
+    def _classes(self) -> tuple[Tensor, Tensor]:
         if self.anchor_labels is None or self.candidate_labels is None:
             raise RuntimeError("these roles hold no labels.")
         both = torch.cat([self.anchor_labels, self.candidate_labels[: self.extra_start]])
         _, numbered = torch.unique(both, return_inverse=True)
         return numbered[: self.anchors], numbered[self.anchors :]
 
+    @cached_property
+    def lonely(self) -> Tensor | None:
+        """Which anchors have no negative, [N] booleans; None where positions say that all have some."""
+        by_position = self.anchor_labels is None and self.negative_mask is None
+        # Where positions alone decide, the first anchor and the last stand for all.
+        if by_position and self.negatives_of(0) and self.negatives_of(self.anchors - 1):
+            return None
+        return self.negative_count() == 0
+
+    @cached_property
     def _class_sizes(self) -> Tensor:
-        """Returns how many candidates share the label of each anchor, the anchor itself included."""
-        anchors, candidates = self.classes()
+        """How many candidates share the label of each anchor, the anchor itself included."""
+        anchors, candidates = self._classes
         return torch.bincount(candidates, minlength=self.anchors + self.candidates)[anchors]
 
     def _same_label(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -162,7 +177,7 @@ class Block:
     Attributes:
         anchors: [N, D] unit rows, at least float32.
         candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
-        roles: of the N×M pairs; every anchor has a negative.
+        roles: of the N×M pairs.
         positive_similarity: [N] similarity of each anchor and its only positive, without gradient; None where there are
             several.
         precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.

@@ -72,9 +72,9 @@ class RowStatistics:
         positive_logit: [N] mean logit over the anchor's positives (0 where it has none).
         positive_similarity: [N] mean similarity over the anchor's positives (0 where it has none).
         positive_lse: [N] log-sum-exp of the logits of the positives.
-        negative_lse: [N] log-sum-exp of the logits of the negatives.
+        negative_lse: [N] log-sum-exp of the logits of the negatives, -inf where there are none.
         positive_count: [N] number of positives.
-        negative_count: [N] number of negatives, at least 1.
+        negative_count: [N] number of negatives.
         negative_similarity: [N] softmax-weighted mean similarity of the negatives, only where it is wanted.
         top_logits: [N, k] logits of the anchor's k most similar negatives, most similar first, only where they are wanted.
             Of an anchor with fewer negatives, only the first ``negative_count`` count.
@@ -130,10 +130,11 @@ class Auxiliary:
 class StepRecord:
     """What the last call of the loss looked like: detached scalars (tensors), converted to numbers only when logged.
 
-    Temperatures are taken over all positives and a strided sample of at most 4,096 negatives.
+    Temperatures are taken over all positives and a strided sample of at most 4,096 negatives. What there is nothing of (the
+    similarity of negatives in a batch of one) is NaN.
 
     Attributes:
-        loss: mean of the objective's row losses over this process's anchors that have a positive; summed over heads.
+        loss: mean of the objective's row losses over this process's anchors that have one; summed over heads.
         infonce: mean InfoNCE of the same logits, comparable across strategies (MACL's own value never falls below 1).
         temperature_mean: mean temperature.
         temperature_min: smallest temperature.
@@ -145,6 +146,7 @@ class StepRecord:
         positive_probability: mean softmax probability of the positives.
         gradient_scale: mean W = 1 - positive probability, the factor of InfoNCE's gradient.
         zero_norm_rows: embeddings with zero norm among anchors and candidates.
+        anchors_without_negative: how many anchors had nothing to be told apart from.
         floor_hits: how often the strategy's temperature ran into its floor so far (MACL).
         finite: whether the loss is finite.
         engine: the engine that ran.
@@ -161,6 +163,7 @@ class StepRecord:
     positive_probability: Tensor
     gradient_scale: Tensor
     zero_norm_rows: Tensor
+    anchors_without_negative: Tensor
     floor_hits: Tensor
     finite: Tensor
     engine: str

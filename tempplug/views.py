@@ -1,6 +1,6 @@
 """The arguments of a call of the loss, checked, as unit rows of all processes: what a layout works on.
 
-It must not know strategies, objectives or engines.
+It must not know objectives or engines, and of a strategy only what it reads.
 """
 
 from __future__ import annotations
@@ -12,9 +12,20 @@ import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.embeddings import check_embeddings, check_finite, unit_rows
-from tempplug.errors import ConfigError, ShapeError
+from tempplug.embeddings import unit_rows
+from tempplug.errors import ShapeError
+from tempplug.inputs import (
+    check_embeddings,
+    check_finite,
+    check_hard_negatives,
+    check_integers,
+    check_mask,
+    check_read,
+    check_uncertainty,
+    common_type,
+)
 from tempplug.layouts import PairLayout, Views
+from tempplug.strategies.base import Strategy
 
 
 def split_heads(
@@ -35,7 +46,13 @@ def split_heads(
 
 
 def build_views(
-    view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], layout: PairLayout, gather: bool, twice: bool = False
+    view_a: Tensor,
+    view_b: Tensor | None,
+    given: dict[str, Any],
+    layout: PairLayout,
+    strategy: Strategy,
+    gather: bool,
+    twice: bool = False,
 ) -> tuple[Views, list[Tensor]]:
     """Returns the views, and for every input that held rows without norm which rows those are.
 
@@ -44,44 +61,43 @@ def build_views(
         view_b: [B, D] or [M, D] raw embeddings, or None.
         given: the optional arguments of the call by name, None where left out.
         layout: that will read the views.
+        strategy: that will read some of the arguments.
         gather: whether candidates of all processes are wanted.
         twice: whether second derivatives are wanted.
 
     Raises:
+        TensorError: an argument is no tensor, or one that the loss cannot take.
         ShapeError: shapes do not fit each other.
-        ConfigError: the layout has no use for an argument that was given.
+        ConfigError: neither layout nor strategy reads an argument that was given.
         NonFiniteError: embeddings hold NaN or infinite values (on CPU).
     """
     zero: list[Tensor] = []
     device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
     with distributed.refused_together(device, gather):
-        for name, value in given.items():
-            if value is not None and name not in layout.takes:
-                raise ConfigError(f"layout '{layout.name}' has no use for {name}=.")
-        check_embeddings("view_a", view_a)
-        size, dimension = view_a.shape
+        check_read(given, layout.takes | strategy.takes, layout.name, strategy.name)
+        size, dimension = check_embeddings("view_a", view_a, device).shape
         if view_b is not None:
-            check_embeddings("view_b", view_b, dimension)
+            check_embeddings("view_b", view_b, device, dimension)
             if view_b.shape[0] != size and layout.name != "masks":
                 raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
-        labels = _per_row("labels", given["labels"], size)
-        index = _per_row("index", given["index"], size)
-        uncertainty = _uncertainty(given["uncertainty"], size)
-        queue, extra = given["queue"], _flat_hard_negatives(given["hard_negatives"], size)
-        if queue is not None:
-            check_embeddings("queue", queue, dimension)
-            queue = _unit(twice, {"queue": queue}, zero)
-        if extra is not None:
-            check_embeddings("hard_negatives", extra, dimension)
-            extra = _unit(twice, {"hard_negatives": extra}, zero)
+        queue = given["queue"] if given["queue"] is None else check_embeddings("queue", given["queue"], device, dimension)
+        extra = check_hard_negatives(given["hard_negatives"], device, size, dimension)
+        labels = check_integers("labels", given["labels"], device, size)
+        index = check_integers("index", given["index"], device, size)
+        uncertainty = check_uncertainty(given["uncertainty"], device, size)
+        roles = (size, size if view_b is None else view_b.shape[0])
+        masks = [check_mask(name, given[name], device, roles) for name in ("positive_mask", "negative_mask")]
+        precision, (first, second, queue, extra) = common_type((view_a, view_b, queue, extra))
+        queue = None if queue is None else _unit(twice, {"queue": queue}, zero)
+        extra = None if extra is None else _unit(twice, {"hard_negatives": extra}, zero)
         own: dict[str, Tensor | None]
-        if view_b is not None and layout.joins_views:
+        if first is not None and second is not None and layout.joins_views:
             # One tensor from the start: half the passes over memory, and a small batch feels each of them.
-            own = {"joined": _unit(twice, {"view_a": view_a, "view_b": view_b}, zero)}
+            own = {"joined": _unit(twice, {"view_a": first, "view_b": second}, zero)}
         else:
             own = {
-                "view_a": _unit(twice, {"view_a": view_a}, zero),
-                "view_b": None if view_b is None else _unit(twice, {"view_b": view_b}, zero),
+                name: None if each is None else _unit(twice, {name: each}, zero)
+                for name, each in (("view_a", first), ("view_b", second))
             }
     # Nothing that this process alone could refuse comes after this line.
     rows = distributed.share_rows(size, device, gather)
@@ -91,15 +107,15 @@ def build_views(
         size=size,
         rows=rows,
         device=device,
-        precision=view_a.dtype,
+        precision=precision,
         queue=queue,
         hard_negatives=extra,
         labels=labels,
         all_labels=None if labels is None else distributed.gather(labels, rows),
         index=index,
         uncertainty=uncertainty,
-        positive_mask=given["positive_mask"],
-        negative_mask=given["negative_mask"],
+        positive_mask=masks[0],
+        negative_mask=masks[1],
         **own,
         **_of_all(own, rows),
     )
@@ -128,27 +144,3 @@ def _unit(twice: bool, named: dict[str, Tensor], zero: list[Tensor]) -> Tensor:
             check_finite(name, raw)
         zero.append(without_norm)
     return unit
-
-
-def _flat_hard_negatives(hard_negatives: Tensor | None, size: int) -> Tensor | None:
-    if hard_negatives is None or hard_negatives.ndim != 3:
-        return hard_negatives
-    if hard_negatives.shape[0] != size:
-        raise ShapeError(f"hard_negatives of shape {list(hard_negatives.shape)} must be [H, D] or [{size}, k, D].")
-    return hard_negatives.flatten(0, 1)
-
-
-def _per_row(name: str, values: Tensor | None, size: int) -> Tensor | None:
-    if values is not None and tuple(values.shape) != (size,):
-        raise ShapeError(f"{name} of shape {list(values.shape)} must have shape [{size}], one value a row of view_a.")
-    return values
-
-
-def _uncertainty(values: Tensor | tuple[Tensor, Tensor] | None, size: int) -> Tensor | tuple[Tensor, Tensor] | None:
-    if values is None or isinstance(values, Tensor):
-        return _per_row("uncertainty", values, size)
-    if len(values) != 2:
-        raise ShapeError(f"uncertainty holds {len(values)} tensors; wanted one, or a pair (of view_a, of view_b).")
-    for value in values:
-        _per_row("uncertainty", value, size)
-    return (values[0], values[1])

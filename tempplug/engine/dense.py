@@ -24,13 +24,19 @@ def dense_statistics(block: Block, logit_map: LogitMap, rows: slice = slice(None
     logits = logit_map.at(rows, columns).logit(similarity)
     indices = roles.tile(rows, columns)
     # Map first, mask second: a mask of -inf before the division by a learned temperature makes its gradient NaN.
-    negative = roles.negative(*indices)
-    masked = logits.masked_fill(~negative, -torch.inf)
+    left_out = ~roles.negative(*indices)
+    lonely = None if roles.lonely is None else roles.lonely[rows]
+    if lonely is not None:
+        # Over everything first, and then none: an empty log-sum-exp has NaN for a second derivative.
+        left_out.masked_fill_(lonely[:, None], False)
+    masked = logits.masked_fill(left_out, -torch.inf)
     negative_lse = torch.logsumexp(masked, 1)
+    if lonely is not None:
+        negative_lse = negative_lse.masked_fill(lonely, -torch.inf)
     mean_negative = (torch.softmax(masked, 1) * similarity).sum(1) if wanted.negative_similarity else None
     top_logits = None
     if wanted.top:
-        order = similarity.detach().masked_fill(~negative, -torch.inf).topk(min(wanted.top, similarity.shape[1]), 1).indices
+        order = similarity.detach().masked_fill(left_out, -torch.inf).topk(min(wanted.top, similarity.shape[1]), 1).indices
         top_logits = logits.gather(1, order)
     negative_count = roles.negative_count()[rows]
 

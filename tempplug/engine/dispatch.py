@@ -22,8 +22,8 @@ DENSE_UP_TO = 1 << 20
 
 def check_engine(engine: EngineName) -> EngineName:
     """Returns the name if it is ``auto`` or that of an engine, else raises `ConfigError`."""
-    if engine not in get_args(EngineName):
-        raise ConfigError(f"engine='{engine}' is not available: choose one of {', '.join(get_args(EngineName))}.")
+    if not isinstance(engine, str) or engine not in get_args(EngineName):
+        raise ConfigError(f"engine={engine!r} is not available: choose one of {', '.join(get_args(EngineName))}.")
     return engine
 
 

@@ -74,5 +74,5 @@ class AMCLTop(Objective):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        taken = torch.where(present, logits, 0.0).sum(1) / present.sum(1)
+        taken = torch.where(present, logits, 0.0).sum(1) / present.sum(1).clamp(min=1)
         return taken - statistics.positive_logit

@@ -18,6 +18,8 @@ class Objective(Configured, nn.Module):
 
     Attributes:
         several_positives: whether `row_loss` is defined for anchors with more than one positive.
+        without_negatives: whether `row_loss` is defined for anchors without a negative, whose ``negative_lse`` is -inf; where
+            it is not, such anchors leave the mean, and whatever `row_loss` returns for them is dropped.
         top: how many of each anchor's most similar negatives `row_loss` reads, which costs more than the log-sum-exp.
     """
 
@@ -25,6 +27,7 @@ class Objective(Configured, nn.Module):
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
     several_positives: ClassVar[bool] = False
+    without_negatives: ClassVar[bool] = False
     top: int = 0
 
     def __init__(self, **options: object) -> None:

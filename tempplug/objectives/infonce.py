@@ -14,7 +14,7 @@ class InfoNCE(Objective):
     """-log P(positive), averaged over the positives of an anchor.
 
     With one positive this is softplus(d), d = negative_lse - positive_logit: SimCLR's NT-Xent, SimCSE's and CLIP's loss.
-    With several it is SupCon's outer form.
+    With several it is SupCon's outer form. An anchor without a negative has loss 0 where it has one positive.
 
     Source: van den Oord et al. 2018, eq. 4; Khosla et al. 2020, eq. 2.
     """
@@ -23,6 +23,7 @@ class InfoNCE(Objective):
     formula: ClassVar[str] = "-l⁺ + ln(Σ⁺ exp l + Σ⁻ exp l)"
     source: ClassVar[str] = "van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding"
     several_positives: ClassVar[bool] = True
+    without_negatives: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -118,6 +118,8 @@ class AMCL(Strategy):
             raise ShapeError(
                 f"{self.where('dimension', self.dimension)} must be {rows.shape[-1]}, the dimension of the embeddings."
             )
+        if rows.device != self.phi.weight.device:
+            raise self.elsewhere("phi", self.phi.weight, rows.device)
         weight, bias = (each.to(rows.dtype) for each in (self.phi.weight, self.phi.bias))
         if share != 1:
             weight, bias = (each.detach() + share * (each - each.detach()) for each in (weight, bias))

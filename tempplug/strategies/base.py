@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, TensorError
 from tempplug.options import Configured
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import Batch, RowStatistics
@@ -21,6 +22,8 @@ class Strategy(Configured, nn.Module):
     A strategy whose temperature has a floor counts in a buffer ``floor_hits`` how often it was hit; the record shows it.
 
     Attributes:
+        takes: which of the arguments ``labels``, ``index`` and ``uncertainty`` of the loss `prepare` or `observe` reads; a call
+            that gives one which neither strategy nor layout reads is refused.
         needs_negative_similarity: whether `observe` reads ``negative_similarity`` of the statistics, which costs more.
         remedy: what to do where nearly all temperatures lie on one of the `bounds`, as the end of a warning.
         warned_of_bounds: whether that warning was given; once is enough.
@@ -29,6 +32,7 @@ class Strategy(Configured, nn.Module):
     kind: ClassVar[str] = "strategy"
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
+    takes: ClassVar[frozenset[str]] = frozenset()
     needs_negative_similarity: ClassVar[bool] = False
     remedy: ClassVar[str] = "choose other bounds"
     warned_of_bounds: bool = False
@@ -73,6 +77,13 @@ class Strategy(Configured, nn.Module):
     def missing(self, field: str, argument: str) -> ConfigError:
         """Returns the error for an input that the call did not give."""
         return ConfigError(f"strategy '{self.name}' needs {field}: pass {argument}= to the loss.")
+
+    def elsewhere(self, name: str, tensor: Tensor, device: torch.device) -> TensorError:
+        """Returns the error for state that is on another device than the embeddings."""
+        return TensorError(
+            f"{name} of strategy '{self.name}' is on {tensor.device} where the embeddings are on {device}: move the loss, "
+            "loss_fn.to(view_a.device)."
+        )
 
     def extra_repr(self) -> str:
         """Shows the spec string in ``print(loss)``."""

@@ -39,6 +39,7 @@ class HeadTail(Strategy):
     source: ClassVar[str] = (
         "Kukleva et al. 2023, Temperature Schedules for Self-Supervised Contrastive Methods on Long-Tail Data, 3.3"
     )
+    takes: ClassVar[frozenset[str]] = frozenset({"labels"})
 
     class_counts: tuple[int, ...]
     temperature_head: float
@@ -84,8 +85,8 @@ class HeadTail(Strategy):
         if batch.labels is None:
             raise self.missing("the class of each anchor", "labels")
         labels = batch.labels
-        if labels.dtype.is_floating_point or labels.dtype.is_complex:
-            raise ConfigError(f"labels of dtype {labels.dtype} must be integers for strategy 'head-tail'.")
+        if labels.device != self.scales.device:
+            raise self.elsewhere("scales", self.scales, labels.device)
         lowest, highest = int(labels.min()), int(labels.max())
         if lowest < 0 or highest >= len(self.class_counts):
             outside = lowest if lowest < 0 else highest

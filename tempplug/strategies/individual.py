@@ -51,6 +51,7 @@ class Individual(Strategy):
     name: ClassVar[str] = "individual"
     formula: ClassVar[str] = "l_ij = s_ij / τ_i, τ_i learned from moving averages over the negatives of example i"
     source: ClassVar[str] = "Qiu et al. 2023, Not All Semantics are Created Equal (iSogCLR), algorithm 1"
+    takes: ClassVar[frozenset[str]] = frozenset({"index"})
     remedy: ClassVar[str] = "widen temperature_min or temperature_max, or change rho"
     needs_negative_similarity: ClassVar[bool] = True
 
@@ -111,7 +112,10 @@ class Individual(Strategy):
         index, mean_similarity = self._index(batch), statistics.negative_similarity
         if mean_similarity is None:
             raise RuntimeError("the engine did not return the mean similarity of the negatives.")
-        log_mean = statistics.negative_lse - statistics.negative_count.to(statistics.negative_lse.dtype).log()
+        # An example without a negative has nothing to learn from.
+        seen = statistics.negative_count > 0
+        index, mean_similarity, counts = index[seen], mean_similarity[seen], statistics.negative_count[seen]
+        log_mean = statistics.negative_lse[seen] - counts.to(statistics.negative_lse.dtype).log()
         rows = distributed.share_rows(len(index), index.device, gather=True)
         index, log_mean, mean_similarity = (
             distributed.gather(each.detach().contiguous(), rows) for each in (index, log_mean, mean_similarity)
@@ -149,8 +153,8 @@ class Individual(Strategy):
         if batch.index is None:
             raise self.missing("the position of each row in the data set", "index")
         index = batch.index
-        if index.dtype.is_floating_point or index.dtype.is_complex or index.dtype == torch.bool:
-            raise ConfigError(f"index of dtype {index.dtype} must be integers for strategy 'individual'.")
+        if index.device != self.temperatures.device:
+            raise self.elsewhere("temperatures", self.temperatures, index.device)
         # On CUDA the lookup itself refuses what lies outside; asking here would wait for the device.
         if not index.is_cuda and (int(index.min()) < 0 or int(index.max()) >= self.size):
             outside = int(index.min()) if int(index.min()) < 0 else int(index.max())

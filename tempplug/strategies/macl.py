@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError
 from tempplug.options import Flag, Number
+from tempplug.replay import recomputing
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
@@ -78,7 +79,8 @@ class MACL(Strategy):
         free = self.temperature(mean)
         (floor,) = self.bounds().values()
         hit = free < floor
-        self.floor_hits += hit.to(self.floor_hits)
+        if not recomputing():  # a checkpoint computes the same batch a second time
+            self.floor_hits += hit.to(self.floor_hits)
         # Reading `hit` waits for the device, so on CUDA only `strict` pays for it; the record shows the count everywhere.
         if (self.strict or (not self.warned_of_bounds and not hit.is_cuda)) and hit:
             message = (

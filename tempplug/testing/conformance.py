@@ -35,16 +35,23 @@ def _random(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def _batch(dtype: torch.dtype) -> Batch:
-    """Returns anchors that are their own candidates: labels 0 and 1, indices 0 to 15."""
+def _known(dtype: torch.dtype) -> dict[str, Tensor]:
+    """Returns what a call may tell of each anchor: labels 0 and 1, indices 0 to 15, an uncertainty."""
+    return {
+        "labels": torch.arange(ROWS) % 2,
+        "index": torch.arange(ROWS),
+        "uncertainty": _random(ROWS, seed=1).to(dtype),
+    }
+
+
+def _batch(strategy: Strategy, dtype: torch.dtype) -> Batch:
+    """Returns anchors that are their own candidates, and of what is known of them what the strategy takes."""
     rows = torch.nn.functional.normalize(_random(ROWS, DIMENSION, seed=0)).to(dtype)
     return Batch(
         positive_similarity=torch.linspace(0.2, 0.9, ROWS, dtype=dtype),
         anchors=rows,
         candidates=rows,
-        labels=torch.arange(ROWS) % 2,
-        index=torch.arange(ROWS),
-        uncertainty=_random(ROWS, seed=1).to(dtype),
+        **{name: value for name, value in _known(dtype).items() if name in strategy.takes},
     )
 
 
@@ -62,7 +69,7 @@ def _similarities(limit: float = 1.0) -> Tensor:
 
 def _prepared(strategy: Strategy, dtype: torch.dtype) -> LogitMap:
     try:
-        logit_map = strategy.prepare(_batch(dtype))
+        logit_map = strategy.prepare(_batch(strategy, dtype))
     except Exception as error:
         raise ConformanceError(f"prepare(batch) raised {error!r}.") from error
     if not isinstance(logit_map, LogitMap):
@@ -172,10 +179,8 @@ def _check_training(strategy: Strategy | str, objective: Objective | str) -> Non
         loss_fn.set_progress(epoch=1.0)
         rows, noise = (_random(ROWS, DIMENSION, seed=seed).float() for seed in (4, 5))
         a, b = rows.clone().requires_grad_(), (rows + 0.5 * noise).requires_grad_()
-        labels, index = torch.arange(ROWS) % 2, torch.arange(ROWS)
-        uncertainty = _random(ROWS, seed=1).float()
         try:
-            loss = loss_fn(a, b, labels=labels, index=index, uncertainty=uncertainty)
+            loss = loss_fn(a, b, **loss_fn.taken(**_known(torch.float32)))
             loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConformanceError(f"the loss on the engine '{engine}' raised {error!r}.") from error
@@ -197,7 +202,7 @@ def check_strategy(strategy: Strategy) -> None:
     """Checks that a temperature strategy keeps its contract; returns nothing when it does.
 
     The strategy itself is left as it is: the checks run on copies, with 16 anchors of 8 dimensions, labels 0 and 1,
-    indices 0 to 15 and one uncertainty an anchor, at epoch 1.
+    indices 0 to 15 and one uncertainty an anchor as far as it ``takes`` them, at epoch 1.
 
     Args:
         strategy: an instance, with whatever options.

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tempplug.errors import ConfigError, ShapeError
+from tempplug.errors import ConfigError
 from tempplug.testing.oracle_layouts import Direction, Uncertainty, directions, unit_rows
 from tempplug.testing.oracle_logits import SCALAR_STRATEGIES, oracle_logit
 
 # Those that are defined by the mean logit and the log-sum-exp of the positives; the others weigh the one positive.
 SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce")
+# Those whose formula holds without a negative: the positive is all that its anchor can be told from.
+WITHOUT_NEGATIVES = ("infonce",)
 
 
 def _softplus(d: Tensor) -> Tensor:
@@ -37,18 +39,23 @@ def _per_gradient_scale(d: Tensor) -> Tensor:
 
 
 class _Rows:
-    """The quantities of one direction, for its anchors with a positive."""
+    """The quantities of one direction, for the anchors that its objective has a loss for.
 
-    def __init__(self, direction: Direction, layout: str) -> None:
-        if not bool(direction.negative.any(dim=1).all()):
-            raise ShapeError(f"an anchor of layout '{layout}' has no negative.")
-        if not bool(direction.positive.any()):
-            raise ShapeError(f"no anchor of layout '{layout}' has a positive.")
-        self.kept = direction.positive.any(dim=1)
+    Attributes:
+        kept: which those are: the ones with a positive, and, unless the objective is defined without them, with a negative.
+        everyone: the mean similarity of each anchor with a positive to its positives, frozen.
+        positive_similarity: the same of those that are kept.
+    """
+
+    def __init__(self, direction: Direction, objective: str) -> None:
+        paired = direction.positive.any(dim=1)
+        self.kept = paired & (direction.negative.any(dim=1) | (objective in WITHOUT_NEGATIVES))
         self.similarity = direction.anchors @ direction.candidates.T
+        self.positive = direction.positive
+        of_all = self._mean(self.similarity).detach()
+        self.everyone, self.positive_similarity = of_all[paired], of_all[self.kept]
         self.positive = direction.positive[self.kept]
         self.negative = direction.negative[self.kept]
-        self.positive_similarity = self._mean(self.similarity[self.kept]).detach()
 
     def _mean(self, values: Tensor) -> Tensor:
         return torch.where(self.positive, values, 0.0).sum(dim=1) / self.positive.sum(dim=1)
@@ -73,8 +80,6 @@ class _Rows:
 
 def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[str, Any]) -> Tensor:
     """Returns the loss of each anchor with a positive; ``second`` are the frozen d of the second temperature."""
-    if name not in SEVERAL_POSITIVES and bool((rows.positive.sum(dim=1) > 1).any()):
-        raise ConfigError(f"objective '{name}' has no form for several positives.")
     d = rows.d
     if name == "infonce":
         # logaddexp(positive_lse, negative_lse) - positive_logit, without the cancellation
@@ -83,8 +88,9 @@ def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[s
         return d
     if name == "dclw":
         sigma = options.get("sigma", 0.5)
-        # e^{s/σ} over its mean is the number of rows times a softmax
-        weight = 2 - len(d) * torch.softmax(rows.positive_similarity / sigma, dim=0)
+        highest = rows.everyone.max()
+        mean = ((rows.everyone - highest) / sigma).exp().mean()
+        weight: Tensor = 2 - ((rows.positive_similarity - highest) / sigma).exp() / mean
         return rows.negative_lse - weight * rows.positive_logit
     if name == "flatnce":
         return torch.exp(d - d.detach())
@@ -109,7 +115,6 @@ def _second_temperature(strategy: str, options: Mapping[str, Any], logit_of: Any
 
 def _direction_losses(
     direction: Direction,
-    layout: str,
     strategy: str,
     strategy_options: Mapping[str, Any],
     objective: str,
@@ -117,7 +122,12 @@ def _direction_losses(
     epoch: float,
     learned: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor]:
-    rows = _Rows(direction, layout)
+    if objective not in SEVERAL_POSITIVES and bool((direction.positive.sum(dim=1) > 1).any()):
+        raise ConfigError(f"objective '{objective}' has no form for several positives.")
+    rows = _Rows(direction, objective)
+    losses = torch.zeros(len(direction.anchors), dtype=torch.float64)
+    if not bool(rows.kept.any()):
+        return losses, rows.kept
     if objective == "amcl-top":
         strategy_options = {**strategy_options, "beta": objective_options["beta"]}
 
@@ -125,7 +135,7 @@ def _direction_losses(
         return oracle_logit(
             strategy,
             similarity,
-            positive_similarity=rows.positive_similarity,
+            positive_similarity=rows.everyone,
             labels=direction.labels,
             uncertainty=direction.uncertainty,
             epoch=epoch,
@@ -140,7 +150,6 @@ def _direction_losses(
         rows.read(rows.similarity / _second_temperature(strategy, objective_options, logit_of))
         second = rows.d.detach()
     rows.read(logit_of(rows.similarity))
-    losses = torch.zeros(len(direction.anchors), dtype=torch.float64)
     losses = losses.masked_scatter(rows.kept, _objective(objective, rows, second, objective_options))
     return losses, rows.kept
 
@@ -164,7 +173,10 @@ def oracle_row_losses(
     epoch: float = 0.0,
     learned: Sequence[Tensor] = (),
 ) -> tuple[Tensor, Tensor]:
-    """Returns the loss of every anchor, 0 where it has no positive, and which anchors have one.
+    """Returns the loss of every anchor, 0 where it has none, and which anchors have one.
+
+    An anchor has a loss where it has a positive and, under every objective but ``infonce``, a negative. Of a symmetric layout
+    it is the mean over the directions in which it has one.
 
     Args:
         view_a: [B, D] raw embeddings, the anchors of every layout.
@@ -190,7 +202,6 @@ def oracle_row_losses(
 
     Raises:
         ConfigError: unknown names, or an input that the layout or the strategy needs is missing.
-        ShapeError: an anchor has no negative, or no anchor has a positive.
     """
     a, b, past, hard = (None if rows is None else unit_rows(rows) for rows in (view_a, view_b, queue, hard_negatives))
     if a is None:
@@ -198,10 +209,11 @@ def oracle_row_losses(
     found = directions(layout, symmetric, a, b, past, labels, uncertainty, positive_mask, negative_mask)
     found[0] = found[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(a))
     results = [
-        _direction_losses(each, layout, strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned)
+        _direction_losses(each, strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned)
         for each in found
     ]
-    return torch.stack([losses for losses, _ in results]).mean(dim=0), results[0][1]
+    kept = torch.stack([kept for _, kept in results]).sum(dim=0)
+    return torch.stack([losses for losses, _ in results]).sum(dim=0) / kept.clamp(min=1), kept > 0
 
 
 def oracle_loss(
@@ -211,7 +223,7 @@ def oracle_loss(
     reduction: Literal["mean", "none"] = "mean",
     **arguments: Any,
 ) -> Tensor:
-    """Returns the loss: the mean over the anchors with a positive, or with ``reduction="none"`` one loss an anchor.
+    """Returns the loss: the mean over the anchors that have one, or with ``reduction="none"`` one loss an anchor.
 
     Args:
         view_a: see `oracle_row_losses`.
@@ -221,7 +233,6 @@ def oracle_loss(
 
     Raises:
         ConfigError: see `oracle_row_losses`.
-        ShapeError: see `oracle_row_losses`.
 
     Two views, one negative direction each: the NT-Xent of orthogonal pairs at τ = 0.5 is ln(1 + 2e^-2).
 
@@ -230,4 +241,4 @@ def oracle_loss(
     tensor(0.2395, dtype=torch.float64)
     """
     losses, kept = oracle_row_losses(view_a, view_b, **arguments)
-    return losses if reduction == "none" else losses.sum() / kept.sum()
+    return losses if reduction == "none" else losses.sum() / kept.sum().clamp(min=1)

@@ -62,7 +62,9 @@ class ToyModule(nn.Module):
         self.loss_fn = loss_fn
 
     def forward(self, view_a: Tensor, view_b: Tensor, index: Tensor) -> Tensor:
-        loss: Tensor = self.loss_fn(self.head(self.encoder(view_a)), self.head(self.encoder(view_b)), index=index)
+        loss: Tensor = self.loss_fn(
+            self.head(self.encoder(view_a)), self.head(self.encoder(view_b)), **self.loss_fn.taken(index=index)
+        )
         return loss
 
 

@@ -14,9 +14,9 @@ REASONS = {
     "no rows": ("ShapeError", "view_a of shape [0, 6]"),
     "unpaired rows": ("ShapeError", "view_b has 3 rows where view_a has 4"),
     "not a number": ("NonFiniteError", "view_b holds NaN"),
-    "labels": ("ShapeError", "labels of shape [3]"),
+    "labels": ("ConfigError", "labels= is read neither by layout"),
     "hard negatives": ("ShapeError", "hard_negatives has 7 dimensions"),
-    "queue": ("ConfigError", "no use for queue="),
+    "queue": ("ConfigError", "queue= is read neither by layout"),
 }
 
 

@@ -213,6 +213,29 @@ def test_temperatures_are_checked(temperature: object) -> None:
 
 
 def test_a_single_pair_has_no_negative_without_a_bank() -> None:
-    with pytest.raises(ShapeError, match="without a negative"):
-        NTXentLoss()(*outputs(1))
+    out0, out1 = outputs(1)
+    loss_fn = NTXentLoss()
+    with pytest.warns(RuntimeWarning, match="leaves 2 of 2 anchors without a negative: .* they have loss 0"):
+        loss = loss_fn(out0, out1)
+    torch.testing.assert_close(loss, lightly_without_bank(out0, out1, 0.5))
+    loss.backward()
+    assert torch.equal(out0.grad, torch.zeros_like(out0))
     assert NTXentLoss(0.5, (4, 3))(*outputs(1, dtype=torch.float32)).isfinite()
+
+
+@pytest.mark.filterwarnings("ignore:layout 'two-view' leaves:RuntimeWarning")
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 1, 1e-7])
+@pytest.mark.parametrize("dimension", [1, 2, 4, 8])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_any_small_batch_has_the_value_of_the_cross_entropy(rows: int, dimension: int, temperature: float) -> None:
+    """Random, equal and opposite pairs, with a bank and without; temperatures down to where lightly's own is."""
+    torch.manual_seed(rows)
+    for out0, out1 in ((torch.rand(rows, dimension), torch.rand(rows, dimension)), (torch.eye(rows, dimension) + 1,) * 2):
+        pairs = [each.double() for each in (out0, out1)]
+        loss_fn, with_bank = NTXentLoss(temperature), NTXentLoss(temperature, (6, dimension)).double()
+        expected = queue_loss(*pairs, with_bank.memory_bank.ring_buffer.rows, temperature)
+        torch.testing.assert_close(with_bank(*pairs), expected, rtol=1e-8, atol=1e-8 / temperature)
+        expected = lightly_without_bank(*pairs, temperature)
+        torch.testing.assert_close(loss_fn(*pairs), expected, rtol=1e-8, atol=1e-8 / temperature)
+        # Which output comes first does not matter, as in lightly's test of symmetry.
+        torch.testing.assert_close(loss_fn(*pairs), loss_fn(*reversed(pairs)))

@@ -109,7 +109,6 @@ def test_extreme_similarities_keep_temperatures_finite_and_within_their_bounds()
         (None, "strategy 'individual' needs the position of each row in the data set: pass index="),
         (torch.tensor([0, 1, 3]), "index holds 3; strategy 'individual' has size=3, so positions run from 0 to 2."),
         (torch.tensor([-1, 1, 2]), "index holds -1;"),
-        (torch.tensor([0.0, 1.0, 2.0]), "must be integers"),
     ],
 )
 def test_a_missing_or_impossible_index_is_named(index: Tensor | None, message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tempplug.errors import ConfigError, ShapeError
+from tempplug.errors import ConfigError
 from tempplug.testing import oracle_logit, oracle_loss, oracle_row_losses
 
 HALF = {"temperature": 0.5}
@@ -225,7 +225,6 @@ def test_rows_of_zeros_are_similar_to_nothing_and_get_no_gradient() -> None:
         ({"strategy": "head-tail", "strategy_options": {"class_counts": [1, 2]}}, ConfigError, "labels=None"),
         ({"strategy": "schedule", "strategy_options": {"shape": "random"}}, ConfigError, "shape=random"),
         ({"strategy": "dystress", "objective": "dual-temperature"}, ConfigError, "second_temperature=None"),
-        ({"layout": "labels", "labels": torch.zeros(6), "objective": "dclw"}, ShapeError, "has no negative"),
         ({"layout": "labels", "labels": torch.arange(6) % 2, "objective": "dclw"}, ConfigError, "several positives"),
     ],
 )
@@ -234,7 +233,18 @@ def test_what_the_oracle_cannot_say_is_an_error(arguments: dict[str, Any], error
         oracle_loss(*random_views(), **arguments)
 
 
-def test_anchors_without_any_positive_are_an_error() -> None:
+def test_where_no_anchor_has_a_positive_there_is_no_loss() -> None:
     a, _ = random_views()
-    with pytest.raises(ShapeError, match="no anchor of layout 'labels' has a positive"):
-        oracle_loss(a, layout="labels", labels=torch.arange(6))
+    assert oracle_loss(a, layout="labels", labels=torch.arange(6)).item() == 0
+
+
+@pytest.mark.parametrize("objective", ["infonce", "dcl"])
+def test_without_negatives_a_loss_is_that_of_the_formula_or_none(objective: str) -> None:
+    """Three of one class and no other: the positives alone are in InfoNCE's denominator, and DCL's is empty."""
+    rows = torch.eye(3, dtype=torch.float64)
+    found = oracle_loss(rows, layout="labels", labels=torch.zeros(3).long(), objective=objective)
+    assert found.item() == pytest.approx(math.log(2) if objective == "infonce" else 0)
+    one, kept = oracle_row_losses(rows[:1], rows[1:2], objective=objective, hard_negatives=rows[2:])
+    expected = math.log(2) if objective == "infonce" else 0.0
+    assert one.tolist() == pytest.approx([expected, 0.0])
+    assert kept.tolist() == [True, objective == "infonce"]

@@ -69,7 +69,7 @@ class GraceModule(nn.Module):
         device = seeds.device
         features, views = self.features.to(device), [view.to(device) for view in views]
         view_a, view_b = self.grace(features, views, nodes, None if nodes is None else len(seeds))
-        loss: Tensor = self.loss_fn(view_a, view_b, index=seeds)
+        loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.taken(index=seeds))
         return loss
 
 

@@ -63,7 +63,8 @@ class GraphCLModule(nn.Module):
             index: [B] their positions in the data set.
         """
         device = index.device
-        loss: Tensor = self.loss_fn(self.graphcl(graphs.to(device)), self.graphcl(views.to(device)), index=index)
+        embeddings = self.graphcl(graphs.to(device)), self.graphcl(views.to(device))
+        loss: Tensor = self.loss_fn(*embeddings, **self.loss_fn.taken(index=index))
         return loss
 
 

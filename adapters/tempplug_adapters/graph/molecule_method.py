@@ -59,7 +59,7 @@ class MoleculeModule(nn.Module):
             index: [B] their positions.
         """
         view_a, view_b = (self.head(self.encoder(view.to(index.device))) for view in views)
-        loss: Tensor = self.loss_fn(view_a, view_b, index=index)
+        loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.taken(index=index))
         return loss
 
 

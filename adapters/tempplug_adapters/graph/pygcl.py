@@ -72,7 +72,7 @@ class PyGCLLoss(nn.Module):
                 keywords that it was made with.
 
         Raises:
-            ShapeError: shapes do not fit, an anchor has no negative, or no anchor has a positive.
+            ShapeError: shapes do not fit.
             ConfigError: a mask holds something else than zeros and ones, or the objective has no form for these masks.
             NonFiniteError: embeddings hold NaN or infinite values (on CPU).
         """

@@ -19,7 +19,7 @@ A script of one's own gets every strategy by flag (``Encoder`` maps a batch to e
     trainer = MyTrainer(Encoder(), training, train_dataset=views, contrastive_loss=loss)
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
 
-A batch of one item has no negatives in most layouts: ``--dataloader_drop_last`` leaves a last one out.
+A batch of one item has no negatives in most layouts, and so a loss of 0: ``--dataloader_drop_last`` leaves a last one out.
 Gradient accumulation is not a bigger batch: negatives, and MACL's mean similarity, are those of one micro-batch.
 """
 

@@ -116,9 +116,9 @@ def _make_as_saved(bank: nn.Module, state_dict: MutableMapping[str, Any], prefix
 class NTXentLoss(nn.Module):
     """lightly's ``NTXentLoss`` whose temperature may be a strategy: SimCLR's loss, with a memory bank MoCo's.
 
-    With numbers and a fixed temperature the value is lightly's, but that a single pair without a bank has no negative: here it
-    is an error, there 0. With a bank, ``out1`` is each anchor's positive, the bank holds all its negatives, and it takes in
-    ``out1`` only where ``out0`` requires gradient. Symmetric MoCo must not enqueue twice: call the second direction with
+    With numbers and a fixed temperature the value is lightly's; a single pair without a bank, which has no negative, has loss 0
+    and the first of them warns. With a bank, ``out1`` is each anchor's positive, the bank holds all its negatives, and it takes
+    in ``out1`` only where ``out0`` requires gradient. Symmetric MoCo must not enqueue twice: call the second direction with
     ``update=False``, which lightly does not know.
 
     Args:
@@ -171,7 +171,7 @@ class NTXentLoss(nn.Module):
             given: ``labels``, ``index`` or ``uncertainty``, where the strategy needs them.
 
         Raises:
-            ShapeError: shapes do not fit, or there is no negative.
+            ShapeError: shapes do not fit.
             NonFiniteError: embeddings hold NaN or infinite values (on CPU); the bank stays as it was.
         """
         if not self.memory_bank.size[0]:

@@ -75,7 +75,7 @@ class SimCLR(StepModule):
             labels: [B] classes, likewise.
 
         Raises:
-            ShapeError: the views have different shapes, or the batch has no negative.
+            ShapeError: the views have different shapes.
         """
         if view_a.shape != view_b.shape:
             raise ShapeError(
@@ -89,9 +89,7 @@ class SimCLR(StepModule):
         loss: Tensor = self.loss_fn(
             [first for first, _ in pairs],
             [second for _, second in pairs],
-            index=index,
-            labels=labels,
-            uncertainty=uncertainty,
+            **self.loss_fn.taken(index=index, labels=labels, uncertainty=uncertainty),
         )
         return loss
 

@@ -52,7 +52,7 @@ CALLS: dict[str, Call] = {
     "no rows": lambda loss_fn, bad: loss_fn(*views(0 if bad else 5)),
     "unpaired rows": lambda loss_fn, bad: loss_fn(views(4)[0], views(3 if bad else 4)[1]),
     "not a number": not_a_number,
-    "labels": lambda loss_fn, bad: loss_fn(*views(4), labels=torch.zeros(3 if bad else 4)),
+    "labels": lambda loss_fn, bad: loss_fn(*views(4), labels=torch.arange(4) if bad else None),
     "hard negatives": lambda loss_fn, bad: loss_fn(*views(4), hard_negatives=torch.ones(2, DIMENSION + bad)),
     "queue": lambda loss_fn, bad: loss_fn(*views(4), queue=torch.ones(2, DIMENSION) if bad else None),
     "several positives": several_positives,

@@ -1,0 +1,259 @@
+"""The input door of the loss: what each argument of a call must be, and the errors for everything else.
+
+One row of the table an argument: numbers of which kind, in which shape. All of them are dense tensors on one device, view_a's.
+Integers of any width become int64; embeddings of different floating-point types become the type that `torch.promote_types`
+gives (float16 beside bfloat16: float32), and whatever comes behind this door is computed in at least float32. Lists and NumPy
+arrays are refused, because a list of tensors already means several heads. This module must not know layouts or strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError, NonFiniteError, ShapeError, TensorError
+
+_FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+_INTEGERS = frozenset({*_SIGNED, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A kind of numbers.
+
+    Attributes:
+        dtypes: that are taken.
+        words: what they are, for messages.
+        conversion: what turns a tensor of other numbers into such.
+        creation: the dtype to write where a tensor is made of a list or an array.
+    """
+
+    dtypes: frozenset[torch.dtype]
+    words: str
+    conversion: str
+    creation: str
+
+
+FLOATS = Numbers(_FLOATS, "floating point (float16, bfloat16, float32 or float64)", "float()", "torch.float32")
+INTEGERS = Numbers(_INTEGERS, "integers", "long()", "torch.int64")
+BOOLEANS = Numbers(frozenset({torch.bool}), "boolean", "bool()", "torch.bool")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One row of the table.
+
+    Attributes:
+        numbers: of which kind.
+        shape: for messages.
+        readers: who reads it, for messages.
+    """
+
+    numbers: Numbers
+    shape: str
+    readers: str = ""
+
+
+ARGUMENTS: dict[str, Argument] = {
+    "view_a": Argument(FLOATS, "[B, D]"),
+    "view_b": Argument(FLOATS, "[B, D]"),
+    "queue": Argument(FLOATS, "[K, D]", "layout 'queue' does"),
+    "hard_negatives": Argument(FLOATS, "[H, D]", "every layout but 'masks' does"),
+    "labels": Argument(INTEGERS, "[B]", "layout 'labels' (supervised contrastive learning) and strategy 'head-tail' do"),
+    "index": Argument(INTEGERS, "[B]", "strategy 'individual' does"),
+    "uncertainty": Argument(FLOATS, "[B]", "strategy 'uncertainty' does"),
+    "positive_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
+    "negative_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
+}
+
+
+def check_tensor(name: str, value: object, device: torch.device, shown: str = "") -> Tensor:
+    """Returns the value if it is a dense tensor of the right kind of numbers on the right device.
+
+    Args:
+        name: of the argument.
+        value: that was given.
+        device: of view_a.
+        shown: what messages call it, where that is not its name.
+
+    Raises:
+        TensorError: it is none; the message says what to write instead.
+    """
+    argument, shown = ARGUMENTS[name], shown or name
+    if not isinstance(value, Tensor):
+        kind = type(value)
+        told = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+        instead = ""
+        if isinstance(value, list | tuple) or told == "numpy.ndarray":
+            instead = f": write torch.as_tensor({shown}, dtype={argument.numbers.creation})"
+        raise TensorError(f"{shown} is a {told}; wanted a tensor {argument.shape}, {argument.numbers.words}{instead}.")
+    if value.is_nested or value.layout is not torch.strided:
+        told = "nested" if value.is_nested else str(value.layout).removeprefix("torch.").strip("_")
+        instead = "torch.nested.to_padded_tensor" if value.is_nested else f"{shown}.to_dense()"
+        raise TensorError(f"{shown} is a tensor of layout {told}; wanted a dense one {argument.shape}: {instead}.")
+    if value.dtype not in argument.numbers.dtypes:
+        raise TensorError(
+            f"{shown} of dtype {value.dtype} must be {argument.numbers.words}: "
+            f"write {shown}.{argument.numbers.conversion} if that is what it means."
+        )
+    if value.device != device:
+        raise TensorError(f"{shown} is on {value.device} where view_a is on {device}: write {shown}.to(view_a.device).")
+    if device.type == "meta":
+        raise TensorError(f"{shown} is on meta, a device without values: the loss needs some.")
+    return value
+
+
+def check_embeddings(name: str, value: object, device: torch.device, dimension: int | None = None) -> Tensor:
+    """Returns the value if it holds embeddings, [B, D] floating point, neither of them 0.
+
+    Args:
+        name: of the argument.
+        value: that was given.
+        device: of view_a.
+        dimension: D that they must have, where another argument fixed it.
+
+    Raises:
+        TensorError: see `check_tensor`.
+        ShapeError: not two-dimensional, empty, or of another D.
+    """
+    embeddings = check_tensor(name, value, device)
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
+        wanted = ARGUMENTS[name].shape
+        raise ShapeError(f"{name} of shape {list(embeddings.shape)} must be {wanted}, embeddings one a row, neither number 0.")
+    if dimension is not None and embeddings.shape[1] != dimension:
+        raise ShapeError(f"{name} has {embeddings.shape[1]} dimensions where view_a has {dimension}.")
+    return embeddings
+
+
+def check_hard_negatives(value: object, device: torch.device, size: int, dimension: int) -> Tensor | None:
+    """Returns hard negatives [H, D] or [B, k, D] as [H, D] or [B·k, D].
+
+    Raises:
+        TensorError: see `check_tensor`.
+        ShapeError: of another shape.
+    """
+    if value is None:
+        return None
+    given = check_tensor("hard_negatives", value, device)
+    if given.ndim == 3:
+        if given.shape[0] != size:
+            raise ShapeError(f"hard_negatives of shape {list(given.shape)} must be [H, D] or [{size}, k, D].")
+        given = given.flatten(0, 1)
+    return check_embeddings("hard_negatives", given, device, dimension)
+
+
+def check_integers(name: str, value: object, device: torch.device, size: int) -> Tensor | None:
+    """Returns integers [B] as int64; None where none were given.
+
+    Raises:
+        TensorError: see `check_tensor`.
+        ShapeError: not one a row of view_a.
+        ConfigError: one of them is beyond int64.
+    """
+    if value is None:
+        return None
+    given = _one_a_row(name, check_tensor(name, value, device), size)
+    integers = given.long()
+    if given.dtype == torch.uint64 and bool((integers < 0).any()):
+        raise ConfigError(f"{name} holds numbers beyond int64: the largest is {2**63 - 1}.")
+    return integers
+
+
+def check_uncertainty(value: object, device: torch.device, size: int) -> Tensor | tuple[Tensor, Tensor] | None:
+    """Returns the uncertainty of each anchor, [B] or a pair of such; None where none was given.
+
+    Raises:
+        TensorError: see `check_tensor`.
+        ShapeError: not one number a row of view_a, or not one tensor or two.
+        NonFiniteError: NaN or infinite (on CPU).
+    """
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or not any(isinstance(each, Tensor) for each in value):
+        return _scalars("uncertainty", value, device, size)
+    if len(value) != 2:
+        raise ShapeError(f"uncertainty holds {len(value)} tensors; wanted one, or a pair (of view_a, of view_b).")
+    return _scalars("uncertainty[0]", value[0], device, size), _scalars("uncertainty[1]", value[1], device, size)
+
+
+def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int, int]) -> Tensor | None:
+    """Returns a boolean mask [B, M]; None where none was given.
+
+    Raises:
+        TensorError: see `check_tensor`.
+        ShapeError: of another shape.
+    """
+    if value is None:
+        return None
+    mask = check_tensor(name, value, device)
+    if tuple(mask.shape) != wanted:
+        raise ShapeError(
+            f"{name} of shape {list(mask.shape)} must be of shape {list(wanted)}, rows of view_a by rows of view_b."
+        )
+    return mask
+
+
+def check_read(given: Mapping[str, object], takes: frozenset[str], layout: str, strategy: str) -> None:
+    """Raises where an argument was given that neither layout nor strategy reads: what it says would be ignored.
+
+    Args:
+        given: arguments by name, None where left out.
+        takes: names of those that are read.
+        layout: its name.
+        strategy: its name.
+
+    Raises:
+        ConfigError: the message says who would read it.
+    """
+    for name, value in given.items():
+        if value is not None and name not in takes:
+            raise ConfigError(
+                f"{name}= is read neither by layout '{layout}' nor by strategy '{strategy}': {ARGUMENTS[name].readers}. "
+                "Leave it out, or choose one of them."
+            )
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """Raises where rows hold NaN or infinite values; on CUDA it would wait for the device, so there nobody looks.
+
+    Args:
+        name: of the argument, for the message.
+        values: [B, D] or [B].
+
+    Raises:
+        NonFiniteError: it says how many rows, and which is the first.
+    """
+    if values.device.type != "cpu":
+        return
+    finite = torch.isfinite(values.detach())
+    if not bool(finite.all()):
+        rows = finite if finite.ndim == 1 else finite.all(1)
+        bad = (~rows).nonzero().flatten()
+        raise NonFiniteError(
+            f"{name} holds NaN or infinite values in {bad.numel()} of {rows.numel()} rows (first: row {int(bad[0])}); "
+            "the loss needs finite numbers."
+        )
+
+
+def common_type(tensors: Sequence[Tensor | None]) -> tuple[torch.dtype, list[Tensor | None]]:
+    """Returns the one floating-point type of all, and the tensors in it."""
+    dtypes = {each.dtype for each in tensors if each is not None}
+    common = reduce(torch.promote_types, dtypes)
+    return common, list(tensors) if len(dtypes) == 1 else [None if each is None else each.to(common) for each in tensors]
+
+
+def _one_a_row(name: str, values: Tensor, size: int) -> Tensor:
+    if tuple(values.shape) != (size,):
+        raise ShapeError(f"{name} of shape {list(values.shape)} must have shape [{size}], one value a row of view_a.")
+    return values
+
+
+def _scalars(shown: str, value: object, device: torch.device, size: int) -> Tensor:
+    values = _one_a_row(shown, check_tensor("uncertainty", value, device, shown), size)
+    check_finite(shown, values)
+    return values

@@ -1,0 +1,94 @@
+"""From row losses to what a call returns: which anchors count, the mean over directions and anchors, and what is wrong with it.
+
+It must not know strategies, objectives or engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from tempplug import distributed
+from tempplug.errors import NonFiniteError
+from tempplug.layouts import Views
+from tempplug.precision import at_least_float32
+from tempplug.types import Reduction
+
+
+def over_directions(losses: list[Tensor], valid: list[Tensor | None]) -> tuple[Tensor, Tensor | None]:
+    """Returns each anchor's mean loss over the directions in which it has one, [N], and which have any (None: all).
+
+    Args:
+        losses: [N] of each direction.
+        valid: which of its anchors have a loss, None where all have.
+    """
+    if all(each is None for each in valid):
+        return losses[0] if len(losses) == 1 else (losses[0] + losses[1]) / 2, None
+    kept = [torch.ones_like(loss, dtype=torch.bool) if each is None else each for loss, each in zip(losses, valid, strict=True)]
+    counted = [torch.where(each, loss, 0.0) for loss, each in zip(losses, kept, strict=True)]
+    if len(losses) == 1:
+        return counted[0], kept[0]
+    count = torch.stack(kept).sum(0)
+    return torch.stack(counted).sum(0) / count.clamp(min=1), count > 0
+
+
+def over_anchors(row_losses: Tensor, valid: Tensor | None, views: Views, reduction: Reduction) -> Tensor:
+    """Returns the mean or the sum of the anchors that have a loss, or with ``none`` the losses as they are.
+
+    Args:
+        row_losses: [N], 0 where an anchor has none.
+        valid: which anchors have one, None where all have.
+        views: of the call.
+        reduction: of the loss.
+    """
+    if reduction == "none":
+        return row_losses
+    if reduction == "mean" and valid is None and views.rows.world == 1:
+        return row_losses.mean()
+    # Every rank's sum times world over the global count: the mean over its own rows where all ranks hold as many, and
+    # exact after DDP's averaging where they do not.
+    total = row_losses.sum()
+    if views.rows.world > 1:
+        total = total * views.rows.world
+    if reduction == "sum":
+        return total
+    if valid is None:
+        return total / (views.rows.total * row_losses.numel() / views.size)
+    return total / distributed.total(valid.sum(), views.rows).clamp(min=1)
+
+
+def no_losses(views: Views, parameters: Iterable[nn.Parameter]) -> Tensor:
+    """Returns zeros [N] with a graph, so that everything that learns has a gradient: of 0.
+
+    Args:
+        views: of a call in which no anchor has a loss.
+        parameters: of the loss.
+    """
+    uncertainty = views.uncertainty if isinstance(views.uncertainty, tuple) else (views.uncertainty,)
+    rows = (views.joined, views.view_a, views.view_b, views.queue, views.hard_negatives, *uncertainty)
+    learning = [each for each in (*rows, *parameters) if each is not None and each.requires_grad]
+    zero = at_least_float32(torch.zeros((), device=views.device, dtype=views.precision))
+    total = sum((each.sum().to(zero) * 0 for each in learning), zero)
+    return total.expand(views.size if views.joined is None else 2 * views.size)
+
+
+def blame(loss_fn: nn.Module) -> None:
+    """Raises where a parameter or a buffer is why the loss of finite embeddings is not finite.
+
+    Raises:
+        NonFiniteError: it names the first.
+    """
+    for name, parameter in loss_fn.named_parameters():
+        bad = parameter[~torch.isfinite(parameter)]
+        if bad.numel():
+            raise NonFiniteError(
+                f"parameter {name} of this loss became {float(bad[0])} ({bad.numel()} of {parameter.numel()} numbers), as "
+                "a step of the optimizer can do: clip its gradient, or lower its learning rate."
+            )
+    for name, buffer in loss_fn.named_buffers():
+        if buffer.isnan().any():
+            raise NonFiniteError(
+                f"buffer {name} of this loss holds NaN in {int(buffer.isnan().sum())} of {buffer.numel()} numbers."
+            )

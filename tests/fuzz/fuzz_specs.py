@@ -1,0 +1,167 @@
+"""Spec strings of strategies and objectives, and the flags: valid ones come back as they were, others are refused clearly."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import warnings
+from typing import Any
+
+from fuzzing import Verdict
+
+import tempplug
+from tempplug.arguments import add_temperature_arguments, merge_spec, parse_spec
+from tempplug.create import load_class
+from tempplug.errors import TempplugError
+from tempplug.options import Choice, Flag, Number, Numbers, Option, format_value, options_of
+
+JUNK = ":=,/. -+_e0159aZ'\"\\\n\té∞\x00none true nan inf 1e9 1e999 -1 [] {} ()"
+VALUES: tuple[str, ...] = (
+    *(
+        "0",
+        "-0",
+        "1",
+        "2",
+        "0.1",
+        "-0.5",
+        "1e-40",
+        "1e-320",
+        "1e39",
+        "1e300",
+        "1e999",
+        "nan",
+        "-inf",
+        "inf",
+        "none",
+        "true",
+        "false",
+    ),
+    *(
+        "1/2/3",
+        "1/",
+        "/",
+        "//",
+        "1//2",
+        "a/b",
+        "0x10",
+        "1_000",
+        "１",
+        "٣",
+        "word",
+        "",
+        " ",
+        "9" * 400,
+        "1" * 5000,
+        "0." + "3" * 400,
+    ),
+)
+
+
+def _kinds() -> list[tuple[str, str, tuple[Option, ...]]]:
+    """Returns (word, name, options) of everything that can be created."""
+    found = []
+    for word, infos in (("strategy", tempplug.strategies()), ("objective", tempplug.objectives())):
+        for each in infos:
+            found.append((word, each.name, options_of(load_class(each))))
+    return found
+
+
+KINDS = _kinds()
+
+
+def _value(chance: random.Random, option: Option) -> str:
+    """Returns a value for an option that its kind may allow."""
+    kind: Any = option.kind
+    if isinstance(kind, Choice):
+        return chance.choice(kind.values)
+    if isinstance(kind, Flag):
+        return chance.choice(["true", "false"])
+    if isinstance(kind, Numbers):
+        return "/".join(str(chance.randrange(1, 9)) for _ in range(max(2, kind.minimum_length)))
+    if isinstance(kind, Number):
+        low = max([each for each in (kind.above, kind.at_least) if each is not None], default=-2.0)
+        high = min(
+            [each for each in (kind.below, kind.at_most) if each is not None], default=low + chance.choice([0.5, 3.0, 50.0])
+        )
+        drawn = chance.uniform(low, high)
+        return str(max(math.ceil(low), round(drawn))) if kind.integer else f"{drawn:.{chance.randrange(1, 17)}g}"
+    return "word"
+
+
+def _spec(chance: random.Random) -> tuple[str, str]:
+    """Returns what to create, and a spec string of it that is valid or nearly so."""
+    word, name, options = chance.choice(KINDS)
+    chosen = [option for option in options if option.required or chance.random() < 0.5]
+    return word, name + (":" if chosen else "") + ",".join(f"{each.name}={_value(chance, each)}" for each in chosen)
+
+
+def _spoiled(chance: random.Random, spec: str) -> str:
+    """Returns the spec with something odd in it."""
+    turn = chance.randrange(6)
+    if turn == 0:
+        place = chance.randrange(len(spec) + 1)
+        return spec[:place] + chance.choice(JUNK) + spec[place:]
+    if turn == 1:
+        place = chance.randrange(len(spec))
+        return spec[:place] + spec[place + 1 :]
+    if turn == 2:
+        return "".join(chance.choice(JUNK + spec) for _ in range(chance.randrange(30)))
+    if turn == 3:
+        return spec + chance.choice([",", ":", "=", ",,", ",a", ",=1", ",temperature=1", ",temperature=1,temperature=2", " "])
+    head, _, _ = spec.rpartition("=")
+    return f"{head}={chance.choice(VALUES)}" if head else f"{spec}:temperature={chance.choice(VALUES)}"
+
+
+def _create(word: str, spec: str) -> Any:
+    return (tempplug.create_strategy if word == "strategy" else tempplug.create_objective)(spec)
+
+
+def case(number: int) -> Verdict:
+    chance = random.Random(number)
+    word, spec = _spec(chance)
+    for _ in range(chance.choice([0, 1, 1, 1, 2, 3])):
+        spec = _spoiled(chance, spec) if spec else spec
+    told = f"{word} {spec!r}"[:300]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            made = _create(word, spec)
+        except TempplugError as error:
+            # One line that can be printed.
+            clear = str(error) and "\n" not in str(error) and len(str(error)) < 1000
+            return Verdict("refused" if clear else "obscure", told, repr(error)[:300])
+        except Exception as error:
+            return Verdict("obscure", told, f"{type(error).__name__}: {str(error)[:200]}")
+        again = _create(word, made.spec())
+    if again.spec() != made.spec() or again.options != made.options:
+        return Verdict("wrong", told, f"{made.spec()} is read back as {again.spec()}")
+    written = parse_spec(spec)[1]
+    lost = [key for key, value in written.items() if not _same(value, made.options.get(key, value))]
+    if lost:
+        return Verdict("silent", told, f"{lost[0]} became {made.options[lost[0]]!r}")
+    return _flags(chance, word, spec, told)
+
+
+def _same(written: object, kept: object) -> bool:
+    if isinstance(written, list) and isinstance(kept, tuple):
+        return list(kept) == written
+    return written == kept or format_value(written) == format_value(kept)
+
+
+def _flags(chance: random.Random, word: str, spec: str, told: str) -> Verdict:
+    """The same options through the flags, some of them as words of --temperature-args."""
+    if word != "strategy":
+        return Verdict("right", told)
+    name, _, rest = spec.partition(":")
+    pairs = [pair for pair in rest.split(",") if pair]
+    cut = chance.randrange(len(pairs) + 1)
+    parser = argparse.ArgumentParser()
+    add_temperature_arguments(parser)
+    head = name + (":" + ",".join(pairs[:cut]) if cut else "")
+    if any(each.startswith("-") for each in (head, *pairs[cut:])):
+        return Verdict("right", told)
+    flags = parser.parse_args(["--temperature-strategy", head, "--temperature-args", *pairs[cut:]])
+    if merge_spec(flags.temperature_strategy, flags.temperature_args) != parse_spec(spec):
+        return Verdict("wrong", told, f"the flags say {merge_spec(flags.temperature_strategy, flags.temperature_args)}")
+    return Verdict("right", told)
