@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tempplug.plugins import AdapterInfo, CommandInfo, hookimpl
 
-_SIMCSE = ("transformers", "accelerate", "scipy", "datasets")
-_GRACE = ("torch_geometric", "transformers", "accelerate", "scipy")
-_GRAPH = ("torch_geometric", "transformers", "accelerate", "scipy", "sklearn", "tqdm")
-_MOLECULE = ("torch_geometric", "transformers", "accelerate", "rdkit", "sklearn", "tqdm")
-_VISION = ("transformers", "kornia", "PIL", "sklearn", "tqdm")
+# What training and its progress need, whatever is trained.
+_TRAINING = ("transformers", "accelerate", "tqdm", "numpy")
+_SIMCSE = (*_TRAINING, "scipy", "datasets")
+_GRAPH = (*_TRAINING, "torch_geometric", "scipy", "sklearn")
+_MOLECULE = (*_GRAPH, "rdkit")
+_VISION = (*_TRAINING, "kornia", "PIL", "sklearn", "datasets", "matplotlib")
 # Title, module and class of each method, and where it comes from.
 _METHODS = {
     "simclr": ("SimCLR", "simclr:SimCLR", "Chen et al. 2020 (SimCLR)"),
@@ -44,7 +45,7 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             target="tempplug_adapters.graph.grace",
             summary="GRACE node representations in PyTorch Geometric",
             reference="Zhu et al. 2020 (GRACE)",
-            requires=_GRACE,
+            requires=_GRAPH,
             extra="graph",
         ),
         AdapterInfo(
@@ -125,7 +126,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
             name="train grace",
             target="tempplug_adapters.graph.grace_recipe:METHOD",
             summary="train node representations with any temperature strategy",
-            requires=_GRACE,
+            requires=_GRAPH,
             extra="graph",
         ),
         CommandInfo(

@@ -138,7 +138,8 @@ def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action
     suite = load_suite(options.suite)
     kind = kind_of(suite)
     _refuse_foreign(options, kind, own)
-    return kind.run(suite, options)
+    with registry().explaining(registry().get(SuiteInfo, options.suite)):
+        return kind.run(suite, options)
 
 
 def _refuse_foreign(options: argparse.Namespace, kind: Kind, own: Mapping[str, Sequence[argparse.Action]]) -> None:

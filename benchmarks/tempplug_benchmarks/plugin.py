@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from tempplug.plugins import CommandInfo, SuiteInfo, hookimpl
 
-_BENCH = ("rich", "matplotlib", "transformers", "accelerate", "scipy", "datasets")
-_NODE = (*_BENCH, "torch_geometric")
+_BENCH = ("rich", "matplotlib", "transformers", "accelerate", "tqdm", "numpy", "scipy", "datasets")
 _GRAPH = (*_BENCH, "torch_geometric", "sklearn")
-_MOLECULE = (*_BENCH, "torch_geometric", "rdkit", "sklearn")
-_IMAGES = (*_BENCH, "kornia", "PIL", "sklearn", "tqdm")
+_MOLECULE = (*_GRAPH, "rdkit")
+_IMAGES = (*_BENCH, "kornia", "PIL", "sklearn")
 
 
 @hookimpl
@@ -40,7 +39,7 @@ def tempplug_register_suites() -> list[SuiteInfo]:
             name="node",
             target="tempplug_benchmarks.tasks.node:SUITE",
             summary="GRACE node representations, nodes classified by them",
-            requires=_NODE,
+            requires=_GRAPH,
             extra="all",
         ),
         SuiteInfo(

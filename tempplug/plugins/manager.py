@@ -122,10 +122,7 @@ class Registry:
         except TempplugError:
             raise
         except ImportError as error:
-            package = (error.name or "").partition(".")[0]
-            if package not in info.requires:
-                # libraries that import lazily do not tell which module they lack
-                package = next((each for each in info.requires if not _installed(each)), "")
+            package = _absent(info, error)
             if not package:
                 raise
             raise MissingDependencyError(_missing(info, package, error)) from error
@@ -234,6 +231,18 @@ class Registry:
         new, self._warned = self._faults[self._warned :], len(self._faults)
         for fault in new:
             warnings.warn(fault, RuntimeWarning, stacklevel=3)
+
+
+def _absent(info: Info, error: ImportError) -> str:
+    """Returns the package that an import failed for, empty where the declaration cannot say what installs it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        package = (cause.name or "").partition(".")[0] if isinstance(cause, ImportError) else ""
+        if package in info.requires or (package and info.extra and not _installed(package)):
+            return package
+        cause = cause.__cause__ or cause.__context__
+    # libraries that import lazily do not always tell which module they lack
+    return next((each for each in info.requires if not _installed(each)), "")
 
 
 def _installed(package: str) -> bool:
