@@ -5,10 +5,12 @@ It refuses to average or compare results of different experiments. It must not k
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tempplug.errors import DataError
+from tempplug.errors import ConfigError, DataError
 from tempplug.options import format_value
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
@@ -96,7 +98,7 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
     """Returns one comparison for every suite, profile and task that has results or failures.
 
     Args:
-        loaded: see `load_results`.
+        loaded: see `load_results`; every entry passes `check_known`.
         suites: by name, all that occur in the results.
 
     Raises:
@@ -112,11 +114,54 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
     return tuple(comparisons)
 
 
+def consistent(loaded: Loaded) -> Loaded:
+    """Returns the results of one experiment a task and one an arm, that which more than half are of; messages name the others.
+
+    Where none has more than half, nothing says which is meant, and all are left out.
+
+    Args:
+        loaded: see `load_results`.
+    """
+    kept, problems = list(loaded.results), list(loaded.problems)
+    for of, named in ((("suite", "profile", "task"), ("dataset", "recipe")), (("suite", "profile", "task", "arm"), None)):
+        groups: dict[tuple[str, ...], list[Result]] = {}
+        for result in kept:
+            groups.setdefault(tuple(getattr(result, name) for name in of), []).append(result)
+        for group in groups.values():
+            identities = [json.dumps({name: each.identity()[name] for name in named or each.identity()}) for each in group]
+            common, count = Counter(identities).most_common(1)[0]
+            for result, identity in zip(group, identities, strict=True):
+                if identity != common or count <= len(group) / 2:
+                    kept.remove(result)
+                    problems.append(f"{_where(result)} is of another experiment than other results: run it again, or apart.")
+    return Loaded(tuple(kept), loaded.failures, tuple(problems))
+
+
+def check_known(entry: Entry, suite: Suite) -> None:
+    """Makes sure that a result can be set beside others.
+
+    Args:
+        entry: a result or a failure.
+        suite: that it names.
+
+    Raises:
+        UnknownNameError: the suite has no such task or profile.
+        ConfigError: it has other metrics than are declared now.
+    """
+    names = sorted(metric.name for metric in suite.task(entry.task).profile(entry.profile).metrics)
+    if isinstance(entry, Result) and sorted(entry.metrics) != names:
+        raise ConfigError(f"{_where(entry)} has the metrics {sorted(entry.metrics)}, now declared are {names}: run it again.")
+
+
+def _where(entry: Entry) -> str:
+    return f"task '{entry.task}', arm '{entry.arm}', seed {entry.seed}"
+
+
 def _compare_task(
     task: Task, suite: str, profile_name: str, results: Sequence[Result], failures: Sequence[Failure]
 ) -> Comparison:
     profile = task.profile(profile_name)
-    _check_one_experiment(task.name, profile, results)
+    _check_one_experiment(results)
     tables = load(task.papers) if task.papers else None
     entries: tuple[Entry, ...] = (*results, *failures)
     present = dict.fromkeys(each.arm for each in entries)
@@ -171,20 +216,14 @@ def _values(results: Sequence[Result], profile: Profile) -> dict[str, dict[int, 
     }
 
 
-def _check_one_experiment(task: str, profile: Profile, results: Sequence[Result]) -> None:
-    names = {metric.name for metric in profile.metrics}
+def _check_one_experiment(results: Sequence[Result]) -> None:
     first_of_arm: dict[str, Result] = {}
     for result in results:
-        where = f"task '{task}', arm '{result.arm}', seed {result.seed}"
-        if set(result.metrics) != names:
-            raise DataError(
-                f"{where} has the metrics {sorted(result.metrics)}, now declared are {sorted(names)}: run it again."
-            )
         for other, keys in ((results[0], ("dataset", "recipe")), (first_of_arm.setdefault(result.arm, result), None)):
             mine, theirs = result.identity(), other.identity()
             differing = [key for key in keys or mine if mine[key] != theirs[key]]
             if differing:
                 raise DataError(
-                    f"{where} and arm '{other.arm}', seed {other.seed} are of different experiments "
+                    f"{_where(result)} and arm '{other.arm}', seed {other.seed} are of different experiments "
                     f"(they differ in {', '.join(differing)}): run them again with --rerun-changed or report them apart."
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rich import box
@@ -11,9 +12,12 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from tempplug_benchmarks.comparison import Comparison
+from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.report_tables import READING, REPORTED, SEPARATOR, Row, Table, all_metrics, headline, remarks, title
 
 _STYLES = {"baseline": "bold", "reported": "dim", "failed": "red", "measured": ""}
+# Of what could also be meant as it is, only where it would not be: links, entities, emphasis around a word, headings.
+_MARKUP = re.compile(r"[|*`<\\]|\](?=\()|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|_(?![^\W_])|^[#>]|^[-+](?= )")
 _TONES = {"better": "green", "worse": "red", "": ""}
 
 
@@ -49,7 +53,8 @@ def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
     """
     blocks = ["# Benchmark report", *reading(comparisons)]
     for comparison in comparisons:
-        blocks += [f"## {title(comparison)}", comparison.task.summary, markdown_table(headline(comparison))]
+        blocks += [f"## {escape_markdown(title(comparison))}", escape_markdown(comparison.task.summary)]
+        blocks += [markdown_table(headline(comparison))]
         if len(comparison.profile.metrics) > 1:
             blocks.append(markdown_table(all_metrics(comparison)))
         blocks.append("\n".join(f"- {escape_markdown(line)}" for line in remarks(comparison)))
@@ -104,7 +109,8 @@ def terminal_table(table: Table) -> TerminalTable:
 
 def markdown_table(table: Table) -> str:
     """Returns a table as Markdown."""
-    lines = [_markdown_row(table.header), "|" + "|".join([" :-- ", *[" --: "] * (len(table.header) - 1)]) + "|"]
+    header = _markdown_row([escape_markdown(name) for name in table.header])
+    lines = [header, "|" + "|".join([" :-- ", *[" --: "] * (len(table.header) - 1)]) + "|"]
     return "\n".join([*lines, *(_markdown_row(_emphasised(row)) for row in table.rows)])
 
 
@@ -116,13 +122,9 @@ def _emphasised(row: Row) -> tuple[str, ...]:
 
 
 def escape_markdown(text: str) -> str:
-    """Returns text that Markdown shows as it is: ``w/ DySTreSS**`` is a name, not emphasis."""
-    return "".join(f"\\{letter}" if letter in "|*`<\\" else letter for letter in _one_line(text))
+    """Returns text that Markdown shows as it is: ``w/ DySTreSS**`` is a name, not emphasis, nor is a name a link or HTML."""
+    return _MARKUP.sub(r"\\\g<0>", plain(text))
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -10,6 +10,7 @@ from typing import Literal
 
 from tempplug.options import format_value
 from tempplug_benchmarks.comparison import ArmRow, Comparison, ReportedLine
+from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.papers import Cell
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.results import Difference, Summary
@@ -42,6 +43,9 @@ class Row:
     cells: tuple[str, ...]
     kind: Kind
     tone: Tone = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", tuple(map(plain, self.cells)))
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     lines += dict.fromkeys(f"{line.paper.name}: {line.paper.citation}" for line in reported)
     lines += dict.fromkeys(f"{line.source}: {_settings(line)}" for line in reported)
     lines += [f"{line.source}, {cell.metric}: {cell.note}" for line in reported for cell in line.cells.values() if cell.note]
-    return (*lines, *(f"made on: {environment}" for environment in comparison.environments))
+    return tuple(map(plain, (*lines, *(f"made on: {environment}" for environment in comparison.environments))))
 
 
 def _settings(line: ReportedLine) -> str:

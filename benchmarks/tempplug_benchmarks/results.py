@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tempplug.errors import DataError
-from tempplug_benchmarks.store import FAILED, Failure, Result, read_failure, read_result, result_files
+from tempplug.errors import DataError, TempplugError
+from tempplug_benchmarks.fields import plain
+from tempplug_benchmarks.store import FAILED, Entry, Failure, Result, read_failure, read_result, result_files
 
 CONFIDENCE = 0.95
 PATTERN = "*/*/*/*/seed-*.json"
@@ -64,11 +65,12 @@ class Loaded:
     problems: tuple[str, ...]
 
 
-def load_results(folder: Path) -> Loaded:
-    """Returns all results below a folder.
+def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: None) -> Loaded:
+    """Returns all results below a folder; a file that is no result, or not one that can be reported, becomes a message.
 
     Args:
         folder: the ``--output`` of ``tempplug bench run``, or a part of it.
+        check: raises a `TempplugError` where an entry is of something that there is not, or no longer.
 
     Raises:
         DataError: the folder is missing or has no results.
@@ -81,11 +83,17 @@ def load_results(folder: Path) -> Loaded:
     for path in result_files(folder, PATTERN):
         try:
             if path.name.endswith(FAILED):
-                failures.append(read_failure(path))
+                failure = read_failure(path)
+                check(failure)
+                failures.append(failure)
             else:
-                results.append(read_result(path))
+                result = read_result(path)
+                check(result)
+                results.append(result)
         except DataError as error:
-            problems.append(str(error))
+            problems.append(plain(str(error)))
+        except TempplugError as error:
+            problems.append(plain(f"{path}: {error}"))
     if not results and not failures and not problems:
         raise DataError(f"{folder} has no results: run tempplug bench run SUITE --output {folder} first.")
     return Loaded(tuple(results), tuple(failures), tuple(problems))

@@ -17,7 +17,8 @@ from tempplug.errors import DataError
 from tempplug.options import format_value
 from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.environment import hardware, versions
-from tempplug_benchmarks.plan import Run
+from tempplug_benchmarks.fields import check_fields, read_object
+from tempplug_benchmarks.plan import Run, slug
 
 FORMAT = 2
 FAILED = ".failed.json"
@@ -150,16 +151,14 @@ def read_failure(path: Path) -> Failure:
 
 
 def _read(path: Path, kind: type[Record]) -> Record:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON ({error}): it was truncated or changed by hand.") from error
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise DataError(f"{path} is not a benchmark file of format {FORMAT}.")
-    try:
-        return kind(**content)
-    except TypeError as error:
-        raise DataError(f"{path} has not the fields of a benchmark file of format {FORMAT}: {error}.") from error
+    more: dict[str, str] = {"error": "lines", "trace": "lines"} if kind is Failure else {}
+    record = kind(**check_fields(kind, read_object(path, FORMAT, "benchmark file"), str(path), more))
+    # a changed number here would be another run's, without a sign
+    if (slug(record.arm), f"seed-{record.seed}") != (path.absolute().parent.name, path.name.partition(".")[0]):
+        raise DataError(f"{path} says that it is of arm '{record.arm}', seed {record.seed}, which is not where it lies.")
+    if isinstance(record, Result) and not {"cpu", "cores", "threads"} <= record.hardware.keys():
+        raise DataError(f"{path}: 'hardware' must have cpu, cores and threads.")
+    return record
 
 
 def difference_from(run: Run, result: Result) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 from tempplug.errors import ConfigError
 from tempplug.options import format_value
 from tempplug_benchmarks import report as text
-from tempplug_benchmarks.comparison import Comparison, compare
+from tempplug_benchmarks.comparison import Comparison, check_known, compare, consistent
 from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.profile import Profile
@@ -95,7 +95,7 @@ def run(suite: Suite, options: argparse.Namespace) -> int:
     def of_these(entry: Entry) -> bool:
         return (entry.suite, entry.profile, entry.task, entry.arm, entry.seed) in asked
 
-    loaded = load_results(options.output)
+    loaded = load_results(options.output, lambda entry: check_known(entry, suite) if of_these(entry) else None)
     these = Loaded(tuple(filter(of_these, loaded.results)), tuple(filter(of_these, loaded.failures)), loaded.problems)
     text.print_report(Console(), compare(these, {suite.name: suite}), these.problems)
     return 1 if failures else 0
@@ -130,9 +130,17 @@ def report(folder: Path) -> TrainingReport | None:
     """Returns the comparisons of a folder, None where nothing was trained."""
     if not result_files(folder, PATTERN):
         return None
-    loaded = load_results(folder)
-    entries: tuple[Entry, ...] = (*loaded.results, *loaded.failures)
-    suites = {name: load_suite(name) for name in dict.fromkeys(entry.suite for entry in entries)}
+    suites: dict[str, Suite] = {}
+
+    def check(entry: Entry) -> None:
+        if entry.suite not in suites:
+            suite = load_suite(entry.suite)
+            if not isinstance(suite, Suite):
+                raise ConfigError(f"suite '{entry.suite}' does not train.")
+            suites[entry.suite] = suite
+        check_known(entry, suites[entry.suite])
+
+    loaded = consistent(load_results(folder, check))
     return TrainingReport(compare(loaded, suites), loaded.problems)
 
 

@@ -233,7 +233,7 @@ def test_a_result_of_a_case_that_is_gone_is_named(
 ) -> None:
     run(tmp_path)
     path = next(each for each in stored(tmp_path) if each.stem == "nt-xent-128x64")
-    path.write_text(path.read_text().replace('"name": "nt-xent-128x64"', '"name": "old"'))
+    path.with_name("old.json").write_text(path.read_text().replace('"name": "nt-xent-128x64"', '"name": "old"'))
     assert main(["report", str(tmp_path)]) == 0
     assert "left out: suite 'speed' has no case 'old' in profile 'quick'" in capsys.readouterr().out
 

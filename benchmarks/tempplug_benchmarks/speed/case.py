@@ -15,6 +15,7 @@ from tempplug_benchmarks.speed.targets import Target
 from tempplug_benchmarks.suite import TaskList
 
 Quantity = Literal["time", "memory", "accuracy"]
+Status = Literal["measured", "not installed", "failed"]
 OURS = "tempplug"
 # The number that each quantity is about; smaller is better in all of them.
 MAIN_NUMBER: dict[Quantity, str] = {"time": "milliseconds", "memory": "mebibytes", "accuracy": "gradient_error"}
@@ -106,6 +107,21 @@ class Setting:
             words = [self.device, str(self.threads), "thread" if self.threads == 1 else "threads"]
         words += [self.precision] * (self.precision != "float32") + ["busy"] * self.busy
         return "-".join(words)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one implementation.
+
+    Attributes:
+        status: whether it was measured.
+        numbers: what was measured, by name, with the unit in it.
+        note: the engine that tempplug ran, or why nothing was measured.
+    """
+
+    status: Status
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

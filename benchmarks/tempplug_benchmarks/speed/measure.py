@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 
-from tempplug_benchmarks.speed.case import OURS, Case, Setting
+from tempplug_benchmarks.speed.case import OURS, Case, Outcome, Setting
 from tempplug_benchmarks.speed.clock import CLOCKS, WARM_UPS, alternate
 from tempplug_benchmarks.speed.losses import LOSSES, Implementation, Loss
 from tempplug_benchmarks.speed.matmul import executed_operations, matmul_rate
@@ -20,23 +18,7 @@ from tempplug_benchmarks.speed.memory import peak_growth
 from tempplug_benchmarks.speed.neighbours import COUNT, neighbours
 from tempplug_benchmarks.speed.step import Step, views
 
-Status = Literal["measured", "not installed", "failed"]
 WARM_UP_ROWS = 64
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of one implementation.
-
-    Attributes:
-        status: whether it was measured.
-        numbers: what was measured, by name, with the unit in it.
-        note: the engine that tempplug ran, or why nothing was measured.
-    """
-
-    status: Status
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    note: str = ""
 
 
 def measure(case: Case, setting: Setting, only: str = "") -> dict[str, Outcome]:

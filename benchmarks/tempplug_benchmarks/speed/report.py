@@ -46,7 +46,11 @@ def markdown(found: Sequence[Section], problems: Sequence[str], plots: Sequence[
     """
     blocks = ["# Speed report", READING, *(f"![times tempplug's figure, against N]({name})" for name in plots)]
     for section in found:
-        blocks += [f"## {section.title}", section.task.summary, markdown_table(table(section))]
+        blocks += [
+            f"## {escape_markdown(section.title)}",
+            escape_markdown(section.task.summary),
+            markdown_table(table(section)),
+        ]
         blocks.append("\n".join(f"- {escape_markdown(line)}" for line in remarks(section)))
     if problems:
         blocks += ["## Left out", "\n".join(f"- {escape_markdown(problem)}" for problem in problems)]

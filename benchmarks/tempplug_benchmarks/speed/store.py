@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tempplug.errors import DataError
+from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import write_text
-from tempplug_benchmarks.speed.case import Case, Setting
+from tempplug_benchmarks.fields import check_fields, read_object
+from tempplug_benchmarks.speed.case import Case, Outcome, Setting
 from tempplug_benchmarks.store import FAILED, result_files
 
 FORMAT = 1
+_OF_RESULT = {"run": "object", "outcomes": "objects", "error": "lines"}
 PATTERN = "*/*/*/*.json"
 
 
@@ -119,17 +121,26 @@ def read_speed_result(path: Path) -> SpeedResult:
     Raises:
         DataError: the file is no speed result of this format, for instance because it is truncated; the message names it.
     """
+    content = read_object(path, FORMAT, "speed result", finite=False)
+    run = {name: content.pop(name, None) for name in ("suite", "profile", "case", "setting", "installed")}
+    where = str(path)
+    content = check_fields(SpeedResult, {"run": None, **content}, where, _OF_RESULT)
+    check_fields(SpeedRun, run, where, {"case": "object", "setting": "object"})
+    case, setting = check_fields(Case, run["case"], where), check_fields(Setting, run["setting"], where)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON ({error}): it was truncated or changed by hand.") from error
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise DataError(f"{path} is not a speed result of format {FORMAT}.")
-    try:
-        place = content.pop("suite"), content.pop("profile"), Case.read(content.pop("case")), Setting(**content.pop("setting"))
-        return SpeedResult(run=SpeedRun(*place, tuple(content.pop("installed"))), **content)
-    except (TypeError, KeyError) as error:
-        raise DataError(f"{path} has not the fields of a speed result of format {FORMAT}: {error}.") from error
+        place = SpeedRun(run["suite"], run["profile"], Case.read(case), Setting(**setting), tuple(run["installed"]))
+    except ConfigError as error:
+        raise DataError(f"{path}: {error}") from error
+    outcomes = content["outcomes"]
+    for name, outcome in outcomes.items():
+        check_fields(Outcome, outcome, f"{path}, {name}", {"status": "Status", "numbers": "numbers", "note": "lines"})
+    if not content["error"] and not {*case["implementations"]} <= outcomes.keys():
+        raise DataError(f"{path} lacks outcomes of implementations.")
+    if content["hardware"] and not {"cpu", "cores", "threads"} <= content["hardware"].keys():
+        raise DataError(f"{path}: 'hardware' must have cpu, cores and threads.")
+    if place.case.name != path.name.removesuffix(".json").removesuffix(".failed"):
+        raise DataError(f"{path} says that it is of case '{place.case.name}', which is not where it lies.")
+    return SpeedResult(**{**content, "run": place})
 
 
 def difference(run: SpeedRun, path: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tempplug_benchmarks.environment import describe_environment
+from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.report_tables import NOTHING, Row, Table, Tone
 from tempplug_benchmarks.speed.case import MAIN_NUMBER, OURS, Setting, SpeedSuite, SpeedTask
 from tempplug_benchmarks.speed.store import SpeedResult
@@ -190,10 +191,10 @@ def remarks(section: Section) -> tuple[str, ...]:
     rates = [each for result in results for name in result.outcomes if (each := result.number(name, "matmul_teraflops"))]
     if rates:
         lines.append(f"matmul rate of the same processes, bfloat16: {min(rates):.0f} to {max(rates):.0f} TFLOP/s")
-    lines += [f"failed: {result.run.case.name}: {_one_line(result.error)}" for result in results if result.error]
+    lines += [f"failed: {result.run.case.name}: {result.error}" for result in results if result.error]
     lines += [line for result in results if (line := _differing_losses(result))]
     environments = (describe_environment(each.hardware, each.versions) for each in results if each.hardware)
-    return (*lines, *(f"made on: {environment}" for environment in dict.fromkeys(environments)))
+    return tuple(map(plain, (*lines, *(f"made on: {environment}" for environment in dict.fromkeys(environments)))))
 
 
 def _differing_losses(result: SpeedResult) -> str:
@@ -204,7 +205,3 @@ def _differing_losses(result: SpeedResult) -> str:
     losses = {name: result.number(name, "loss") for name in result.outcomes}
     wrong = [f"{name} {value:.6g}" for name, value in losses.items() if value is not None and not abs(value - own) <= limit]
     return f"not the same loss: {result.run.case.name}: {', '.join(wrong)}, tempplug {own:.6g}" if wrong else ""
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
