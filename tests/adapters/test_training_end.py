@@ -119,11 +119,14 @@ def test_a_run_killed_in_the_middle_has_its_evaluations_once(tmp_path: Path, ste
 
 
 def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(tmp_path: Path) -> None:
-    run(tmp_path / "whole", SCHEDULE, training=BEST)
+    """It is the first, and no other follows."""
+    training = {**BEST, "greater_is_better": False, "save_strategy": "best"}
+    run(tmp_path / "whole", SCHEDULE, training=training)
     with pytest.raises(Killed):
-        run(tmp_path / "begun", SCHEDULE, training=BEST, callbacks=[Kill(6)])
+        run(tmp_path / "begun", SCHEDULE, training=training, callbacks=[Kill(7)])
+    assert [each.name for each in checkpoints(tmp_path / "begun")] == ["checkpoint-3"]
     (tmp_path / "begun").rename(tmp_path / "killed")
-    same(tmp_path, BEST)
+    same(tmp_path, training)
 
 
 def test_what_decides_the_steps_is_a_setting(tmp_path: Path) -> None:
@@ -161,6 +164,19 @@ def test_sigterm_saves_at_the_next_step_and_says_how_to_go_on(tmp_path: Path, tr
     assert str(ended.value) == f"{told} goes on where it stopped."
     assert checkpoints(tmp_path / "killed")[-1].name == f"checkpoint-{step + 1}"
     same(tmp_path, {**training, "save_strategy": "steps"})
+
+
+def test_sigterm_after_the_last_step_ends_before_the_evaluation(tmp_path: Path) -> None:
+    class Late(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == 9:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    run(tmp_path / "whole", SCHEDULE)
+    with pytest.raises(Terminated, match="ended by SIGTERM after the last step: the same command"):
+        run(tmp_path / "killed", SCHEDULE, callbacks=[Late()])
+    assert not (tmp_path / "killed" / "metrics.json").exists()
+    same(tmp_path)
 
 
 def words(folder: Path, *more: str) -> list[str]:
