@@ -8,6 +8,7 @@ loss in every log, an end with a message where the loss is no longer finite, and
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import math
 from collections.abc import Mapping
@@ -35,11 +36,11 @@ from transformers.trainer_pt_utils import nested_gather
 from tempplug.errors import DataError, NonFiniteError, TempplugError
 from tempplug_adapters.storage.files import explained, one_line, put_in_place, staging
 from tempplug_adapters.storage.manifest import seal
-from tempplug_adapters.storage.tensors import read_tensors, write_tensors
+from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.arguments import MethodArguments
 from tempplug_adapters.training.batches import BatchLoader, BatchOrder, seed_generators, seed_of
 from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss
-from tempplug_adapters.training.checkpoints import STATE_FILE, TRAINER_STATE, checkpoint_folder, remove_old, write_settings
+from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, checkpoint_folder, remove_old
 from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.method import Method, Run
 from tempplug_adapters.training.optimizer import Treatment, create_optimizer, parameter_groups
@@ -316,8 +317,10 @@ class MethodTrainer(Trainer):
             return
         folder = Path(output_dir or str(self.args.output_dir))
         content = {"module": self.module.state_dict(), "losses": [self._saved_sums.cpu(), self._losses[1]]}
-        write_tensors(folder / STATE_FILE, content)
-        write_settings(folder, self.settings)
+        # plain files: the folder is a staged one, which is sealed and put in its place as a whole
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(content, folder / STATE_FILE)
+        (folder / SETTINGS_FILE).write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
 
     def load_state(self, checkpoint: str | Path) -> None:
         """Restores the module from a checkpoint.

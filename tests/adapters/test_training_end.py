@@ -1,0 +1,225 @@
+"""The end of a run: finished is finished, whenever it was killed; SIGTERM saves first; one run at a time has a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from method_toys import METHOD, Kill, Killed, ToyMethod, run, weights, without_seconds
+from transformers import TrainerCallback
+
+from tempplug.errors import ConfigError
+from tempplug_adapters.training.checkpoints import checkpoints
+from tempplug_adapters.training.method import Method
+from tempplug_adapters.training.termination import Terminated
+from tempplug_adapters.training.trainer import MethodTrainer
+
+SCHEDULE = "schedule:temperature_min=0.2,temperature_max=0.9,period=4"
+BEST = {
+    "eval_strategy": "epoch",
+    "save_strategy": "epoch",
+    "load_best_model_at_end": True,
+    "metric_for_best_model": "spread",
+    "greater_is_better": True,
+}
+
+
+def results(folder: Path) -> dict[str, Any]:
+    return without_seconds(json.loads((folder / "metrics.json").read_text()))
+
+
+def same(folder: Path, training: dict[str, Any] | None = None) -> None:
+    """Goes on with the killed run and makes sure that it ends like the whole one, in its files too."""
+    torch.manual_seed(99)
+    run(folder / "killed", SCHEDULE, resume_from_checkpoint="auto", training=training)
+    assert json.dumps(results(folder / "killed")) == json.dumps(results(folder / "whole"))
+    expected, found = (torch.load(folder / name / "encoder.pt", weights_only=True) for name in ("whole", "killed"))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    expected, found = weights(folder / "whole"), weights(folder / "killed")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.fixture
+def chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation that draws from every generator there is."""
+    original = ToyMethod.evaluate
+
+    def drawn(self: ToyMethod, *given: Any) -> dict[str, float]:
+        drawn = {"torch": float(torch.rand(())), "numpy": float(numpy.random.rand()), "python": random.random()}
+        return {**original(self, *given), **drawn}
+
+    monkeypatch.setattr(ToyMethod, "evaluate", drawn)
+
+
+def kill(*_: Any, **__: Any) -> None:
+    raise Killed
+
+
+def kill_at_the_last_evaluation(patch: pytest.MonkeyPatch) -> None:
+    original = ToyMethod.evaluate
+    patch.setattr(ToyMethod, "evaluate", lambda *given: kill() if given[-1].final else original(*given))
+
+
+MOMENTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "after the last checkpoint": lambda patch: patch.setattr(MethodTrainer, "_finalize_training", kill),
+    "in the evaluation": kill_at_the_last_evaluation,
+    "before the encoder": lambda patch: patch.setattr(Method, "save", kill),
+    "before the metrics": lambda patch: patch.setattr("tempplug_adapters.training.train.write_json", kill),
+}
+
+
+EARLY = {**BEST, "greater_is_better": False, "early_stopping_patience": 1}
+
+
+@pytest.mark.usefixtures("chance")
+@pytest.mark.parametrize(
+    ("moment", "training", "steps"),
+    [*((moment, {}, 9) for moment in MOMENTS), ("in the evaluation", {"max_steps": 4}, 4), ("in the evaluation", EARLY, 6)],
+)
+def test_a_run_killed_at_its_end_ends_as_if_it_had_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, training: dict[str, Any], steps: int
+) -> None:
+    assert run(tmp_path / "whole", SCHEDULE, training=training)["steps"] == steps
+    with monkeypatch.context() as patch:
+        MOMENTS[moment](patch)
+        with pytest.raises(Killed):
+            run(tmp_path / "killed", SCHEDULE, training=training)
+    saved = {file: file.read_bytes() for file in (tmp_path / "killed").glob("checkpoint-*/*")}
+    assert saved
+    same(tmp_path, training)
+    assert {file: file.read_bytes() for file in (tmp_path / "killed").glob("checkpoint-*/*")} == saved, "no step is trained"
+
+
+@pytest.mark.usefixtures("chance")
+@pytest.mark.parametrize("step", [1, 5])
+def test_a_run_killed_in_the_middle_has_its_evaluations_once(tmp_path: Path, step: int) -> None:
+    training = {
+        **BEST,
+        "save_strategy": "steps",
+        "save_steps": 3,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "eval_on_start": True,
+    }
+    run(tmp_path / "whole", SCHEDULE, training=training)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", SCHEDULE, training=training, callbacks=[Kill(step)])
+    same(tmp_path, training)
+    assert len([entry for entry in results(tmp_path / "killed")["history"] if "eval_spread" in entry]) == 11
+
+
+def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(tmp_path: Path) -> None:
+    """It is the first, and no other follows."""
+    training = {**BEST, "greater_is_better": False, "save_strategy": "best"}
+    run(tmp_path / "whole", SCHEDULE, training=training)
+    with pytest.raises(Killed):
+        run(tmp_path / "begun", SCHEDULE, training=training, callbacks=[Kill(7)])
+    assert [each.name for each in checkpoints(tmp_path / "begun")] == ["checkpoint-3"]
+    (tmp_path / "begun").rename(tmp_path / "killed")
+    same(tmp_path, training)
+
+
+def test_what_decides_the_steps_is_a_setting(tmp_path: Path) -> None:
+    run(tmp_path, training={"max_steps": 4})
+    for training, message in [
+        ({"max_steps": 8}, "max_steps=8 differs from the checkpoint's 4"),
+        ({}, "max_steps=-1 differs from the checkpoint's 4"),
+        ({"max_steps": 4, "gradient_accumulation_steps": 2}, "gradient_accumulation_steps=2 differs from the checkpoint's 1"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            run(tmp_path, training=training, resume_from_checkpoint="auto")
+
+
+class Terminate(TrainerCallback):
+    """Sends SIGTERM to this process at the beginning of a step, or where the training begins."""
+
+    def __init__(self, step: int | None) -> None:
+        self.step = step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("training", [{"save_strategy": "no"}, {"save_steps": 4, "eval_strategy": "epoch"}])
+@pytest.mark.parametrize("step", [4, 8])
+def test_sigterm_saves_at_the_next_step_and_says_how_to_go_on(tmp_path: Path, training: dict[str, Any], step: int) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    run(tmp_path / "whole", SCHEDULE, training={**training, "save_strategy": "steps"})
+    with pytest.raises(Terminated) as ended:
+        run(tmp_path / "killed", SCHEDULE, callbacks=[Terminate(step)], training=training)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert ended.value.code == 143
+    told = f"ended by SIGTERM after step {step + 1} of 9, which is saved: the same command with --resume-from-checkpoint auto"
+    assert str(ended.value) == f"{told} goes on where it stopped."
+    assert checkpoints(tmp_path / "killed")[-1].name == f"checkpoint-{step + 1}"
+    same(tmp_path, {**training, "save_strategy": "steps"})
+
+
+def test_sigterm_after_the_last_step_ends_before_the_evaluation(tmp_path: Path) -> None:
+    class Late(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == 9:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    run(tmp_path / "whole", SCHEDULE)
+    with pytest.raises(Terminated, match="ended by SIGTERM after the last step: the same command"):
+        run(tmp_path / "killed", SCHEDULE, callbacks=[Late()])
+    assert not (tmp_path / "killed" / "metrics.json").exists()
+    same(tmp_path)
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    return ["--dataset", "points", "--output-dir", str(folder), *more]
+
+
+@pytest.mark.parametrize("where", ["load", "evaluate"])
+def test_sigterm_outside_of_the_training_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ToyMethod, where, lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        assert METHOD(words(tmp_path)) == 143
+    told = "ended by SIGTERM: the same command with --resume-from-checkpoint auto goes on where it stopped."
+    assert capsys.readouterr().err.rstrip().splitlines()[-1] == told
+    assert METHOD(words(tmp_path, "--resume-from-checkpoint", "auto")) == 0
+
+
+def test_ctrl_c_is_left_to_the_shell(tmp_path: Path) -> None:
+    class Interrupt(TrainerCallback):
+        def on_step_begin(self, *given: Any, **kwargs: Any) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, callbacks=[Interrupt()])
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hold = (
+        "import sys\nfrom tempplug_adapters.storage.lock import locked\n"
+        "with locked(sys.argv[1]): print('held', flush=True); sys.stdin.readline()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        for asked in ([], ["--resume-from-checkpoint", "auto"]):
+            assert METHOD(words(tmp_path, *asked)) == 2
+            told = f"error: output_dir='{tmp_path}' is being written to by process {other.pid}: wait for its end, or"
+            assert capsys.readouterr().err == f"{told} choose another folder.\n"
+        with pytest.raises(ConfigError, match="is being written to"):
+            run(tmp_path)
+        other.kill()
+    assert METHOD(words(tmp_path)) == 0
+    assert not (tmp_path / ".lock").exists()
