@@ -15,7 +15,15 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from tempplug.errors import ConfigError, DuplicateNameError, MissingDependencyError, TempplugError, UnknownNameError, nearest
+from tempplug.errors import (
+    ConfigError,
+    DuplicateNameError,
+    MissingDependencyError,
+    TempplugError,
+    UnknownNameError,
+    nearest,
+    quoted,
+)
 from tempplug.plugins import hookspecs
 from tempplug.plugins.info import AdapterInfo, CommandInfo, Info, ObjectiveInfo, StrategyInfo, SuiteInfo
 
@@ -68,7 +76,7 @@ class Registry:
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
             raise UnknownNameError(
-                "\n".join([f"unknown {kind.word} '{name}'.{nearest(name, found)} Known: {known}.", *self._faults])
+                "\n".join([f"unknown {kind.word} {quoted(name)}.{nearest(name, found)} Known: {known}.", *self._faults])
             )
         offers = found[name]
         if len(offers) > 1:

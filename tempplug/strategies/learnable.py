@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tempplug.errors import ConfigError
-from tempplug.options import Number
+from tempplug.options import Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
@@ -44,8 +44,8 @@ class Learnable(Strategy):
 
     def __init__(
         self,
-        initial_temperature: Annotated[float, Number(above=0, help="τ before the first step")] = 0.07,
-        max_scale: Annotated[float, Number(above=0, help="upper bound of 1/τ")] = 100.0,
+        initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07,
+        max_scale: Annotated[float, Temperature(help="upper bound of 1/τ")] = 100.0,
     ) -> None:
         super().__init__(initial_temperature=initial_temperature, max_scale=max_scale)
         if 1 / self.initial_temperature > self.max_scale * (1 + 1e-9):
