@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, quoted
 
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+# Python refuses to read integers of thousands of digits; as a number such a one is infinite.
+_DIGITS = 400
 
 
 def parse_value(text: str) -> Any:
@@ -27,7 +29,7 @@ def parse_value(text: str) -> Any:
     if lowered == "none":
         return None
     if _NUMBER.fullmatch(text):
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
+        return int(text) if text.lstrip("+-").isdigit() and len(text) <= _DIGITS else float(text)
     if lowered.lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
     items = text.removesuffix("/").split("/")
@@ -50,9 +52,9 @@ def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
         key, _, value = pair.partition("=")
         key = key.strip().replace("-", "_")
         if not key or not value.strip():
-            raise ConfigError(f"'{pair}' is not an option: write key=value, such as alpha=0.5, and a list as 450/270.")
+            raise ConfigError(f"{quoted(pair)} is not an option: write key=value, such as alpha=0.5, and a list as 450/270.")
         if key in options:
-            raise ConfigError(f"option '{key}' is given twice.")
+            raise ConfigError(f"option {quoted(key)} is given twice.")
         options[key] = parse_value(value.strip())
     return options
 
@@ -71,7 +73,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     name, colon, rest = spec.partition(":")
     name = name.strip()
     if not name or (colon and not rest.strip()):
-        raise ConfigError(f"'{spec}' is not a spec string: write name or name:key=value,key=value.")
+        raise ConfigError(f"{quoted(spec)} is not a spec string: write name or name:key=value,key=value.")
     return name, parse_options(rest.split(",")) if colon else {}
 
 
@@ -84,7 +86,7 @@ def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
     name, options = parse_spec(spec)
     added = parse_options(pairs)
     if twice := sorted(options.keys() & added.keys()):
-        raise ConfigError(f"option '{twice[0]}' is given twice: in the spec string '{spec}' and in --temperature-args.")
+        raise ConfigError(f"option '{twice[0]}' is given twice: in the spec string {quoted(spec)} and in --temperature-args.")
     return name, {**options, **added}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tempplug.arguments import parse_spec
-from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
 from tempplug.objectives.base import Objective
 from tempplug.options import options_of
 from tempplug.plugins import ObjectiveInfo, StrategyInfo, registry
@@ -81,7 +81,9 @@ def _create(kind: type[StrategyInfo] | type[ObjectiveInfo], word: str, spec: str
     for option in given:
         if option not in names:
             all_names = ", ".join(names) or "none"
-            raise UnknownNameError(f"unknown option '{option}' of {word} '{name}'.{nearest(option, names)} Known: {all_names}.")
+            raise UnknownNameError(
+                f"unknown option {quoted(option)} of {word} '{name}'.{nearest(option, names)} Known: {all_names}."
+            )
     missing = [each.name for each in known if each.required and each.name not in given]
     if missing:
         raise ConfigError(f"{word} '{name}' needs {' and '.join(f'{each}=' for each in missing)}.")

@@ -50,6 +50,16 @@ class MissingDependencyError(TempplugError, ImportError):
     """An optional framework that this part needs is not installed."""
 
 
+def quoted(text: str) -> str:
+    r"""Returns what a user wrote as a message shows it: in quotes, on one line, its middle left out where it is long.
+
+    >>> print(quoted("ma\ncl"), quoted("9" * 400))
+    'ma\ncl' '9999999999999999999999999999999999999999...9999999999999999999999999999999999999999'
+    """
+    short = text if len(text) <= 100 else f"{text[:40]}...{text[-40:]}"
+    return "'" + "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in short) + "'"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `` Did you mean 'x'?`` for the closest of ``known``, or the empty string when nothing is close."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

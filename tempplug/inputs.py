@@ -8,9 +8,10 @@ arrays are refused, because a list of tensors already means several heads. This 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -70,6 +71,13 @@ ARGUMENTS: dict[str, Argument] = {
     "positive_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
     "negative_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
 }
+
+
+class Reader(Protocol):
+    """A layout or a strategy, as far as this module knows it."""
+
+    name: ClassVar[str]
+    takes: ClassVar[frozenset[str]]
 
 
 def check_tensor(name: str, value: object, device: torch.device, shown: str = "") -> Tensor:
@@ -198,24 +206,23 @@ def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int
     return mask
 
 
-def check_read(given: Mapping[str, object], takes: frozenset[str], layout: str, strategy: str) -> None:
+def check_read(given: Mapping[str, object], strategy: Reader, layout: Reader | None = None) -> None:
     """Raises where an argument was given that neither layout nor strategy reads: what it says would be ignored.
 
     Args:
         given: arguments by name, None where left out.
-        takes: names of those that are read.
-        layout: its name.
-        strategy: its name.
+        strategy: of the loss.
+        layout: of the loss, None where it reads nothing.
 
     Raises:
         ConfigError: the message says who would read it.
     """
     for name, value in given.items():
-        if value is not None and name not in takes:
-            raise ConfigError(
-                f"{name}= is read neither by layout '{layout}' nor by strategy '{strategy}': {ARGUMENTS[name].readers}. "
-                "Leave it out, or choose one of them."
-            )
+        if value is not None and name not in strategy.takes and (layout is None or name not in layout.takes):
+            nobody = f"not read by strategy '{strategy.name}'"
+            if layout is not None:
+                nobody = f"read neither by layout '{layout.name}' nor by strategy '{strategy.name}'"
+            raise ConfigError(f"{name}= is {nobody}: {ARGUMENTS[name].readers}. Leave it out, or choose one of them.")
 
 
 def check_finite(name: str, values: Tensor) -> None:
@@ -240,11 +247,13 @@ def check_finite(name: str, values: Tensor) -> None:
         )
 
 
-def common_type(tensors: Sequence[Tensor | None]) -> tuple[torch.dtype, list[Tensor | None]]:
+def common_type(*tensors: Tensor | None) -> tuple[torch.dtype, tuple[Tensor | None, ...]]:
     """Returns the one floating-point type of all, and the tensors in it."""
     dtypes = {each.dtype for each in tensors if each is not None}
+    if len(dtypes) == 1:
+        return dtypes.pop(), tensors
     common = reduce(torch.promote_types, dtypes)
-    return common, list(tensors) if len(dtypes) == 1 else [None if each is None else each.to(common) for each in tensors]
+    return common, tuple(None if each is None else each.to(common) for each in tensors)
 
 
 def _one_a_row(name: str, values: Tensor, size: int) -> Tensor:

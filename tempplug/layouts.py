@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tempplug.distributed import Rows
 from tempplug.embeddings import paired_similarity
-from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest, quoted
 from tempplug.roles import Pairing, PairRoles
 from tempplug.types import LayoutName
 
@@ -376,7 +376,7 @@ def create_layout(layout: LayoutName | PairLayout, symmetric: bool = False) -> P
     if not isinstance(layout, str | PairLayout):
         raise ConfigError(f"layout={layout!r} must be the name of a layout, one of {', '.join(LAYOUTS)}, or an instance.")
     if isinstance(layout, str) and layout not in LAYOUTS:
-        raise UnknownNameError(f"unknown layout '{layout}'.{nearest(layout, LAYOUTS)} Known: {', '.join(LAYOUTS)}.")
+        raise UnknownNameError(f"unknown layout {quoted(layout)}.{nearest(layout, LAYOUTS)} Known: {', '.join(LAYOUTS)}.")
     name = layout if isinstance(layout, str) else layout.name
     if symmetric and (name != "cross-view" or not isinstance(layout, str)):
         raise ConfigError(f"symmetric=True belongs to layout 'cross-view', not to '{name}'.")

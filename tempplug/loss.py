@@ -181,7 +181,7 @@ class ContrastiveLoss(nn.Module):
         """
         device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
         given = {"labels": labels, "index": index, "uncertainty": uncertainty}
-        check_read(given, self.strategy.takes, self.layout.name, self.strategy.name)
+        check_read(given, self.strategy)
         size, dimension = check_embeddings("view_a", view_a, device).shape
         check_embeddings("view_b", view_b, device, dimension)
         check_finite("view_a", view_a)
@@ -190,7 +190,7 @@ class ContrastiveLoss(nn.Module):
         if isinstance(checked, tuple):
             raise ShapeError("uncertainty is a pair; wanted one tensor [B], of view_a.")
         with torch.autocast(device.type, enabled=False):
-            anchors, candidates = (unit_rows(each)[0] for each in common_type((view_a, view_b))[1] if each is not None)
+            anchors, candidates = (unit_rows(each)[0] for each in common_type(view_a, view_b)[1] if each is not None)
             paired = min(len(anchors), len(candidates))
             batch = Batch(
                 positive_similarity=(anchors[:paired] * candidates[:paired]).sum(1).detach(),

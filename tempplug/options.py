@@ -13,7 +13,7 @@ from dataclasses import dataclass, is_dataclass
 from numbers import Real
 from typing import Any, ClassVar, get_type_hints
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, quoted
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,26 @@ class Number:
         if not self.integer:
             return number
         return value if isinstance(value, int) else int(number)  # an int beyond 2^53 keeps its digits
+
+
+# Beyond these, a temperature or its reciprocal is infinite or 0 in float32.
+COLDEST, HOTTEST = 3e-39, 3e38
+
+
+@dataclass(frozen=True)
+class Temperature(Number):
+    """A temperature, or 1/temperature: greater than 0, and with its reciprocal a number of float32."""
+
+    above: float | None = 0
+
+    def check(self, where: str, value: object) -> float | int | None:
+        """Returns the value as ``float``, or raises `ConfigError` naming ``where``."""
+        number = super().check(where, value)
+        if number is not None and not COLDEST <= number <= HOTTEST:
+            raise ConfigError(
+                f"{where} must lie between {COLDEST:g} and {HOTTEST:g}: outside of that it or its reciprocal is no number of float32."
+            )
+        return number
 
 
 @dataclass(frozen=True)
@@ -322,7 +342,10 @@ class Configured:
 
     def where(self, option: str, value: object) -> str:
         """Returns ``option=value of kind 'name'``, the start of every message about an option."""
-        return f"{option}={format_value(value)} of {self.kind} '{self.name or type(self).__name__}'"
+        shown = format_value(value)
+        if isinstance(value, str) and not (shown.isprintable() and len(shown) <= 100):
+            shown = quoted(shown)
+        return f"{option}={shown} of {self.kind} '{self.name or type(self).__name__}'"
 
     def spec(self) -> str:
         """Returns the resolved spec string, every option written out: ``create_strategy(s.spec())`` rebuilds it."""

@@ -74,7 +74,7 @@ def build_views(
     zero: list[Tensor] = []
     device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
     with distributed.refused_together(device, gather):
-        check_read(given, layout.takes | strategy.takes, layout.name, strategy.name)
+        check_read(given, strategy, layout)
         size, dimension = check_embeddings("view_a", view_a, device).shape
         if view_b is not None:
             check_embeddings("view_b", view_b, device, dimension)
@@ -87,7 +87,7 @@ def build_views(
         uncertainty = check_uncertainty(given["uncertainty"], device, size)
         roles = (size, size if view_b is None else view_b.shape[0])
         masks = [check_mask(name, given[name], device, roles) for name in ("positive_mask", "negative_mask")]
-        precision, (first, second, queue, extra) = common_type((view_a, view_b, queue, extra))
+        precision, (first, second, queue, extra) = common_type(view_a, view_b, queue, extra)
         queue = None if queue is None else _unit(twice, {"queue": queue}, zero)
         extra = None if extra is None else _unit(twice, {"hard_negatives": extra}, zero)
         own: dict[str, Tensor | None]

@@ -10,7 +10,7 @@ from torch import Tensor
 from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective, margin, with_gradient_of
 from tempplug.objectives.reweighted import ratio_to_scale
-from tempplug.options import Number
+from tempplug.options import Temperature
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Auxiliary, RowStatistics
 
@@ -36,7 +36,7 @@ class DualTemperature(Objective):
     def __init__(
         self,
         second_temperature: Annotated[
-            float | None, Number(above=0, optional=True, help="τ_b; by default ten times the strategy's")
+            float | None, Temperature(optional=True, help="τ_b; by default ten times the strategy's")
         ] = None,
     ) -> None:
         super().__init__(second_temperature=second_temperature)

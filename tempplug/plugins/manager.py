@@ -26,6 +26,7 @@ from tempplug.errors import (
     UnknownNameError,
     install_command,
     nearest,
+    quoted,
 )
 from tempplug.plugins import hookspecs
 from tempplug.plugins.info import AdapterInfo, CommandInfo, Info, ObjectiveInfo, StrategyInfo, SuiteInfo
@@ -79,7 +80,7 @@ class Registry:
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
             raise UnknownNameError(
-                "\n".join([f"unknown {kind.word} '{name}'.{nearest(name, found)} Known: {known}.", *self._faults])
+                "\n".join([f"unknown {kind.word} {quoted(name)}.{nearest(name, found)} Known: {known}.", *self._faults])
             )
         offers = found[name]
         if len(offers) > 1:

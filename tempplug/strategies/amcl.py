@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ShapeError
-from tempplug.options import Number
+from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, PairTemperatureMap
 from tempplug.types import Batch
@@ -59,8 +59,8 @@ class AMCL(Strategy):
     def __init__(
         self,
         dimension: Annotated[int, Number(at_least=1, integer=True, help="D of the embeddings")],
-        span: Annotated[float, Number(above=0, help="ι, temperatures lie between η and η + ι")] = 2.0,
-        floor: Annotated[float, Number(above=0, help="η, below every temperature")] = 0.05,
+        span: Annotated[float, Temperature(help="ι, temperatures lie between η and η + ι")] = 2.0,
+        floor: Annotated[float, Temperature(help="η, below every temperature")] = 0.05,
         beta: Annotated[float, Number(at_least=0, help="β, weight of the regulariser")] = 1.0,
     ) -> None:
         super().__init__(dimension=dimension, span=span, floor=floor, beta=beta)

@@ -6,7 +6,7 @@ import warnings
 from typing import Annotated, ClassVar
 
 from tempplug.errors import ConfigError
-from tempplug.options import Choice, Flag, Number
+from tempplug.options import Choice, Flag, Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, Profile, ProfileMap
 from tempplug.types import Batch
@@ -51,8 +51,8 @@ class DySTreSS(Strategy):
 
     def __init__(
         self,
-        temperature_min: Annotated[float, Number(above=0, help="lowest τ")] = 0.1,
-        temperature_max: Annotated[float, Number(above=0, help="highest τ, at least temperature_min")] = 0.2,
+        temperature_min: Annotated[float, Temperature(help="lowest τ")] = 0.1,
+        temperature_max: Annotated[float, Temperature(help="highest τ, at least temperature_min")] = 0.2,
         profile: Annotated[
             str, Choice(("cosine", "linear", "exponential", "monotonic", "shifted"), help="shape of τ(s)")
         ] = "cosine",

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from tempplug.options import Number
+from tempplug.options import Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
@@ -33,7 +33,7 @@ class Fixed(Strategy):
 
     temperature: float
 
-    def __init__(self, temperature: Annotated[float, Number(above=0, help="τ, the divisor")] = 0.1) -> None:
+    def __init__(self, temperature: Annotated[float, Temperature(help="τ, the divisor")] = 0.1) -> None:
         super().__init__(temperature=temperature)
 
     def prepare(self, batch: Batch) -> LogitMap:

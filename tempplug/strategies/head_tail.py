@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.options import Number, Numbers
+from tempplug.options import Number, Numbers, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
@@ -52,8 +52,8 @@ class HeadTail(Strategy):
         class_counts: Annotated[
             Sequence[int], Numbers(Number(at_least=0, integer=True), minimum_length=2, help="examples of each class")
         ],
-        temperature_head: Annotated[float, Number(above=0, help="τ of anchors of frequent classes")] = 1.0,
-        temperature_tail: Annotated[float, Number(above=0, help="τ of anchors of rare classes")] = 0.1,
+        temperature_head: Annotated[float, Temperature(help="τ of anchors of frequent classes")] = 1.0,
+        temperature_tail: Annotated[float, Temperature(help="τ of anchors of rare classes")] = 0.1,
         head_classes: Annotated[
             int | Sequence[int] | None,
             Numbers(Number(at_least=0, integer=True), or_number=True, optional=True, help="how many, or which"),

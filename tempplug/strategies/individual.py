@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.errors import ConfigError
-from tempplug.options import Number
+from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch, RowStatistics
@@ -70,9 +70,9 @@ class Individual(Strategy):
     def __init__(
         self,
         size: Annotated[int, Number(at_least=1, integer=True, help="examples of the data set")],
-        temperature_init: Annotated[float, Number(above=0, help="τ before the first step")] = 0.1,
-        temperature_min: Annotated[float, Number(above=0, help="lower bound of τ")] = 0.05,
-        temperature_max: Annotated[float, Number(above=0, help="upper bound of τ")] = 1.0,
+        temperature_init: Annotated[float, Temperature(help="τ before the first step")] = 0.1,
+        temperature_min: Annotated[float, Temperature(help="lower bound of τ")] = 0.05,
+        temperature_max: Annotated[float, Temperature(help="upper bound of τ")] = 1.0,
         rho: Annotated[float, Number(at_least=0, help="ρ, higher gives higher temperatures")] = 0.3,
         gamma: Annotated[float, Number(above=0, at_most=1, help="γ, weight of the newest batch")] = 0.8,
         momentum: Annotated[float, Number(above=0, at_most=1, help="weight of the newest gradient")] = 0.9,

@@ -6,10 +6,10 @@ import math
 from typing import Annotated, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tempplug.errors import ConfigError
-from tempplug.options import Number
+from tempplug.options import Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
@@ -18,7 +18,7 @@ from tempplug.types import Batch
 class Learnable(Strategy):
     """Multiplies every similarity by exp(t), with t a parameter.
 
-    The parameter ``log_scale`` [] must reach the optimizer, without weight decay. Where an optimizer step took it above
+    The parameter ``log_scale`` [1] (FSDP shards no scalars) must reach the optimizer, without weight decay. Where an optimizer step took it above
     ln(max_scale), the next `prepare` sets it back.
 
     Args:
@@ -44,8 +44,8 @@ class Learnable(Strategy):
 
     def __init__(
         self,
-        initial_temperature: Annotated[float, Number(above=0, help="τ before the first step")] = 0.07,
-        max_scale: Annotated[float, Number(above=0, help="upper bound of 1/τ")] = 100.0,
+        initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07,
+        max_scale: Annotated[float, Temperature(help="upper bound of 1/τ")] = 100.0,
     ) -> None:
         super().__init__(initial_temperature=initial_temperature, max_scale=max_scale)
         if 1 / self.initial_temperature > self.max_scale * (1 + 1e-9):
@@ -53,7 +53,7 @@ class Learnable(Strategy):
                 f"{self.where('initial_temperature', self.initial_temperature)} must be at least 1/max_scale = "
                 f"{1 / self.max_scale:g}."
             )
-        self.log_scale = nn.Parameter(torch.tensor(-math.log(self.initial_temperature)))
+        self.log_scale = nn.Parameter(torch.tensor([-math.log(self.initial_temperature)]))
 
     def bounds(self) -> dict[str, float]:
         """Returns the temperature that exp(t) = max_scale is."""
@@ -61,6 +61,18 @@ class Learnable(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns exp(t)·s, with t brought back to its bound first."""
-        with torch.no_grad():
-            self.log_scale.clamp_(max=math.log(self.max_scale))
-        return ScaleMap(self.log_scale.to(batch.positive_similarity.dtype).exp())
+        return ScaleMap(self._bounded().to(batch.positive_similarity.dtype).exp().squeeze())
+
+    def _bounded(self) -> Tensor:
+        bound, own = math.log(self.max_scale), self.log_scale
+        if own.untyped_storage().nbytes() == own.nbytes:
+            with torch.no_grad():
+                own.clamp_(max=bound)
+            return own
+        # A part of something larger is a copy that FSDP gathered for this step: nothing written here would last. What lies
+        # above the bound counts as the bound, and only a gradient that leads back may move it.
+        above = own.detach() > bound
+        bounded = own + (own.detach().clamp(max=bound) - own.detach())
+        if bounded.requires_grad:
+            bounded.register_hook(lambda gradient: gradient.masked_fill(above & (gradient < 0), 0))
+        return bounded

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.options import Flag, Number
+from tempplug.options import Flag, Number, Temperature
 from tempplug.replay import recomputing
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -54,7 +54,7 @@ class MACL(Strategy):
 
     def __init__(
         self,
-        base_temperature: Annotated[float, Number(above=0, help="τ₀, in force where A = A₀")] = 0.1,
+        base_temperature: Annotated[float, Temperature(help="τ₀, in force where A = A₀")] = 0.1,
         alpha: Annotated[float, Number(at_least=0, help="α, how strongly τ follows A")] = 0.5,
         threshold: Annotated[float, Number(at_least=-1, at_most=1, help="A₀")] = 0.0,
         floor_ratio: Annotated[float, Number(above=0, at_most=1, help="τ never falls below this times τ₀")] = 0.1,
@@ -63,6 +63,9 @@ class MACL(Strategy):
         super().__init__(
             base_temperature=base_temperature, alpha=alpha, threshold=threshold, floor_ratio=floor_ratio, strict=strict
         )
+        ends = {"lowest": floor_ratio * base_temperature, "highest": base_temperature * (1 + alpha * (1 - threshold))}
+        for end, temperature in ends.items():
+            Temperature().check(f"{end} temperature {temperature:g} of strategy 'macl'", temperature)
         self.register_buffer("floor_hits", torch.zeros((), dtype=torch.int64))
 
     def temperature(self, positive_similarity: Tensor) -> Tensor:

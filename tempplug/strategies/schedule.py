@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 
 from tempplug.errors import ConfigError
-from tempplug.options import Choice, Number
+from tempplug.options import Choice, Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
@@ -65,8 +65,8 @@ class Schedule(Strategy):
     def __init__(
         self,
         shape: Annotated[str, Choice(("cosine", "triangle", "step", "random"), help="curve over the epochs")] = "cosine",
-        temperature_min: Annotated[float, Number(above=0, help="lowest τ")] = 0.1,
-        temperature_max: Annotated[float, Number(above=0, help="highest τ, at least temperature_min")] = 1.0,
+        temperature_min: Annotated[float, Temperature(help="lowest τ")] = 0.1,
+        temperature_max: Annotated[float, Temperature(help="highest τ, at least temperature_min")] = 1.0,
         period: Annotated[float, Number(above=0, help="T, epochs")] = 400.0,
         seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0,
         granularity: Annotated[str, Choice(("step", "epoch"), help="whether τ moves within an epoch")] = "step",

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from tempplug.options import Number
+from tempplug.options import Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
@@ -35,7 +35,7 @@ class Uncertainty(Strategy):
 
     base_temperature: float
 
-    def __init__(self, base_temperature: Annotated[float, Number(above=0, help="t, the smallest τ")] = 0.1) -> None:
+    def __init__(self, base_temperature: Annotated[float, Temperature(help="t, the smallest τ")] = 0.1) -> None:
         super().__init__(base_temperature=base_temperature)
 
     def prepare(self, batch: Batch) -> LogitMap:

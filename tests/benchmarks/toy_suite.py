@@ -11,7 +11,7 @@ import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from tempplug.options import Number
 from tempplug.plugins import SuiteInfo, hookimpl
@@ -30,7 +30,6 @@ _LOSS = LossRecipe(temperatures=around(0.05, macl={"base_temperature": 0.05, "al
 @dataclass(frozen=True, kw_only=True)
 class ToyRecipe(Recipe):
     loss: LossRecipe = _LOSS
-    not_settings: ClassVar[tuple[str, ...]] = tuple(Recipe.kinds().keys() - {"num_train_epochs", "seed"})
 
     steps: Annotated[int, Number(at_least=1, integer=True, help="of nothing")] = 10
 

@@ -231,7 +231,9 @@ def case(number: int) -> Verdict:
         call.given[argument] = change(value)
     if not fine and _harmless(call, argument, name):
         return Verdict("right", told, "no mistake here")
-    return _verdict(told, (argument,), call.run, expected)
+    # Rows that do not fit are those of two arguments, and either may be named.
+    named = tuple(call.given) if "row" in name else (argument,)
+    return _verdict(told, named, call.run, expected)
 
 
 def _harmless(call: Call, argument: str, name: str) -> bool:

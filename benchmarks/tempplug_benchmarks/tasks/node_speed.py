@@ -62,8 +62,12 @@ class PlainInfoNCE(nn.Module):
         self.positive = torch.cat((other, torch.zeros(nodes, nodes)), dim=1)
         self.counted = torch.cat((torch.ones(nodes, nodes), own), dim=1)
 
-    def forward(self, view_a: Tensor, view_b: Tensor, index: Tensor | None = None) -> Tensor:
-        """Returns the mean over both views' anchors; their positions do not matter."""
+    def taken(self, **given: Tensor) -> dict[str, Tensor]:
+        """Returns what the loss takes beside the views, as `ContrastiveLoss.taken` does: nothing."""
+        return {}
+
+    def forward(self, view_a: Tensor, view_b: Tensor) -> Tensor:
+        """Returns the mean over both views' anchors."""
         unit_a, unit_b = (torch.nn.functional.normalize(view) for view in (view_a, view_b))
         return (self._one_way(unit_a, unit_b) + self._one_way(unit_b, unit_a)) / 2
 
