@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tempplug.errors import TempplugError
+from tempplug_adapters.storage.files import remove_leftovers
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.store import Failure, Result, write_failure, write_result
@@ -27,6 +28,7 @@ def perform(run: Run, output: Path, data_dir: Path | None, progress: Callable[[f
     """
     work_dir = run.work_dir(output)
     work_dir.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(run.path(output).parent)
     run.path(output).unlink(missing_ok=True)  # corrupt or of another experiment, or it would not be run
     context = RunContext(
         method=run.task.method,

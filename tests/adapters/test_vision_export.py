@@ -301,8 +301,8 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     output = tmp_path / "a.pth"
     output.write_bytes(b"old")
 
-    def half(_: Any, path: Path) -> None:
-        Path(path).write_bytes(b"half")
+    def half(_: Any, stream: Any) -> None:
+        stream.write(b"half")
         raise OSError("disk full")
 
     monkeypatch.setattr(torch, "save", half)

@@ -345,10 +345,9 @@ class MethodTrainer(Trainer):
             DataError: it is of another training.
         """
         self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE))
-        callbacks: Any = self.state.stateful_callbacks
-        control = callbacks["TrainerControl"]
+        states: Any = self.state.stateful_callbacks
         # the second where a callback ended it early
-        if self.state.global_step < self.state.max_steps and not control["args"]["should_training_stop"]:
+        if self.state.global_step < self.state.max_steps and not states["TrainerControl"]["args"]["should_training_stop"]:
             return False
         self.load_state(checkpoint)
         self._find_best()
