@@ -91,6 +91,15 @@ def test_second_derivatives_of_the_dense_engine_stay_finite(objective: str) -> N
 
 
 @quiet
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection:UserWarning")
+def test_no_gradient_is_nan_on_its_way(objective: str, engine: str) -> None:
+    with torch.autograd.detect_anomaly():
+        make(objective, "two-view", engine)(rows(1), rows(1, seed=1), hard_negatives=rows(2, seed=2)).backward()
+
+
+@quiet
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("strategy", ["learnable", "macl", "individual:size=9", "amcl:dimension=3", "uncertainty"])
 def test_where_no_anchor_has_a_positive_the_loss_is_zero_with_a_graph(strategy: str, reduction: Any) -> None:
