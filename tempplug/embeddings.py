@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tempplug.precision import at_least_float32
 from tempplug.roles import Pairing
+from tempplug.transforms import transformed
 
 # Rows shorter than this have no direction: similarity 0 and gradient 0, where torch's own normalize multiplies by 1e12.
 SMALLEST_NORM = 1e-12
@@ -74,6 +75,8 @@ def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor 
     (tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]]), tensor([False,  True]))
     """
+    if transformed():
+        return _plain_unit_rows(embeddings)
     largest = zero = None
     with torch.no_grad():
         wide = at_least_float32(embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings))
@@ -88,6 +91,16 @@ def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor 
             norm = torch.linalg.vector_norm(wide / largest, dim=1, keepdim=True).masked_fill_(zero, 1)
     unit: Tensor = _Divide.apply(twice, wide, norm, largest, zero, *embeddings)  # type: ignore[no-untyped-call]
     return unit, None if zero is None else zero.squeeze(1)
+
+
+def _plain_unit_rows(embeddings: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """Returns what `unit_rows` does by operations that every transform of `torch.func` knows."""
+    wide = at_least_float32(torch.cat(embeddings))
+    largest = wide.detach().abs().amax(1, keepdim=True)
+    zero = largest < max(SMALLEST_NORM, torch.finfo(embeddings[0].dtype).tiny)
+    scaled = torch.where(zero, 1.0, wide / torch.where(zero, 1.0, largest))
+    unit = torch.where(zero, 0.0, scaled / torch.linalg.vector_norm(scaled, dim=1, keepdim=True))
+    return unit, zero.squeeze(1)
 
 
 def _ordinary(norm: Tensor) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
@@ -28,11 +29,12 @@ from tempplug.replay import Replay, recomputing
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
+from tempplug.transforms import explained, transformed
 from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
 from tempplug.views import build_views, split_heads
 
-Prepared = tuple[Block, LogitMap, Batch]
-"""One direction, ready for an engine."""
+Prepared = tuple[Block, LogitMap, Batch, bool]
+"""One direction, ready for an engine, and whether its strategy is to observe it."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -142,12 +144,18 @@ class ContrastiveLoss(nn.Module):
         heads = split_heads(view_a, view_b)
         device = heads[0][0].device if isinstance(heads[0][0], Tensor) else torch.device("cpu")
         self._last[:] = step, _ = Step(device), None
+        inside = transformed()
         # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
-        with torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False):
+        with (
+            torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False),
+            explained(self.layout.name, self.strategy.name) if inside else nullcontext(),
+        ):
             losses = [self._head(first, second, given, step) for first, second in heads]
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
+        if inside:
+            self._last[:] = None, None  # what the transform lets nobody see outside of it
         # Inputs were finite. On CUDA, looking would wait for the device.
-        if device.type == "cpu" and not math.isfinite(loss.item() if loss.ndim == 0 else loss.sum().item()):
+        elif device.type == "cpu" and not math.isfinite(loss.item() if loss.ndim == 0 else loss.sum().item()):
             blame(self)
         return loss
 
@@ -225,7 +233,7 @@ class ContrastiveLoss(nn.Module):
         """
         step, record = self._last
         if step is None or not step.row_losses:
-            raise ConfigError("record is empty: call the loss first.")
+            raise ConfigError("record is empty: call the loss first, outside of the transforms of torch.func.")
         if record is None:
             record = self._last[1] = build_record(step, self.strategy)
         return cast(StepRecord, record)
@@ -251,10 +259,14 @@ class ContrastiveLoss(nn.Module):
         step.zero_norm += zero
         directions = self.layout.directions(views)
         observing = self.training and getattr(self.strategy.observe, "__func__", None) is not Strategy.observe
-        again = observing and recomputing()
+        if observing and transformed():
+            raise ConfigError(
+                f"strategy '{self.strategy.name}' learns from every batch, which no transform of torch.func allows: call "
+                "loss_fn.eval(), or use autograd."
+            )
         prepared: list[Prepared] = []
         for direction in directions:
-            found = self._prepare(direction, views, prepared[0] if direction.mirrored else None, observing, again)
+            found = self._prepare(direction, views, prepared[0] if direction.mirrored else None, observing)
             if found is None:
                 message = (
                     f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0, here and in later such batches."
@@ -266,8 +278,8 @@ class ContrastiveLoss(nn.Module):
             prepared.append(found)
         losses, valid = [], []
         every = self._statistics(prepared, step)
-        for (block, logit_map, batch), direction, statistics in zip(prepared, directions, every, strict=True):
-            if observing and not again:
+        for (block, logit_map, batch, fresh), direction, statistics in zip(prepared, directions, every, strict=True):
+            if fresh:
                 self.strategy.observe(batch, statistics)
             losses.append(self._row_losses(block, logit_map, batch, statistics))
             valid.append(self._valid(block.roles, statistics))
@@ -284,9 +296,7 @@ class ContrastiveLoss(nn.Module):
         paired = statistics.positive_count > 0
         return paired if lonely is None else paired & lonely
 
-    def _prepare(
-        self, direction: Direction, views: Views, mirror: Prepared | None, observing: bool, again: bool
-    ) -> Prepared | None:
+    def _prepare(self, direction: Direction, views: Views, mirror: Prepared | None, observing: bool) -> Prepared | None:
         """Returns the block of a direction, its map and batch; None where no anchor of any process has a positive.
 
         A mirror image shares what its original found out; a second computation of a call has the map of the first.
@@ -315,22 +325,22 @@ class ContrastiveLoss(nn.Module):
         paired = similarity if counts is None else None
         block = Block(direction.anchors, direction.candidates, roles, paired, views.precision)
         if mirror is not None and mirror[1].uniform and mirror[1].symmetric:
-            return block, mirror[1], batch
-        recalled = self._replay.recall(batch, self.strategy.name) if again else None
+            return block, mirror[1], batch, mirror[3]
+        recalled = self._replay.recall(batch, self.strategy.name) if observing and recomputing() else None
         if recalled is not None:
-            return block, recalled, batch
+            return block, recalled, batch, False
         logit_map = self.objective.first_map(self.strategy.prepare(batch))
         if observing:
             self._replay.remember(batch, logit_map)
-        return block, logit_map, batch
+        return block, logit_map, batch, observing
 
     def _statistics(self, prepared: list[Prepared], step: Step) -> list[RowStatistics]:
         """Returns the statistics of every direction; those of a block and its mirror image come from one pass."""
-        (block, logit_map, _), *others = prepared
+        (block, logit_map, *_), *others = prepared
         mirrored = bool(others) and others[0][1] is logit_map
         wanted = Wanted(self.strategy.needs_negative_similarity and self.training, self.objective.top)
         first, step.engine = row_statistics(self.engine, block, logit_map, mirrored=mirrored, wanted=wanted)
-        for other, other_map, _ in others[len(first) - 1 :]:
+        for other, other_map, *_ in others[len(first) - 1 :]:
             first += row_statistics(self.engine, other, other_map, wanted=wanted)[0]
         return first
 

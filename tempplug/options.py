@@ -93,7 +93,7 @@ class Temperature(Number):
         number = super().check(where, value)
         if number is not None and not COLDEST <= number <= HOTTEST:
             raise ConfigError(
-                f"{where} must lie between {COLDEST:g} and {HOTTEST:g}: outside of that it or its reciprocal is no number of float32."
+                f"{where} must lie between {COLDEST:g} and {HOTTEST:g}: beyond, it or its reciprocal is no number of float32."
             )
         return number
 

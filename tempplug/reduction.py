@@ -81,7 +81,7 @@ def blame(loss_fn: nn.Module) -> None:
         NonFiniteError: it names the first.
     """
     for name, parameter in loss_fn.named_parameters():
-        bad = parameter[~torch.isfinite(parameter)]
+        bad = parameter.detach()[~torch.isfinite(parameter)]
         if bad.numel():
             raise NonFiniteError(
                 f"parameter {name} of this loss became {float(bad[0])} ({bad.numel()} of {parameter.numel()} numbers), as "

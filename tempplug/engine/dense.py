@@ -27,7 +27,7 @@ def dense_statistics(block: Block, logit_map: LogitMap, rows: slice = slice(None
     left_out = ~roles.negative(*indices)
     lonely = None if roles.lonely is None else roles.lonely[rows]
     if lonely is not None:
-        # Over everything first, and then none: an empty log-sum-exp has NaN for a second derivative.
+        # Over everything first, and then none: an empty log-sum-exp has NaN for a gradient, which anomaly detection reports.
         left_out.masked_fill_(lonely[:, None], False)
     masked = logits.masked_fill(left_out, -torch.inf)
     negative_lse = torch.logsumexp(masked, 1)

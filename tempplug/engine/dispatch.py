@@ -14,6 +14,7 @@ from tempplug.engine.triton import mirrored_statistics, refusal, triton_statisti
 from tempplug.errors import ConfigError
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
+from tempplug.transforms import transformed
 from tempplug.types import NOTHING, EngineName, RowStatistics, Wanted
 
 # A matrix of so many numbers is done at once sooner than in slabs.
@@ -42,6 +43,8 @@ def row_statistics(
     Raises:
         ConfigError: the engine that was asked for cannot do this block.
     """
+    if transformed() and engine in ("tiled", "triton"):
+        raise ConfigError(f"engine='{engine}' has no rule for the transforms of torch.func: use engine='dense', or 'auto'.")
     name = _choose(block, logit_map, wanted) if engine == "auto" else engine
     if name == "tiled":
         return tiled_statistics(block, logit_map, mirrored=mirrored, wanted=wanted), name
@@ -59,6 +62,8 @@ def row_statistics(
 
 
 def _choose(block: Block, logit_map: LogitMap, wanted: Wanted) -> EngineName:
+    if transformed():
+        return "dense"
     if not wanted and block.anchors.is_cuda and refusal(block, logit_map) is None:
         return "triton"
     if (not wanted and streams(block, logit_map)) or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:

@@ -12,14 +12,16 @@ from tempplug.errors import ConfigError
 from tempplug.options import Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.transforms import transformed
 from tempplug.types import Batch
 
 
 class Learnable(Strategy):
     """Multiplies every similarity by exp(t), with t a parameter.
 
-    The parameter ``log_scale`` [1] (FSDP shards no scalars) must reach the optimizer, without weight decay. Where an optimizer step took it above
-    ln(max_scale), the next `prepare` sets it back.
+    The parameter ``log_scale`` [1] (FSDP shards no scalars) must reach the optimizer, without weight decay. Where an optimizer
+    step took it above ln(max_scale), the next `prepare` sets it back; under FSDP it stays there, but counts as ln(max_scale),
+    and moves down only.
 
     Args:
         initial_temperature: τ at the start, greater than 0; t₀ = ln(1/τ).
@@ -65,6 +67,8 @@ class Learnable(Strategy):
 
     def _bounded(self) -> Tensor:
         bound, own = math.log(self.max_scale), self.log_scale
+        if transformed():
+            return own.clamp(max=bound)
         if own.untyped_storage().nbytes() == own.nbytes:
             with torch.no_grad():
                 own.clamp_(max=bound)
@@ -74,5 +78,7 @@ class Learnable(Strategy):
         above = own.detach() > bound
         bounded = own + (own.detach().clamp(max=bound) - own.detach())
         if bounded.requires_grad:
-            bounded.register_hook(lambda gradient: gradient.masked_fill(above & (gradient < 0), 0))
+            bounded.register_hook(  # type: ignore[no-untyped-call]
+                lambda gradient: gradient.masked_fill(above & (gradient < 0), 0)
+            )
         return bounded

@@ -127,7 +127,7 @@ def _direction_losses(
     rows = _Rows(direction, objective)
     losses = torch.zeros(len(direction.anchors), dtype=torch.float64)
     if not bool(rows.kept.any()):
-        return losses, rows.kept
+        return losses + 0 * rows.similarity.sum(), rows.kept
     if objective == "amcl-top":
         strategy_options = {**strategy_options, "beta": objective_options["beta"]}
 

@@ -88,7 +88,14 @@ OBJECTIVES: list[dict[str, Any]] = [
     }
     for name in ("dcl", "flatnce", "reweighted")
 ]
-CASES = _cases() + WIDE + OBJECTIVES
+# One pair and hard negatives: an anchor of the other view, or the other direction, has no negative.
+LONELY: list[dict[str, Any]] = [
+    {"strategy": s, "options": {}, "objective": o, "layout": layout, "dtype": "float32", "rows": 1, "dimension": 5}
+    for s, o, layout in itertools.product(
+        ("fixed", "learnable", "temperature-free"), ("infonce", "reweighted"), ("two-view+hard", "cross-view+symmetric+hard")
+    )
+]
+CASES = _cases() + WIDE + OBJECTIVES + LONELY
 CALLS: list[tuple[str, dict[str, Any]]] = [
     *(("parity", {"case": case}) for case in CASES),
     *(("cold", {"scale": scale, "dimension": d}) for scale, d in itertools.product((72.0, 90.0, 200.0, 500.0, 5000.0), (2, 8))),

@@ -10,7 +10,8 @@ import pytest
 
 import tempplug
 from tempplug.arguments import add_temperature_arguments, merge_spec, parse_options, parse_spec, parse_value
-from tempplug.errors import ConfigError
+from tempplug.create import create_strategy
+from tempplug.errors import ConfigError, TempplugError
 
 
 @pytest.mark.parametrize(
@@ -165,3 +166,29 @@ def test_help_names_the_flags_and_where_to_look(parser: argparse.ArgumentParser)
     text = " ".join(parser.format_help().split())
     for expected in ("--temperature-strategy", "--temperature-args", "--contrastive-objective", "`tempplug list`"):
         assert expected in text
+
+
+# Each of them once ended in a message of several lines, of thousands of letters, or in an error of Python's own.
+ODD = [
+    "ma\ncl",
+    "macl\x00:alpha=1",
+    "macl:al\npha=1",
+    "macl:alpha\n",
+    "macl:alpha=" + "1" * 5000,
+    "macl:alpha=" + "x" * 5000,
+    "schedule:seed=" + "9" * 5000,
+    "head-tail:class_counts=" + "9" * 5000 + "/1",
+    "schedule:shape=co\nsine",
+    "x" * 5000,
+    "macl:" + "y" * 5000 + "=1",
+    "fixed:temperature=１",
+]
+
+
+@pytest.mark.parametrize("spec", ODD, ids=range(len(ODD)))
+def test_odd_specs_are_refused_in_one_short_line(spec: str) -> None:
+    with pytest.raises(TempplugError) as caught:
+        create_strategy(spec)
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 400

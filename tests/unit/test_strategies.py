@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from tempplug import Batch, create_strategy
+from tempplug import Batch, ContrastiveLoss, create_objective, create_strategy
 from tempplug.errors import ConfigError
 
 
@@ -182,6 +182,37 @@ def test_head_tail_takes_the_more_frequent_half_and_breaks_ties_by_the_lower_cla
 def test_head_tail_takes_head_classes_as_a_number_or_as_the_classes() -> None:
     assert create_strategy("head-tail:class_counts=1/5/3,head_classes=1").head == (1,)
     assert create_strategy("head-tail:class_counts=1/5/3,head_classes=0/2").head == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "fixed:temperature={}",
+        "learnable:initial_temperature={},max_scale=3e38",
+        "macl:base_temperature={}",
+        "dystress:temperature_min={},temperature_max=3e38",
+        "schedule:temperature_min={}",
+        "head-tail:class_counts=3/1,temperature_head={}",
+        "head-tail:class_counts=3/1,temperature_tail={}",
+        "amcl:dimension=2,floor={}",
+        "uncertainty:base_temperature={}",
+        "individual:size=3,temperature_min={},temperature_init=1",
+    ],
+)
+@pytest.mark.parametrize("temperature", ["1e-40", "1e-320", "1e39"])
+def test_temperatures_have_a_reciprocal_in_float32(temperature: str, spec: str) -> None:
+    with pytest.raises(ConfigError, match=r"must lie between 3e-39 and 3e\+38: beyond, it or its reciprocal is no number"):
+        create_strategy(spec.format(temperature))
+
+
+def test_what_follows_from_options_has_one_too() -> None:
+    with pytest.raises(ConfigError, match="lowest temperature 1e-40 of strategy 'macl' must lie between"):
+        create_strategy("macl:base_temperature=1e-38,floor_ratio=0.01")
+    with pytest.raises(ConfigError, match=r"highest temperature 1e\+299 of strategy 'macl' must lie between"):
+        create_strategy("macl:alpha=1e300")
+    with pytest.raises(ConfigError, match="second_temperature=1e-40 of objective 'dual-temperature' must lie between"):
+        create_objective("dual-temperature:second_temperature=1e-40")
+    assert ContrastiveLoss("fixed:temperature=3e-39")(torch.eye(3), torch.eye(3)).isfinite()
 
 
 def test_head_tail_names_missing_and_impossible_labels() -> None:

@@ -1,0 +1,37 @@
+"""A fixed few cases of every fuzzer in each test run. What they ever found is kept as tests beside what it was found in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import fuzzing
+import pytest
+
+# As many as take a few seconds; a fault is reproduced by its number.
+CASES = {"loss": 400, "specs": 1500, "wrong_calls": 1000}
+
+
+@pytest.mark.parametrize("name", fuzzing.names())
+def test_no_case_is_a_fault(name: str) -> None:
+    tally = fuzzing.Tally()
+    for number, verdict in fuzzing.verdicts(name, 0, cases=CASES[name]):
+        tally.add(number, verdict)
+    assert not tally.faults, "\n".join(f"{number}: {verdict}" for number, verdict in tally.faults)
+    # A fuzzer that refuses everything, or nothing, tries nothing.
+    assert tally.counts["right"] > CASES[name] / 20
+    assert tally.counts["refused"] > CASES[name] / 20
+
+
+def test_the_driver_prints_what_it_tried_and_how_to_try_it_again(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("run.py")
+    done = subprocess.run(
+        [sys.executable, program, "specs", "--cases", "5", "--seed", "3"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("specs: 5 cases: ")
+    assert not list(tmp_path.iterdir())
+    unknown = subprocess.run([sys.executable, program, "nothing"], capture_output=True, text=True, cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "no fuzzer nothing; there are loss, specs" in unknown.stderr

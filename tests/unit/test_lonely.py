@@ -1,0 +1,163 @@
+"""Anchors without a negative or without a positive: a batch of one ends no run, and counts as the formulas say."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tempplug import ContrastiveLoss
+from tempplug.testing import oracle_loss, oracle_row_losses
+
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1", "amcl-top"]
+ENGINES = ["dense", "tiled", "auto"]
+ONE: list[tuple[str, bool]] = [("two-view", False), ("cross-view", False), ("cross-view", True)]
+quiet = pytest.mark.filterwarnings("ignore:layout:RuntimeWarning", "ignore:top_k:RuntimeWarning")
+
+
+def rows(count: int, seed: int = 0) -> Tensor:
+    return torch.randn(count, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
+
+
+def make(objective: str, layout: Any, engine: Any = "auto", **options: Any) -> ContrastiveLoss:
+    strategy = "amcl:dimension=3" if objective.startswith("amcl") else "learnable"
+    objective = "amcl-top:top_k=2,beta=0.1" if objective == "amcl-top" else objective
+    return ContrastiveLoss(strategy, objective, layout, engine=engine, **options).double()
+
+
+@quiet
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(("layout", "symmetric"), ONE)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_pair_alone_has_loss_zero_and_gradients_of_zero(
+    objective: str, engine: str, layout: str, symmetric: bool, reduction: str
+) -> None:
+    loss_fn = make(objective, layout, engine, symmetric=symmetric, reduction=reduction)
+    a, b = rows(1), rows(1, seed=1)
+    loss = loss_fn(a, b)
+    assert loss.shape == (() if reduction != "none" else (2,) if layout == "two-view" else (1,))
+    assert not loss.any()
+    leaves = [a, b, *loss_fn.parameters()]
+    for gradient in torch.autograd.grad(loss.sum(), leaves):
+        assert not gradient.any()
+    numbers = loss_fn.record.numbers()
+    assert numbers["loss"] == 0
+    assert numbers["finite"] == 1
+    assert numbers["anchors_without_negative"] == (1 if layout == "cross-view" and not symmetric else 2)
+    assert numbers["temperature_mean"] > 0
+
+
+@quiet
+@pytest.mark.parametrize("layout", ["two-view", "symmetric", "labels", "masks"])
+@pytest.mark.parametrize("objective", ["infonce", "dcl", "flatnce"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_others_keep_their_loss(engine: str, objective: str, layout: str) -> None:
+    """Hard negatives that one view's anchor sees, a class that is everybody's, masks with an empty row: as the oracle has."""
+    given: dict[str, Any] = {"hard_negatives": rows(4, seed=2)} if layout in ("two-view", "symmetric") else {}
+    count = 1 if given else 5
+    a, b = rows(count), rows(count, seed=1)
+    if layout == "labels":
+        given["labels"] = torch.zeros(5, dtype=torch.int64)
+    if layout == "masks":
+        own = torch.eye(5, dtype=torch.bool)
+        given |= {"positive_mask": own, "negative_mask": ~own & (torch.arange(5) != 3)[:, None]}
+    symmetric = {"symmetric": True} if layout == "symmetric" else {}
+    name: Any = "cross-view" if layout == "symmetric" else layout
+    leaves = [a, b, *(value for value in given.values() if value.is_floating_point())]
+    for reduction in ("mean", "none"):
+        loss_fn = ContrastiveLoss("fixed", objective, name, engine=engine, reduction=reduction, **symmetric)  # type: ignore[arg-type]
+        found = loss_fn(a, b, **given)
+        expected = oracle_loss(a, b, objective=objective, layout=name, reduction=reduction, **symmetric, **given)  # type: ignore[arg-type]
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        ours, theirs = (torch.autograd.grad(each.sum(), leaves, retain_graph=True) for each in (found, expected))
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    kept = oracle_row_losses(a, b, objective=objective, layout=name, **symmetric, **given)[1]  # type: ignore[arg-type]
+    lonely = {"two-view": 1, "symmetric": 1, "labels": 10, "masks": 1}[layout]
+    assert loss_fn.record.anchors_without_negative.item() == lonely
+    if objective != "infonce" and layout != "symmetric":
+        assert int((~kept).sum()) == lonely
+
+
+@quiet
+@pytest.mark.parametrize("objective", ["infonce", "dcl"])
+def test_second_derivatives_of_the_dense_engine_stay_finite(objective: str) -> None:
+    loss_fn = make(objective, "two-view", "dense")
+    assert torch.autograd.gradgradcheck(lambda a, b, h: loss_fn(a, b, hard_negatives=h), (rows(1), rows(1, 1), rows(2, 2)))
+
+
+@quiet
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection:UserWarning")
+def test_no_gradient_is_nan_on_its_way(objective: str, engine: str) -> None:
+    with torch.autograd.detect_anomaly():
+        make(objective, "two-view", engine)(rows(1), rows(1, seed=1), hard_negatives=rows(2, seed=2)).backward()
+
+
+@quiet
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("strategy", ["learnable", "macl", "individual:size=9", "amcl:dimension=3", "uncertainty"])
+def test_where_no_anchor_has_a_positive_the_loss_is_zero_with_a_graph(strategy: str, reduction: Any) -> None:
+    """A last batch of one image, or of as many classes as images."""
+    for count in (1, 3):
+        loss_fn = ContrastiveLoss(strategy, layout="labels", reduction=reduction).double()
+        before = {name: value.clone() for name, value in loss_fn.state_dict().items()}
+        a, uncertainty = rows(count), rows(3)[:count, 0].detach().requires_grad_()
+        given = loss_fn.taken(labels=torch.arange(count), index=torch.arange(count), uncertainty=uncertainty)
+        loss = loss_fn(a, **given)
+        assert loss.tolist() == (0.0 if reduction != "none" else [0.0] * count)
+        leaves = [a, *loss_fn.parameters(), *([uncertainty] if "uncertainty" in given else [])]
+        assert not any(gradient.any() for gradient in torch.autograd.grad(loss.sum(), leaves))
+        numbers = loss_fn.record.numbers()
+        assert (numbers["loss"], numbers["finite"]) == (0, 1)
+        assert all(torch.equal(value, before[name]) for name, value in loss_fn.state_dict().items())
+
+
+def test_each_kind_warns_once_in_the_life_of_a_loss() -> None:
+    loss_fn = ContrastiveLoss("fixed", "dcl", "labels")
+    message = (
+        r"layout 'labels' leaves 4 of 4 anchors without a negative: under objective 'dcl' they leave the mean, here and in "
+        r"later batches \(record.anchors_without_negative counts them\)\. A larger batch, drop_last=True"
+    )
+    with pytest.warns(RuntimeWarning, match=message):
+        loss_fn(rows(4), labels=torch.zeros(4).long())
+    with pytest.warns(RuntimeWarning, match="layout 'labels': no anchor has a positive, so the loss is 0"):
+        loss_fn(rows(3), labels=torch.arange(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss_fn(rows(4), labels=torch.zeros(4).long())
+        loss_fn(rows(3), labels=torch.arange(3))
+        assert loss_fn(rows(4), labels=torch.arange(4) // 2) > 0
+    with pytest.warns(
+        RuntimeWarning, match="leaves 2 of 2 anchors without a negative: under objective 'infonce' they have loss 0"
+    ):
+        ContrastiveLoss()(rows(1), rows(1))
+
+
+@quiet
+def test_an_example_without_negatives_teaches_its_temperature_nothing() -> None:
+    """But the others of its batch learn: hard negatives are view a's alone."""
+    for hard, moves in ((None, False), (rows(3, seed=2), True)):
+        loss_fn = ContrastiveLoss("individual:size=4").double()
+        loss_fn(rows(1), rows(1, seed=1), index=torch.tensor([2]), hard_negatives=hard)
+        assert loss_fn.strategy.log_means.isfinite().tolist() == [False, False, moves, False]
+        assert loss_fn.strategy.temperatures.isfinite().all()
+
+
+@quiet
+@pytest.mark.parametrize("objective", ["infonce", "reweighted"])
+def test_a_third_partys_objective_sees_no_infinity_unless_it_asks(objective: str) -> None:
+    loss_fn = ContrastiveLoss("fixed", objective)
+    seen: list[Tensor] = []
+    original = loss_fn.objective.row_loss
+    loss_fn.objective.row_loss = lambda statistics, auxiliary: (  # type: ignore[method-assign,assignment]
+        seen.append(statistics.negative_lse.detach()) or original(statistics, auxiliary)  # type: ignore[func-returns-value]
+    )
+    loss_fn(rows(1), rows(1, seed=1))
+    assert seen[0].isneginf().all() == (objective == "infonce")
+    assert seen[0].isfinite().all() == (objective != "infonce")

@@ -1,0 +1,114 @@
+"""The loss inside the transforms of torch.func: the values of autograd and of a loop, or a clear refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, hessian, jvp, vmap
+
+from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError, NonFiniteError
+
+GENERATOR = torch.Generator().manual_seed(0)
+A, B = (torch.randn(3, 5, 4, generator=GENERATOR, dtype=torch.float64) for _ in range(2))
+KNOWN = {
+    "index": torch.arange(5),
+    "labels": torch.tensor([0, 0, 1, 1, 0]),
+    "uncertainty": (torch.linspace(-1, 1, 5).double(), torch.zeros(5).double()),
+}
+SPECS = ["fixed", "learnable", "macl", "dystress", "temperature-free", "uncertainty", "amcl:dimension=4"]
+SPECS += ["head-tail:class_counts=3/2", "individual:size=9"]
+
+
+def make(spec: str, layout: Any, engine: Any = "auto", objective: str = "infonce") -> tuple[ContrastiveLoss, dict[str, Any]]:
+    torch.manual_seed(0)
+    loss_fn = ContrastiveLoss(spec, objective, layout, engine=engine).double().eval()
+    return loss_fn, loss_fn.taken(**KNOWN)
+
+
+@pytest.mark.parametrize("engine", ["auto", "dense"])
+@pytest.mark.parametrize("layout", ["two-view", "labels"])
+@pytest.mark.parametrize("spec", SPECS)
+def test_gradients_and_batches_are_those_of_autograd_and_a_loop(spec: str, layout: str, engine: str) -> None:
+    loss_fn, given = make(spec, layout, engine)
+    first = A[0].clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss_fn(first, B[0], **given), first)
+    torch.testing.assert_close(grad(lambda x: loss_fn(x, B[0], **given))(A[0]), expected, rtol=1e-9, atol=1e-12)
+    loop = torch.stack([loss_fn(a, b, **given) for a, b in zip(A, B, strict=True)])
+    torch.testing.assert_close(vmap(lambda a, b: loss_fn(a, b, **given))(A, B), loop.detach(), rtol=1e-10, atol=1e-12)
+    of_each = vmap(grad(lambda a, b: loss_fn(a, b, **given)))(A, B)
+    torch.testing.assert_close(of_each[0], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_parameters_tangents_and_second_derivatives() -> None:
+    loss_fn, _ = make("learnable", "two-view")
+    parameters = {name: value.detach() for name, value in loss_fn.named_parameters()}
+    found = grad(lambda each: functional_call(loss_fn, each, (A[0], B[0])))(parameters)
+    (expected,) = torch.autograd.grad(loss_fn(A[0], B[0]), loss_fn.strategy.log_scale)
+    torch.testing.assert_close(found["strategy.log_scale"], expected, rtol=1e-9, atol=1e-12)
+    fixed, _ = make("fixed", "cross-view", "dense")
+    _, tangent = jvp(lambda x: fixed(x, B[0]), (A[0],), (B[0],))
+    torch.testing.assert_close(tangent, (grad(lambda x: fixed(x, B[0]))(A[0]) * B[0]).sum(), rtol=1e-9, atol=1e-12)
+    second = hessian(lambda x: fixed(x, B[0][:2]))(A[0][:2])
+    expected = torch.autograd.functional.hessian(lambda x: fixed(x, B[0][:2]), A[0][:2])
+    torch.testing.assert_close(second, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_rows_of_zeros_have_no_gradient() -> None:
+    loss_fn, _ = make("fixed", "two-view")
+    rows = A[0].clone()
+    rows[2] = 0
+    found = vmap(grad(lambda x: loss_fn(x, B[0])))(rows[None])[0]
+    assert found.isfinite().all()
+    assert not found[2].any()
+
+
+@pytest.mark.filterwarnings("ignore:layout 'two-view' leaves:RuntimeWarning")
+def test_a_batch_of_one_is_zero() -> None:
+    loss_fn, _ = make("fixed", "two-view", objective="dcl")
+    assert not vmap(grad(lambda x, y: loss_fn(x, y)))(A[:, :1], B[:, :1]).any()
+
+
+@pytest.mark.parametrize("transform", [grad, vmap])
+def test_what_cannot_be_transformed_says_so(transform: Any) -> None:
+    def tried(loss_fn: ContrastiveLoss, **given: Any) -> None:
+        inputs = (A, B) if transform is vmap else (A[0], B[0])
+        transform(lambda a, b: loss_fn(a, b, **given))(*inputs)
+
+    for engine in ("tiled", "triton"):
+        with pytest.raises(
+            ConfigError, match=rf"engine='{engine}' has no rule for the transforms of torch.func: use engine='d"
+        ):
+            tried(make("fixed", "two-view", engine)[0])
+    loss_fn, given = make("individual:size=9", "two-view")
+    with pytest.raises(ConfigError, match=r"strategy 'individual' learns from every batch, .*: call loss_fn.eval\(\)"):
+        tried(loss_fn.train(), **given)
+
+
+def test_values_that_vmap_hides_are_named() -> None:
+    labels, _ = make("fixed", "labels")
+    with pytest.raises(
+        ConfigError, match=r"vmap cannot run layout 'labels' with strategy 'fixed' here, because it has to look"
+    ):
+        vmap(lambda a, classes: labels(a, labels=classes))(A, KNOWN["labels"].expand(3, -1))  # type: ignore[union-attr]
+    strict, _ = make("macl:strict=true", "two-view")
+    with pytest.raises(ConfigError, match="strict=true must not be set"):
+        vmap(strict)(A, B)
+
+
+def test_no_record_and_no_state_comes_out_of_a_transform() -> None:
+    loss_fn, _ = make("macl:alpha=2,threshold=0.9", "two-view")
+    vmap(loss_fn)(A, B)
+    assert loss_fn.strategy.floor_hits.item() == 0
+    with pytest.raises(ConfigError, match="record is empty: call the loss first, outside of the transforms"):
+        _ = loss_fn.record
+
+
+def test_a_gradient_of_what_is_no_number_is_refused() -> None:
+    bad: Tensor = A[0].clone()
+    bad[1, 1] = float("nan")
+    with pytest.raises(NonFiniteError, match="view_a holds NaN"):
+        grad(lambda x: make("fixed", "two-view")[0](x, B[0]))(bad)
