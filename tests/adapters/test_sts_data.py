@@ -76,7 +76,7 @@ def test_a_wrong_folder_is_named(tmp_path: Path, name: str, fault: str) -> None:
     [
         (b"", r"test\.tsv is empty"),
         (b"\n", r"test\.tsv is empty"),
-        (HEADER, r"test\.tsv holds no pairs"),
+        (HEADER, r"test\.tsv holds no rows"),
         (b"score\tsentence1\n1\ta\n", r"test\.tsv, line 1: the header lacks sentence2"),
         (b"1\ta\tb\n", r"test\.tsv, line 1: the header lacks score, sentence1, sentence2"),
         (HEADER + b"1\ta\tb\n1\ta\n", r"test\.tsv, line 3: 2 tab-separated fields, but the header has 3"),
@@ -168,7 +168,7 @@ def test_sick_has_no_dev_split_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> No
     ("columns", "message"),
     [
         ({"sentence1": ["a"], "score": [1.0]}, "mteb/sts14-sts, test, cannot be loaded.*sentence2"),
-        ({"sentence1": [], "sentence2": [], "score": []}, "mteb/sts14-sts, test, holds no pairs"),
+        ({"sentence1": [], "sentence2": [], "score": []}, "mteb/sts14-sts, test, holds no rows"),
         ({"sentence1": ["a", "a"], "sentence2": ["b", None], "score": [1.0, 1.0]}, "test, row 2: sentence2 is empty"),
         ({"sentence1": ["a"], "sentence2": ["b"], "score": [None]}, "test, row 1: score 'None' is not a finite number"),
     ],
