@@ -168,7 +168,7 @@ def test_sick_has_no_dev_split_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> No
     ("columns", "message"),
     [
         ({"sentence1": ["a"], "score": [1.0]}, "mteb/sts14-sts, test, cannot be loaded.*sentence2"),
-        ({"sentence1": [], "sentence2": [], "score": []}, "mteb/sts14-sts, test, holds no rows"),
+        ({"sentence1": [], "sentence2": [], "score": []}, "mteb/sts14-sts, test, holds no pairs"),
         ({"sentence1": ["a", "a"], "sentence2": ["b", None], "score": [1.0, 1.0]}, "test, row 2: sentence2 is empty"),
         ({"sentence1": ["a"], "sentence2": ["b"], "score": [None]}, "test, row 1: score 'None' is not a finite number"),
     ],

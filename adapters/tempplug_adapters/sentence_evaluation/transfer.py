@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, encode_distinct
 from tempplug_adapters.sentence_evaluation.folds import Accuracy, dev_split, folds_on_train, nested_folds
 from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
@@ -102,6 +102,8 @@ def evaluate_transfer(
     check_batch_size(batch_size)
     chosen = [find_transfer_task(name) for name in names]
     data = {task.name: load_transfer(task.name, data_dir) for task in chosen}
+    for task in chosen:
+        _check_classes(task, data[task.name], 5 if fast else 10)
     every = (text for splits in data.values() for split in splits.values() for texts in split.texts for text in texts)
     places, vectors = encode_distinct(encode, every, batch_size)
     vectors, folds, result = (
@@ -119,6 +121,16 @@ def evaluate_transfer(
         if task.name == "MRPC":
             result.f1[task.name] = _f1(found.predicted, wanted)
     return result
+
+
+def _check_classes(task: TransferTask, splits: dict[str, Labelled], folds: int) -> None:
+    for name, split in splits.items():
+        counts = [split.labels.count(number) for number in range(len(task.classes))]
+        if name in ("", "train") and len(task.splits) < 3 and min(counts) < folds:
+            rarest = task.classes[counts.index(min(counts))]
+            raise DataError(
+                f"{task.name} has {min(counts)} rows of class {rarest}, but {folds} folds need as many of each class at least."
+            )
 
 
 def _features(split: Labelled, places: dict[str, int], vectors: Tensor) -> tuple[Tensor, Tensor]:
