@@ -117,9 +117,16 @@ def tempplug_register_commands() -> list[CommandInfo]:
         ),
         CommandInfo(
             name="eval sts",
-            target="tempplug_adapters.sentence_evaluation.command:main",
+            target="tempplug_adapters.sentence_evaluation.sts_command:main",
             summary="Spearman correlation on STS12-16, STS-B and SICK-R",
             requires=_SIMCSE,
+            extra="simcse",
+        ),
+        CommandInfo(
+            name="eval transfer",
+            target="tempplug_adapters.sentence_evaluation.transfer_command:main",
+            summary="accuracy of linear classifiers on MR, CR, SUBJ, MPQA, SST2, TREC and MRPC",
+            requires=(*_SIMCSE, "sklearn"),
             extra="simcse",
         ),
         CommandInfo(

@@ -76,7 +76,7 @@ def test_a_wrong_folder_is_named(tmp_path: Path, name: str, fault: str) -> None:
     [
         (b"", r"test\.tsv is empty"),
         (b"\n", r"test\.tsv is empty"),
-        (HEADER, r"test\.tsv holds no pairs"),
+        (HEADER, r"test\.tsv holds no rows"),
         (b"score\tsentence1\n1\ta\n", r"test\.tsv, line 1: the header lacks sentence2"),
         (b"1\ta\tb\n", r"test\.tsv, line 1: the header lacks score, sentence1, sentence2"),
         (HEADER + b"1\ta\tb\n1\ta\n", r"test\.tsv, line 3: 2 tab-separated fields, but the header has 3"),

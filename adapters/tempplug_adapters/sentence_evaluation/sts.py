@@ -6,7 +6,7 @@ an encoder is any callable from a list of sentences to a tensor of vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,9 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn import functional
 
-from tempplug.errors import ConfigError, DataError, ShapeError
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, encode_distinct
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, StsPairs, find_task, load_sts
-
-Encode = Callable[[list[str]], Tensor]
-"""From n sentences to their vectors [n, D], without gradient."""
 
 # The cosine similarities of one and the same float32 vector with its own rounding noise (1e-7) differ by about 1e-14.
 CONSTANT_WITHIN = 1e-12
@@ -95,10 +93,10 @@ def evaluate_sts(
         SimCSE (Gao et al. 2021), appendix B: "all" setting, Spearman, no regressor.
     """
     names = _check_tasks(tasks, split)
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise ConfigError(f"batch_size={batch_size} must be a whole number of at least 1.")
+    check_batch_size(batch_size)
     data = {name: load_sts(name, data_dir, split) for name in names}
-    rows, vectors = _encode_distinct(encode, data.values(), batch_size)
+    sides = (side for pairs in data.values() for side in (pairs.sentences_a, pairs.sentences_b))
+    rows, vectors = encode_distinct(encode, (sentence for side in sides for sentence in side), batch_size)
     spearman = {}
     for name, pairs in data.items():
         similarity = _cosine_similarity(vectors, rows, pairs)
@@ -125,30 +123,6 @@ def _check_tasks(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:
     for name in tasks:
         find_task(name).files(split)
     return tuple(tasks)
-
-
-def _encode_distinct(encode: Encode, data: Iterable[StsPairs], batch_size: int) -> tuple[dict[str, int], Tensor]:
-    """Returns the row of each distinct sentence, and the vectors [U, D] on the CPU in at least float32."""
-    distinct = dict.fromkeys(sentence for pairs in data for side in (pairs.sentences_a, pairs.sentences_b) for sentence in side)
-    ordered = sorted(distinct, key=len, reverse=True)
-    batches: list[Tensor] = []
-    for start in range(0, len(ordered), batch_size):
-        sentences = ordered[start : start + batch_size]
-        vectors = torch.as_tensor(encode(sentences)).detach()
-        wanted = batches[0].shape[1] if batches else "D"
-        if vectors.ndim != 2 or len(vectors) != len(sentences) or wanted not in ("D", vectors.shape[1]):
-            raise ShapeError(
-                f"the encoder returned {list(vectors.shape)} for {len(sentences)} sentences, not [{len(sentences)}, {wanted}]."
-            )
-        vectors = vectors.to("cpu", torch.promote_types(vectors.dtype, torch.float32))
-        finite = vectors.isfinite().all(dim=1)
-        if not finite.all():
-            sentence = sentences[int(finite.logical_not().nonzero()[0])]
-            raise ConfigError(
-                f"the encoder returned NaN or infinity for the sentence {sentence!r}; its weights may have diverged."
-            )
-        batches.append(vectors)
-    return {sentence: row for row, sentence in enumerate(ordered)}, torch.cat(batches)
 
 
 def _cosine_similarity(vectors: Tensor, rows: dict[str, int], pairs: StsPairs) -> Tensor:

@@ -7,13 +7,12 @@ a `tempplug.errors.DataError` that names the file and the line; nothing is skipp
 
 from __future__ import annotations
 
-import codecs
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
+from tempplug_adapters.data_files.tables import read_tsv
 
 COLUMNS = ("score", "sentence1", "sentence2")
 
@@ -144,7 +143,8 @@ def load_sts(name: str, data_dir: str | Path | None = None, split: str = "test")
     folder = find_sts_folder(data_dir) / task.name
     pairs = StsPairs([], [], [])
     for file in files:
-        for score, sentence_a, sentence_b in _read_tsv(folder / file):
+        for place, row in read_tsv(folder / file, COLUMNS):
+            score, sentence_a, sentence_b = _checked(place, *row)
             pairs.scores.append(score)
             pairs.sentences_a.append(sentence_a)
             pairs.sentences_b.append(sentence_b)
@@ -164,38 +164,6 @@ def find_sts_folder(data_dir: str | Path) -> Path:
         if any((folder / name).is_dir() for name in STS_TASKS):
             return folder
     raise DataError(f"data_dir='{data_dir}' holds none of the folders {', '.join(STS_TASKS)}, nor do its text/sts and sts.")
-
-
-def _read_tsv(path: Path) -> Iterator[tuple[float, str, str]]:
-    """Yields score and sentences, line by line."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
-    # Lines are split as bytes: str.splitlines would also split at the Unicode separators that sentences may contain.
-    lines = content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
-    if lines == [b""]:
-        raise DataError(f"{path} is empty; wanted a header with {', '.join(COLUMNS)} and a pair a line.")
-    header = _fields(path, 1, lines[0])
-    missing = [column for column in COLUMNS if column not in header]
-    if missing:
-        raise DataError(f"{path}, line 1: the header lacks {', '.join(missing)}; it has {', '.join(header)}.")
-    if len(lines) == 1:
-        raise DataError(f"{path} holds no pairs, only a header.")
-    places = [header.index(column) for column in COLUMNS]
-    for number, line in enumerate(lines[1:], start=2):
-        fields = _fields(path, number, line)
-        if len(fields) != len(header):
-            raise DataError(f"{path}, line {number}: {len(fields)} tab-separated fields, but the header has {len(header)}.")
-        score, sentence_a, sentence_b = (fields[place] for place in places)
-        yield _checked(f"{path}, line {number}", score, sentence_a, sentence_b)
-
-
-def _fields(path: Path, number: int, line: bytes) -> list[str]:
-    try:
-        return line.removesuffix(b"\r").decode("utf-8").split("\t")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start} of the line).") from error
 
 
 def _checked(place: str, score: object, sentence_a: object, sentence_b: object) -> tuple[float, str, str]:

@@ -1,0 +1,49 @@
+"""Tables as text: UTF-8, a header, fields split by tabs, nothing quoted. Every fault names the file and the line.
+
+Sentences hold bare quotation marks, with which a reader that unquotes loses rows. This module must not know data sets.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tempplug.errors import DataError
+from tempplug_adapters.data_files.archives import read_whole
+
+
+def read_tsv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields where each row stands ("FILE, line 2") and its fields of ``columns``, in that order.
+
+    Args:
+        path: the file; unpacked where its name ends in ``.gz``.
+        columns: names in the header; it may have others.
+
+    Raises:
+        DataError: the file cannot be read, is damaged or empty, is not UTF-8, lacks a column, or a row has more or fewer
+            fields than the header.
+    """
+    # Lines are split as bytes: str.splitlines would also split at the Unicode separators that sentences may contain.
+    lines = read_whole(path).removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
+    if lines == [b""]:
+        raise DataError(f"{path} is empty; wanted a header with {', '.join(columns)} and a row a line.")
+    header = _fields(path, 1, lines[0])
+    missing = [column for column in columns if column not in header]
+    if missing:
+        raise DataError(f"{path}, line 1: the header lacks {', '.join(missing)}; it has {', '.join(header)}.")
+    if len(lines) == 1:
+        raise DataError(f"{path} holds no rows, only a header.")
+    places = [header.index(column) for column in columns]
+    for number, line in enumerate(lines[1:], start=2):
+        fields = _fields(path, number, line)
+        if len(fields) != len(header):
+            raise DataError(f"{path}, line {number}: {len(fields)} tab-separated fields, but the header has {len(header)}.")
+        yield f"{path}, line {number}", [fields[place] for place in places]
+
+
+def _fields(path: Path, number: int, line: bytes) -> list[str]:
+    try:
+        return line.removesuffix(b"\r").decode("utf-8").split("\t")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start} of the line).") from error

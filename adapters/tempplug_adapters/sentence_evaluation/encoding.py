@@ -1,0 +1,57 @@
+"""What every evaluation asks of an encoder: a callable from sentences to vectors, called once for each distinct sentence.
+
+Knows nothing of models or tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError, ShapeError
+
+Encode = Callable[[list[str]], Tensor]
+"""From n sentences to their vectors [n, D], without gradient."""
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Raises `ConfigError` unless it is a whole number of at least 1."""
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size} must be a whole number of at least 1.")
+
+
+def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -> tuple[dict[str, int], Tensor]:
+    """Returns the row of each distinct sentence, and the vectors [U, D] on the CPU in at least float32.
+
+    Long sentences come first, so that the batches hold sentences of like length.
+
+    Args:
+        encode: any dtype, any device, any norm.
+        sentences: at least one.
+        batch_size: most sentences a call.
+
+    Raises:
+        ShapeError: ``encode`` does not return one vector a sentence, or vectors of different widths.
+        ConfigError: a vector is not finite.
+    """
+    ordered = sorted(dict.fromkeys(sentences), key=len, reverse=True)
+    batches: list[Tensor] = []
+    for start in range(0, len(ordered), batch_size):
+        batch = ordered[start : start + batch_size]
+        vectors = torch.as_tensor(encode(batch)).detach()
+        wanted = batches[0].shape[1] if batches else "D"
+        if vectors.ndim != 2 or len(vectors) != len(batch) or wanted not in ("D", vectors.shape[1]):
+            raise ShapeError(
+                f"the encoder returned {list(vectors.shape)} for {len(batch)} sentences, not [{len(batch)}, {wanted}]."
+            )
+        vectors = vectors.to("cpu", torch.promote_types(vectors.dtype, torch.float32))
+        finite = vectors.isfinite().all(dim=1)
+        if not finite.all():
+            sentence = batch[int(finite.logical_not().nonzero()[0])]
+            raise ConfigError(
+                f"the encoder returned NaN or infinity for the sentence {sentence!r}; its weights may have diverged."
+            )
+        batches.append(vectors)
+    return {sentence: row for row, sentence in enumerate(ordered)}, torch.cat(batches)

@@ -1,0 +1,128 @@
+"""The three ways in which SentEval turns vectors and classes into an accuracy: nested folds, folds on train, a dev split.
+
+The strength of the weight decay is always chosen on rows that the reported accuracy is not of. Knows nothing of tasks or
+encoders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold
+from torch import Tensor
+
+from tempplug_adapters.sentence_evaluation.logistic_regression import SEED, Classifier, Fit, Fitted, Rows, fit_all
+
+STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2)
+"""Of the weight decay (L2) to choose from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """What a task came to, in per cent, rounded to two decimals as SentEval rounds.
+
+    Attributes:
+        dev: of the best strength, on the rows that chose it.
+        test: on rows that neither trained nor chose.
+        predicted: class of each row [N], int64.
+    """
+
+    dev: float
+    test: float
+    predicted: Tensor
+
+
+def nested_folds(features: Tensor, labels: Tensor, classes: int, folds: int, classifier: Classifier) -> Accuracy:
+    """Returns the mean over ``folds`` test folds, each with a strength that folds of the other rows chose (MR, CR, SUBJ, MPQA).
+
+    Args:
+        features: [N, D], in the order that decides the folds.
+        labels: [N], int64.
+        classes: their number.
+        folds: at least 2, at most the rows of the rarest class.
+        classifier: see `Classifier`.
+    """
+    codes = labels.cpu().numpy()
+    outer = list(_folds(codes, folds))
+    strengths, dev = [], []
+    for train, _ in outer:
+        inner = [Fit(train[a], train[b], STRENGTHS) for a, b in _folds(codes[train], folds)]
+        best, score = _choice(fit_all(features, labels, inner, classes, classifier))
+        strengths.append(best)
+        dev.append(score)
+    chosen = [Fit.held_out(train, (best,)) for (train, _), best in zip(outer, strengths, strict=True)]
+    predicted, test = torch.empty_like(labels), []
+    for (_, rows), fitted in zip(outer, fit_all(features, labels, chosen, classes, classifier), strict=True):
+        where = torch.from_numpy(rows).to(labels.device)
+        predicted[where] = fitted.predict(features[where])[0]
+        test.append(_per_cent(predicted[where], labels[where]))
+    return Accuracy(round(float(np.mean(dev)), 2), round(float(np.mean(test)), 2), predicted)
+
+
+def folds_on_train(
+    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, classes: int, folds: int, classifier: Classifier
+) -> Accuracy:
+    """Returns the accuracy on the test rows; folds of the others chose the strength (TREC, MRPC).
+
+    Args:
+        train: [N, D], in the order that decides the folds.
+        labels: [N], int64.
+        test: [M, D].
+        test_labels: [M], int64.
+        classes: their number.
+        folds: at least 2, at most the rows of the rarest class.
+        classifier: see `Classifier`.
+    """
+    fits = [Fit(a, b, STRENGTHS) for a, b in _folds(labels.cpu().numpy(), folds)]
+    best, dev = _choice(fit_all(train, labels, fits, classes, classifier))
+    (fitted,) = fit_all(train, labels, [Fit.held_out(np.arange(len(train)), (best,))], classes, classifier)
+    predicted = fitted.predict(test)[0]
+    return Accuracy(dev, _per_cent(predicted, test_labels), predicted)
+
+
+def dev_split(
+    train: Tensor,
+    labels: Tensor,
+    dev: Tensor,
+    dev_labels: Tensor,
+    test: Tensor,
+    test_labels: Tensor,
+    classes: int,
+    classifier: Classifier,
+) -> Accuracy:
+    """Returns the accuracy on the test rows; the dev rows chose the strength and when to stop (SST2).
+
+    Args:
+        train: [N, D].
+        labels: [N], int64.
+        dev: [K, D].
+        dev_labels: [K], int64.
+        test: [M, D].
+        test_labels: [M], int64.
+        classes: their number.
+        classifier: see `Classifier`.
+    """
+    rows = np.arange(len(train) + len(dev))
+    fit = Fit(rows[: len(train)], rows[len(train) :], STRENGTHS)
+    (fitted,) = fit_all(torch.cat([train, dev]), torch.cat([labels, dev_labels]), [fit], classes, classifier)
+    best, score = _choice([fitted])
+    predicted = fitted.predict(test)[STRENGTHS.index(best)]
+    return Accuracy(score, _per_cent(predicted, test_labels), predicted)
+
+
+def _folds(codes: NDArray[np.int64], folds: int) -> Iterator[tuple[Rows, Rows]]:
+    return iter(StratifiedKFold(folds, shuffle=True, random_state=SEED).split(np.zeros(len(codes)), codes))
+
+
+def _choice(fits: list[Fitted]) -> tuple[float, float]:
+    """Returns the strength with the best mean dev accuracy, the weakest of equals, and that accuracy in per cent."""
+    scores = np.round(100 * np.mean([fitted.accuracy.cpu().numpy() for fitted in fits], axis=0), 2)
+    return STRENGTHS[int(scores.argmax())], float(scores.max())
+
+
+def _per_cent(predicted: Tensor, labels: Tensor) -> float:
+    return round(100 * float((predicted == labels).double().mean()), 2)

@@ -1,0 +1,66 @@
+"""``tempplug eval sts MODEL``: a model's Spearman correlations as a table, and as a JSON file where one is asked for.
+
+Holds the command line and its table. The protocol is in `sts`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from tempplug_adapters.sentence_evaluation.command import encoder_parser, report
+
+if TYPE_CHECKING:
+    from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
+
+HUB_NOTE = (
+    "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK: "
+    "compare with the literature by --data-dir"
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command: prints the table, writes the JSON file.
+
+    Args:
+        arguments: the command line after ``tempplug eval sts``.
+
+    Returns:
+        0.
+
+    Raises:
+        TempplugError: the input is at fault.
+    """
+    options = _parser().parse_args(arguments)
+
+    def measure(encoder: SentenceEncoder) -> dict[str, Any]:
+        from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
+
+        return evaluate_sts(encoder, options.data_dir, split=options.split, batch_size=options.batch_size).to_dict()
+
+    report(options, measure, lambda found: _table(found, options.data_dir))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = encoder_parser(
+        "eval sts",
+        description="Spearman correlation x 100 of a sentence encoder on STS12-16, STS-B and SICK-R.",
+        epilog="STS12-16: subsets of a year concatenated, one correlation. The average is over all seven.",
+        data_help="folder with the data sets (default: TEMPPLUG_DATA, else the Hugging Face hub)",
+    )
+    parser.add_argument("--split", choices=("test", "dev"), default="test", help="dev: STS-B and SICK-R only (default: test)")
+    return parser
+
+
+def _table(found: dict[str, Any], data_dir: str | None) -> list[str]:
+    lines = [
+        f"data     {data_dir or 'Hugging Face hub'}, {found['split']}",
+        *([HUB_NOTE] if found["source"] == "hub" else []),
+        "",
+        f"{'task':<8} {'pairs':>6} {'Spearman x 100':>15}",
+    ]
+    lines += [f"{task:<8} {found['pairs'][task]:>6} {value:>15.2f}" for task, value in found["spearman"].items()]
+    if found["average"] is not None:
+        lines.append(f"{'average':<8} {'':>6} {found['average']:>15.2f}")
+    return lines

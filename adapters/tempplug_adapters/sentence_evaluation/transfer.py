@@ -1,0 +1,157 @@
+"""The transfer protocol of SentEval: what a linear classifier learns from frozen sentence vectors, on seven tasks.
+
+Knows nothing of models: an encoder is any callable from a list of sentences to a tensor of vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, encode_distinct
+from tempplug_adapters.sentence_evaluation.folds import Accuracy, dev_split, folds_on_train, nested_folds
+from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
+from tempplug_adapters.sentence_evaluation.transfer_data import (
+    TRANSFER_TASKS,
+    Labelled,
+    TransferTask,
+    find_transfer_task,
+    load_transfer,
+)
+
+FAST = Classifier(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
+"""With five folds, what SimCSE measures between checkpoints: fewer and shorter fits, for the dev accuracy."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferResult:
+    """What an encoder scored, in per cent.
+
+    Attributes:
+        accuracy: on rows that no choice was made by, by task, in order of evaluation.
+        dev: accuracy of the chosen strength on the rows that chose it, by task.
+        f1: of the paraphrases of MRPC, by task; empty without it.
+        rows: number of rows that ``accuracy`` is of, by task.
+        folds: of the cross-validation.
+        sentences: number of distinct sentences that were encoded.
+    """
+
+    accuracy: dict[str, float]
+    dev: dict[str, float]
+    f1: dict[str, float]
+    rows: dict[str, int]
+    folds: int
+    sentences: int
+
+    @property
+    def average(self) -> float | None:
+        """The mean accuracy over the seven tasks; ``None`` where some are missing, as that mean compares with nothing."""
+        if set(self.accuracy) != set(TRANSFER_TASKS):
+            return None
+        return sum(self.accuracy.values()) / len(self.accuracy)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all of it as plain values for JSON, ``average`` among them."""
+        names = ("accuracy", "average", "dev", "f1", "rows", "folds", "sentences")
+        return {name: getattr(self, name) for name in names}
+
+
+def evaluate_transfer(
+    encode: Encode,
+    data_dir: str | Path,
+    tasks: Sequence[str] | None = None,
+    *,
+    fast: bool = False,
+    batch_size: int = 512,
+    device: str | torch.device = "cpu",
+    progress: Callable[[str], None] = lambda task: None,
+) -> TransferResult:
+    """Returns how well a linear classifier tells classes apart by an encoder's vectors.
+
+    Each distinct sentence is encoded once. Folds, orders, first weights, early stopping and the choice of the weight decay are
+    SentEval's, so that numbers are those of its own code but for rounding in float32.
+
+    Args:
+        encode: from at most ``batch_size`` sentences to their vectors [n, D]; any dtype, any device, any norm.
+        data_dir: the folder with the data (see `transfer_data.load_transfer`).
+        tasks: names out of `transfer_data.TRANSFER_TASKS`; by default all seven.
+        fast: five folds and short fits, for a look at ``dev`` during training: SimCSE's setting for that. The reported
+            setting has ten.
+        batch_size: sentences a call, at least 1.
+        device: on which classifiers are trained.
+        progress: called with the name of each task before its classifiers are trained.
+
+    Raises:
+        UnknownNameError: no task has that name.
+        ConfigError: an option is out of range, or a vector is not finite.
+        ShapeError: the encoder does not return one vector a sentence, or vectors of different widths.
+        DataError: a data file is missing or malformed, or a class has fewer rows than there are folds.
+
+    Source:
+        SentEval (Conneau and Kiela 2018), section 4; SimCSE (Gao et al. 2021), appendix E, reports its accuracy.
+    """
+    names = TRANSFER_TASKS if tasks is None else tuple(tasks)
+    if isinstance(tasks, str) or not names or len(set(names)) != len(names):
+        raise ConfigError(f"tasks={tasks!r} must be a list of one or more different names out of {', '.join(TRANSFER_TASKS)}.")
+    check_batch_size(batch_size)
+    chosen = [find_transfer_task(name) for name in names]
+    data = {task.name: load_transfer(task.name, data_dir) for task in chosen}
+    for task in chosen:
+        _check_classes(task, data[task.name], 5 if fast else 10)
+    every = (text for splits in data.values() for split in splits.values() for texts in split.texts for text in texts)
+    places, vectors = encode_distinct(encode, every, batch_size)
+    vectors, folds, result = (
+        vectors.to(device),
+        5 if fast else 10,
+        TransferResult({}, {}, {}, {}, 5 if fast else 10, len(places)),
+    )
+    for task in chosen:
+        progress(task.name)
+        splits = {name: _features(split, places, vectors) for name, split in data[task.name].items()}
+        found = _measured(task, splits, folds, FAST if fast else Classifier())
+        result.accuracy[task.name], result.dev[task.name] = found.test, found.dev
+        wanted = splits[task.splits[-1]][1]
+        result.rows[task.name] = len(wanted)
+        if task.name == "MRPC":
+            result.f1[task.name] = _f1(found.predicted, wanted)
+    return result
+
+
+def _check_classes(task: TransferTask, splits: dict[str, Labelled], folds: int) -> None:
+    for name, split in splits.items():
+        counts = [split.labels.count(number) for number in range(len(task.classes))]
+        if name in ("", "train") and len(task.splits) < 3 and min(counts) < folds:
+            rarest = task.classes[counts.index(min(counts))]
+            raise DataError(
+                f"{task.name} has {min(counts)} rows of class {rarest}, but {folds} folds need as many of each class at least."
+            )
+
+
+def _features(split: Labelled, places: dict[str, int], vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns features [N, D], of a pair [N, 2 D], and classes [N]."""
+    sides = [vectors[[places[text] for text in side]] for side in zip(*split.texts, strict=True)]
+    joined = sides[0] if len(sides) == 1 else torch.cat([(sides[0] - sides[1]).abs(), sides[0] * sides[1]], dim=1)
+    return joined, torch.tensor(split.labels, device=vectors.device)
+
+
+def _measured(task: TransferTask, splits: dict[str, tuple[Tensor, Tensor]], folds: int, classifier: Classifier) -> Accuracy:
+    classes = len(task.classes)
+    parts = [part for name in task.splits for part in splits[name]]
+    if len(task.splits) == 3:
+        return dev_split(*parts, classes, classifier)
+    if len(task.splits) == 2:
+        return folds_on_train(*parts, classes, folds, classifier)
+    return nested_folds(*parts, classes, folds, classifier)
+
+
+def _f1(predicted: Tensor, labels: Tensor) -> float:
+    """Returns F1 of class 1 in per cent, 0 where it is neither predicted nor there."""
+    both = int(((predicted == 1) & (labels == 1)).sum())
+    either = int((predicted == 1).sum()) + int((labels == 1).sum())
+    return round(200 * both / max(either, 1), 2)

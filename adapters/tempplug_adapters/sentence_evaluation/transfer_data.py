@@ -1,0 +1,130 @@
+"""The seven transfer tasks: their files, and sentences with classes out of them in the order that SentEval gives them.
+
+SentEval sorts by the number of words before it makes folds, so the order is part of the protocol. Knows nothing of encoders
+or classifiers. The layout of the folder is ``MR.tsv.gz`` … ``TREC.test.tsv.gz``, packed or not, each a table with ``label`` and
+``text`` (MRPC: ``sentence1`` and ``sentence2``), its texts as SentEval has them: split into words by spaces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tempplug.errors import DataError, UnknownNameError, nearest
+from tempplug_adapters.data_files.tables import read_tsv
+
+
+@dataclass(frozen=True, slots=True)
+class TransferTask:
+    """One of the seven.
+
+    Attributes:
+        name: in results, and of its files.
+        about: what its classes tell apart.
+        splits: its files by their part of the name; MR, CR, SUBJ and MPQA have one, which is evaluated by folds.
+        classes: names of the labels, by class number.
+        columns: of a file: the label, then one sentence or two.
+    """
+
+    name: str
+    about: str
+    splits: tuple[str, ...] = ("",)
+    classes: tuple[str, ...] = ("0", "1")
+    columns: tuple[str, ...] = ("label", "text")
+
+
+_TASKS = (
+    TransferTask("MR", "praise or blame of films"),
+    TransferTask("CR", "praise or blame of products"),
+    TransferTask("SUBJ", "statement or opinion"),
+    TransferTask("MPQA", "positive or negative phrases"),
+    TransferTask("SST2", "praise or blame of films", ("train", "dev", "test")),
+    TransferTask("TREC", "kind of a question", ("train", "test"), ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")),
+    TransferTask("MRPC", "paraphrase or not", ("train", "test"), columns=("label", "sentence1", "sentence2")),
+)
+TASKS = {task.name: task for task in _TASKS}
+TRANSFER_TASKS = tuple(TASKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """One split of a task, sorted as SentEval sorts it: by the number of words, then by class.
+
+    Attributes:
+        texts: one sentence or two of each row.
+        labels: class numbers.
+    """
+
+    texts: list[tuple[str, ...]]
+    labels: list[int]
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.labels)
+
+
+def find_transfer_task(name: str) -> TransferTask:
+    """Returns the task of that name.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    if name not in TASKS:
+        raise UnknownNameError(f"unknown transfer task '{name}'.{nearest(name, TASKS)} Known: {', '.join(TASKS)}.")
+    return TASKS[name]
+
+
+def load_transfer(name: str, data_dir: str | Path) -> dict[str, Labelled]:
+    """Returns the splits of a task: ``train``, ``test`` and ``dev`` as far as it has them, or all rows under an empty name.
+
+    Args:
+        name: one of `TRANSFER_TASKS`.
+        data_dir: the folder with the files, or one that holds it as ``text/transfer`` or ``transfer``. SST2 trains on the
+            phrases, ``SST2_phrases.train.tsv.gz``, as SentEval does.
+
+    Raises:
+        UnknownNameError: there is no such task.
+        DataError: a file is missing, empty or malformed.
+    """
+    task = find_transfer_task(name)
+    folder = find_transfer_folder(data_dir)
+    return {split: _read(task, folder, split) for split in task.splits}
+
+
+def find_transfer_folder(data_dir: str | Path) -> Path:
+    """Returns ``data_dir``, its ``text/transfer`` or its ``transfer``: the first that holds a file of any task.
+
+    Raises:
+        DataError: none does.
+    """
+    data_dir = Path(data_dir)
+    if not data_dir.is_dir():
+        raise DataError(f"data_dir='{data_dir}' is not a folder; name the one that holds MR.tsv.gz and the other tasks.")
+    for folder in (data_dir, data_dir / "text" / "transfer", data_dir / "transfer"):
+        if any(_file(folder, task, split) for task in _TASKS for split in task.splits):
+            return folder
+    raise DataError(f"data_dir='{data_dir}' holds none of the files MR.tsv.gz …, nor do its text/transfer and transfer.")
+
+
+def _stem(task: TransferTask, split: str) -> str:
+    part = "SST2_phrases" if (task.name, split) == ("SST2", "train") else task.name
+    return f"{part}.{split}" if split else part
+
+
+def _file(folder: Path, task: TransferTask, split: str) -> Path | None:
+    files = (folder / f"{_stem(task, split)}.tsv{packed}" for packed in ("", ".gz"))
+    return next((file for file in files if file.is_file()), None)
+
+
+def _read(task: TransferTask, folder: Path, split: str) -> Labelled:
+    file = _file(folder, task, split)
+    if file is None:
+        raise DataError(f"{folder} has no {_stem(task, split)}.tsv or {_stem(task, split)}.tsv.gz, which {task.name} needs.")
+    rows: list[tuple[tuple[list[str], ...], int]] = []
+    for place, (label, *texts) in read_tsv(file, task.columns):
+        if label not in task.classes:
+            raise DataError(f"{place}: label '{label}' is none of {', '.join(task.classes)}.")
+        rows.append((tuple(text.split() for text in texts), task.classes.index(label)))
+    rows.sort(key=lambda row: (*map(len, row[0]), row[1]))
+    # SentEval's encoders read a full stop where a text has no word
+    return Labelled([tuple(" ".join(words) or "." for words in texts) for texts, _ in rows], [label for _, label in rows])

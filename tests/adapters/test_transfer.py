@@ -1,0 +1,172 @@
+"""Transfer on small files and on real ones: order, classes, features of pairs, faults, the command."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from torch import Tensor
+
+from tempplug.cli import main
+from tempplug.errors import ConfigError, DataError, UnknownNameError
+from tempplug_adapters.sentence_evaluation.encoder import load_encoder
+from tempplug_adapters.sentence_evaluation.folds import folds_on_train, nested_folds
+from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
+from tempplug_adapters.sentence_evaluation.transfer import FAST, evaluate_transfer
+from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS, find_transfer_folder, load_transfer
+
+TREC = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+WORDS = ["ab", "cde", "fghi", "jk", "lmnop", "qr", "stu", "vwx", "yz"]
+
+
+def letters(sentences: list[str]) -> Tensor:
+    """A vector of how often each letter stands in a sentence, and whether it is a full stop."""
+    return torch.tensor([[float(text.count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz."] for text in sentences])
+
+
+def sentence(number: int, label: int) -> str:
+    chosen = np.random.RandomState(number).choice(WORDS, 1 + number % 4)
+    return " ".join([*chosen, *([WORDS[label]] if number % 5 else [])])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """All seven tasks, 60 rows a file, packed and not."""
+    for name in ("MR", "CR", "SUBJ", "MPQA", "SST2_phrases.train", "SST2.dev", "SST2.test"):
+        rows = [f"{number % 2}\t{sentence(number, number % 2)}" for number in range(60)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n")
+    for name in ("TREC.train", "TREC.test"):
+        rows = [f"{TREC[number % 6]}\tmore\t{sentence(number, number % 6)}" for number in range(72)]
+        with gzip.open(tmp_path / f"{name}.tsv.gz", "wt") as file:
+            file.write("\n".join(["label\tfine\ttext", *rows]) + "\n")
+    for name in ("MRPC.train", "MRPC.test"):
+        rows = [f"{n % 2}\t{sentence(n, 0)}\t{sentence(n if n % 2 else n + 1, 0)}" for n in range(60)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["label\tsentence1\tsentence2", *rows]) + "\n")
+    return tmp_path
+
+
+def test_rows_are_sorted_by_words_and_class_and_keep_their_order_else(tmp_path: Path) -> None:
+    rows = ["1\tb c", "1\td", "0\te", '0\tf "g', "1\t", "0\ta"]
+    (tmp_path / "MR.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n")
+    found = load_transfer("MR", tmp_path)[""]
+    assert found.texts == [(".",), ("e",), ("a",), ("d",), ('f "g',), ("b c",)]
+    assert found.labels == [1, 0, 0, 1, 0, 1]
+    pairs = ["1\ta b\tc", "0\ta\tb c", "1\ta\tb", "0\tz\ty"]
+    for split in ("train", "test"):
+        (tmp_path / f"MRPC.{split}.tsv").write_text("\n".join(["label\tsentence1\tsentence2", *pairs]) + "\n")
+    assert load_transfer("MRPC", tmp_path)["test"].texts == [("z", "y"), ("a", "b"), ("a", "b c"), ("a b", "c")]
+
+
+def test_every_task_is_measured_by_its_protocol(folder: Path) -> None:
+    seen: list[str] = []
+    result = evaluate_transfer(letters, folder, fast=True, batch_size=7, progress=seen.append)
+    assert seen == list(TRANSFER_TASKS) == list(result.accuracy)
+    assert result.average == pytest.approx(sum(result.accuracy.values()) / 7)
+    assert result.rows == {**dict.fromkeys(TRANSFER_TASKS, 60), "TREC": 72}
+    data = load_transfer("CR", folder)[""]
+    x, y = letters([text for (text,) in data.texts]), torch.tensor(data.labels)
+    alone = nested_folds(x, y, 2, 5, FAST)
+    assert (result.accuracy["CR"], result.dev["CR"]) == (alone.test, alone.dev)
+    assert json.loads(json.dumps(result.to_dict()))["average"] == result.average
+
+
+def test_a_pair_is_the_difference_and_the_product_of_its_sides(folder: Path) -> None:
+    sides = []
+    for data in load_transfer("MRPC", folder).values():
+        a, b = (letters([texts[side] for texts in data.texts]) for side in (0, 1))
+        sides += [torch.cat([(a - b).abs(), a * b], dim=1), torch.tensor(data.labels)]
+    alone = folds_on_train(*sides, 2, 10, Classifier())
+    result = evaluate_transfer(letters, folder, ["MRPC"])
+    assert (result.accuracy, result.dev) == ({"MRPC": alone.test}, {"MRPC": alone.dev})
+    assert result.f1["MRPC"] == pytest.approx(100 * f1_score(sides[3], alone.predicted), abs=0.005)
+    assert (result.average, result.folds) == (None, 10)
+
+
+def test_faults_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown transfer task 'SST'.*Did you mean 'SST2'"):
+        evaluate_transfer(letters, folder, ["SST"])
+    with pytest.raises(ConfigError, match=r"tasks=\['MR', 'MR'\] must be a list of one or more different names"):
+        evaluate_transfer(letters, folder, ["MR", "MR"])
+    with pytest.raises(ConfigError, match="batch_size=0 must be a whole number"):
+        evaluate_transfer(letters, folder, ["MR"], batch_size=0)
+    (folder / "TREC.test.tsv.gz").unlink()
+    with pytest.raises(DataError, match=r"has no TREC\.test\.tsv or TREC\.test\.tsv\.gz, which TREC needs"):
+        load_transfer("TREC", folder)
+    (folder / "MR.tsv").write_text("label\ttext\n2\tgood\n")
+    with pytest.raises(DataError, match=r"MR\.tsv, line 2: label '2' is none of 0, 1\."):
+        load_transfer("MR", folder)
+    (folder / "MR.tsv").write_text("label\ttext\n1\tgood\n0\tbad\n")
+    with pytest.raises(DataError, match="MR has 1 rows of class 0, but 10 folds need as many of each class at least"):
+        evaluate_transfer(letters, folder, ["MR"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds none of the files"):
+        find_transfer_folder(tmp_path / "empty")
+    with pytest.raises(DataError, match="is not a folder"):
+        find_transfer_folder(tmp_path / "absent")
+
+
+def test_the_command_prints_and_writes(
+    folder: Path, tiny_bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        str(tiny_bert),
+        "--data-dir",
+        str(folder),
+        "--tasks",
+        "MRPC",
+        "CR",
+        "--fast",
+        "--output",
+        str(tmp_path / "found.json"),
+    ]
+    assert main(["eval", "transfer", *words]) == 0
+    written = json.loads((tmp_path / "found.json").read_text())
+    assert set(written["accuracy"]) == {"MRPC", "CR"}
+    shown = capsys.readouterr().out
+    for task, accuracy in written["accuracy"].items():
+        assert f"{task:<8} {60:>6} {accuracy:>9.2f} {written['dev'][task]:>7.2f}" in shown
+    assert "average" not in shown
+
+
+def test_the_command_asks_for_data(
+    tiny_bert: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
+    assert main(["eval", "transfer", str(tiny_bert)]) == 2
+    assert "--data-dir is missing" in capsys.readouterr().err
+
+
+def test_real_files_are_complete(data_dir: Path) -> None:
+    sizes = {task: {name: len(split) for name, split in load_transfer(task, data_dir).items()} for task in TRANSFER_TASKS}
+    assert sizes == {
+        "MR": {"": 10662},
+        "CR": {"": 3775},
+        "SUBJ": {"": 10000},
+        "MPQA": {"": 10606},
+        "SST2": {"train": 67349, "dev": 872, "test": 1821},
+        "TREC": {"train": 5452, "test": 500},
+        "MRPC": {"train": 4076, "test": 1725},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:lbfgs failed to converge")
+def test_real_questions_agree_with_an_independent_regression(data_dir: Path) -> None:
+    encoder, data = load_encoder(data_dir / "text" / "bert-wiki-mini", "avg", device="cpu"), load_transfer("TREC", data_dir)
+    known: dict[str, Tensor] = {}
+
+    def encode(sentences: list[str]) -> Tensor:
+        vectors = encoder(sentences)
+        known.update(zip(sentences, vectors, strict=True))
+        return vectors
+
+    found = evaluate_transfer(encode, data_dir, ["TREC"])
+    x = {name: torch.stack([known[text] for (text,) in split.texts]).numpy() for name, split in data.items()}
+    regression = LogisticRegression(max_iter=300).fit(x["train"], data["train"].labels)
+    assert found.accuracy["TREC"] == pytest.approx(100 * regression.score(x["test"], data["test"].labels), abs=1.5)

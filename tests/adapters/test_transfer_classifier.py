@@ -1,0 +1,152 @@
+"""Many fits at once are each the fit that a plain loop over SentEval's rules comes to; folds and choices are its own too."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import StratifiedKFold
+from torch import Tensor, nn
+
+from tempplug.errors import ConfigError
+from tempplug_adapters.sentence_evaluation.folds import STRENGTHS, dev_split, folds_on_train, nested_folds
+from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier, Fit, fit_all
+
+QUICK = Classifier(batch_size=16, tenacity=1, epoch_size=2, max_epoch=12)
+FAST = Classifier(optimizer="rmsprop", batch_size=16, tenacity=1, epoch_size=1, max_epoch=8)
+
+
+def rows(count: int, classes: int, seed: int = 0, noise: float = 1.5) -> tuple[Tensor, Tensor]:
+    """Clouds around a centre for each class, too near for a perfect score."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % classes
+    centres = torch.randn(classes, 6, generator=torch.Generator().manual_seed(99))
+    return centres[labels] + noise * torch.randn(count, 6, generator=generator), labels
+
+
+class Plain:
+    """One classifier as SentEval trains it, written from its rules: a torch layer, a torch optimizer, one fit at a time."""
+
+    def __init__(self, classes: int, l2: float, classifier: Classifier, dimension: int = 6) -> None:
+        self.random = np.random.RandomState(1111)
+        torch.manual_seed(1111)
+        self.layer, self.classifier = nn.Linear(dimension, classes), classifier
+        kind: Any = torch.optim.Adam if classifier.optimizer == "adam" else torch.optim.RMSprop
+        self.optimizer = kind(self.layer.parameters(), weight_decay=l2)
+
+    def fit(self, x: Tensor, y: Tensor, dev: tuple[Tensor, Tensor] | None = None) -> float:
+        if dev is None:
+            order = torch.from_numpy(self.random.permutation(len(x)))
+            kept = int(0.05 * len(x))
+            dev, x, y = (x[order[:kept]], y[order[:kept]]), x[order[kept:]], y[order[kept:]]
+        best, misses, passes = -1.0, 0, 0
+        while passes <= self.classifier.max_epoch:
+            for _ in range(self.classifier.epoch_size):
+                for batch in torch.from_numpy(self.random.permutation(len(x))).split(self.classifier.batch_size):
+                    loss = nn.functional.cross_entropy(self.layer(x[batch]), y[batch])
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    self.optimizer.step()
+            passes += self.classifier.epoch_size
+            if (accuracy := self.score(*dev)) > best:
+                best, kept_state = accuracy, copy.deepcopy(self.layer.state_dict())
+            elif misses >= self.classifier.tenacity:
+                break
+            else:
+                misses += 1
+        self.layer.load_state_dict(kept_state)
+        return best
+
+    def predict(self, x: Tensor) -> Tensor:
+        return self.layer(x).argmax(1)
+
+    def score(self, x: Tensor, y: Tensor) -> float:
+        return float((self.predict(x) == y).double().mean())
+
+
+def split(labels: Tensor, folds: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return list(StratifiedKFold(folds, shuffle=True, random_state=1111).split(np.zeros(len(labels)), labels.numpy()))
+
+
+@pytest.mark.parametrize("classifier", [QUICK, FAST], ids=["adam", "rmsprop"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_fits_together_are_fits_alone(classes: int, classifier: Classifier) -> None:
+    x, y = rows(100, classes)
+    # of different lengths, one of them with another number of steps, one held out at random
+    fits = [Fit(a, b, STRENGTHS) for a, b in split(y, 3)] + [Fit(np.arange(40), np.arange(40, 55), STRENGTHS)]
+    fits += [Fit.held_out(np.arange(90), STRENGTHS)]
+    found = fit_all(x, y, fits, classes, classifier)
+    for fit, fitted in zip(fits, found, strict=True):
+        for place, l2 in enumerate(STRENGTHS):
+            plain = Plain(classes, l2, classifier)
+            data = (x[:90], y[:90]) if fit.drawn else (x[fit.train], y[fit.train], (x[fit.dev], y[fit.dev]))
+            best = plain.fit(*data)
+            assert float(fitted.accuracy[place]) == pytest.approx(best, abs=1e-12)
+            wanted = torch.cat([plain.layer.weight, plain.layer.bias[:, None]], dim=1).detach()
+            torch.testing.assert_close(fitted.weights[place], wanted, rtol=1e-3, atol=1e-4)
+            assert torch.equal(fitted.predict(x)[place], plain.predict(x))
+
+
+def test_strengths_differ_and_early_stopping_stops() -> None:
+    x, y = rows(100, 2)
+    (fitted,) = fit_all(x, y, [Fit(np.arange(80), np.arange(80, 100), (0.0, 1.0))], 2, QUICK)
+    assert fitted.weights[1].norm() < fitted.weights[0].norm()
+    patient = Classifier(batch_size=16, tenacity=1000, epoch_size=2, max_epoch=12)
+    (longer,) = fit_all(x, y, [Fit(np.arange(80), np.arange(80, 100), (0.0, 1.0))], 2, patient)
+    assert float(longer.accuracy[0]) >= float(fitted.accuracy[0])
+    assert not torch.equal(longer.weights, fitted.weights)
+
+
+def test_nested_folds_are_sentevals() -> None:
+    x, y = rows(90, 2)
+    dev, test, predicted = [], [], torch.empty_like(y)
+    for train, held_out in split(y, 3):
+        scores = []
+        for l2 in STRENGTHS:
+            inner = [
+                Plain(2, l2, QUICK).fit(x[train][a], y[train][a], (x[train][b], y[train][b])) for a, b in split(y[train], 3)
+            ]
+            scores.append(round(100 * np.mean(inner), 2))
+        dev.append(max(scores))
+        final = Plain(2, STRENGTHS[int(np.argmax(scores))], QUICK)
+        final.fit(x[train], y[train])
+        predicted[held_out] = final.predict(x[held_out])
+        test.append(round(100 * final.score(x[held_out], y[held_out]), 2))
+    found = nested_folds(x, y, 2, 3, QUICK)
+    assert (found.dev, found.test) == (round(np.mean(dev), 2), round(np.mean(test), 2))
+    assert torch.equal(found.predicted, predicted)
+
+
+def test_folds_on_train_and_a_dev_split_are_sentevals() -> None:
+    (x, y), (more, labels), (last, wanted) = rows(90, 3), rows(40, 3, seed=1), rows(50, 3, seed=2)
+    scores = [
+        round(100 * np.mean([Plain(3, l2, QUICK).fit(x[a], y[a], (x[b], y[b])) for a, b in split(y, 3)]), 2) for l2 in STRENGTHS
+    ]
+    final = Plain(3, STRENGTHS[int(np.argmax(scores))], QUICK)
+    final.fit(x, y)
+    found = folds_on_train(x, y, last, wanted, 3, 3, QUICK)
+    assert (found.dev, found.test) == (max(scores), round(100 * final.score(last, wanted), 2))
+    scores = [round(100 * Plain(3, l2, QUICK).fit(x, y, (more, labels)), 2) for l2 in STRENGTHS]
+    final = Plain(3, STRENGTHS[int(np.argmax(scores))], QUICK)
+    final.fit(x, y, (more, labels))
+    found = dev_split(x, y, more, labels, last, wanted, 3, QUICK)
+    assert (found.dev, found.test) == (max(scores), round(100 * final.score(last, wanted), 2))
+    assert torch.equal(found.predicted, final.predict(last))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"optimizer": "sgd"}, "optimizer='sgd' must be adam or rmsprop."),
+        ({"batch_size": 0}, "batch_size=0 must be an integer, at least 1."),
+        ({"tenacity": -1}, "tenacity=-1 must be an integer, at least 0."),
+        ({"epoch_size": True}, "epoch_size=True must be an integer, at least 1."),
+    ],
+)
+def test_options_are_checked(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Classifier(**option)
+    assert str(raised.value) == message
