@@ -16,7 +16,7 @@ from torch import Tensor
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.sentence_evaluation.encoder import load_encoder
-from tempplug_adapters.sentence_evaluation.folds import folds_on_train, nested_folds
+from tempplug_adapters.sentence_evaluation.folds import Split, folds_on_train, nested_folds
 from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
 from tempplug_adapters.sentence_evaluation.transfer import FAST, evaluate_transfer
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS, find_transfer_folder, load_transfer
@@ -71,7 +71,7 @@ def test_every_task_is_measured_by_its_protocol(folder: Path) -> None:
     assert result.rows == {**dict.fromkeys(TRANSFER_TASKS, 60), "TREC": 72}
     data = load_transfer("CR", folder)[""]
     x, y = letters([text for (text,) in data.texts]), torch.tensor(data.labels)
-    alone = nested_folds(x, y, 2, 5, FAST)
+    alone = nested_folds(Split(x, y), 2, 5, FAST)
     assert (result.accuracy["CR"], result.dev["CR"]) == (alone.test, alone.dev)
     assert json.loads(json.dumps(result.to_dict()))["average"] == result.average
 
@@ -80,11 +80,11 @@ def test_a_pair_is_the_difference_and_the_product_of_its_sides(folder: Path) -> 
     sides = []
     for data in load_transfer("MRPC", folder).values():
         a, b = (letters([texts[side] for texts in data.texts]) for side in (0, 1))
-        sides += [torch.cat([(a - b).abs(), a * b], dim=1), torch.tensor(data.labels)]
+        sides.append(Split(torch.cat([(a - b).abs(), a * b], dim=1), torch.tensor(data.labels)))
     alone = folds_on_train(*sides, 2, 10, Classifier())
     result = evaluate_transfer(letters, folder, ["MRPC"])
     assert (result.accuracy, result.dev) == ({"MRPC": alone.test}, {"MRPC": alone.dev})
-    assert result.f1["MRPC"] == pytest.approx(100 * f1_score(sides[3], alone.predicted), abs=0.005)
+    assert result.f1["MRPC"] == pytest.approx(100 * f1_score(sides[1].labels, alone.predicted), abs=0.005)
     assert (result.average, result.folds) == (None, 10)
 
 

@@ -12,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.sentence_evaluation.folds import STRENGTHS, dev_split, folds_on_train, nested_folds
+from tempplug_adapters.sentence_evaluation.folds import STRENGTHS, Split, dev_split, folds_on_train, nested_folds
 from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier, Fit, fit_all
 
 QUICK = Classifier(batch_size=16, tenacity=1, epoch_size=2, max_epoch=12)
@@ -115,7 +115,7 @@ def test_nested_folds_are_sentevals() -> None:
         final.fit(x[train], y[train])
         predicted[held_out] = final.predict(x[held_out])
         test.append(round(100 * final.score(x[held_out], y[held_out]), 2))
-    found = nested_folds(x, y, 2, 3, QUICK)
+    found = nested_folds(Split(x, y), 2, 3, QUICK)
     assert (found.dev, found.test) == (round(np.mean(dev), 2), round(np.mean(test), 2))
     assert torch.equal(found.predicted, predicted)
 
@@ -127,12 +127,12 @@ def test_folds_on_train_and_a_dev_split_are_sentevals() -> None:
     ]
     final = Plain(3, STRENGTHS[int(np.argmax(scores))], QUICK)
     final.fit(x, y)
-    found = folds_on_train(x, y, last, wanted, 3, 3, QUICK)
+    found = folds_on_train(Split(x, y), Split(last, wanted), 3, 3, QUICK)
     assert (found.dev, found.test) == (max(scores), round(100 * final.score(last, wanted), 2))
     scores = [round(100 * Plain(3, l2, QUICK).fit(x, y, (more, labels)), 2) for l2 in STRENGTHS]
     final = Plain(3, STRENGTHS[int(np.argmax(scores))], QUICK)
     final.fit(x, y, (more, labels))
-    found = dev_split(x, y, more, labels, last, wanted, 3, QUICK)
+    found = dev_split(Split(x, y), Split(more, labels), Split(last, wanted), 3, QUICK)
     assert (found.dev, found.test) == (max(scores), round(100 * final.score(last, wanted), 2))
     assert torch.equal(found.predicted, final.predict(last))
 

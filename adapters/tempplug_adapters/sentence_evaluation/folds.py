@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,18 @@ from tempplug_adapters.sentence_evaluation.logistic_regression import SEED, Clas
 
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2)
 """Of the weight decay (L2) to choose from."""
+
+
+class Split(NamedTuple):
+    """Rows of a task, in the order that decides the folds.
+
+    Attributes:
+        features: [N, D], floating.
+        labels: class numbers [N], int64.
+    """
+
+    features: Tensor
+    labels: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +49,16 @@ class Accuracy:
     predicted: Tensor
 
 
-def nested_folds(features: Tensor, labels: Tensor, classes: int, folds: int, classifier: Classifier) -> Accuracy:
+def nested_folds(rows: Split, classes: int, folds: int, classifier: Classifier) -> Accuracy:
     """Returns the mean over ``folds`` test folds, each with a strength that folds of the other rows chose (MR, CR, SUBJ, MPQA).
 
     Args:
-        features: [N, D], in the order that decides the folds.
-        labels: [N], int64.
+        rows: all there are.
         classes: their number.
         folds: at least 2, at most the rows of the rarest class.
         classifier: see `Classifier`.
     """
+    features, labels = rows
     codes = labels.cpu().numpy()
     outer = list(_folds(codes, folds))
     strengths, dev = [], []
@@ -56,62 +69,47 @@ def nested_folds(features: Tensor, labels: Tensor, classes: int, folds: int, cla
         dev.append(score)
     chosen = [Fit.held_out(train, (best,)) for (train, _), best in zip(outer, strengths, strict=True)]
     predicted, test = torch.empty_like(labels), []
-    for (_, rows), fitted in zip(outer, fit_all(features, labels, chosen, classes, classifier), strict=True):
-        where = torch.from_numpy(rows).to(labels.device)
+    for (_, fold), fitted in zip(outer, fit_all(features, labels, chosen, classes, classifier), strict=True):
+        where = torch.from_numpy(fold).to(labels.device)
         predicted[where] = fitted.predict(features[where])[0]
         test.append(_per_cent(predicted[where], labels[where]))
     return Accuracy(round(float(np.mean(dev)), 2), round(float(np.mean(test)), 2), predicted)
 
 
-def folds_on_train(
-    train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, classes: int, folds: int, classifier: Classifier
-) -> Accuracy:
+def folds_on_train(train: Split, test: Split, classes: int, folds: int, classifier: Classifier) -> Accuracy:
     """Returns the accuracy on the test rows; folds of the others chose the strength (TREC, MRPC).
 
     Args:
-        train: [N, D], in the order that decides the folds.
-        labels: [N], int64.
-        test: [M, D].
-        test_labels: [M], int64.
+        train: to learn and to choose from.
+        test: to report.
         classes: their number.
         folds: at least 2, at most the rows of the rarest class.
         classifier: see `Classifier`.
     """
-    fits = [Fit(a, b, STRENGTHS) for a, b in _folds(labels.cpu().numpy(), folds)]
-    best, dev = _choice(fit_all(train, labels, fits, classes, classifier))
-    (fitted,) = fit_all(train, labels, [Fit.held_out(np.arange(len(train)), (best,))], classes, classifier)
-    predicted = fitted.predict(test)[0]
-    return Accuracy(dev, _per_cent(predicted, test_labels), predicted)
+    fits = [Fit(a, b, STRENGTHS) for a, b in _folds(train.labels.cpu().numpy(), folds)]
+    best, dev = _choice(fit_all(*train, fits, classes, classifier))
+    (fitted,) = fit_all(*train, [Fit.held_out(np.arange(len(train.labels)), (best,))], classes, classifier)
+    predicted = fitted.predict(test.features)[0]
+    return Accuracy(dev, _per_cent(predicted, test.labels), predicted)
 
 
-def dev_split(
-    train: Tensor,
-    labels: Tensor,
-    dev: Tensor,
-    dev_labels: Tensor,
-    test: Tensor,
-    test_labels: Tensor,
-    classes: int,
-    classifier: Classifier,
-) -> Accuracy:
+def dev_split(train: Split, dev: Split, test: Split, classes: int, classifier: Classifier) -> Accuracy:
     """Returns the accuracy on the test rows; the dev rows chose the strength and when to stop (SST2).
 
     Args:
-        train: [N, D].
-        labels: [N], int64.
-        dev: [K, D].
-        dev_labels: [K], int64.
-        test: [M, D].
-        test_labels: [M], int64.
+        train: to learn from.
+        dev: to choose by.
+        test: to report.
         classes: their number.
         classifier: see `Classifier`.
     """
-    rows = np.arange(len(train) + len(dev))
-    fit = Fit(rows[: len(train)], rows[len(train) :], STRENGTHS)
-    (fitted,) = fit_all(torch.cat([train, dev]), torch.cat([labels, dev_labels]), [fit], classes, classifier)
+    rows = np.arange(len(train.labels) + len(dev.labels))
+    fit = Fit(rows[: len(train.labels)], rows[len(train.labels) :], STRENGTHS)
+    joined = Split(torch.cat([train.features, dev.features]), torch.cat([train.labels, dev.labels]))
+    (fitted,) = fit_all(*joined, [fit], classes, classifier)
     best, score = _choice([fitted])
-    predicted = fitted.predict(test)[STRENGTHS.index(best)]
-    return Accuracy(score, _per_cent(predicted, test_labels), predicted)
+    predicted = fitted.predict(test.features)[STRENGTHS.index(best)]
+    return Accuracy(score, _per_cent(predicted, test.labels), predicted)
 
 
 def _folds(codes: NDArray[np.int64], folds: int) -> Iterator[tuple[Rows, Rows]]:

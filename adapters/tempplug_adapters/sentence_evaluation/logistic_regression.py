@@ -165,12 +165,12 @@ class _Together:
         """Every fit sees all of its rows once."""
         order, weight = _padded([next(orders) for orders in self.orders], self.rows)
         size = self.classifier.batch_size
-        for batch, share in zip(order.split(size, 1), weight.split(size, 1), strict=True):
+        for batch, share in zip(torch.split(order, size, 1), torch.split(weight, size, 1), strict=True):
             self._step(self.rows[batch], self.targets[batch], share / share.sum(1, keepdim=True))
 
     def _step(self, rows: Tensor, targets: Tensor, share: Tensor) -> None:
         """Follows the gradient of the mean cross-entropy of a batch [S, B, D + 1], rows of ``share`` 0 left out."""
-        logits = (rows @ self.weights.transpose(1, 2)).unflatten(2, (self.strengths, self.classes))
+        logits = (rows @ self.weights.transpose(1, 2)).reshape(len(self.places), -1, self.strengths, self.classes)
         slope = logits.softmax(3).sub_(targets.unsqueeze(2)).mul_(share[:, :, None, None]).flatten(2)
         gradient = torch.baddbmm(self.decay * self.weights, slope.transpose(1, 2), rows)
         first, second = self.moments
@@ -186,7 +186,7 @@ class _Together:
 
     def _look(self) -> None:
         """Keeps the weights that are better on the dev rows than all before, and stops what failed once too often."""
-        logits = (self.dev @ self.weights.transpose(1, 2)).unflatten(2, (self.strengths, self.classes))
+        logits = (self.dev @ self.weights.transpose(1, 2)).reshape(len(self.places), -1, self.strengths, self.classes)
         right = (logits.argmax(3) == self.dev_labels.unsqueeze(2)) * self.dev_weight.unsqueeze(2)
         accuracy = right.double().sum(1) / self.dev_weight.double().sum(1, keepdim=True)
         better = (accuracy > self.best) & ~self.stopped
@@ -199,7 +199,7 @@ class _Together:
         """Returns the fits that are done [S], by place, and goes on without them."""
         found = {}
         for row in done.nonzero().flatten().tolist():
-            kept = self.kept[row].unflatten(0, (self.strengths, self.classes))
+            kept = self.kept[row].reshape(self.strengths, self.classes, -1)
             found[self.places[row]] = Fitted(kept, self.best[row])
         if found:
             left = (~done).nonzero().flatten()

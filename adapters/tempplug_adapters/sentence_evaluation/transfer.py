@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, encode_distinct
-from tempplug_adapters.sentence_evaluation.folds import Accuracy, dev_split, folds_on_train, nested_folds
+from tempplug_adapters.sentence_evaluation.folds import Accuracy, Split, dev_split, folds_on_train, nested_folds
 from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
 from tempplug_adapters.sentence_evaluation.transfer_data import (
     TRANSFER_TASKS,
@@ -116,7 +116,7 @@ def evaluate_transfer(
         splits = {name: _features(split, places, vectors) for name, split in data[task.name].items()}
         found = _measured(task, splits, folds, FAST if fast else Classifier())
         result.accuracy[task.name], result.dev[task.name] = found.test, found.dev
-        wanted = splits[task.splits[-1]][1]
+        wanted = splits[task.splits[-1]].labels
         result.rows[task.name] = len(wanted)
         if task.name == "MRPC":
             result.f1[task.name] = _f1(found.predicted, wanted)
@@ -133,21 +133,20 @@ def _check_classes(task: TransferTask, splits: dict[str, Labelled], folds: int) 
             )
 
 
-def _features(split: Labelled, places: dict[str, int], vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns features [N, D], of a pair [N, 2 D], and classes [N]."""
+def _features(split: Labelled, places: dict[str, int], vectors: Tensor) -> Split:
+    """Returns the vectors [N, D] of a split, of pairs [N, 2 D], with its classes."""
     sides = [vectors[[places[text] for text in side]] for side in zip(*split.texts, strict=True)]
     joined = sides[0] if len(sides) == 1 else torch.cat([(sides[0] - sides[1]).abs(), sides[0] * sides[1]], dim=1)
-    return joined, torch.tensor(split.labels, device=vectors.device)
+    return Split(joined, torch.tensor(split.labels, device=vectors.device))
 
 
-def _measured(task: TransferTask, splits: dict[str, tuple[Tensor, Tensor]], folds: int, classifier: Classifier) -> Accuracy:
+def _measured(task: TransferTask, splits: dict[str, Split], folds: int, classifier: Classifier) -> Accuracy:
     classes = len(task.classes)
-    parts = [part for name in task.splits for part in splits[name]]
-    if len(task.splits) == 3:
-        return dev_split(*parts, classes, classifier)
-    if len(task.splits) == 2:
-        return folds_on_train(*parts, classes, folds, classifier)
-    return nested_folds(*parts, classes, folds, classifier)
+    if "dev" in splits:
+        return dev_split(splits["train"], splits["dev"], splits["test"], classes, classifier)
+    if "test" in splits:
+        return folds_on_train(splits["train"], splits["test"], classes, folds, classifier)
+    return nested_folds(splits[""], classes, folds, classifier)
 
 
 def _f1(predicted: Tensor, labels: Tensor) -> float:
