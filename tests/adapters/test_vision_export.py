@@ -17,6 +17,7 @@ from tempplug.cli import main as tempplug
 from tempplug.errors import ConfigError, DataError, MissingDependencyError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.storage.files import write_json
+from tempplug_adapters.storage.manifest import seal
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone
 from tempplug_adapters.vision.export import export_backbone, torchvision_state
 
@@ -241,8 +242,12 @@ def test_a_checkpoint_holds_the_backbone_among_others(tmp_path: Path) -> None:
     state |= {"step.projection_head.0.weight": torch.zeros(2), "step.momentum_encoder.backbone.mean": torch.zeros(1)}
     (folder / "encoder.pt").unlink()
     torch.save({"module": state, "losses": [torch.zeros(()), 0]}, folder / "training_state.pt")
+    seal(folder)
     again = load_backbone(folder).state_dict()
     assert all(torch.equal(value, again[name]) for name, value in backbone.state_dict().items())
+    (folder / "settings.json").write_text((folder / "settings.json").read_text().replace('"width": 4', '"width": 5'))
+    with pytest.raises(DataError, match=r"training_state\.pt cannot be read: its settings\.json is damaged"):
+        load_backbone(folder)
 
 
 @pytest.mark.parametrize(

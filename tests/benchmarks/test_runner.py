@@ -123,6 +123,15 @@ def test_a_truncated_result_is_reported_and_run_again(toy: ModuleType, tmp_path:
     assert figures(tmp_path) == before
 
 
+def test_what_a_killed_writer_left_is_removed(toy: ModuleType, tmp_path: Path) -> None:
+    runs = plan(toy.SUITE, "quick", [0])
+    left = runs[0].path(tmp_path).with_name(".seed-0.json.999999999.tmp")
+    left.parent.mkdir(parents=True)
+    left.touch()
+    run_all(runs, tmp_path)
+    assert [each.name for each in left.parent.iterdir()] == ["seed-0.json"]
+
+
 def test_missing_data_stop_everything_before_the_first_run(toy: ModuleType, tmp_path: Path, log: Path) -> None:
     with pytest.raises(DataError, match=r"text/toy\.tsv"):
         run_all(plan(toy.SUITE, "small", [0]), tmp_path)
