@@ -6,6 +6,7 @@ Shapes: N local anchors, G anchors of all processes (G = N without gathering), M
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -169,9 +170,12 @@ class StepRecord:
     engine: str
 
     def numbers(self) -> dict[str, float]:
-        """Returns the scalars as Python floats, by field name; waits for the device that holds them."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "engine"}
-        return {name: float(value) for name, value in values.items()}
+        """Returns the scalars as Python floats, by field name; waits for the device that holds them.
+
+        What this batch had nothing of is left out; the loss is always there.
+        """
+        values = {field.name: float(getattr(self, field.name)) for field in fields(self) if field.name != "engine"}
+        return {name: value for name, value in values.items() if name == "loss" or not math.isnan(value)}
 
     def to_dict(self) -> dict[str, float | str]:
         """Returns `numbers` and the name of the engine."""

@@ -29,7 +29,7 @@ class AMCL(Strategy):
     away are ι and η, not Ω alone, so a floor below 1e-3 warns.
 
     Args:
-        dimension: D of the embeddings, at least 1.
+        dimension: D of the embeddings, at least 1 and at most 65,536.
         span: ι, greater than 0; temperatures lie in (η, η + ι).
         floor: η, greater than 0.
         beta: β, weight of the regulariser, at least 0; 1 is the maximum-likelihood value.
@@ -58,7 +58,7 @@ class AMCL(Strategy):
 
     def __init__(
         self,
-        dimension: Annotated[int, Number(at_least=1, integer=True, help="D of the embeddings")],
+        dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")],
         span: Annotated[float, Temperature(help="ι, temperatures lie between η and η + ι")] = 2.0,
         floor: Annotated[float, Temperature(help="η, below every temperature")] = 0.05,
         beta: Annotated[float, Number(at_least=0, help="β, weight of the regulariser")] = 1.0,

@@ -30,7 +30,7 @@ class Individual(Strategy):
     ``dcl`` with its negatives weighted by τ_i·g_i/s_i and its positive by τ_i.
 
     Args:
-        size: examples of the data set, at least 1; the call passes ``index=`` [B], which example each row is.
+        size: examples of the data set, from 1 to 1e10; the call passes ``index=`` [B], which example each row is.
         temperature_init: τ before the first step, within the bounds.
         temperature_min: greater than 0.
         temperature_max: at least ``temperature_min``.
@@ -69,7 +69,7 @@ class Individual(Strategy):
 
     def __init__(
         self,
-        size: Annotated[int, Number(at_least=1, integer=True, help="examples of the data set")],
+        size: Annotated[int, Number(at_least=1, at_most=1e10, integer=True, help="examples of the data set")],
         temperature_init: Annotated[float, Temperature(help="τ before the first step")] = 0.1,
         temperature_min: Annotated[float, Temperature(help="lower bound of τ")] = 0.05,
         temperature_max: Annotated[float, Temperature(help="upper bound of τ")] = 1.0,

@@ -123,6 +123,8 @@ def case(number: int) -> Verdict:
     for _ in range(chance.choice([0, 1, 1, 1, 2, 3])):
         spec = _spoiled(chance, spec) if spec else spec
     told = f"{word} {spec!r}"[:300]
+    if _heavy(spec):
+        return Verdict("right", told, "not tried: it would fill the memory")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -141,6 +143,17 @@ def case(number: int) -> Verdict:
     if lost:
         return Verdict("silent", told, f"{lost[0]} became {made.options[lost[0]]!r}")
     return _flags(chance, word, spec, told)
+
+
+def _heavy(spec: str) -> bool:
+    """Returns whether a spec asks for more numbers than a fuzzer should hold, and fewer than are refused."""
+    try:
+        options = parse_spec(spec)[1]
+    except TempplugError:
+        return False
+    limits = {"size": (1e6, 1e10), "dimension": (1e3, 65536)}
+    asked = {name: options[name] for name in limits if isinstance(options.get(name), int | float)}
+    return any(limits[name][0] < number <= limits[name][1] for name, number in asked.items())
 
 
 def _same(written: object, kept: object) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
+import time
 
 import fuzzing
 
-ROUND = 10.0
+# Seconds of one fuzzer before it is the next one's turn.
+ROUND = 3.0
 
 
 def main(words: list[str] | None = None) -> int:
@@ -27,19 +29,19 @@ def main(words: list[str] | None = None) -> int:
     chosen = flags.fuzzers or fuzzing.names()
     tallies = {name: fuzzing.Tally() for name in chosen}
     following = dict.fromkeys(chosen, flags.seed)
-    left = flags.seconds
+    end = None if flags.seconds is None else time.monotonic() + flags.seconds
     try:
-        for name in itertools.cycle(chosen) if flags.cases is None else chosen:
+        for name in chosen if flags.cases is not None else itertools.cycle(chosen):
+            left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
-            turn = None if flags.cases is not None and left is None else min(ROUND, left or ROUND) / len(chosen)
+            turn = left if flags.cases is not None else ROUND if left is None else min(ROUND, left)
             for number, verdict in fuzzing.verdicts(name, following[name], cases=flags.cases, seconds=turn):
                 following[name] = number + 1
                 tallies[name].add(number, verdict)
                 if verdict.fault:
                     print(f"{verdict.kind}: {verdict.case}\n    {verdict.detail}")
                     print(f"    python tests/fuzz/run.py {name} --seed {number} --cases 1", flush=True)
-            left = None if left is None or turn is None else left - turn
     except KeyboardInterrupt:
         print()
     for name, tally in tallies.items():

@@ -32,6 +32,8 @@ def test_the_driver_prints_what_it_tried_and_how_to_try_it_again(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("specs: 5 cases: ")
     assert not list(tmp_path.iterdir())
+    timed = subprocess.run([sys.executable, program, "specs", "--seconds", "0.5"], capture_output=True, text=True, timeout=60)
+    assert timed.stdout.startswith("specs: "), timed.stderr
     unknown = subprocess.run([sys.executable, program, "nothing"], capture_output=True, text=True, cwd=tmp_path)
     assert unknown.returncode == 2
     assert "no fuzzer nothing; there are loss, specs" in unknown.stderr

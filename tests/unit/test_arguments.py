@@ -182,6 +182,8 @@ ODD = [
     "x" * 5000,
     "macl:" + "y" * 5000 + "=1",
     "fixed:temperature=１",
+    "amcl:dimension=1e39",
+    "individual:size=1e300",
 ]
 
 

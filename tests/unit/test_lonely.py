@@ -49,6 +49,7 @@ def test_a_pair_alone_has_loss_zero_and_gradients_of_zero(
     assert numbers["finite"] == 1
     assert numbers["anchors_without_negative"] == (1 if layout == "cross-view" and not symmetric else 2)
     assert numbers["temperature_mean"] > 0
+    assert "negative_similarity" not in numbers, "there is none"
 
 
 @quiet
@@ -115,6 +116,7 @@ def test_where_no_anchor_has_a_positive_the_loss_is_zero_with_a_graph(strategy: 
         assert not any(gradient.any() for gradient in torch.autograd.grad(loss.sum(), leaves))
         numbers = loss_fn.record.numbers()
         assert (numbers["loss"], numbers["finite"]) == (0, 1)
+        assert not {"temperature_mean", "infonce", "positive_similarity"} & numbers.keys()
         assert all(torch.equal(value, before[name]) for name, value in loss_fn.state_dict().items())
 
 

@@ -85,7 +85,8 @@ class TemperatureCallback(TrainerCallback):
         if record is None:
             return {}
         numbers = {name: value for name, value in record.numbers().items() if name not in _NOT_LOGGED}
-        measured = {"temperature": numbers.pop("temperature_mean"), **numbers}
+        temperature = {"temperature": numbers.pop("temperature_mean")} if "temperature_mean" in numbers else {}
+        measured = {**temperature, **numbers}
         uniformity = [tempplug.metrics.uniformity(a) for a, _ in self._views if len(a) > 1]
         alignment = [tempplug.metrics.alignment(a, b) for a, b in self._views if b is not None and a.shape == b.shape]
         for name, values in (("uniformity", uniformity), ("alignment", alignment)):

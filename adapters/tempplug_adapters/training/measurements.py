@@ -16,7 +16,8 @@ _NOT_LOGGED = ("loss", "finite")
 def numbers_of(record: StepRecord) -> dict[str, float]:
     """Returns the numbers of a record but its loss, ``temperature_mean`` as ``temperature``; waits for the device."""
     numbers = {name: value for name, value in record.numbers().items() if name not in _NOT_LOGGED}
-    return {"temperature": numbers.pop("temperature_mean"), **numbers}
+    temperature = {"temperature": numbers.pop("temperature_mean")} if "temperature_mean" in numbers else {}
+    return {**temperature, **numbers}
 
 
 def measure(module: nn.Module, *, log: bool = False) -> dict[str, float]:
