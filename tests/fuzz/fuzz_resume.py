@@ -39,7 +39,6 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"training": {"gradient_accumulation_steps": 2, "save_steps": 3}},
 )
 OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link"}
-_KEPT = tempfile.TemporaryDirectory(prefix="tempplug-fuzz-")
 
 
 def _train(folder: Path, strategy: str, settings: dict[str, Any]) -> None:
@@ -107,11 +106,11 @@ def _files(folder: Path) -> dict[str, Any]:
 
 @cache
 def _whole(strategy: str, setting: int) -> dict[str, Any]:
-    folder = Path(_KEPT.name) / f"{STRATEGIES.index(strategy)}-{setting}"
-    told = folder.with_suffix(".txt")
-    if _apart(lambda: _train(folder, strategy, SETTINGS[setting]), told):
-        raise RuntimeError(told.read_text(encoding="utf-8"))
-    return _files(folder)
+    with tempfile.TemporaryDirectory(prefix="tempplug-fuzz-") as place:
+        folder, told = Path(place) / "run", Path(place) / "told.txt"
+        if _apart(lambda: _train(folder, strategy, SETTINGS[setting]), told):
+            raise RuntimeError(told.read_text(encoding="utf-8"))
+        return _files(folder)
 
 
 def _prepare() -> None:
