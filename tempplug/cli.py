@@ -86,6 +86,8 @@ def _answer(error: BaseException) -> int:
         case KeyboardInterrupt():
             _say(": ".join(["interrupted", *map(str, error.args)]))
             return INTERRUPTED
+        case SystemExit() if isinstance(error.__context__, BrokenPipeError):
+            return UNREAD  # rich has met it, and ends the process in its own way
         case SystemExit(code=None | 0 | 2 as code):
             return code or 0  # argparse has said what there is to say
         case SystemExit(code=int() as code):

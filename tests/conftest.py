@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that no process ends with one of them while the others have nothing left."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A temporary folder for all tests, removed at their end: launchers leave logs, and killed processes what they had."""
+    tmp_path_factory.getbasetemp()  # pytest's own stays where it is
+    before = os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="tempplug-tests-", ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"], tempfile.tempdir = folder, folder
+        yield
+        tempfile.tempdir = None
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before

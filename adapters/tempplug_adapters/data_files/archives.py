@@ -172,8 +172,10 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, tarfile.ReadError):
+        return "it is no archive, or a damaged one."  # Python tells what each of its openers thinks of it
     told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"{told or type(error).__name__}."
+    return f"{told[:200] or type(error).__name__}."
 
 
 def _too_large(path: Path) -> DataError:

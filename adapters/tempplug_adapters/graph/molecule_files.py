@@ -127,7 +127,7 @@ def _label(text: str) -> float:
         return float("nan")
     value = float(text)
     if value not in (0.0, 1.0):
-        raise ValueError(f"label '{text}' must be 0, 1 or nothing")
+        raise ValueError(f"label {text[:40]!r} must be 0, 1 or nothing")
     return value
 
 

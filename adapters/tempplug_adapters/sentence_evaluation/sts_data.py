@@ -173,7 +173,7 @@ def _checked(place: str, score: object, sentence_a: object, sentence_b: object) 
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise DataError(f"{place}: score '{score}' is not a finite number.")
+        raise DataError(f"{place}: score {str(score)[:40]!r} is not a finite number.")
     for column, sentence in (("sentence1", sentence_a), ("sentence2", sentence_b)):
         if not isinstance(sentence, str) or not sentence.strip():
             raise DataError(f"{place}: {column} is empty.")
