@@ -5,6 +5,7 @@ from __future__ import annotations
 from tempplug.plugins import AdapterInfo, CommandInfo, hookimpl
 
 _SIMCSE = ("transformers", "accelerate", "scipy", "datasets")
+_SENTENCE_TRANSFORMERS = ("sentence_transformers", "accelerate", "datasets")
 _GRACE = ("torch_geometric", "transformers", "accelerate", "scipy")
 _GRAPH = ("torch_geometric", "transformers", "accelerate", "scipy", "sklearn", "tqdm")
 _MOLECULE = ("torch_geometric", "transformers", "accelerate", "rdkit", "sklearn", "tqdm")
@@ -38,6 +39,14 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             reference="Gao et al. 2021 (SimCSE)",
             requires=_SIMCSE,
             extra="simcse",
+        ),
+        AdapterInfo(
+            name="sentence-transformers",
+            target="tempplug_adapters.sentence_transformers",
+            summary="ranking losses for sentence-transformers, and a Trainer and a callback that look after them",
+            reference="Reimers and Gurevych 2019 (Sentence-BERT)",
+            requires=_SENTENCE_TRANSFORMERS,
+            extra="sentence-transformers",
         ),
         AdapterInfo(
             name="grace",
