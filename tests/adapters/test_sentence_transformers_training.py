@@ -242,8 +242,8 @@ def test_a_last_batch_of_one_does_not_end_a_run(tiny_bert: Path, tmp_path: Path)
     model = tiny(tiny_bert)
     data = Dataset.from_dict(sentences(9, columns=2))
     loss = TemperatureRankingLoss(model, "learnable")
+    trainer = make(tmp_path, model, loss, data=data, num_train_epochs=1)
     with pytest.warns(RuntimeWarning, match="without a negative"):
-        trainer = make(tmp_path, model, loss, data=data, num_train_epochs=1)
         trainer.train()
     assert logged(trainer, "loss")[-1] == 0.0
     assert trainer.state.global_step == 2
