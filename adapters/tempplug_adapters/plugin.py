@@ -7,6 +7,7 @@ from tempplug.plugins import AdapterInfo, CommandInfo, hookimpl
 # What training and its progress need, whatever is trained.
 _TRAINING = ("transformers", "accelerate", "tqdm", "numpy")
 _SIMCSE = (*_TRAINING, "scipy", "datasets")
+_SENTENCE_TRANSFORMERS = (*_SIMCSE, "sentence_transformers")
 _GRAPH = (*_TRAINING, "torch_geometric", "scipy", "sklearn")
 _MOLECULE = (*_GRAPH, "rdkit")
 _VISION = (*_TRAINING, "kornia", "PIL", "sklearn", "datasets", "matplotlib")
@@ -39,6 +40,14 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             reference="Gao et al. 2021 (SimCSE)",
             requires=_SIMCSE,
             extra="simcse",
+        ),
+        AdapterInfo(
+            name="sentence-transformers",
+            target="tempplug_adapters.sentence_transformers",
+            summary="ranking losses for sentence-transformers, and a Trainer and a callback that look after them",
+            reference="Reimers and Gurevych 2019 (Sentence-BERT)",
+            requires=_SENTENCE_TRANSFORMERS,
+            extra="sentence-transformers",
         ),
         AdapterInfo(
             name="grace",

@@ -22,6 +22,7 @@ from transformers import TrainerCallback
 
 import tempplug
 from tempplug.errors import DataError
+from tempplug_adapters.huggingface.loss_files import read_loss
 
 pytestmark = pytest.mark.slow
 
@@ -169,4 +170,4 @@ def test_a_state_of_the_loss_that_cannot_be_read_is_not_taken_for_another_strate
     file = tmp_path / "saved" / "contrastive_loss.pt"
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(DataError, match=r"contrastive_loss\.pt is damaged: "):
-        trainer._load_contrastive_loss(str(tmp_path / "saved"))
+        read_loss(trainer.contrastive_loss, tmp_path / "saved")

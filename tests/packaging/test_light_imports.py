@@ -54,6 +54,7 @@ def loaded(python: Python, program: str) -> set[str]:
         "import tempplug_adapters.huggingface",
         "import tempplug_adapters.simcse",
         "import tempplug_adapters.sentence_evaluation",
+        "import tempplug_adapters.sentence_transformers as door; dir(door); door.LIBRARY_TEMPERATURE",
         "import tempplug_benchmarks",
         "import tempplug_benchmarks.plugin",
         "import tempplug.cli",

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import distributed
 
 import tempplug
 from tempplug.arguments import merge_spec
-from tempplug.options import Option, options_of
-from tempplug.plugins import ObjectiveInfo, StrategyInfo, registry
+from tempplug.options import Option, format_value, options_of
+from tempplug.plugins import AdapterInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
 from tempplug.types import LayoutName
+
+if TYPE_CHECKING:
+    from tempplug_adapters.sentence_transformers import TemperatureRankingLoss
 
 
 def _known(kind: type[Info]) -> str:
@@ -90,6 +93,37 @@ class TemperatureArguments:
             symmetric=symmetric,
             gather=_several_processes() if gather is None else gather,
         )
+
+    def create_sentence_transformers_loss(
+        self, model: Any, *, mini_batch_size: int | None = None, gather_across_devices: bool | None = None, **options: Any
+    ) -> TemperatureRankingLoss:
+        """Returns the loss that the flags describe, for a Trainer of sentence-transformers.
+
+        Args:
+            model: a SentenceTransformer.
+            mini_batch_size: rows that are embedded at a time, for a loss by GradCache; None embeds a batch at once.
+            gather_across_devices: whether candidates come from all processes; None gathers wherever there are several.
+            **options: of `tempplug_adapters.sentence_transformers.TemperatureRankingLoss`, such as ``directions``.
+
+        Raises:
+            MissingDependencyError: sentence-transformers is not installed.
+            UnknownNameError: as in the constructor.
+            ConfigError: as in the constructor and in that loss.
+        """
+        losses = registry().load(registry().get(AdapterInfo, "sentence-transformers"))
+        name, given = merge_spec(self.temperature_strategy or "fixed", self.temperature_args)
+        if name == "fixed":
+            # what the library's own losses start with
+            given = {"temperature": losses.LIBRARY_TEMPERATURE, **given}
+        written = ",".join(f"{key}={format_value(value)}" for key, value in given.items())
+        options["gather_across_devices"] = _several_processes() if gather_across_devices is None else gather_across_devices
+        kind = losses.TemperatureRankingLoss
+        if mini_batch_size is not None:
+            kind, options["mini_batch_size"] = losses.CachedTemperatureRankingLoss, mini_batch_size
+        loss: TemperatureRankingLoss = kind(
+            model, f"{name}:{written}" if written else name, self.contrastive_objective or "infonce", **options
+        )
+        return loss
 
 
 def _several_processes() -> bool:

@@ -27,32 +27,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 import tempplug
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
+from tempplug_adapters.huggingface.loss_files import LossFilesMixin
 from tempplug_adapters.huggingface.parameters import (
     LossParametersCallback,
     add_parameter_groups,
     average_gradients,
     refuse_sharding,
 )
-from tempplug_adapters.storage.manifest import MANIFEST, seal, verify
-from tempplug_adapters.storage.tensors import read_tensors, write_tensors
-
-# to a type checker the mixin is a Trainer; at run time it stands before one
-if TYPE_CHECKING:
-    from transformers import Trainer as _Base
-else:
-    _Base = object
-
-LOSS_FILE = "contrastive_loss.pt"
 
 
 class Views(NamedTuple):
@@ -71,7 +60,7 @@ class Views(NamedTuple):
     auxiliary_loss: Tensor | None = None
 
 
-class TemperatureTrainerMixin(_Base):
+class TemperatureTrainerMixin(LossFilesMixin):
     """Trains with a `tempplug.ContrastiveLoss`: put it before `Trainer` and override `contrastive_views`.
 
     The parameters of the loss join the optimizer, spared by weight decay where the strategy says so; their gradients are
@@ -91,6 +80,7 @@ class TemperatureTrainerMixin(_Base):
             too; at the start of training, the loss learns something and DeepSpeed or FSDP owns the optimizer.
     """
 
+    contrastive_loss: tempplug.ContrastiveLoss
     # a mean over the micro-batch: the Trainer has to divide it by the accumulation steps
     loss_is_scaled_for_ga: bool | None = False
 
@@ -201,68 +191,3 @@ class TemperatureTrainerMixin(_Base):
         if "loss" in logs:
             logs.update(self.temperature_callback.measure())
         super().log(logs, *args, **kwargs)
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Saves the model, and beside it the state of the loss."""
-        if self.args.should_save:
-            # before the model, because saving that may upload the folder
-            write_tensors(Path(output_dir or str(self.args.output_dir)) / LOSS_FILE, self.contrastive_loss.state_dict())
-        super().save_model(output_dir, _internal_call)
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Writes a checkpoint, and last of all the checksums of its files."""
-        folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        if self.args.should_save:
-            (folder / MANIFEST).unlink(missing_ok=True)
-        super()._save_checkpoint(model, trial)
-        if not self.args.push_to_hub:
-            self._seal(folder)
-
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        self._seal(checkpoint_folder)
-        super()._push_from_checkpoint(checkpoint_folder)
-
-    def _seal(self, folder: str | Path) -> None:
-        self.accelerator.wait_for_everyone()  # the random states of other processes are part of it
-        if self.args.should_save:
-            seal(folder)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        _verify(resume_from_checkpoint)
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
-        self._load_contrastive_loss(resume_from_checkpoint)
-
-    def _load_best_model(self) -> None:
-        _verify(str(self.state.best_model_checkpoint))
-        super()._load_best_model()
-        self._load_contrastive_loss(str(self.state.best_model_checkpoint))
-
-    def _load_contrastive_loss(self, checkpoint: str) -> None:
-        path = Path(checkpoint) / LOSS_FILE
-        if path.is_file():
-            try:
-                content = read_tensors(path)
-            except DataError as error:
-                raise DataError(f"{path} is damaged: {error}") from error
-            try:
-                self.contrastive_loss.load_state_dict(content)
-            except (RuntimeError, TypeError) as error:
-                raise DataError(
-                    f"{path} does not fit strategy '{self.contrastive_loss.strategy.name}', so it was saved with another one: "
-                    "resume with the strategy of that run."
-                ) from error
-        elif self._initial_loss_state:
-            raise DataError(
-                f"{path} does not exist: the checkpoint was not saved by a Trainer with TemperatureTrainerMixin, "
-                "so the state of contrastive_loss is unknown."
-            )
-
-
-def _verify(checkpoint: str) -> None:
-    folder = Path(checkpoint)
-    if not (folder / MANIFEST).is_file() and not (folder / LOSS_FILE).is_file():
-        return  # of a Trainer without the mixin
-    try:
-        verify(folder)
-    except DataError as error:
-        raise DataError(f"checkpoint '{checkpoint}' is damaged: {error} Resume from the one before it.") from error

@@ -1,0 +1,43 @@
+"""sentence-transformers: ranking losses with any temperature strategy, and who takes charge of them in a training.
+
+Importing this package loads no framework.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tempplug_adapters.sentence_transformers.cached import CachedTemperatureRankingLoss
+    from tempplug_adapters.sentence_transformers.callback import TemperatureRankingCallback
+    from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
+    from tempplug_adapters.sentence_transformers.trainer import TemperatureSentenceTransformerTrainer
+
+_HOMES = {
+    "CachedTemperatureRankingLoss": "cached",
+    "TemperatureRankingCallback": "callback",
+    "TemperatureRankingLoss": "loss",
+    "TemperatureSentenceTransformerTrainer": "trainer",
+}
+
+LIBRARY_TEMPERATURE = 0.05
+"""1 / 20: the library's default scale, and ours where nobody says anything."""
+
+__all__ = [
+    "LIBRARY_TEMPERATURE",
+    "CachedTemperatureRankingLoss",
+    "TemperatureRankingCallback",
+    "TemperatureRankingLoss",
+    "TemperatureSentenceTransformerTrainer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

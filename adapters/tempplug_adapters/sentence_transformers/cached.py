@@ -1,0 +1,122 @@
+"""`CachedTemperatureRankingLoss`: the same loss by GradCache, for batches whose activations do not fit into memory.
+
+Embedding in mini-batches, twice, is the library's. This module adds what the library leaves out: the parameters of the loss
+itself get their gradient in the backward pass, scaled like the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from sentence_transformers.base.losses.gradcache import CachedLossMixin, has_static_embedding_input
+from torch import Tensor
+
+from tempplug import Objective, Strategy
+from tempplug.errors import ConfigError
+from tempplug_adapters.huggingface.parameters import trainable
+from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
+
+
+class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
+    """`TemperatureRankingLoss` whose memory is bounded by ``mini_batch_size``, at the price of a second forward pass.
+
+    What a strategy looks at (MACL's mean similarity) is the whole batch, not a mini-batch.
+
+    Args:
+        model: a SentenceTransformer, not one that starts with a StaticEmbedding: its inputs cannot be split.
+        strategy: as in `TemperatureRankingLoss`.
+        objective: as there.
+        mini_batch_size: rows embedded at a time, at least 1; changes speed and memory alone.
+        mini_batch_num_tokens: in its place, tokens without padding a mini-batch may hold, at least 1.
+        show_progress_bar: of embedding.
+        options: the others of `TemperatureRankingLoss`.
+
+    Raises:
+        ConfigError: as there; the model starts with a StaticEmbedding, or a size is less than 1.
+
+    Source: sentence-transformers 6.2, ``CachedMultipleNegativesRankingLoss``; Gao et al. 2021 (GradCache).
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        strategy: str | Strategy | None = None,
+        objective: str | Objective = "infonce",
+        *,
+        mini_batch_size: int = 32,
+        mini_batch_num_tokens: int | None = None,
+        show_progress_bar: bool = False,
+        **options: Any,
+    ) -> None:
+        if has_static_embedding_input(model):
+            raise ConfigError(
+                "model starts with a StaticEmbedding, whose inputs cannot be split up: use TemperatureRankingLoss."
+            )
+        for name, value in (("mini_batch_size", mini_batch_size), ("mini_batch_num_tokens", mini_batch_num_tokens)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} must be at least 1.")
+        super().__init__(model, strategy, objective, **options)
+        self.mini_batch_size = mini_batch_size
+        self.mini_batch_num_tokens = mini_batch_num_tokens
+        self.show_progress_bar = show_progress_bar
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """Returns the loss of a batch; its backward pass embeds again, and reaches the parameters of the loss too."""
+        decorated, totals = self.calculate_loss, []
+
+        # `forward_cached` detaches the total, and MatryoshkaLoss replaces `calculate_loss` by a weighted sum of calls: the
+        # total is caught between the two, so that its gradient has the weights of the one and the scale of what comes after
+        # the other.
+        def caught(*args: Any, **kwargs: Any) -> Tensor:
+            totals.append(decorated(*args, **kwargs))
+            return totals[-1]
+
+        replaced = self.__dict__.get("calculate_loss")
+        self.calculate_loss = caught  # type: ignore[method-assign]
+        try:
+            loss: Tensor = self.forward_cached(sentence_features, labels)
+        finally:
+            del self.__dict__["calculate_loss"]
+            if replaced is not None:
+                self.calculate_loss = replaced  # type: ignore[method-assign]
+        (total,) = totals
+        if loss.requires_grad and total.requires_grad and total is not loss:
+
+            def reach_parameters(gradient: Tensor) -> None:
+                torch.autograd.backward(total, gradient, retain_graph=True)
+
+            loss.register_hook(reach_parameters)  # type: ignore[no-untyped-call]
+        return loss
+
+    def calculate_loss(self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False) -> Tensor:
+        """Returns the loss of the whole batch.
+
+        Args:
+            reps: embeddings by column and mini-batch, leaves of the graph.
+            labels: not used.
+            with_backward: whether to put the gradient into the embeddings; the returned loss then depends on the parameters of
+                the loss alone.
+        """
+        loss = self.compute_loss_from_embeddings([torch.cat(column) for column in reps], labels)
+        if not with_backward:
+            return loss
+        leaves, own = [leaf for column in reps for leaf in column], trainable(self.contrastive_loss)
+        gradients = torch.autograd.grad(loss, [*leaves, *own], allow_unused=True)
+        for leaf, gradient in zip(leaves, gradients[: len(leaves)], strict=True):
+            leaf.grad = gradient
+        total = loss.detach()
+        for parameter, gradient in zip(own, gradients[len(leaves) :], strict=True):
+            if gradient is not None:
+                # of value 0, with this gradient
+                total = total + ((parameter - parameter.detach()) * gradient).sum()
+        return total
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Returns the settings for the model card."""
+        sizes = {"mini_batch_size": self.mini_batch_size, "mini_batch_num_tokens": self.mini_batch_num_tokens}
+        return {**super().get_config_dict(), **sizes}
+
+
+__all__ = ["CachedTemperatureRankingLoss"]

@@ -1,0 +1,238 @@
+"""`TemperatureRankingLoss`: MultipleNegativesRankingLoss of sentence-transformers with any temperature strategy.
+
+It embeds and hands over; what it computes is `tempplug.ContrastiveLoss`. It must not know Trainers: whoever takes charge of
+what the loss learns tells it so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.util import cos_sim
+from torch import Tensor, nn
+
+import tempplug
+from tempplug import Objective, Strategy
+from tempplug.arguments import parse_spec
+from tempplug.errors import ConfigError, ShapeError
+from tempplug.strategies.fixed import Fixed
+from tempplug.types import EngineName
+from tempplug_adapters.huggingface.callback import TemperatureCallback
+from tempplug_adapters.huggingface.parameters import trainable
+from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
+
+Directions = Literal["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]
+
+_FORWARD: Literal["query_to_doc"] = "query_to_doc"
+_BACKWARD: Literal["doc_to_query"] = "doc_to_query"
+_KNOWN_DIRECTIONS = f"('{_FORWARD}',), or ('{_FORWARD}', '{_BACKWARD}') with partition_mode='per_direction'"
+
+
+class TemperatureRankingLoss(MultipleNegativesRankingLoss):
+    """The ranking loss of pairs (anchor, positive) and of tuples with negatives behind them, with any strategy and objective.
+
+    With ``fixed`` it equals the library's loss of ``scale = 1 / temperature``: hard negatives, both directions and gathering
+    included, alone and inside MatryoshkaLoss and AdaptiveLayerLoss. Where something is learned, counted or scheduled, training
+    needs a `TemperatureSentenceTransformerTrainer`, or a `TemperatureRankingCallback` in any other Trainer of the library:
+    these spare τ weight decay, clip, save, restore and synchronise it, and tell a schedule its progress, none of which the
+    library does.
+
+    Args:
+        model: a SentenceTransformer.
+        strategy: spec string or instance; by default ``fixed:temperature=0.05``, the library's default scale of 20. A schedule
+            without ``period`` gets a fifth of the run's epochs when training starts.
+        objective: spec string or instance.
+        scale: 1 / temperature of ``fixed``, as the library has it; not beside a strategy.
+        similarity_fct: the library's ``cos_sim``; there is no other.
+        gather_across_devices: candidates of all processes.
+        directions: ``("query_to_doc",)``, or with ``doc_to_query`` the mean of both.
+        partition_mode: ``per_direction`` with both directions, each of which has a softmax of its own; with one it says
+            nothing.
+        hardness_mode: None; strategies such as ``dystress`` weigh negatives by their similarity.
+        engine: as in `tempplug.ContrastiveLoss`.
+
+    Attributes:
+        period_is_open: whether a schedule's period is to follow from the run's epochs.
+        contrastive_loss: the loss itself: ``contrastive_loss.record`` tells what the last batch looked like. Under
+            MatryoshkaLoss and AdaptiveLayerLoss, which call it several times, it speaks of the last call.
+
+    Raises:
+        UnknownNameError: no such strategy, objective or option.
+        ConfigError: an option is not allowed; ``scale`` stands beside a strategy; directions that no layout equals; in
+            training, a loss that learns, counts or follows a schedule has nobody in charge.
+
+    Source: sentence-transformers 6.2, ``MultipleNegativesRankingLoss``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        strategy: str | Strategy | None = None,
+        objective: str | Objective = "infonce",
+        *,
+        scale: float | None = None,
+        similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
+        gather_across_devices: bool = False,
+        directions: tuple[Directions, ...] = (_FORWARD,),
+        partition_mode: Literal["joint", "per_direction"] = "joint",
+        hardness_mode: None = None,
+        engine: EngineName = "auto",
+    ) -> None:
+        # The constructor of the library's class would set a scale that means nothing here, and check what is checked below.
+        nn.Module.__init__(self)
+        _refuse("similarity_fct", similarity_fct, similarity_fct is not cos_sim, "must be the library's cos_sim")
+        _refuse("hardness_mode", hardness_mode, hardness_mode is not None, "must be None: a strategy decides about negatives")
+        known = set(directions) in ({_FORWARD}, {_FORWARD, _BACKWARD})
+        _refuse("directions", tuple(directions), not known, f"must be {_KNOWN_DIRECTIONS}: no layout equals others")
+        symmetric = set(directions) == {_FORWARD, _BACKWARD}
+        fits = partition_mode == "per_direction" or (partition_mode == "joint" and not symmetric)
+        _refuse(
+            "partition_mode",
+            partition_mode,
+            not fits,
+            f"does not fit directions={tuple(directions)}; known: {_KNOWN_DIRECTIONS}",
+        )
+        if scale is not None:
+            _refuse("scale", scale, strategy is not None, "belongs to 'fixed' alone: leave it out, or leave out the strategy")
+            _refuse("scale", scale, not 0 < scale < float("inf"), "must be a number greater than 0")
+        self.model = model
+        self.similarity_fct = similarity_fct
+        self.gather_across_devices = gather_across_devices
+        self.directions = tuple(directions)
+        self.partition_mode = partition_mode
+        self.hardness_mode, self.hardness_strength = None, 0.0
+        chosen = strategy if strategy is not None else Fixed(temperature=1 / scale if scale else LIBRARY_TEMPERATURE)
+        self.contrastive_loss = tempplug.ContrastiveLoss(
+            chosen, objective, "cross-view", symmetric=symmetric, gather=gather_across_devices, engine=engine
+        )
+        own = self.contrastive_loss.strategy
+        self.period_is_open = isinstance(strategy, str) and "period" in own.options and "period" not in parse_spec(strategy)[1]
+        self._in_charge: TemperatureCallback | bool = False
+
+    def take_charge(self, watcher: TemperatureCallback | None = None) -> None:
+        """Declares that somebody looks after what this loss learns, counts or follows; callback and Trainer of ours do.
+
+        In a loop of your own call it too, give ``contrastive_loss.parameters()`` to the optimizer without weight decay, and
+        call ``contrastive_loss.set_progress`` at every step.
+
+        Args:
+            watcher: is told every training batch.
+        """
+        self._in_charge = watcher or True
+
+    def release(self) -> None:
+        """Declares that training is over: the next one needs somebody in charge again."""
+        self._in_charge = False
+
+    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
+        """Returns the mean loss over the anchors, in nats.
+
+        Args:
+            embeddings: of anchors, positives and any number of negatives, [B, D] each.
+            labels: not used.
+
+        Raises:
+            ShapeError: there are no positives, or shapes do not fit.
+            ConfigError: the model is in training and nobody is in charge of a loss that needs it.
+            NonFiniteError: embeddings hold NaN or infinite values (on CPU).
+        """
+        if len(embeddings) < 2:
+            raise ShapeError(f"embeddings of {len(embeddings)} column must be of two or more: anchors, positives, negatives.")
+        anchors, positives, *negatives = embeddings
+        training = bool(self.model.training)
+        if training and torch.is_grad_enabled() and not self._in_charge:
+            self._refuse_alone()
+        watcher = self._in_charge if isinstance(self._in_charge, TemperatureCallback) else None
+        if watcher is not None and not training:
+            # a log that is due after this evaluation still describes the last training batch
+            watcher.record()
+        self.contrastive_loss.train(training)
+        loss = self.contrastive_loss(anchors, positives, hard_negatives=torch.cat(negatives) if negatives else None)
+        if watcher is not None and training:
+            watcher.observe(anchors, positives)
+        return loss
+
+    def _refuse_alone(self) -> None:
+        strategy = self.contrastive_loss.strategy
+        does = [
+            ("learns", bool(trainable(self.contrastive_loss))),
+            ("counts", type(strategy).observe is not Strategy.observe),
+            ("follows a schedule", type(strategy).set_progress is not Strategy.set_progress),
+        ]
+        if reasons := [verb for verb, true in does if true]:
+            raise ConfigError(
+                f"strategy '{strategy.name}' {' and '.join(reasons)}, and nobody is in charge of it: train with "
+                "TemperatureSentenceTransformerTrainer, or pass callbacks=[TemperatureRankingCallback(loss)], both of "
+                "tempplug_adapters.sentence_transformers; in a loop of your own call loss.take_charge()."
+            )
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Returns the settings for the model card: full spec strings, but for a period that the run's epochs decide."""
+        spec = self.contrastive_loss.strategy.spec()
+        return {
+            "strategy": re.sub(r"period=[^,]+,?", "", spec).rstrip(",") if self.period_is_open else spec,
+            "objective": self.contrastive_loss.objective.spec(),
+            "gather_across_devices": self.gather_across_devices,
+            "directions": self.directions,
+            "partition_mode": self.partition_mode,
+        }
+
+    @property
+    def temperature(self) -> float | str:  # type: ignore[override]
+        """The fixed temperature, or the spec of another strategy."""
+        strategy = self.contrastive_loss.strategy
+        return float(strategy.temperature) if isinstance(strategy, Fixed) else strategy.spec()
+
+    @property
+    def scale(self) -> float:
+        """1 / temperature of ``fixed``; other strategies have none. Setting it changes the fixed temperature.
+
+        Raises:
+            AttributeError: the strategy is another.
+        """
+        if not isinstance(self.contrastive_loss.strategy, Fixed):
+            raise AttributeError(f"strategy '{self.contrastive_loss.strategy.name}' has no scale.")
+        return 1 / float(self.contrastive_loss.strategy.temperature)
+
+    @scale.setter
+    def scale(self, value: float) -> None:
+        strategy = self.contrastive_loss.strategy
+        _refuse("scale", value, not isinstance(strategy, Fixed), f"cannot be set: strategy '{strategy.name}' decides")
+        _refuse("scale", value, not 0 < value < float("inf"), "must be a number greater than 0")
+        self.contrastive_loss.strategy = Fixed(temperature=1 / value)
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the strategy's source, and of the library's loss."""
+        library: str = super().citation
+        strategy = self.contrastive_loss.strategy
+        return library if isinstance(strategy, Fixed) else f"{_bibtex(strategy)}\n{library.strip()}\n"
+
+
+def _refuse(argument: str, value: object, wrong: bool, wanted: str) -> None:
+    if wrong:
+        raise ConfigError(f"{argument}={value!r} {wanted}.")
+
+
+def _bibtex(strategy: Strategy) -> str:
+    """Returns the source that a strategy names as BibTeX: authors, year and title where it is written in that order."""
+    authors, year, title = "", "", strategy.source or f"strategy '{strategy.name}'"
+    if match := re.fullmatch(r"(?P<authors>[^,:]+ et al\.)(?: (?P<year>\d{4}))?, (?P<title>.+)", title):
+        authors, year, title = match["authors"].replace(" et al.", " and others"), match["year"] or "", match["title"]
+    # where in the paper it stands
+    title, _, place = (re.sub(r", ((?:eqs?\.|algorithm|section) ?[\d.,\s-]+|[\d.]+)$", r"\0\1", title)).partition("\0")
+    fields = {
+        "title": title,
+        "author": authors,
+        "year": year,
+        "note": f"{place}; " * bool(place) + f"strategy {strategy.name} of tempplug",
+    }
+    lines = [f"    {key} = {{{value}}}," for key, value in fields.items() if value]
+    return "\n".join([f"@misc{{tempplug-{strategy.name},", *lines, "}"])
+
+
+__all__ = ["TemperatureRankingLoss"]

@@ -1,0 +1,118 @@
+"""CPU seconds a training step of sentence-transformers takes with tempplug's ranking losses and with its own, taking turns.
+
+One process, one model, one batch: forward, backward and nothing else, so that what differs is the loss. Run it as
+``python -m tempplug_benchmarks.tasks.sentence_transformers_speed --model FOLDER``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import losses as library
+from torch import Tensor
+
+from tempplug_adapters.sentence_transformers import CachedTemperatureRankingLoss, TemperatureRankingLoss
+from tempplug_benchmarks.environment import hardware, versions
+
+COLUMNS = 3  # anchors, positives, hard negatives
+
+
+def sentences(rows: int, words: int, seed: int) -> list[list[str]]:
+    """Returns columns of made-up sentences of 5 to 25 words out of so many."""
+    chance = random.Random(seed)
+    return [
+        [" ".join(f"w{chance.randrange(words)}" for _ in range(chance.randint(5, 25))) for _ in range(rows)]
+        for _ in range(COLUMNS)
+    ]
+
+
+def pairs(model: Any, mini_batch_size: int | None, strategy: str) -> dict[str, torch.nn.Module]:
+    """Returns both sides of the comparison."""
+    if mini_batch_size is None:
+        return {"tempplug": TemperatureRankingLoss(model, strategy), "library": library.MultipleNegativesRankingLoss(model)}
+    return {
+        "tempplug": CachedTemperatureRankingLoss(model, strategy, mini_batch_size=mini_batch_size),
+        "library": library.CachedMultipleNegativesRankingLoss(model, mini_batch_size=mini_batch_size),
+    }
+
+
+def measure(
+    model: Any, batch: Callable[[], list[dict[str, Tensor]]], rounds: int, mini_batch_size: int | None, strategy: str
+) -> dict[str, float]:
+    """Returns medians over the rounds, after two that are not counted.
+
+    Args:
+        model: a SentenceTransformer in training mode.
+        batch: makes the features of one batch; a model may write into them.
+        rounds: steps of each side, at least 1.
+        mini_batch_size: of the cached losses; None for the plain ones.
+        strategy: of tempplug's side; the library's has its default scale of 20.
+
+    Returns:
+        ``tempplug_seconds`` and ``library_seconds``, CPU time a step over all threads; ``ratio``, the median of the ratios of
+        neighbouring steps; ``difference``, of the two values on one batch with the same dropout.
+    """
+    sides: dict[str, Any] = pairs(model, mini_batch_size, strategy)
+    sides["tempplug"].take_charge()
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    values: dict[str, float] = {}
+    for turn in range(rounds + 2):
+        # Whichever goes second finds the caches warm, so they take turns.
+        for name in sorted(sides, reverse=turn % 2 == 1):
+            torch.manual_seed(turn)
+            model.zero_grad()
+            features = batch()
+            began = time.process_time()
+            value = sides[name](features, None)
+            value.backward()
+            if turn >= 2:
+                seconds[name].append(time.process_time() - began)
+            values[name] = value.item()
+    ratios = [ours / theirs for ours, theirs in zip(seconds["tempplug"], seconds["library"], strict=True)]
+    return {
+        "tempplug_seconds": statistics.median(seconds["tempplug"]),
+        "library_seconds": statistics.median(seconds["library"]),
+        "ratio": statistics.median(ratios),
+        "difference": abs(values["tempplug"] - values["library"]),
+        "rounds": rounds,
+    }
+
+
+def main() -> None:
+    """Measures and prints JSON."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tempplug_benchmarks.tasks.sentence_transformers_speed", description=__doc__
+    )
+    parser.add_argument("--model", required=True, help="folder or name of an encoder")
+    parser.add_argument(
+        "--batch-sizes", type=int, nargs="+", default=[32, 128], help="rows of three sentences (default: 32 128)"
+    )
+    parser.add_argument("--strategies", nargs="+", default=["fixed:temperature=0.05", "macl", "learnable"], metavar="SPEC")
+    parser.add_argument("--rounds", type=int, default=15, help="steps of each loss (default: 15)")
+    given = parser.parse_args()
+    model = SentenceTransformer(given.model, device="cpu").train()
+    found = {}
+    for rows in given.batch_sizes:
+        columns = sentences(rows, 2000, rows)
+
+        def batch(columns: list[list[str]] = columns) -> list[dict[str, Tensor]]:
+            return [model.preprocess(column) for column in columns]
+
+        for strategy in given.strategies:
+            for kind, size in (("plain", None), ("cached", 16)):
+                found[f"{strategy} {kind} {rows}"] = measure(model, batch, given.rounds, size, strategy)
+    about = {"model": Path(given.model).name, "hardware": hardware(), "versions": versions(("sentence-transformers",))}
+    print(json.dumps({**about, "steps": found}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
