@@ -15,6 +15,7 @@ from rich.console import Console
 from tempplug.errors import ConfigError
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
+from tempplug_adapters.training.termination import EXIT_STATUS, Terminated
 from tempplug_benchmarks.kind import Kind, load_suite
 from tempplug_benchmarks.kinds import kind_of, kinds, reports
 from tempplug_benchmarks.profile import PROFILES
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words behind ``tempplug bench``; None means those of the process.
 
     Returns:
-        0; 1 where a run failed.
+        0; 1 where a run failed; 143 where SIGTERM ended one, which has saved.
 
     Raises:
         TempplugError: the command could not be carried out.
@@ -62,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.action(options)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt("finished runs are kept, the same command goes on.") from error
+    except Terminated:
+        print("ended by SIGTERM: finished runs are kept, the same command goes on.", file=sys.stderr)
+        return EXIT_STATUS
     return code
 
 

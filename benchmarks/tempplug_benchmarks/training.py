@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from rich.console import Console
 
 from tempplug.errors import ConfigError
 from tempplug.options import format_value
-from tempplug_adapters.training.termination import EXIT_STATUS, Terminated
 from tempplug_benchmarks import report as text
 from tempplug_benchmarks.comparison import Comparison, check_known, compare, consistent
 from tempplug_benchmarks.kind import load_suite
@@ -82,20 +80,16 @@ def _values(settings: Mapping[str, Any]) -> str:
 
 
 def run(suite: Suite, options: argparse.Namespace) -> int:
-    """Trains what is left, prints the table of what was asked, and returns 1 where a run failed, 143 after SIGTERM."""
+    """Trains what is left, prints the table of what was asked, and returns 1 where a run failed."""
     runs = plan(suite, options.profile, options.seeds, options.tasks, options.strategies)
-    try:
-        failures = execute(
-            runs,
-            options.output,
-            _data_dir(options.data_dir),
-            Progress(Console(stderr=True)),
-            workers=options.workers,
-            rerun_changed=options.rerun_changed,
-        )
-    except Terminated:
-        print("ended by SIGTERM: the same command goes on where it stopped.", file=sys.stderr)
-        return EXIT_STATUS
+    failures = execute(
+        runs,
+        options.output,
+        _data_dir(options.data_dir),
+        Progress(Console(stderr=True)),
+        workers=options.workers,
+        rerun_changed=options.rerun_changed,
+    )
     asked = {(run.suite, run.profile, run.task.name, run.arm.label, run.seed) for run in runs}
 
     def of_these(entry: Entry) -> bool:

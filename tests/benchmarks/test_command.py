@@ -8,6 +8,7 @@ import pytest
 from suite_checks import bench as main
 
 from tempplug.cli import main as tempplug
+from tempplug_adapters.training.termination import Terminated
 
 RUN = ["run", "toy", "--seeds", "0", "1"]
 
@@ -117,6 +118,19 @@ def test_an_interruption_keeps_what_is_finished(
     monkeypatch.setattr("time.sleep", interrupted)
     assert main([*RUN, "--output", str(tmp_path)]) == 130
     assert "the same command goes on" in capsys.readouterr().err
+    assert len(list(tmp_path.rglob("seed-*.json"))) == 2
+
+
+def test_sigterm_in_a_training_keeps_what_is_finished(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(seconds: float) -> None:
+        if len(list(tmp_path.rglob("seed-0.json"))) == 2:
+            raise Terminated
+
+    monkeypatch.setattr("time.sleep", ended)
+    assert main([*RUN, "--output", str(tmp_path)]) == 143
+    assert "ended by SIGTERM: finished runs are kept, the same command goes on." in capsys.readouterr().err
     assert len(list(tmp_path.rglob("seed-*.json"))) == 2
 
 
