@@ -193,7 +193,7 @@ def test_temperatures_never_decay_and_always_follow_the_optimizer(tmp_path: Path
         run(tmp_path / str(len(optim)), "learnable", weight_decay=0.5, training=optim, callbacks=[Watch()])
         decays = {group["weight_decay"] for group in groups if any(each.ndim > 1 for each in group["params"])}
         assert decays == {0.5}
-        scalars = [group for group in groups if any(each.ndim == 0 for each in group["params"])]
+        scalars = [group for group in groups if any(each.numel() == 1 for each in group["params"])]
         assert [group["weight_decay"] for group in scalars] == [0.0]
 
 
