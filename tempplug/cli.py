@@ -1,24 +1,20 @@
 """The shell around all commands of ``tempplug``: however one ends, it ends in one line and with a status that means something.
 
-It must not know any command, and imports them only when it can already answer for what that raises.
+It must not know any command, and imports them, and all that itself needs at the end only, when it can already answer for what
+an import raises.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import select
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 from typing import TextIO
-
-from tempplug.errors import TempplugError, UnknownNameError
 
 FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141
 TRACEBACK = "TEMPPLUG_TRACEBACK"
@@ -80,10 +76,15 @@ def _status(status: object) -> int:
 
 def _answer(error: BaseException) -> int:
     """Says in a line why a command ended and returns its status."""
+    import traceback
+
+    from tempplug.errors import TempplugError, UnknownNameError
+
     if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
         traceback.print_exception(error)
     match error:
         case KeyboardInterrupt():
+            exec("")  # where one came through an exec, Python would else end the process by a signal; this makes it forget
             _say(": ".join(["interrupted", *map(str, error.args)]))
             return INTERRUPTED
         case SystemExit() if isinstance(error.__context__, BrokenPipeError):
@@ -114,6 +115,9 @@ def _answer(error: BaseException) -> int:
 
 def _place(error: BaseException) -> str:
     """Returns where in our own code, or else anywhere, an error came from."""
+    import traceback
+    from pathlib import Path
+
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "tempplug" in frame.filename and Path(frame.filename) != Path(__file__)]
     return ", line ".join(map(str, (Path((own or frames)[-1].filename).name, (own or frames)[-1].lineno))) if frames else "-"
@@ -144,12 +148,14 @@ def _flushed(status: int) -> int:
 
 def _close(stream: TextIO) -> None:
     """Lets what cannot be written be forgotten; Python would try once more when it ends, and complain."""
-    with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+    with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _unread(stream: TextIO) -> bool:
     """Returns whether the reader at the other end of a stream is gone."""
+    import select
+
     with suppress(OSError, ValueError, AttributeError):
         poll = select.poll()
         poll.register(stream.fileno(), 0)
@@ -165,6 +171,10 @@ def _interruptions() -> Iterator[list[int]]:
     def note(number: int, frame: FrameType | None) -> None:
         seen.append(number)
         signal.signal(number, signal.SIG_DFL)
+        if _importing(frame) and not _has_children():
+            # There is nothing to clean up yet, and libraries written in C++ can abort where an import raises.
+            _say("interrupted")
+            os._exit(_flushed(INTERRUPTED))
         raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
@@ -176,6 +186,17 @@ def _interruptions() -> Iterator[list[int]]:
     finally:
         if ours and not seen:
             signal.signal(signal.SIGINT, before)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
+
+
+def _has_children() -> bool:
+    processes = sys.modules.get("multiprocessing")
+    return processes is not None and bool(processes.active_children())
 
 
 if __name__ == "__main__":

@@ -172,6 +172,7 @@ def test_output_that_cannot_be_written_is_said() -> None:
         "import time; time.sleep(60)",  # in the import of a framework
         # in that of a library which makes an error of its own of it
         "import time\ntry:\n    time.sleep(60)\nexcept BaseException:\n    raise ImportError('cannot import')",
+        "exec('import time; time.sleep(60)')",  # of which Python remembers that it was interrupted
     ],
 )
 def test_an_interruption_of_an_import_is_one(tmp_path: Path, blocking: str) -> None:
