@@ -239,3 +239,10 @@ def test_any_small_batch_has_the_value_of_the_cross_entropy(rows: int, dimension
         torch.testing.assert_close(loss_fn(*pairs), expected, rtol=1e-8, atol=1e-8 / temperature)
         # Which output comes first does not matter, as in lightly's test of symmetry.
         torch.testing.assert_close(loss_fn(*pairs), loss_fn(*reversed(pairs)))
+
+
+def test_gathering_needs_a_torch_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"gather_distributed=True needs torch\.distributed"):
+        NTXentLoss(gather_distributed=True)
+    assert NTXentLoss()(torch.eye(3), torch.eye(3)).isfinite()

@@ -9,6 +9,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch import distributed as dist
 
 from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
 from tempplug.embeddings import unit_rows
@@ -133,7 +134,7 @@ class NTXentLoss(nn.Module):
         memory_bank: the bank.
 
     Raises:
-        ConfigError: an option is not allowed; a temperature must be greater than 0.
+        ConfigError: an option is not allowed; a temperature must be greater than 0, and gathering needs torch.distributed.
         UnknownNameError: no such strategy, objective or option.
 
     Source: lightly 1.6, ``lightly.loss.NTXentLoss``.
@@ -154,6 +155,8 @@ class NTXentLoss(nn.Module):
         engine: EngineName = "auto",
     ) -> None:
         super().__init__()
+        if gather_distributed and not dist.is_available():
+            raise ConfigError("gather_distributed=True needs torch.distributed, which this build of torch lacks.")
         self.memory_bank = MemoryBank(memory_bank_size, gather_distributed)
         strategy = temperature
         if not isinstance(strategy, str | Strategy):
