@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from method_toys import METHOD, Kill, Killed, ToyMethod, run, weights, without_seconds
 from transformers import TrainerCallback
 
+from tempplug.cli import shell
 from tempplug.errors import ConfigError
 from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_adapters.training.method import Method
@@ -215,7 +217,7 @@ def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path, caps
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         for asked in ([], ["--resume-from-checkpoint", "auto"]):
-            assert METHOD(words(tmp_path, *asked)) == 2
+            assert shell(partial(METHOD, words(tmp_path, *asked))) == 2
             told = f"error: output_dir='{tmp_path}' is being written to by process {other.pid}: wait for its end, or"
             assert capsys.readouterr().err == f"{told} choose another folder.\n"
         with pytest.raises(ConfigError, match="is being written to"):

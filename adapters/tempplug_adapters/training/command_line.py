@@ -40,7 +40,7 @@ def choose_device(name: str) -> torch.device:
     Raises:
         ConfigError: there is no such device.
     """
-    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,20})?", name):
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,9})?", name):
         raise ConfigError(f"device='{name}' must be auto, cpu, cuda or cuda:N.")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
