@@ -234,6 +234,14 @@ def test_training_ends_early_where_nothing_gets_better(tmp_path: Path, monkeypat
     assert results["epochs"] == 3.0
 
 
+@pytest.mark.parametrize("metric", [{}, {"metric_for_best_model": "accuracy"}])
+def test_the_best_is_chosen_by_what_is_measured(tmp_path: Path, metric: dict[str, str]) -> None:
+    chosen = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True, **metric}
+    wanted = metric.get("metric_for_best_model", "loss")
+    with pytest.raises(ConfigError, match=f"metric_for_best_model='{wanted}' is none of what is measured here: spread, final"):
+        run(tmp_path, training=chosen)
+
+
 def test_no_epoch_trains_nothing_but_measures(tmp_path: Path) -> None:
     results = run(tmp_path, num_train_epochs=0)
     assert (results["steps"], results["loss"], results["seconds_per_epoch"]) == (0, None, None)

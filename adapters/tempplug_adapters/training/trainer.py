@@ -33,7 +33,7 @@ from transformers import (
 )
 from transformers.trainer_pt_utils import nested_gather
 
-from tempplug.errors import DataError, NonFiniteError, TempplugError
+from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
 from tempplug_adapters.storage.files import explained, one_line, put_in_place, staging
 from tempplug_adapters.storage.manifest import seal
 from tempplug_adapters.storage.tensors import read_tensors
@@ -365,6 +365,14 @@ class MethodTrainer(Trainer):
         if self.state.best_global_step:
             best = checkpoint_folder(str(self.args.output_dir), self.state.best_global_step)
             self.state.best_model_checkpoint = str(best) if best == being_written or best.is_dir() else None
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        wanted = self.args.metric_for_best_model
+        if wanted is not None and f"eval_{wanted.removeprefix('eval_')}" not in metrics:
+            known = ", ".join(name.removeprefix("eval_") for name in metrics if name.startswith("eval_"))
+            raise ConfigError(f"metric_for_best_model='{wanted}' is none of what is measured here: {known}.")
+        new: bool = super()._determine_best_metric(metrics, trial)
+        return new
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         self.load_state(resume_from_checkpoint)
