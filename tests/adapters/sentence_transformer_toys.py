@@ -17,7 +17,7 @@ from tempplug_adapters.sentence_transformers import TemperatureSentenceTransform
 
 # of the tiny BERT's vocabulary
 WORDS = ("man", "woman", "dog", "horse", "plays", "runs", "sleeps", "guitar", "piano", "park", "red", "green")
-COLUMNS = ("anchor", "positive", "negative")
+COLUMNS = ("anchor", "positive", "negative", "another_negative")
 
 
 def tiny(folder: Path, *, dropout: bool = False) -> SentenceTransformer:

@@ -38,7 +38,7 @@ def assert_same(model: nn.Module, ours: nn.Module, theirs: nn.Module, columns: i
         torch.testing.assert_close(gradient, others[name], atol=1e-9, rtol=1e-6)
 
 
-@pytest.mark.parametrize("columns", [2, 3], ids=["pairs", "hard negatives"])
+@pytest.mark.parametrize("columns", [2, 3, 4], ids=["pairs", "hard negatives", "several hard negatives"])
 @pytest.mark.parametrize("options", [{}, BOTH], ids=["one way", "both ways"])
 def test_fixed_equals_the_librarys_loss(tiny_bert: Path, columns: int, options: dict[str, Any]) -> None:
     model = tiny(tiny_bert).double()

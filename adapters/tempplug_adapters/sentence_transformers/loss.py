@@ -150,8 +150,10 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         if watcher is not None and not training:
             # a log that is due after this evaluation still describes the last training batch
             watcher.record()
-        self.contrastive_loss.train(training)
-        loss = self.contrastive_loss(anchors, positives, hard_negatives=torch.cat(negatives) if negatives else None)
+        if self.contrastive_loss.training != training:
+            self.contrastive_loss.train(training)
+        hard = negatives[0] if len(negatives) == 1 else torch.cat(negatives) if negatives else None
+        loss = self.contrastive_loss(anchors, positives, hard_negatives=hard)
         if watcher is not None and training:
             watcher.observe(anchors, positives)
         return loss
