@@ -86,7 +86,7 @@ def test_learned_scale_has_the_parameter_slope_of_the_table() -> None:
     expected = column(table["rows"], table["columns"], "parameter_slope")
     logits = prepared(strategy).logit(column(table["rows"], table["columns"], "similarity"))
     slopes = [torch.autograd.grad(logit, parameter, retain_graph=True)[0] for logit in logits]
-    assert_printed(torch.stack(slopes), expected)
+    assert_printed(torch.cat(slopes), expected)
 
 
 @pytest.mark.parametrize("detach", [True, False], ids=["detached", "full"])

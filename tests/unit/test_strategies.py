@@ -46,7 +46,7 @@ def batch(*similarities: float, **given: torch.Tensor) -> Batch:
         ("head-tail", "strategy 'head-tail' needs class_counts=."),
         ("uncertainty:base_temperature=0", "must be greater than 0."),
         ("amcl", "strategy 'amcl' needs dimension=."),
-        ("amcl:dimension=0", "dimension=0 of strategy 'amcl' must be an integer, at least 1."),
+        ("amcl:dimension=0", "dimension=0 of strategy 'amcl' must be an integer, at least 1 and at most 65536."),
         ("amcl:dimension=4,floor=0", "floor=0 of strategy 'amcl' must be greater than 0."),
         ("amcl:dimension=4,beta=-1", "beta=-1 of strategy 'amcl' must be at least 0."),
         ("individual:size=4,gamma=0", "gamma=0 of strategy 'individual' must be greater than 0 and at most 1."),
