@@ -106,6 +106,7 @@ def test_a_batch_contrasts_its_nodes_alone() -> None:
     assert len(batch["nodes"]) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 4], ids=["whole", "batches"])
 @pytest.mark.parametrize("edges", [0, 12], ids=["no-edges", "isolated-nodes"])
 def test_graphs_with_isolated_nodes_and_empty_features_train(tmp_path: Path, batch_size: int | None, edges: int) -> None:

@@ -195,6 +195,7 @@ def test_too_few_scaffolds_to_split_are_named() -> None:
         scaffold_split(["CC", "CO", "CN"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "readable", "positives", "parts"),
     [("BBBP", 2050, 2039, 1560, (1631, 204, 204)), ("BACE", 1513, 1513, 691, (1210, 151, 152))],

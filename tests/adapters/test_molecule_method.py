@@ -75,6 +75,7 @@ def test_pre_training_is_a_plain_loop_to_the_bit(tmp_path: Path, strategy: str) 
     assert all(torch.equal(found[name], value) for name, value in plain.items() if isinstance(value, Tensor))
 
 
+@pytest.mark.slow
 def test_pre_training_tells_molecules_apart_and_learns_temperatures(tmp_path: Path) -> None:
     results = run(tmp_path, "learnable", Molecules(unlabelled(300)), num_train_epochs=6)
     losses = [entry["loss"] for entry in results["history"]]
@@ -253,6 +254,7 @@ def test_without_evaluation_labels_are_not_read(files: Path, tmp_path: Path) -> 
     assert metrics(tmp_path)["evaluation"] == {}
 
 
+@pytest.mark.slow
 def test_a_new_run_does_not_write_over_an_old_one(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words(files, tmp_path)) == 0
     assert main(words(files, tmp_path)) == 2

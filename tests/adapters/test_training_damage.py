@@ -72,6 +72,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return simcse_toys.write_toys(tmp_path_factory.mktemp("toys"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::FutureWarning")
 @pytest.mark.parametrize(
     ("method", "cases"), [(toy, 40), (grace, 3), (graphcl, 3), (molecule, 3), (moco, 3), (msc, 3), (simcse, 3)]

@@ -142,6 +142,7 @@ def test_the_command_asks_for_data(
     assert "--data-dir is missing" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_real_files_are_complete(data_dir: Path) -> None:
     sizes = {task: {name: len(split) for name, split in load_transfer(task, data_dir).items()} for task in TRANSFER_TASKS}
     assert sizes == {

@@ -14,6 +14,7 @@ CASES = {"loaders": 210, "loss": 400, "resume": 3, "specs": 1500, "wrong_calls":
 REFUSES_NOTHING = {"resume"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", fuzzing.names())
 def test_no_case_is_a_fault(name: str) -> None:
     tally = fuzzing.Tally()
@@ -25,6 +26,7 @@ def test_no_case_is_a_fault(name: str) -> None:
     assert tally.counts["refused"] > CASES[name] / 20 or name in REFUSES_NOTHING
 
 
+@pytest.mark.slow
 def test_the_driver_prints_what_it_tried_and_how_to_try_it_again(tmp_path: Path) -> None:
     program = Path(__file__).with_name("run.py")
     done = subprocess.run(
