@@ -29,6 +29,7 @@ def test_a_training_is_a_plain_loop_to_the_bit(tmp_path: Path, optimizer: str) -
     assert found.keys() == {name for name, value in plain.items() if isinstance(value, torch.Tensor)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [SCHEDULE, "learnable", "individual"])
 @pytest.mark.parametrize("step", [3, 4, 6, 8])
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path: Path, strategy: str, step: int) -> None:

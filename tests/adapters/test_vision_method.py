@@ -152,6 +152,7 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
         assert not torch.equal(first[name], other[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_training_learns(tmp_path: Path, method: str) -> None:
     results = run(tmp_path, method, None, learning_rate=0.02, num_train_epochs=12)

@@ -110,6 +110,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_file_is_named_and_left_out(output: Path, name: str) -> None:
     changed(victim(output), CHANGES[name])

@@ -36,6 +36,7 @@ def test_importing_the_suites_loads_no_framework() -> None:
     assert shown == "[]\n"
 
 
+@pytest.mark.slow
 @each_profile
 def test_every_profile_is_complete(task: Task, name: str, profile: Profile) -> None:
     meant = {(resolve(arm, profile.recipe), json.dumps(dict(arm.changes))) for arm in profile.arms}
@@ -55,6 +56,7 @@ def test_plans_of_all_profiles_resolve(suite: Suite) -> None:
         assert len(plan(suite, profile, [0])) == expected > 0
 
 
+@pytest.mark.slow
 @each_profile
 def test_reported_rows_are_of_their_arms(task: Task, name: str, profile: Profile) -> None:
     for arm in profile.arms:
@@ -77,6 +79,7 @@ def test_every_cell_is_answered_by_an_arm(papers: str) -> None:
     assert rows == {(cell.paper, cell.table, cell.method, cell.dataset) for cell in load(papers).cells}
 
 
+@pytest.mark.slow
 @each_suite
 def test_committed_results_are_of_what_the_suite_means_now(suite: Suite) -> None:
     """A setting that is changed where results were measured with another one must not go unseen."""

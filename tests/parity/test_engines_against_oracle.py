@@ -90,6 +90,7 @@ def test_the_cases_contain_every_pair() -> None:
     assert len(CASES) < 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*CASES, *MANY_ROWS], ids=lambda case: " ".join(map(str, case)).replace(COUNTS, "…"))
 def test_row_losses_and_gradients_are_those_of_the_oracle(case: tuple[Any, ...]) -> None:
     engine, strategy, layout, objective, dtype, rows, dimension = case

@@ -43,6 +43,7 @@ def test_choices_contain_every_pair() -> None:
     assert wanted <= met, f"never meet: {sorted(map(str, wanted - met))[:5]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", choices(), ids=lambda choice: " ".join(map(str, choice)).replace(COUNTS, "…"))
 def test_loss_and_gradients_are_those_of_the_oracle(choice: Choice) -> None:
     strategy, case, objective, (rows, dimension), dtype = choice

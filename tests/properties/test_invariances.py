@@ -147,6 +147,7 @@ def cornered(dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
     return [(a.to(dtype).requires_grad_(), b.to(dtype).requires_grad_()) for a, b in pairs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("strategy", EXTREME)
