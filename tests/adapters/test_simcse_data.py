@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_samples
+from tempplug_adapters.simcse import data
+from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator
+
+
+def read_samples(path: Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    return list(data.read_samples(path, columns, where))
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -46,7 +53,16 @@ def test_columns_and_conditions_choose(tmp_path: Path) -> None:
         ("p.tsv", "a\tb\nx\ty\nu\n", "p.tsv, line 3: 1 fields where the header names 2."),
         ("p.tsv", "a\tb\nx\t \nu\tv\n", "p.tsv, line 2: column 'b' is empty."),
         ("p.tsv", "a\tb\n", "p.tsv holds 0 samples"),
-        ("p.csv", 'a,b\n"x,y\n', "p.csv, line 2:"),
+        ("p.csv", 'a,b\n"x,y\n', "p.csv, in the row that begins on line 2: unexpected end of data; is a quote left open?"),
+        ("p.csv", 'a,b\nx,y\n"u,v\nw,x\ny,z\n', "in the row that begins on line 3: unexpected end of data on line 5;"),
+        ("p.csv", 'a,b\nx,y\n"u,v\nw,x\n"y,z\n', "in the row that begins on line 3: ',' expected after '\"' on line 5;"),
+        ("p.csv", 'a,b\n"x\nx",y\n"u\nu",v,w\n', "p.csv, line 4: 3 fields where the header names 2."),
+        ("s.txt", "one\n\0\0\0\ntwo\n", "s.txt, line 2: holds a NUL character; the file is damaged, or no text."),
+        ("p.tsv", "a\tb\nx\ty\0\n", "p.tsv, line 2: holds a NUL character"),
+        ("p.jsonl", '{"a": "x", "b": "\\u0000"}\n', "p.jsonl, line 1: 'b' holds a NUL character."),
+        ("p.jsonl", '{"a": "x", "b": "\\ud83d"}\n', "p.jsonl, line 1: 'b' holds half a surrogate pair"),
+        ("p.jsonl", '{"a": "x", "b": ["y"]}\n', "p.jsonl, line 1: 'b' is a JSON list; it must be text."),
+        ("p.jsonl", '{"a": {"x": 1}, "b": "y"}\n', "p.jsonl, line 1: 'a' is a JSON object; it must be text."),
         ("p.jsonl", '{"a": "x", "b": "y"}\n{"a": \n', "p.jsonl, line 2: not JSON"),
         ("p.jsonl", "[1, 2]\n", "p.jsonl, line 1: must be a JSON object"),
         ("p.parquet", "x", "p.parquet: the name must end in .txt, .tsv, .csv, .jsonl"),
@@ -106,6 +122,24 @@ def test_a_sentence_alone_becomes_two_views_and_a_triplet_three() -> None:
     assert (alone.views, len(alone), alone[0]) == (2, 2, [[1, 10, 11, 2], [1, 10, 11, 2]])
     triplets = TokenizedViews([("a", "b", "cdefg"), ("h", "i", "j")], Words(), 5)
     assert (triplets.views, triplets[0][2]) == (3, [1, 12, 13, 14, 2])
+
+
+def test_sentences_of_the_same_tokens_have_the_same_key() -> None:
+    keys = TokenizedViews([("ab", "c"), ("c", "de"), ("f", "abg")], Words(), 4).keys()
+    assert keys.shape == (3, 2)
+    assert keys[0, 0] == keys[2, 1], "what is cut to the same tokens is the same"
+    assert keys[0, 1] == keys[1, 0]
+    assert len(set(keys.flatten().tolist())) == 4
+
+
+def test_many_samples_hold_four_bytes_a_token() -> None:
+    sentences = (("abcdefghij",) for _ in range(5000))
+    tracemalloc.start()
+    views = TokenizedViews(sentences, Words(), 8)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 5000 * (8 * 4 + 8) * 1.1
+    assert views[4999] == views[0] == [[1, 10, 11, 12, 13, 14, 15, 2]] * 2
 
 
 def test_a_batch_holds_view_after_view() -> None:

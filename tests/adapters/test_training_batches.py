@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -88,3 +90,45 @@ def test_a_fault_comes_out_as_it_was_said() -> None:
     found = list(BatchLoader(BatchOrder(100, None, 0), collate))
     assert isinstance(found[0], DataError)
     assert str(found[0]) == "item 99 is damaged."
+
+
+def repeats(order: BatchOrder, keys: np.ndarray, epoch: int) -> int:
+    """How many pairs of items share a key inside a batch, counted pair by pair."""
+    return sum(
+        bool(set(keys[a].tolist()) & set(keys[b].tolist()))
+        for batch in order.indices(epoch)
+        for a, b in combinations(batch.tolist(), 2)
+    )
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_no_batch_holds_a_key_twice_where_that_is_possible(columns: int, drop: bool) -> None:
+    rng, found = np.random.default_rng(columns), 0
+    for trial in range(20):
+        items = int(rng.integers(40, 90))
+        keys = rng.integers(0, 10 * items, (items, columns))
+        keys[rng.permutation(items)[:3]] = keys[0]
+        order, plain = (BatchOrder(items, 8, trial, drop_last=drop, keys=each) for each in (keys, None))
+        found += repeats(plain, keys, 0)
+        assert repeats(order, keys, 0) == 0
+        dealt, before = order.indices(0), plain.indices(0)
+        assert [len(each) for each in dealt] == [len(each) for each in before]
+        assert len(set(torch.cat(dealt).tolist())) == len(torch.cat(before)), "every item at most once"
+        assert torch.equal(torch.cat(dealt), torch.cat(order.indices(0)))
+    assert found > 20, "there was something to keep apart"
+
+
+def test_what_occurs_too_often_to_be_kept_apart_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    keys = np.arange(20)[:, None]
+    keys[:7] = 0
+    dealt = BatchOrder(20, 5, 0, keys=keys).indices(1)
+    assert sorted(int((keys[each] == 0).sum()) for each in dealt)[0] >= 1, "every batch has one of them"
+    assert "3 of 20 items are in a batch with another one" in caplog.text
+
+
+def test_processes_share_batches_without_repeated_keys() -> None:
+    keys = np.random.default_rng(0).integers(0, 60, (40, 2))
+    one = BatchOrder(40, 8, 5, keys=keys).indices(2)
+    shares = [BatchOrder(40, 8, 5, rank=rank, world=2, keys=keys).indices(2) for rank in range(2)]
+    assert torch.equal(torch.cat([torch.cat(parts) for parts in zip(*shares, strict=True)]), torch.cat(one))

@@ -217,7 +217,7 @@ def formats() -> dict[str, Format]:
     for name in ("s.txt", "s.tsv", "s.csv", "s.jsonl", "s.tsv.gz", "s.jsonl.gz"):
         found[f"sentences, {name}"] = Format(
             lambda folder, name=name: _sentences(folder, name),
-            lambda folder, name=name: read_samples(folder / name),
+            lambda folder, name=name: list(read_samples(folder / name)),
             name.endswith("gz"),
         )
     return found

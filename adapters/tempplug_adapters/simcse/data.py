@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -21,10 +24,13 @@ from torch.utils.data import Dataset
 from tempplug.errors import ConfigError, DataError, nearest
 
 TABLES = (".tsv", ".csv", ".jsonl")
+CHUNK = 1000  # samples that are read and tokenised at a time; more of them hold memory and save no time
 
 
-def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> list[tuple[str, ...]]:
-    """Returns the samples of a file: each a tuple of one sentence, of a pair, or of a pair and a hard negative.
+def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+    """Yields the samples of a file: each a tuple of one sentence, of a pair, or of a pair and a hard negative.
+
+    The file is read as the samples are asked for, so faults are found when the reader comes to them.
 
     Args:
         path: ``.txt`` with one sentence a line (blank lines are skipped), or a table: ``.tsv`` (first line names the
@@ -33,7 +39,8 @@ def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[
         where: conditions ``column=value``, all of which a row must meet.
 
     Raises:
-        DataError: the file is missing, empty, not UTF-8, malformed, or no row meets the conditions.
+        DataError: the file is missing, not UTF-8, malformed, or holds what is no text; or less than two rows meet the
+            conditions.
         ConfigError: a column does not exist, or columns are given for sentences.
     """
     file = Path(path)
@@ -45,13 +52,16 @@ def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[
     if suffix == ".txt":
         if columns or where:
             raise ConfigError(f"columns and where belong to tables ({', '.join(TABLES)}), not to {file}.")
-        samples: list[tuple[str, ...]] = [(line.strip(),) for _, line in _lines(file) if line.strip()]
+        found: Iterator[tuple[str, ...]] = ((line.strip(),) for _, line in _lines(file) if line.strip())
     else:
-        samples = _table_samples(file, suffix, list(columns), _conditions(where))
-    if len(samples) < 2:
+        found = _table_samples(file, suffix, list(columns), _conditions(where))
+    number = 0
+    for sample in found:
+        number += 1
+        yield sample
+    if number < 2:
         what = f" that meet {' and '.join(where)}" if where else ""
-        raise DataError(f"{file} holds {len(samples)} samples{what}; contrastive training needs at least 2.")
-    return samples
+        raise DataError(f"{file} holds {number} samples{what}; contrastive training needs at least 2.")
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -60,7 +70,10 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
     try:
         with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
             for number, raw in enumerate(stream, start=1):
-                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                if "\0" in line:
+                    raise DataError(f"{file}, line {number}: holds a NUL character; the file is damaged, or no text.")
+                yield number, line
     except UnicodeDecodeError as error:
         raise DataError(f"{file}, line {number}: not UTF-8 ({error.reason}).") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -79,9 +92,8 @@ def _conditions(where: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _table_samples(file: Path, suffix: str, columns: list[str], where: dict[str, str]) -> list[tuple[str, ...]]:
-    samples: list[tuple[str, ...]] = []
-    for number, row in _rows(file, suffix):
+def _table_samples(file: Path, suffix: str, columns: list[str], where: dict[str, str]) -> Iterator[tuple[str, ...]]:
+    for number, row in _json_rows(file) if suffix == ".jsonl" else _rows(file, quoted=suffix == ".csv"):
         if not columns:
             if len(row) not in (2, 3):
                 raise ConfigError(f"{file} has the columns {', '.join(row)}: choose two or three of them with columns.")
@@ -94,32 +106,47 @@ def _table_samples(file: Path, suffix: str, columns: list[str], where: dict[str,
             sample = tuple(row[column].strip() for column in columns)
             if not all(sample):
                 raise DataError(f"{file}, line {number}: column '{columns[sample.index('')]}' is empty.")
-            samples.append(sample)
-    return samples
+            yield sample
 
 
-def _rows(file: Path, suffix: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields each row with its line number, as a mapping from column to text."""
-    if suffix == ".jsonl":
-        for number, line in _lines(file):
-            try:
-                row = json.loads(line) if line.strip() else None
-            except (ValueError, RecursionError) as error:  # the second of lists in lists without end
-                raise DataError(f"{file}, line {number}: not JSON ({getattr(error, 'msg', error)}).") from error
-            if row is not None:
-                if not isinstance(row, dict):
-                    raise DataError(f"{file}, line {number}: must be a JSON object with one key a column.")
-                yield number, {str(key): "" if value is None else str(value) for key, value in row.items()}
-        return
-    numbers: list[int] = []
+def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields each object with its line number, as a mapping from key to text."""
+    for number, line in _lines(file):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:  # the second of lists in lists without end
+            raise DataError(f"{file}, line {number}: not JSON ({getattr(error, 'msg', error)}).") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{file}, line {number}: must be a JSON object with one key a column.")
+        yield number, {key: _json_text(f"{file}, line {number}: '{key}'", value) for key, value in row.items()}
+
+
+def _json_text(what: str, value: Any) -> str:
+    if isinstance(value, list | dict):
+        raise DataError(f"{what} is a JSON {'list' if isinstance(value, list) else 'object'}; it must be text.")
+    text = "" if value is None else str(value)
+    # JSON's escapes can spell both, and no tokenizer takes the first
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise DataError(f"{what} holds half a surrogate pair, which is no character.")
+    if "\0" in text:
+        raise DataError(f"{what} holds a NUL character.")
+    return text
+
+
+def _rows(file: Path, *, quoted: bool) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields each row with the number of its first line, as a mapping from column to text."""
+    read, first = 0, 1
 
     def text() -> Iterator[str]:
+        nonlocal read
         for number, line in _lines(file):
-            numbers.append(number)
+            read = number
             yield line + "\n"
 
     unquoted = csv.reader(text(), delimiter="\t", quoting=csv.QUOTE_NONE)
-    reader = unquoted if suffix == ".tsv" else csv.reader(text(), strict=True)
+    reader = csv.reader(text(), strict=True) if quoted else unquoted
     header: list[str] | None = None
     try:
         for fields in reader:
@@ -127,34 +154,67 @@ def _rows(file: Path, suffix: str) -> Iterator[tuple[int, dict[str, str]]]:
                 header = fields
             elif fields:
                 if len(fields) != len(header):
-                    raise DataError(f"{file}, line {numbers[-1]}: {len(fields)} fields where the header names {len(header)}.")
-                yield numbers[-1], dict(zip(header, fields, strict=True))
+                    raise DataError(f"{file}, line {first}: {len(fields)} fields where the header names {len(header)}.")
+                yield first, dict(zip(header, fields, strict=True))
+            first = read + 1
     except csv.Error as error:
-        raise DataError(f"{file}, line {numbers[-1] if numbers else 1}: {error}.") from error
+        where = f" on line {read}" if read > first else ""
+        raise DataError(f"{file}, in the row that begins on line {first}: {error}{where}; is a quote left open?") from error
 
 
 class TokenizedViews(Dataset[list[list[int]]]):
     """The token ids of each sample's views; a sentence alone becomes two views, which dropout tells apart.
 
+    Token ids lie in one array, 4 bytes each; the text is not kept.
+
     Args:
-        samples: from `read_samples`.
+        samples: of `read_samples`; each must have as many sentences as the first.
         tokenizer: a fast or slow Hugging Face tokenizer.
         max_length: tokens a sentence, special ones included.
+
+    Attributes:
+        width: sentences a sample: 1, 2 or 3.
+        views: of a sample: 2 or 3.
     """
 
-    def __init__(self, samples: Sequence[tuple[str, ...]], tokenizer: Any, max_length: int) -> None:
-        width = len(samples[0])
-        flat = [sentence for sample in samples for sentence in sample]
-        ids = tokenizer(flat, truncation=True, max_length=max_length, add_special_tokens=True)["input_ids"]
-        self.rows = [ids[start : start + width] for start in range(0, len(ids), width)]
-        self.views = max(2, width)
+    def __init__(self, samples: Iterable[tuple[str, ...]], tokenizer: Any, max_length: int) -> None:
+        tokens, lengths, self.width = [], [], 1
+        for chunk in _chunks(samples):
+            self.width = len(chunk[0])
+            flat = list(chain.from_iterable(chunk))
+            ids = tokenizer(flat, truncation=True, max_length=max_length, add_special_tokens=True)["input_ids"]
+            lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
+            tokens.append(np.fromiter(chain.from_iterable(ids), np.int32))
+        self._tokens = np.concatenate(tokens)
+        self._ends = np.cumsum(np.concatenate(lengths))
+        self.views = max(2, self.width)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._ends) // self.width
+
+    def _sentences(self, position: int) -> list[np.ndarray]:
+        first = position * self.width
+        starts = [int(self._ends[first - 1]) if first else 0, *self._ends[first : first + self.width]]
+        return [self._tokens[start:end] for start, end in pairwise(starts)]
 
     def __getitem__(self, position: int) -> list[list[int]]:
-        row: list[list[int]] = self.rows[position]
+        row: list[list[int]] = [sentence.tolist() for sentence in self._sentences(position)]
         return row * 2 if len(row) == 1 else row
+
+    def keys(self) -> np.ndarray:
+        """Returns a number for each sentence of each sample, [n, 1 to 3]: the same where the token ids are the same."""
+        numbers = [
+            int.from_bytes(hashlib.blake2b(sentence.tobytes(), digest_size=8).digest(), "little", signed=True)
+            for position in range(len(self))
+            for sentence in self._sentences(position)
+        ]
+        return np.array(numbers, np.int64).reshape(len(self), self.width)
+
+
+def _chunks(samples: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    rest = iter(samples)
+    while chunk := list(islice(rest, CHUNK)):
+        yield chunk
 
 
 class ViewCollator:

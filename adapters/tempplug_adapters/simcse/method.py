@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 import tempplug
@@ -35,12 +37,12 @@ class Sentences:
         ConfigError: the encoder's tokenizer or configuration cannot be loaded.
     """
 
-    def __init__(self, samples: Sequence[tuple[str, ...]], recipe: SimCSERecipe, sts_dir: Path | None) -> None:
+    def __init__(self, samples: Iterable[tuple[str, ...]], recipe: SimCSERecipe, sts_dir: Path | None) -> None:
         self.tokenizer = load_tokenizer(recipe.model_name_or_path)
         self.config = load_config(recipe.model_name_or_path, recipe.dropout)
         self.views = TokenizedViews(samples, self.tokenizer, recipe.max_length)
         self.collator = ViewCollator(self.tokenizer, recipe.mlm_probability if recipe.mlm_weight else None)
-        self.kind = {1: "sentences", 2: "pairs", 3: "triplets"}[len(samples[0])]
+        self.kind = {1: "sentences", 2: "pairs", 3: "triplets"}[self.views.width]
         self.sts_dir = sts_dir
 
     def __len__(self) -> int:
@@ -102,7 +104,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
 
     def load(self, recipe: SimCSERecipe, source: Source) -> Sentences:
         """Returns the tokenised samples of a file; makes sure that the STS data are there where they will be asked for."""
-        samples = read_samples(source.dataset, recipe.columns, recipe.where)[: recipe.max_train_samples]
+        samples = islice(read_samples(source.dataset, recipe.columns, recipe.where), recipe.max_train_samples)
         if source.evaluated:
             load_sts("STSB", source.data_dir, "dev")
             for task in STS_TASKS if recipe.sts_test else ():
@@ -116,6 +118,10 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
     def known(self, recipe: SimCSERecipe, data: Sentences) -> dict[str, Any]:
         """Returns the number of samples and the width of the embeddings."""
         return {"size": len(data), "dimension": data.config.hidden_size}
+
+    def keys(self, recipe: SimCSERecipe, data: Sentences) -> np.ndarray | None:
+        """Returns what tells sentences apart, where no batch may hold one twice."""
+        return data.views.keys() if recipe.batch_sampler == "no_duplicates" else None
 
     def build(self, recipe: SimCSERecipe, data: Sentences, loss: Any) -> SimCSEModule:
         """Returns the pretrained encoder with heads of random weights."""

@@ -14,6 +14,7 @@ from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe,
 
 POOLERS: Final = {"cls_mlp": "cls", "cls": "cls", "avg": "avg", "avg_first_last": "avg_first_last"}
 """How token vectors become a sentence embedding in training, and how the same encoder is pooled in evaluation."""
+BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 CHOSEN_BY = "stsb_dev"
 """The figure that the encoder which is kept is best at."""
 
@@ -73,6 +74,9 @@ class SimCSERecipe(Recipe):
     max_train_samples: Annotated[
         int | None, Number(at_least=2, integer=True, optional=True, help="use the first so many only; none: all")
     ] = None
+    batch_sampler: Annotated[
+        str, Choice(BATCH_SAMPLERS, help="no_duplicates: a batch holds no sentence twice, which would be its own negative")
+    ] = "random"
     sts_test: Annotated[bool, Flag(help="measure the seven STS tasks, too, when the training has ended")] = True
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(

@@ -7,16 +7,21 @@ methods.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tempplug.errors import ConfigError, TempplugError
+from tempplug_adapters.training.distinct_batches import keep_apart
+
+logger = logging.getLogger(__name__)
 
 
 def seed_of(*parts: object) -> int:
@@ -68,6 +73,7 @@ class BatchOrder(Sampler[Draw]):
         world: number of processes.
         drop_last: leave out an incomplete last batch; which items that are differs from epoch to epoch.
         reshuffled: draw an order for every epoch; else the first serves all.
+        keys: [items, K] numbers that no two items of a batch may share, see `keep_apart`; None: any items go together.
 
     Raises:
         ConfigError: there are fewer items than two a process, or than a whole batch where only those are kept.
@@ -83,6 +89,7 @@ class BatchOrder(Sampler[Draw]):
         world: int = 1,
         drop_last: bool = False,
         reshuffled: bool = True,
+        keys: np.ndarray | None = None,
     ) -> None:
         size = items if batch_size is None else batch_size
         if items < 2 * world:
@@ -97,7 +104,7 @@ class BatchOrder(Sampler[Draw]):
         if size < 2 * world:
             raise ConfigError(f"the batch size of {size} must be at least 2 for each of the {world} process(es) that share it.")
         self.items, self.size, self.seed, self.reshuffled, self.drop_last = items, size, seed, reshuffled, drop_last
-        self.rank, self.world, self.epoch = rank, world, 0
+        self.rank, self.world, self.epoch, self.keys = rank, world, 0, keys
         rest = items % size
         self._batches = items // size + (not drop_last and rest >= 2 * world)
         self._batches = max(1, self._batches)
@@ -117,9 +124,21 @@ class BatchOrder(Sampler[Draw]):
         """
         generator = torch.Generator().manual_seed(seed_of(self.seed, epoch if self.reshuffled else 0, "order"))
         order = torch.randperm(self.items, generator=generator)
-        if self.drop_last:
-            order = order[: self._batches * self.size]
         starts = [number * self.size for number in range(1, self._batches)]
+        end = self._batches * self.size if self.drop_last else self.items
+        if self.keys is not None:
+            distinct, left = keep_apart(order.numpy(), [0, *starts], end, self.keys)
+            order = torch.from_numpy(distinct)
+            if left:
+                logger.warning(
+                    "%d of %d items are in a batch with another one that has a sentence of theirs, in epoch %d: they occur too "
+                    "often for batches of %d to keep them apart.",
+                    left,
+                    self.items,
+                    epoch,
+                    self.size,
+                )
+        order = order[:end]
         return [whole.tensor_split(self.world)[self.rank] for whole in order.tensor_split(starts)]
 
     def __iter__(self) -> Iterator[Draw]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 from torch import Tensor, nn
 
 from tempplug.arguments import parse_spec
@@ -135,6 +136,10 @@ class Method(ABC, Generic[R, D]):
     def known(self, recipe: R, data: D) -> dict[str, Any]:
         """Returns the options of strategies that the data decide; ``size`` is how many items there are."""
         return {"size": len(data)}  # type: ignore[arg-type]
+
+    def keys(self, recipe: R, data: D) -> np.ndarray | None:
+        """Returns numbers [n, K] that no two items of a batch may share; None: any items go together."""
+        return None
 
     def describe(self, data: D) -> str:
         """Returns the size of the data in words."""

@@ -114,6 +114,7 @@ class MethodTrainer(Trainer):
             world=args.world_size,
             drop_last=args.dataloader_drop_last,
             reshuffled=self.method.reshuffled,
+            keys=self.method.keys(self.recipe, self.data),
         )
 
     def get_train_dataloader(self) -> BatchLoader:
