@@ -51,11 +51,11 @@ def test_options_reach_the_evaluation(
     output = tmp_path / "result.json"
     assert run(tiny_bert, "--data-dir", sts_folder, "--split", "dev", "--output", output, "--batch-size", 3) == 0
     stored = json.loads(output.read_text())
-    wanted = evaluate_sts(load_encoder(tiny_bert, "cls"), sts_folder, split="dev").to_dict()
+    wanted = evaluate_sts(load_encoder(tiny_bert, "cls_before_pooler"), sts_folder, split="dev").to_dict()
     assert stored["spearman"] == pytest.approx(wanted["spearman"], abs=1e-3)
     assert (stored["split"], stored["average"]) == ("dev", None)
     printed = capsys.readouterr().out
-    assert "pooling  cls (default, as the model says nothing), at most 40 tokens" in printed
+    assert "pooling  cls_before_pooler (default, as the model says nothing), at most 40 tokens" in printed
     assert "average" not in printed
 
 

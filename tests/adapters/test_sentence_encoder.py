@@ -1,9 +1,10 @@
-"""Sentence encoders: pooling against loops over tokens, loading, and what a model's folder says of itself."""
+"""Sentence encoders: vectors of each sentence alone, loading, and what a model's folder says of itself."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,23 +13,25 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, RobertaConfig, RobertaModel
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertModel,
+    RobertaConfig,
+    RobertaModel,
+)
 
-from tempplug.errors import ConfigError, DataError, ShapeError, UnknownNameError
+from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.huggingface import loading as loading_module
-from tempplug_adapters.huggingface.pooling import POOLINGS, pool
+from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.sentence_evaluation import encoder as encoder_module
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder
 from tempplug_adapters.sentence_evaluation.encoder_settings import EncoderSettings, read_encoder_settings
 
 SENTENCES = ["the dog runs", "a", "the man plays a red guitar in the park", "horse sleeps", "a woman plays piano in the park"]
-MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
-
-
-def layers(dtype: torch.dtype = torch.float32) -> SimpleNamespace:
-    generator = torch.Generator().manual_seed(0)
-    states = tuple(torch.randn(2, 4, 3, generator=generator).to(dtype) for _ in range(3))
-    return SimpleNamespace(last_hidden_state=states[-1], hidden_states=states)
 
 
 @pytest.fixture
@@ -56,57 +59,6 @@ def write_modules(
         write_json(folder / paths[kinds.index("Pooling")] / "config.json", pooling)
 
 
-def test_cls_is_the_first_token() -> None:
-    outputs = layers()
-    assert torch.equal(pool(outputs, MASK, "cls"), outputs.last_hidden_state[:, 0])
-
-
-def test_cls_of_left_padded_batches_is_no_padding_token() -> None:
-    outputs = layers()
-    pooled = pool(outputs, MASK.flip(1), "cls")
-    assert torch.equal(pooled, torch.stack([outputs.last_hidden_state[0, 1], outputs.last_hidden_state[1, 2]]))
-
-
-def test_averages_are_over_real_tokens_only() -> None:
-    outputs = layers()
-    first, last = outputs.hidden_states[0], outputs.last_hidden_state
-    for row, length in enumerate((3, 2)):
-        mean = sum(last[row, token] for token in range(length)) / length
-        both = sum((first[row, token] + last[row, token]) / 2 for token in range(length)) / length
-        torch.testing.assert_close(pool(outputs, MASK, "avg")[row], mean)
-        torch.testing.assert_close(pool(last, MASK, "avg")[row], mean)
-        torch.testing.assert_close(pool(outputs, MASK.bool(), "avg_first_last")[row], both)
-
-
-def test_averages_are_taken_in_float32_or_wider() -> None:
-    outputs = layers(torch.bfloat16)
-    wide = outputs.last_hidden_state.float()
-    torch.testing.assert_close(pool(outputs, MASK, "avg"), pool(wide, MASK, "avg"), rtol=0, atol=0)
-    assert pool(wide.double(), MASK, "avg").dtype == torch.float64
-
-
-def test_a_sentence_without_tokens_averages_to_zero() -> None:
-    assert torch.equal(pool(layers(), torch.tensor([[0] * 4, [1] * 4]), "avg")[0], torch.zeros(3))
-
-
-def test_pooling_carries_gradient() -> None:
-    tokens = torch.ones(2, 4, 3, requires_grad=True)
-    pool(tokens, MASK, "avg").sum().backward()
-    assert tokens.grad is not None
-    torch.testing.assert_close(tokens.grad[..., 0], MASK / MASK.sum(1, keepdim=True))
-
-
-def test_faulty_poolings() -> None:
-    with pytest.raises(UnknownNameError, match=r"pooling='mean' is not one of cls, avg, avg_first_last"):
-        pool(layers(), MASK, "mean")
-    with pytest.raises(ConfigError, match="output_hidden_states=True"):
-        pool(layers().last_hidden_state, MASK, "avg_first_last")
-    with pytest.raises(ConfigError, match="output_hidden_states=True"):
-        pool(SimpleNamespace(last_hidden_state=layers().last_hidden_state, hidden_states=None), MASK, "avg_first_last")
-    with pytest.raises(ShapeError, match=r"hidden states \[2, 4, 3\] and attention_mask \[2, 3\]"):
-        pool(layers(), MASK[:, :3], "cls")
-
-
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_vectors_are_those_of_each_sentence_alone(tiny_bert: Path, pooling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder_module, "FORWARD_BATCH", 2)
@@ -116,9 +68,30 @@ def test_vectors_are_those_of_each_sentence_alone(tiny_bert: Path, pooling: str,
     for sentence, vector in zip(SENTENCES, vectors, strict=True):
         inputs = tokenizer(sentence, return_tensors="pt")
         with torch.no_grad():
-            last, embedded = model(**inputs).last_hidden_state[0], model.embeddings(inputs["input_ids"])[0]
-        wanted = {"cls": last[0], "avg": last.mean(dim=0), "avg_first_last": (embedded + last).mean(dim=0) / 2}
+            outputs = model(**inputs, output_hidden_states=True)
+        layers = [layer[0] for layer in outputs.hidden_states]
+        wanted = {
+            "cls": outputs.pooler_output[0],
+            "cls_before_pooler": layers[-1][0],
+            "avg": layers[-1].mean(dim=0),
+            "avg_first_last": (layers[1] + layers[-1]).mean(dim=0) / 2,
+            "avg_top2": (layers[-2] + layers[-1]).mean(dim=0) / 2,
+        }
         torch.testing.assert_close(vector, wanted[pooling], rtol=1e-4, atol=1e-5)
+
+
+def test_a_pooler_is_never_made_up(folder: Path, tiny_bert: Path) -> None:
+    """A masked language model has none, and transformers would fill one with random weights."""
+    BertForMaskedLM(BertConfig.from_pretrained(tiny_bert)).save_pretrained(folder)
+    with pytest.raises(
+        ConfigError, match="has no weights of a pooler of its own, which pooling='cls' reads; choose cls_before"
+    ):
+        load_encoder(folder, "cls")
+    config = DistilBertConfig(vocab_size=40, dim=16, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=40)
+    DistilBertModel(config).save_pretrained(folder)
+    with pytest.raises(ConfigError, match="has no weights of a pooler of its own"):
+        load_encoder(folder, "cls")
+    assert load_encoder(folder)(SENTENCES).shape == (5, 16)
 
 
 def test_an_encoder_in_training_is_evaluated_without_dropout(tiny_bert: Path) -> None:
@@ -274,10 +247,10 @@ def test_a_tokenizer_without_padding(folder: Path) -> None:
         load_encoder(folder)
 
 
-def test_a_plain_folder_pools_by_cls(folder: Path) -> None:
-    assert read_encoder_settings(folder) == EncoderSettings("cls", "default, as the model says nothing")
+def test_a_plain_folder_pools_by_its_first_token(folder: Path) -> None:
+    assert read_encoder_settings(folder) == EncoderSettings("cls_before_pooler", "default, as the model says nothing")
     encoder = load_encoder(folder)
-    assert (encoder.pooling, encoder.pooling_source) == ("cls", "default, as the model says nothing")
+    assert (encoder.pooling, encoder.pooling_source) == ("cls_before_pooler", "default, as the model says nothing")
 
 
 def test_our_own_file_comes_first(folder: Path) -> None:
@@ -294,9 +267,9 @@ def test_our_own_file_comes_first(folder: Path) -> None:
     ("pooling", "wanted"),
     [
         ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}, "avg"),
-        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls_before_pooler"),
         ({"embedding_dimension": 16, "pooling_mode": "mean", "include_prompt": True}, "avg"),
-        ({"pooling_mode": ["cls"]}, "cls"),
+        ({"pooling_mode": ["cls"]}, "cls_before_pooler"),
         ({"word_embedding_dimension": 16}, "avg"),
     ],
 )
@@ -322,20 +295,26 @@ def test_the_transformer_may_lie_in_a_subfolder(tiny_bert: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("kinds", "pooling", "message"),
     [
-        (["Transformer", "Pooling", "Dense"], {"pooling_mode": "mean"}, "lists Transformer, Pooling, Dense; only"),
-        (["Transformer"], None, "lists Transformer; only"),
-        (["Transformer", "Pooling"], {"pooling_mode": "max"}, "pools by max; only mean and cls"),
-        (["Transformer", "Pooling"], {"pooling_mode": ["cls", "mean"]}, "pools by cls and mean; only"),
+        (["Transformer", "Pooling", "Dense"], {"pooling_mode": "mean"}, "lists Transformer, Pooling, Dense; without sentence-"),
+        (
+            ["Transformer"],
+            None,
+            "lists Transformer; without sentence-transformers only a Transformer with a Pooling by mean or",
+        ),
+        (["Transformer", "Pooling"], {"pooling_mode": "max"}, "pools by max; without sentence-transformers"),
+        (["Transformer", "Pooling"], {"pooling_mode": ["cls", "mean"]}, "pools by cls and mean; without"),
         (
             ["Transformer", "Pooling"],
             {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
-            "pools by mean and max; only",
+            "pools by mean and max; without",
         ),
     ],
 )
-def test_other_sentence_transformers_are_refused(
-    folder: Path, kinds: list[str], pooling: dict[str, Any] | None, message: str
+def test_other_sentence_transformers_need_that_library(
+    folder: Path, kinds: list[str], pooling: dict[str, Any] | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    monkeypatch.delitem(sys.modules, "tempplug_adapters.sentence_evaluation.library_encoder", raising=False)
     write_modules(folder, kinds, pooling)
     with pytest.raises(ConfigError, match=message):
         load_encoder(folder)
@@ -346,7 +325,9 @@ def test_unknown_poolings_are_refused(folder: Path) -> None:
     with pytest.raises(UnknownNameError, match="pooling='mean'"):
         load_encoder(folder, "mean")
     write_json(folder / "tempplug_encoder.json", {"pooling": "mean"})
-    with pytest.raises(ConfigError, match=r"tempplug_encoder\.json: pooling='mean' must be one of cls, avg, avg_first_last"):
+    with pytest.raises(
+        ConfigError, match=r"tempplug_encoder\.json: pooling='mean' must be one of cls, cls_before_pooler, avg,"
+    ):
         load_encoder(folder)
 
 

@@ -1,15 +1,26 @@
-"""The SimCSE model: poolers, the training-only head, the masked-language-model term, and what is written to disk."""
+"""The SimCSE model: poolers, the MLP that is kept or left out, and the masked-language-model term."""
 
 from __future__ import annotations
 
-import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, BertConfig, BertForMaskedLM, ResNetConfig, RobertaConfig, RobertaModel
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    DistilBertConfig,
+    DistilBertModel,
+    ResNetConfig,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.simcse.model import SimCSEModel, load_config
 
 
@@ -29,19 +40,44 @@ IDS = torch.tensor([[1, 7, 8, 2, 0], [1, 9, 2, 0, 0], [1, 4, 5, 6, 2]])
 MASK = (IDS != 0).long()
 
 
-@pytest.mark.parametrize("pooler", ["cls_mlp", "cls", "avg", "avg_first_last"])
+@pytest.mark.parametrize("pooler", POOLINGS)
 def test_poolers_are_those_of_the_paper(bert: str, pooler: str) -> None:
     model = SimCSEModel.from_pretrained(bert, pooler).eval()
-    outputs = AutoModel.from_pretrained(bert).eval()(IDS, attention_mask=MASK, output_hidden_states=True)
-    last, first = outputs.last_hidden_state, outputs.hidden_states[0]
-    weight = MASK[..., None].float()
+    layers = AutoModel.from_pretrained(bert).eval()(IDS, attention_mask=MASK, output_hidden_states=True).hidden_states
+    weight = MASK[..., None].float() / MASK.sum(1)[:, None, None]
     expected = {
-        "cls": last[:, 0],
-        "avg": (last * weight).sum(1) / weight.sum(1),
-        "avg_first_last": ((last + first) / 2 * weight).sum(1) / weight.sum(1),
+        "cls_before_pooler": lambda: layers[-1][:, 0],
+        "cls": lambda: torch.tanh(model.head[0](layers[-1][:, 0])),
+        "avg": lambda: (layers[-1] * weight).sum(1),
+        "avg_first_last": lambda: ((layers[1] + layers[-1]) / 2 * weight).sum(1),
+        "avg_top2": lambda: ((layers[-2] + layers[-1]) / 2 * weight).sum(1),
     }
-    expected["cls_mlp"] = torch.tanh(model.head[0](last[:, 0])) if pooler == "cls_mlp" else last
-    assert torch.allclose(model(IDS, MASK)["embedding"], expected[pooler], atol=1e-6)
+    assert torch.allclose(model(IDS, MASK)["embedding"], expected[pooler](), atol=1e-6)
+    assert model.pooling == ("cls_before_pooler" if pooler == "cls" else pooler)
+
+
+@pytest.mark.parametrize("mlm", [False, True])
+def test_an_mlp_that_is_kept_is_the_encoders_own_pooler_and_starts_anew(tmp_path: Path, mlm: bool) -> None:
+    torch.manual_seed(0)
+    BertForPreTraining(small()).save_pretrained(tmp_path)  # with the pooler of its pre-training
+    model = SimCSEModel.from_pretrained(str(tmp_path), mlp_only_train=False, mlm=mlm).eval()
+    dense = model.encoder.base_model.pooler.dense
+    first = AutoModel.from_pretrained(tmp_path).eval()(IDS, attention_mask=MASK).last_hidden_state[:, 0]
+    assert model.pooling == "cls"
+    assert torch.allclose(model(IDS, MASK)["embedding"], torch.tanh(dense(first)), atol=1e-6)
+    assert 0.01 < dense.weight.std() < 0.03
+    assert not dense.bias.any()
+    assert not torch.equal(dense.weight, AutoModel.from_pretrained(tmp_path).pooler.dense.weight)
+
+
+def test_architectures_without_a_pooler_of_that_form_cannot_keep_the_mlp(tmp_path: Path) -> None:
+    config = DistilBertConfig(vocab_size=30, dim=16, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=40)
+    DistilBertModel(config).save_pretrained(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"a distilbert model has none of that form\. Choose --mlp-only-train, or --pooler cls_b"
+    ):
+        SimCSEModel.from_pretrained(str(tmp_path), mlp_only_train=False)
+    assert SimCSEModel.from_pretrained(str(tmp_path))(IDS, MASK)["embedding"].shape == (3, 16)
 
 
 def test_roberta_encoders_work(tmp_path: Path) -> None:
@@ -52,8 +88,8 @@ def test_roberta_encoders_work(tmp_path: Path) -> None:
 
 
 def test_every_parameter_gets_a_gradient(bert: str) -> None:
-    for mlm in (False, True):
-        model = SimCSEModel.from_pretrained(bert, mlm=mlm)
+    for mlm, mlp_only_train in product((False, True), repeat=2):
+        model = SimCSEModel.from_pretrained(bert, mlm=mlm, mlp_only_train=mlp_only_train)
         extra = {"mlm_input_ids": IDS, "mlm_labels": IDS} if mlm else {}
         sum(value.sum() for value in model(IDS, MASK, **extra).values()).backward()
         assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
@@ -71,19 +107,6 @@ def test_dropout_is_set_where_asked(bert: str) -> None:
     changed = SimCSEModel.from_pretrained(bert, config=load_config(bert, 0.3))
     rates = {module.p for module in changed.modules() if isinstance(module, torch.nn.Dropout)}
     assert rates == {0.3}
-
-
-@pytest.mark.parametrize("mlm", [False, True])
-def test_what_is_saved_is_a_plain_encoder(bert: str, tmp_path: Path, mlm: bool) -> None:
-    torch.manual_seed(1)
-    model = SimCSEModel.from_pretrained(bert, "cls_mlp", mlm=mlm).eval()
-    for parameter in model.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    model.save_pretrained(tmp_path / "saved")
-    assert json.loads((tmp_path / "saved/tempplug_encoder.json").read_text()) == {"pooling": "cls"}
-    plain = AutoModel.from_pretrained(tmp_path / "saved").eval()
-    last = plain(IDS, attention_mask=MASK).last_hidden_state
-    assert torch.equal(torch.tanh(model.head[0](last[:, 0])), model(IDS, MASK)["embedding"])
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:

@@ -16,18 +16,19 @@ from transformers import AutoTokenizer
 from tempplug.errors import ConfigError, TempplugError
 
 
-def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
+def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, **options: Any) -> Any:
     """Returns a pretrained model in float32.
 
-    BERT's own pooler may be missing, since no pooling of ours uses it; any other missing weight would be random.
+    BERT's own pooler may be missing where nobody reads it; any other missing weight would be random.
 
     Args:
         auto_class: ``AutoModel`` or another class with ``from_pretrained``.
         name: a folder or a name on the Hugging Face hub.
+        pooler: whether the model's own pooler will be read.
         options: of ``from_pretrained``.
 
     Raises:
-        ConfigError: the model cannot be loaded, or lacks weights of its architecture.
+        ConfigError: the model cannot be loaded, or lacks weights of its architecture or a pooler that will be read.
     """
     with explained(name), quiet_transformers():
         model, report = auto_class.from_pretrained(
@@ -42,6 +43,11 @@ def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
     faulty = sorted(missing) + sorted(f"{key} (of another shape)" for key, *_ in report["mismatched_keys"])
     if faulty:
         raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {faulty[0]}.")
+    if pooler and (getattr(model, "pooler", None) is None or any("pooler." in key for key in report["missing_keys"])):
+        raise ConfigError(
+            f"model='{name}' has no weights of a pooler of its own, which pooling='cls' reads; choose cls_before_pooler, the "
+            "same token without it, or another pooling."
+        )
     return model
 
 

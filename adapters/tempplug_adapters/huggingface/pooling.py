@@ -1,19 +1,22 @@
 """From the token vectors of a transformer to one vector a sentence.
 
-Holds the poolings that training and evaluation share. Knows nothing of models, tokenizers or losses: a head that is used
-in training only belongs to the trainer, and its model is evaluated with the pooling below that head.
+Holds the poolings that training and evaluation share, under the names that SimCSE's authors gave them; to read the names, torch
+is not loaded. Knows nothing of tokenizers or losses: a head that is used in training only belongs to the trainer, and its model
+is evaluated with the pooling below that head.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest
 
-POOLINGS = ("cls", "avg", "avg_first_last")
+if TYPE_CHECKING:
+    from torch import Tensor
+
+POOLINGS = ("cls", "cls_before_pooler", "avg", "avg_first_last", "avg_top2")
+LAYER_POOLINGS = ("avg_first_last", "avg_top2")
+"""Those that read all layers: the model must be called with ``output_hidden_states=True``."""
 
 
 def check_pooling(how: str) -> str:
@@ -28,48 +31,62 @@ def check_pooling(how: str) -> str:
 
 
 def pool(outputs: Tensor | Any, attention_mask: Tensor, how: str) -> Tensor:
-    """Returns one vector a sentence: [B, D], in float32 or wider for the averages and in the model's dtype for ``cls``.
+    """Returns one vector a sentence: [B, D], in float32 or wider for the averages and in the model's dtype for the others.
 
     Args:
-        outputs: the last hidden state [B, T, D], or a transformers output that has ``last_hidden_state`` and, for
-            ``avg_first_last``, ``hidden_states``.
+        outputs: the last hidden state [B, T, D], or a transformers output that has ``last_hidden_state`` and, where the
+            pooling reads them, ``pooler_output`` or ``hidden_states``.
         attention_mask: [B, T], non-zero where a real token stands. A sentence without any has the zero vector as average.
-        how: ``cls``, the last layer at the first real token, before any pooler or head;
+        how: ``cls``, what the model's own pooler (a linear layer and tanh) makes of the first token;
+            ``cls_before_pooler``, the last layer at the first real token;
             ``avg``, the mean of the last layer over the real tokens;
-            ``avg_first_last``, the same mean of the average of the embedding layer's output and the last layer.
+            ``avg_first_last`` and ``avg_top2``, the same mean of the average of the first and the last layer, or of the last
+            two.
 
     Raises:
         UnknownNameError: ``how`` names no pooling.
-        ConfigError: ``avg_first_last`` without the hidden states of all layers.
+        ConfigError: the outputs lack what the pooling reads.
         ShapeError: hidden states and mask do not fit.
 
     Source:
-        SimCSE (Gao et al. 2021), ablation of pooling methods. "First" is ``hidden_states[0]``, the output of the embedding
-        layer rather than of the first attention layer, as in the authors' code.
+        SimCSE (Gao et al. 2021), ablation of pooling methods, and its code. "First" is ``hidden_states[1]``, the first
+        transformer layer: the paper's figures are of ``hidden_states[0]``, the embeddings, which its authors corrected later.
 
+    >>> import torch
     >>> tokens = torch.tensor([[[2.0], [4.0], [9.0]]])
     >>> pool(tokens, torch.tensor([[1, 1, 0]]), "avg").tolist()
     [[3.0]]
     """
+    import torch
+
     check_pooling(how)
-    last = outputs if isinstance(outputs, Tensor) else outputs.last_hidden_state
+    last = getattr(outputs, "last_hidden_state", outputs)
     if last.ndim != 3 or attention_mask.shape != last.shape[:2]:
         raise ShapeError(
             f"hidden states {list(last.shape)} and attention_mask {list(attention_mask.shape)} must be [B, T, D] and [B, T]."
         )
     if how == "cls":
+        pooled = getattr(outputs, "pooler_output", None)
+        if pooled is None:
+            raise ConfigError("pooling='cls' needs a model with a pooler of its own; cls_before_pooler needs none.")
+        vectors: Tensor = pooled
+        return vectors
+    if how == "cls_before_pooler":
         # argmax finds the first real token, so that left-padded batches do not yield the vector of a padding token.
         first_token = attention_mask.ne(0).int().argmax(dim=1)
         return last[torch.arange(len(last), device=last.device), first_token]
     tokens = _at_least_float32(last)
-    if how == "avg_first_last":
-        layers = None if isinstance(outputs, Tensor) else getattr(outputs, "hidden_states", None)
+    if how in LAYER_POOLINGS:
+        layers = getattr(outputs, "hidden_states", None)
         if not layers:
-            raise ConfigError("pooling='avg_first_last' needs all layers: call the model with output_hidden_states=True.")
-        tokens = (_at_least_float32(layers[0]) + tokens) / 2
+            raise ConfigError(f"pooling='{how}' needs all layers: call the model with output_hidden_states=True.")
+        other = layers[1] if how == "avg_first_last" else layers[-2]
+        tokens = (_at_least_float32(other) + tokens) / 2
     weights = attention_mask.ne(0).unsqueeze(-1).to(tokens.dtype)
     return (tokens * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
 
 
 def _at_least_float32(values: Tensor) -> Tensor:
+    import torch
+
     return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -19,6 +19,7 @@ from tempplug_adapters.training.flags import add_device
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
+    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
 
 
 def encoder_parser(command: str, description: str, epilog: str, data_help: str) -> argparse.ArgumentParser:
@@ -34,7 +35,12 @@ def encoder_parser(command: str, description: str, epilog: str, data_help: str) 
     parser.add_argument("model", help="folder of a transformers or sentence-transformers model, or its name on the hub")
     parser.add_argument("--data-dir", default=os.environ.get("TEMPPLUG_DATA") or None, help=data_help)
     parser.add_argument(
-        "--pooling", choices=POOLINGS, help="token vectors to one vector (default: as the model says, else cls)"
+        "--pooling",
+        choices=POOLINGS,
+        help="pool the transformer so, without what else the model has (default: as the model says, else cls_before_pooler)",
+    )
+    parser.add_argument(
+        "--prompt-name", help="which of the model's prompts stands before sentences (default: as the model says)"
     )
     parser.add_argument("--batch-size", type=int, default=512, help="sentences handed to the encoder at once (default: 512)")
     parser.add_argument("--max-length", type=int, help="longest sentence in tokens (default: as the model says)")
@@ -45,7 +51,7 @@ def encoder_parser(command: str, description: str, epilog: str, data_help: str) 
 
 def report(
     options: argparse.Namespace,
-    measure: Callable[[SentenceEncoder], dict[str, Any]],
+    measure: Callable[[SentenceEncoder | LibraryEncoder], dict[str, Any]],
     lines: Callable[[dict[str, Any]], list[str]],
 ) -> None:
     """Loads the encoder, measures it, prints the table and writes the JSON file.
@@ -63,7 +69,7 @@ def report(
     # Imported here, so that --help and a mistyped option answer at once.
     from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 
-    encoder = load_encoder(options.model, options.pooling, options.max_length, options.device)
+    encoder = load_encoder(options.model, options.pooling, options.max_length, options.device, options.prompt_name)
     started = time.perf_counter()
     found = {
         "model": options.model,
@@ -73,10 +79,8 @@ def report(
         **measure(encoder),
     }
     found["seconds"] = round(time.perf_counter() - started, 2)
-    head = [
-        f"model    {found['model']}",
-        f"pooling  {found['pooling']} ({found['pooling_source']}), at most {found['max_length']} tokens",
-    ]
+    length = "any length" if encoder.max_length is None else f"at most {encoder.max_length} tokens"
+    head = [f"model    {found['model']}", f"pooling  {encoder.pooling} ({encoder.pooling_source}), {length}"]
     print("\n".join([*head, *lines(found), "", f"{found['sentences']} sentences in {found['seconds']:.1f} s"]))
     if options.output is not None:
         write_json(options.output, found)

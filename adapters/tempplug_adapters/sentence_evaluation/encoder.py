@@ -1,7 +1,7 @@
-"""A transformers model as a sentence encoder: a callable from sentences to vectors, for `sts.evaluate_sts` and the like.
+"""A model as a sentence encoder: a callable from sentences to vectors, for `sts.evaluate_sts` and the like.
 
-BERT- and RoBERTa-like encoders, from a folder or from the Hugging Face hub. Runs no code from model repositories. Knows
-nothing of the data that it encodes or of training.
+Transformers with a pooling, from a folder or from the Hugging Face hub; other models of sentence-transformers by that library.
+Runs no code from model repositories. Knows nothing of the data that it encodes or of training.
 """
 
 from __future__ import annotations
@@ -9,26 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import AutoModel
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import explained, load_pretrained, load_tokenizer
-from tempplug_adapters.huggingface.pooling import check_pooling, pool
-from tempplug_adapters.sentence_evaluation.encoder_settings import ENCODER_FILE, MODULES_FILE, read_encoder_settings
+from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, check_pooling, pool
+from tempplug_adapters.sentence_evaluation.encoder_settings import (
+    ENCODER_FILE,
+    LIBRARY_FILE,
+    MODULES_FILE,
+    TRANSFORMER_FILE,
+    read_encoder_settings,
+)
 from tempplug_adapters.training.command_line import choose_device
 
-SETTINGS_FILES = [ENCODER_FILE, MODULES_FILE, "*_Pooling/config.json", "*sentence_bert_config.json"]
+if TYPE_CHECKING:
+    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
+
+SETTINGS_FILES = [ENCODER_FILE, MODULES_FILE, LIBRARY_FILE, "*_Pooling/config.json", f"*{TRANSFORMER_FILE}"]
 SHORTEST = 3  # [CLS], one token, [SEP]
 FORWARD_BATCH = 64  # sentences; larger ones save no time on a CPU, and pad more
 
 
 class SentenceEncoder:
-    """Turns sentences into vectors: pooled, not normalised, without gradient and without dropout.
+    """Turns sentences into vectors: pooled, without gradient and without dropout.
 
     Args:
         model: a transformers encoder, used on the device where it is; its training mode is put back after each call, so
@@ -38,6 +48,8 @@ class SentenceEncoder:
         max_length: tokens, special ones included, after which a sentence is cut; at least 3 and at most what the model has
             positions for, which is the default.
         pooling_source: who chose the pooling, in words, for reports.
+        normalised: whether vectors get the length 1.
+        prompt: what stands before every sentence.
 
     Raises:
         UnknownNameError: there is no such pooling.
@@ -51,14 +63,17 @@ class SentenceEncoder:
         pooling: str,
         max_length: int | None = None,
         pooling_source: str = "as asked",
+        normalised: bool = False,
+        prompt: str = "",
     ) -> None:
-        limit = _longest_input(model, tokenizer)
+        limit = longest_input(model, tokenizer)
         if max_length is not None and (not isinstance(max_length, int) or not SHORTEST <= max_length <= limit):
             raise ConfigError(f"max_length={max_length!r} must be a whole number from {SHORTEST} to {limit} for this model.")
         self.model = model
         self.tokenizer = tokenizer
         self.pooling = check_pooling(pooling)
-        self.pooling_source = pooling_source
+        self.pooling_source = pooling_source + (f", prompt {prompt!r}" if prompt else "")
+        self.normalised, self.prompt = normalised, prompt
         self.max_length = limit if max_length is None else max_length
 
     def __call__(self, sentences: list[str]) -> Tensor:
@@ -68,7 +83,8 @@ class SentenceEncoder:
             sentences: at least one; several hundred at a time leave the least padding.
         """
         device = next(self.model.parameters()).device
-        encoded = self.tokenizer(sentences, truncation=True, max_length=self.max_length)
+        prompted = [self.prompt + sentence for sentence in sentences]
+        encoded = self.tokenizer(prompted, truncation=True, max_length=self.max_length)
         # Sentences of like length share a forward pass: with batches by the number of characters a third would be padding.
         order = sorted(range(len(sentences)), key=lambda row: len(encoded["input_ids"][row]), reverse=True)
         vectors = []
@@ -77,12 +93,12 @@ class SentenceEncoder:
                 rows = order[start : start + FORWARD_BATCH]
                 batch = {key: [values[row] for row in rows] for key, values in encoded.items()}
                 inputs = self.tokenizer.pad(batch, return_tensors="pt").to(device)
-                outputs = self.model(**inputs, output_hidden_states=self.pooling == "avg_first_last")
+                outputs = self.model(**inputs, output_hidden_states=self.pooling in LAYER_POOLINGS)
                 vectors.append(pool(outputs, inputs["attention_mask"], self.pooling))
         longest_first = torch.cat(vectors)
         in_order = torch.empty_like(longest_first)
         in_order[order] = longest_first
-        return in_order
+        return functional.normalize(in_order, dim=1) if self.normalised else in_order
 
 
 def load_encoder(
@@ -90,20 +106,25 @@ def load_encoder(
     pooling: str | None = None,
     max_length: int | None = None,
     device: str | torch.device | None = None,
-) -> SentenceEncoder:
+    prompt_name: str | None = None,
+) -> SentenceEncoder | LibraryEncoder:
     """Returns the sentence encoder of a model, in float32.
+
+    A folder of sentence-transformers gives that library's vectors: where it is a transformer, a pooling and at most a
+    normalisation without the library, which is faster, else by the library.
 
     Args:
         model_name_or_path: a folder (transformers or sentence-transformers layout) or a name on the Hugging Face hub.
-        pooling: ``cls``, ``avg`` or ``avg_first_last``; by default what the model's folder says, else ``cls``
-            (see `encoder_settings.read_encoder_settings`).
+        pooling: one of `pooling.POOLINGS`, of the transformer alone, without what else the folder has; by default what the
+            folder says, else ``cls_before_pooler`` (see `encoder_settings.read_encoder_settings`).
         max_length: longest input in tokens; by default what the folder says, else what the model has positions for.
         device: by default the first CUDA device if there is one, else the CPU.
+        prompt_name: of the model's prompts; by default the one that its folder names for this, if any.
 
     Raises:
-        ConfigError: the model cannot be loaded, lacks weights, or is no plain encoder; an option does not fit it; the
-            device does not exist.
-        UnknownNameError: ``pooling`` names none.
+        ConfigError: the model cannot be loaded, lacks weights, or needs sentence-transformers, which is not installed; an
+            option does not fit it; the device does not exist.
+        UnknownNameError: ``pooling`` or ``prompt_name`` names none.
         DataError: a settings file in the folder is malformed.
     """
     name = str(model_name_or_path)
@@ -112,14 +133,30 @@ def load_encoder(
         check_pooling(pooling)
     with explained(name):
         folder = Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns=SETTINGS_FILES))
-        settings = read_encoder_settings(folder, pooling)
+        settings = read_encoder_settings(folder, pooling, prompt_name)
+    if settings.beyond:
+        return _by_the_library(name, settings.beyond, settings.prompt, max_length, chosen)
     tokenizer = load_tokenizer(name, subfolder=settings.subfolder)
-    model = load_pretrained(AutoModel, name, subfolder=settings.subfolder).to(chosen)
+    reads_pooler = settings.pooling == "cls"
+    model = load_pretrained(AutoModel, name, pooler=reads_pooler, subfolder=settings.subfolder).to(chosen)
     wanted = settings.max_length if max_length is None else max_length
-    return SentenceEncoder(model.eval(), tokenizer, settings.pooling, wanted, settings.source)
+    return SentenceEncoder(
+        model.eval(), tokenizer, settings.pooling, wanted, settings.source, settings.normalised, settings.prompt
+    )
 
 
-def _longest_input(model: nn.Module, tokenizer: Any) -> int:
+def _by_the_library(name: str, beyond: str, prompt: str, max_length: int | None, device: torch.device) -> LibraryEncoder:
+    try:
+        from tempplug_adapters.sentence_evaluation.library_encoder import load_library_encoder
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{beyond}; without sentence-transformers only a Transformer with a Pooling by mean or cls can be evaluated. "
+            "Install sentence-transformers, or name a pooling to evaluate the transformer without the rest."
+        ) from error
+    return load_library_encoder(name, prompt, max_length, device)
+
+
+def longest_input(model: nn.Module, tokenizer: Any) -> int:
     """Returns the number of tokens that the model has positions for, or the tokenizer's limit where that is smaller."""
     config: Any = model.config
     positions = getattr(getattr(model, "embeddings", None), "position_embeddings", None)

@@ -1,7 +1,7 @@
-"""What a model's folder says of its use as a sentence encoder: the pooling, the longest input, where the transformer lies.
+"""What a model's folder says of its use as a sentence encoder: pooling, prompt, longest input, where the transformer lies.
 
-Reads small JSON files only: ``tempplug_encoder.json`` (ours: ``{"pooling": "avg", "max_length": 128}``), else the files of
-sentence-transformers. Loads no model.
+Reads small JSON files only: ``tempplug_encoder.json`` (a statement for a folder of transformers, written by hand: ``{"pooling":
+"avg", "max_length": 128}``), else the files of sentence-transformers. Loads no model.
 """
 
 from __future__ import annotations
@@ -11,14 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.huggingface.pooling import POOLINGS, check_pooling
 
 ENCODER_FILE = "tempplug_encoder.json"
 MODULES_FILE = "modules.json"
-# A vector's length does not change cosine similarities, and dropout is off, so these modules may be left out.
-HARMLESS_MODULES = ("Normalize", "Dropout")
-POOLING_OF_MODE = {"mean": "avg", "cls": "cls"}
+LIBRARY_FILE = "config_sentence_transformers.json"
+TRANSFORMER_FILE = "sentence_bert_config.json"
+OWN_POOLING = "tempplug_pooling"
+"""Key in `LIBRARY_FILE` by which we tell how the transformer is pooled. sentence-transformers does not read it, and leaves it
+out where it writes the folder anew, whose modules may no longer say the same."""
+POOLING_OF_MODE = {"mean": "avg", "cls": "cls_before_pooler"}
+# What a Transformer that hands on token vectors says of itself, in new folders.
+PLAIN_TRANSFORMER = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
 # Older folders have one flag a mode.
 MODE_OF_FLAG = {
     "pooling_mode_cls_token": "cls",
@@ -39,42 +48,68 @@ class EncoderSettings:
         source: who says so, in words.
         max_length: longest input in tokens, special ones included; ``None`` where nobody says.
         subfolder: where the transformer lies in the folder; empty for the folder itself.
+        normalised: whether vectors get the length 1.
+        prompt: what stands before every sentence.
+        beyond: what of the folder sentence-transformers alone can do, in words, and the rest says nothing then; empty where
+            the transformer and its pooling are all.
     """
 
     pooling: str
     source: str
     max_length: int | None = None
     subfolder: str = ""
+    normalised: bool = False
+    prompt: str = ""
+    beyond: str = ""
 
 
-def read_encoder_settings(folder: Path, pooling: str | None = None) -> EncoderSettings:
+def read_encoder_settings(folder: Path, pooling: str | None = None, prompt_name: str | None = None) -> EncoderSettings:
     """Returns the settings of a model's folder.
 
     Args:
         folder: the folder; what is absent from it has defaults.
-        pooling: overrides what the folder says. By default ``tempplug_encoder.json`` decides, else the pooling module of a
-            sentence-transformers model, else it is ``cls``.
+        pooling: of the transformer alone, whatever else the folder has. By default ``tempplug_encoder.json`` decides, else the
+            modules of a sentence-transformers model, else it is ``cls_before_pooler``.
+        prompt_name: of the prompts that the folder has; by default the one that it names for this.
 
     Raises:
-        UnknownNameError: ``pooling`` names none.
-        ConfigError: the folder asks for a pooling or a further module that this evaluation does not have.
+        UnknownNameError: ``pooling`` or ``prompt_name`` names none.
+        ConfigError: ``pooling`` where there is no transformer, or the folder asks for one that there is not.
         DataError: a settings file is not what it should be.
     """
-    own = _read_json(folder / ENCODER_FILE, dict)
+    own = _read_json(folder / ENCODER_FILE, dict) or {}
     modules: list[dict[str, Any]] | None = _read_json(folder / MODULES_FILE, list)
-    subfolder = _transformer_path(folder, modules) if modules else ""
-    max_length = (own or {}).get("max_length")
-    if max_length is None:
-        max_length = (_read_json(folder / subfolder / "sentence_bert_config.json", dict) or {}).get("max_seq_length")
+    library = _read_json(folder / LIBRARY_FILE, dict) or {}
+    kinds = _module_kinds(folder, modules or [])
+    subfolder = next((path for kind, path in kinds if kind == "Transformer"), "")
+    transformer = _read_json(folder / subfolder / TRANSFORMER_FILE, dict) or {}
+    max_length = own.get("max_length", transformer.get("max_seq_length"))
+    prompt = _prompt(library, prompt_name)
+    stated = own.get("pooling") or library.get(OWN_POOLING)
     if pooling is not None:
-        return EncoderSettings(check_pooling(pooling), "as asked", max_length, subfolder)
-    if own is not None and "pooling" in own:
-        if own["pooling"] not in POOLINGS:
-            raise ConfigError(f"{folder / ENCODER_FILE}: pooling={own['pooling']!r} must be one of {', '.join(POOLINGS)}.")
-        return EncoderSettings(own["pooling"], ENCODER_FILE, max_length, subfolder)
-    if modules:
-        return EncoderSettings(_module_pooling(folder, modules), "sentence-transformers settings", max_length, subfolder)
-    return EncoderSettings("cls", "default, as the model says nothing", max_length, subfolder)
+        if kinds and "Transformer" not in dict(kinds):
+            raise ConfigError(
+                f"pooling='{pooling}' needs a transformer, whose token vectors it pools: {folder / MODULES_FILE} lists "
+                f"{', '.join(kind for kind, _ in kinds)}."
+            )
+        return EncoderSettings(check_pooling(pooling), "as asked", max_length, subfolder, prompt=prompt)
+    if stated:
+        file = ENCODER_FILE if "pooling" in own else LIBRARY_FILE
+        if stated not in POOLINGS:
+            raise ConfigError(f"{folder / file}: pooling={stated!r} must be one of {', '.join(POOLINGS)}.")
+        return EncoderSettings(stated, file, max_length, subfolder, prompt=prompt)
+    if not kinds:
+        return EncoderSettings("cls_before_pooler", "default, as the model says nothing", max_length, prompt=prompt)
+    mode, beyond = _plain_mode(folder, kinds, transformer, prompt)
+    return EncoderSettings(
+        POOLING_OF_MODE.get(mode, ""),
+        "sentence-transformers settings",
+        max_length,
+        subfolder,
+        "Normalize" in dict(kinds),
+        prompt,
+        beyond,
+    )
 
 
 def _module_kinds(folder: Path, modules: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -85,33 +120,34 @@ def _module_kinds(folder: Path, modules: list[dict[str, Any]]) -> list[tuple[str
         raise DataError(f"{folder / MODULES_FILE}: each module must be an object with type and path.") from error
 
 
-def _transformer_path(folder: Path, modules: list[dict[str, Any]]) -> str:
-    return next((path for kind, path in _module_kinds(folder, modules) if kind == "Transformer"), "")
+def _prompt(library: dict[str, Any], name: str | None) -> str:
+    """Returns a prompt of a sentence-transformers model, the default one where no name is given."""
+    prompts = library.get("prompts") or {}
+    if name is not None and name not in prompts:
+        known = f"{nearest(name, prompts)} It has: {', '.join(prompts)}." if prompts else " It has none."
+        raise UnknownNameError(f"prompt_name='{name}' is no prompt of this model.{known}")
+    return str(prompts.get(library.get("default_prompt_name") if name is None else name) or "")
 
 
-def _module_pooling(folder: Path, modules: list[dict[str, Any]]) -> str:
-    """Returns the pooling of a sentence-transformers model that is a transformer, a pooling and nothing that changes ranks."""
-    kinds = _module_kinds(folder, modules)
-    others = [kind for kind, _ in kinds if kind not in ("Transformer", "Pooling", *HARMLESS_MODULES)]
-    paths = [path for kind, path in kinds if kind == "Pooling"]
-    if others or len(paths) != 1:
-        raise ConfigError(
-            f"{folder / MODULES_FILE} lists {', '.join(kind for kind, _ in kinds)}; only a Transformer with a Pooling can be "
-            "evaluated. Load it with sentence-transformers and pass its encode to evaluate_sts, or name a pooling to evaluate "
-            "the transformer without the rest."
-        )
-    file = folder / paths[0] / "config.json"
+def _plain_mode(folder: Path, kinds: list[tuple[str, str]], transformer: dict[str, Any], prompt: str) -> tuple[str, str]:
+    """Returns how a Transformer with a Pooling pools, and what else the folder does than that and a vector's length."""
+    names = [kind for kind, _ in kinds]
+    if names[:2] != ["Transformer", "Pooling"] or not set(names[2:]) <= {"Normalize", "Dropout"}:
+        return "", f"{folder / MODULES_FILE} lists {', '.join(names)}"
+    file = folder / kinds[1][1] / "config.json"
     config = _read_json(file, dict)
     if config is None:
         raise DataError(f"{file} is missing, though {folder / MODULES_FILE} names it.")
     modes = config.get("pooling_mode") or [mode for flag, mode in MODE_OF_FLAG.items() if config.get(flag)] or "mean"
     modes = [modes] if isinstance(modes, str) else modes
     if len(modes) != 1 or modes[0] not in POOLING_OF_MODE:
-        raise ConfigError(
-            f"{file} pools by {' and '.join(map(str, modes))}; only {' and '.join(POOLING_OF_MODE)} can be evaluated. Load it "
-            f"with sentence-transformers and pass its encode to evaluate_sts, or name one of {', '.join(POOLINGS)} instead."
-        )
-    return POOLING_OF_MODE[modes[0]]
+        return "", f"{file} pools by {' and '.join(map(str, modes))}"
+    if prompt and not config.get("include_prompt", True):
+        return "", f"{file} leaves out the tokens of a prompt"
+    told = {key: value for key, value in transformer.items() if value and key != "max_seq_length"}
+    if others := [key for key, value in told.items() if value != PLAIN_TRANSFORMER.get(key)]:
+        return "", f"{folder / kinds[0][1] / TRANSFORMER_FILE} sets {', '.join(others)}"
+    return modes[0], ""
 
 
 def _read_json(file: Path, kind: type) -> Any:

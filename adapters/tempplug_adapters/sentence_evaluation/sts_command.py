@@ -12,6 +12,7 @@ from tempplug_adapters.sentence_evaluation.command import encoder_parser, report
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
+    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
 
 HUB_NOTE = (
     "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK: "
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> int:
     """
     options = _parser().parse_args(arguments)
 
-    def measure(encoder: SentenceEncoder) -> dict[str, Any]:
+    def measure(encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
         from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
 
         return evaluate_sts(encoder, options.data_dir, split=options.split, batch_size=options.batch_size).to_dict()

@@ -15,6 +15,7 @@ from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
+    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
 
 
 def main(arguments: list[str]) -> int:
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> int:
     if options.data_dir is None:
         raise ConfigError("--data-dir is missing: name the folder with MR.tsv.gz and the other tasks, or set TEMPPLUG_DATA.")
 
-    def measure(encoder: SentenceEncoder) -> dict[str, Any]:
+    def measure(encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
         from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
 
         return evaluate_transfer(

@@ -22,6 +22,7 @@ from tempplug.errors import ConfigError, ShapeError
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName
 from tempplug_adapters.huggingface.callback import TemperatureCallback
+from tempplug_adapters.huggingface.citation import bibtex
 from tempplug_adapters.huggingface.parameters import trainable
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
 
@@ -212,29 +213,12 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         """BibTeX of the strategy's source, and of the library's loss."""
         library: str = super().citation
         strategy = self.contrastive_loss.strategy
-        return library if isinstance(strategy, Fixed) else f"{_bibtex(strategy)}\n{library.strip()}\n"
+        return library if isinstance(strategy, Fixed) else f"{bibtex(strategy)}\n{library.strip()}\n"
 
 
 def _refuse(argument: str, value: object, wrong: bool, wanted: str) -> None:
     if wrong:
         raise ConfigError(f"{argument}={value!r} {wanted}.")
-
-
-def _bibtex(strategy: Strategy) -> str:
-    """Returns the source that a strategy names as BibTeX: authors, year and title where it is written in that order."""
-    authors, year, title = "", "", strategy.source or f"strategy '{strategy.name}'"
-    if match := re.fullmatch(r"(?P<authors>[^,:]+ et al\.)(?: (?P<year>\d{4}))?, (?P<title>.+)", title):
-        authors, year, title = match["authors"].replace(" et al.", " and others"), match["year"] or "", match["title"]
-    # where in the paper it stands
-    title, _, place = (re.sub(r", ((?:eqs?\.|algorithm|section) ?[\d.,\s-]+|[\d.]+)$", r"\0\1", title)).partition("\0")
-    fields = {
-        "title": title,
-        "author": authors,
-        "year": year,
-        "note": f"{place}; " * bool(place) + f"strategy {strategy.name} of tempplug",
-    }
-    lines = [f"    {key} = {{{value}}}," for key, value in fields.items() if value]
-    return "\n".join([f"@misc{{tempplug-{strategy.name},", *lines, "}"])
 
 
 __all__ = ["TemperatureRankingLoss"]

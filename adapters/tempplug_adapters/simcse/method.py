@@ -1,8 +1,8 @@
-"""SimCSE as a method: sentences through a pretrained encoder, whose best state on STS-B dev is kept as a plain folder."""
+"""SimCSE as a method: sentences through a pretrained encoder, whose best state on STS-B dev is kept as a folder for others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ from torch import Tensor, nn
 import tempplug
 from tempplug import ContrastiveLoss
 from tempplug_adapters.huggingface.loading import load_tokenizer
-from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
+from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, longest_input
+from tempplug_adapters.sentence_evaluation.encoder_folder import write_sentence_folder
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
+from tempplug_adapters.simcse.card import model_card
 from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_samples
 from tempplug_adapters.simcse.model import SimCSEModel, load_config
-from tempplug_adapters.simcse.recipe import CHOSEN_BY, POOLERS, SimCSERecipe
-from tempplug_adapters.storage.files import write_into
+from tempplug_adapters.simcse.recipe import CHOSEN_BY, SimCSERecipe
+from tempplug_adapters.storage.files import write_into, write_text
 from tempplug_adapters.training.measurements import numbers_of
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
@@ -61,7 +63,11 @@ class SimCSEModule(nn.Module):
     def __init__(self, recipe: SimCSERecipe, data: Sentences, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
         self.model = SimCSEModel.from_pretrained(
-            recipe.model_name_or_path, recipe.pooler, config=data.config, mlm=recipe.mlm_weight > 0
+            recipe.model_name_or_path,
+            recipe.pooler,
+            mlp_only_train=recipe.mlp_only_train,
+            config=data.config,
+            mlm=recipe.mlm_weight > 0,
         )
         self.loss_fn, self.views, self.mlm_weight = loss_fn, data.views.views, recipe.mlm_weight
         self._seen: tuple[Tensor, ...] = ()
@@ -137,7 +143,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
 
     def evaluate(self, recipe: SimCSERecipe, module: Any, data: Sentences, run: Run) -> dict[str, float]:
         """Returns Spearman × 100 on STS-B dev; when the training has ended, also on the seven tasks, and their mean."""
-        encoder = SentenceEncoder(module.encoder.base_model, data.tokenizer, POOLERS[recipe.pooler])
+        encoder = SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling)
         found = {CHOSEN_BY: evaluate_stsb(encoder, data.sts_dir)}
         if run.final and recipe.sts_test:
             scores = evaluate_sts(encoder, data.sts_dir).spearman
@@ -146,10 +152,19 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
         return found
 
     def save(self, recipe: SimCSERecipe, module: Any, data: Sentences, output_dir: Path) -> None:
-        """Writes the encoder with its tokenizer as a plain Hugging Face folder, how it is pooled beside it."""
+        """Writes the encoder with its tokenizer as a folder that transformers and sentence-transformers load."""
+        model = module.encoder.base_model
+        # training cuts sentences short for speed, evaluation reads them whole, as SimCSE does
+        longest = longest_input(model, data.tokenizer)
 
         def write(folder: Path) -> None:
-            module.model.save_pretrained(folder)
+            module.encoder.save_pretrained(folder)
             data.tokenizer.save_pretrained(folder)
+            write_sentence_folder(folder, model, module.model.pooling, longest)
 
         write_into(output_dir, write)
+
+    def describe_results(self, recipe: SimCSERecipe, module: Any, results: Mapping[str, Any], output_dir: Path) -> None:
+        """Writes the model card."""
+        card = model_card(recipe, results, module.model.pooling, module.loss_fn.strategy, Path(output_dir).resolve().name)
+        write_text(Path(output_dir) / "README.md", card)

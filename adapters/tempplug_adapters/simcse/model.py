@@ -5,18 +5,15 @@ It must not know the loss, the data files or the Trainer.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import explained, load_pretrained
-from tempplug_adapters.huggingface.pooling import pool
-from tempplug_adapters.sentence_evaluation.encoder_settings import ENCODER_FILE
-from tempplug_adapters.simcse.recipe import POOLERS
+from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, pool
 
 
 def load_config(name: str, dropout: float | None = None) -> Any:
@@ -44,42 +41,55 @@ class SimCSEModel(nn.Module):
     """Encodes a batch to sentence embeddings, in one forward pass for all views.
 
     Args:
-        encoder: a transformers encoder; one with a masked-language-model head where ``mlm_loss`` will be asked for.
-        pooler: ``cls_mlp``, ``cls``, ``avg`` or ``avg_first_last``.
+        encoder: a transformers encoder; one with a masked-language-model head where ``mlm_loss`` will be asked for. Its own
+            pooler is replaced.
+        pooler: of `pooling.POOLINGS`; the MLP of ``cls`` starts with random weights.
+        mlp_only_train: whether that MLP is left out of the encoder that is evaluated and saved.
 
-    Source: SimCSE (Gao et al. 2021), section 3 and appendix: the MLP after [CLS] is kept in training and left out of
-    evaluation.
+    Attributes:
+        pooling: how the encoder that is evaluated and saved is pooled.
+
+    Raises:
+        ConfigError: the MLP is to be kept in the encoder's own pooler, and its architecture has none of that form.
+
+    Source: SimCSE (Gao et al. 2021), section 3 and appendix, and its code: without labels the MLP after [CLS] is left out of
+    evaluation, with labels it is kept; the published models have it in BERT's own pooler.
     """
 
-    def __init__(self, encoder: Any, pooler: str = "cls_mlp") -> None:
+    def __init__(self, encoder: Any, pooler: str = "cls", *, mlp_only_train: bool = True) -> None:
         super().__init__()
         self.encoder = encoder
-        self.pooler = pooler
+        self.head: nn.Module = nn.Identity()
         width = encoder.config.hidden_size
-        self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh()) if pooler == "cls_mlp" else nn.Identity()
-        for layer in self.head.children():
-            if isinstance(layer, nn.Linear):
-                nn.init.normal_(layer.weight, std=getattr(encoder.config, "initializer_range", 0.02))
-                nn.init.zeros_(layer.bias)
+        kept = None
+        if pooler == "cls" and mlp_only_train:
+            self.pooling, self.head = "cls_before_pooler", nn.Sequential(nn.Linear(width, width), nn.Tanh())
+            _initialise(self.head[0], encoder.config)
+        else:
+            self.pooling = pooler
+            kept = _own_pooler(encoder.config) if pooler == "cls" else None
+        # A pooler that is not read sees no gradient, which DistributedDataParallel would wait for.
+        if kept is not None or getattr(encoder.base_model, "pooler", None) is not None:
+            encoder.base_model.pooler = kept
 
     @classmethod
-    def from_pretrained(cls, name: str, pooler: str = "cls_mlp", *, config: Any = None, mlm: bool = False) -> SimCSEModel:
+    def from_pretrained(
+        cls, name: str, pooler: str = "cls", *, mlp_only_train: bool = True, config: Any = None, mlm: bool = False
+    ) -> SimCSEModel:
         """Returns the model around a pretrained encoder.
 
         Args:
             name: a folder or a name on the Hugging Face hub.
             pooler: see the class.
+            mlp_only_train: see the class.
             config: of `load_config`; by default the encoder's own.
             mlm: whether to keep the masked-language-model head.
 
         Raises:
-            ConfigError: the model cannot be loaded.
+            ConfigError: the model cannot be loaded, or see the class.
         """
         encoder = load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, name, config=config or load_config(name))
-        # BERT's own pooler sees no gradient here, which DistributedDataParallel would wait for.
-        if getattr(encoder.base_model, "pooler", None) is not None:
-            encoder.base_model.pooler = None
-        return cls(encoder, pooler)
+        return cls(encoder, pooler, mlp_only_train=mlp_only_train)
 
     @property
     def config(self) -> Any:
@@ -104,17 +114,28 @@ class SimCSEModel(nn.Module):
         outputs = self.encoder.base_model(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            output_hidden_states=self.pooler == "avg_first_last",
+            output_hidden_states=self.pooling in LAYER_POOLINGS,
         )
-        found = {"embedding": self.head(pool(outputs, attention_mask, POOLERS[self.pooler]))}
+        found = {"embedding": self.head(pool(outputs, attention_mask, self.pooling))}
         if mlm_input_ids is not None:
             found["mlm_loss"] = self.encoder(input_ids=mlm_input_ids, attention_mask=attention_mask, labels=mlm_labels).loss
         return found
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the encoder as a plain Hugging Face folder, its pooling beside it; the head was for training only."""
-        path = Path(folder)
-        self.encoder.save_pretrained(path)
-        # No length: training cuts sentences short for speed, evaluation reads them whole, as SimCSE does.
-        settings = {"pooling": POOLERS[self.pooler]}
-        (path / ENCODER_FILE).write_text(json.dumps(settings) + "\n", encoding="utf-8")
+
+def _own_pooler(config: Any) -> nn.Module:
+    """Returns the pooler of an architecture with random weights: a linear layer and tanh over the first token."""
+    with torch.device("meta"):
+        pooler = getattr(AutoModel.from_config(config), "pooler", None)
+    dense = getattr(pooler, "dense", None)
+    if not isinstance(dense, nn.Linear) or not isinstance(pooler.activation, nn.Tanh):
+        raise ConfigError(
+            f"pooler=cls with mlp_only_train=False keeps the MLP in the encoder's own pooler, and a {config.model_type} model "
+            "has none of that form. Choose --mlp-only-train, or --pooler cls_before_pooler or avg."
+        )
+    _initialise(dense.to_empty(device="cpu").float(), config)
+    return pooler
+
+
+def _initialise(layer: Any, config: Any) -> None:
+    nn.init.normal_(layer.weight, std=getattr(config, "initializer_range", 0.02))
+    nn.init.zeros_(layer.bias)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
 from tempplug.errors import ConfigError
 from tempplug.options import Choice, Flag, Number, Text, Words
+from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe, Recipe, around
 
-POOLERS: Final = {"cls_mlp": "cls", "cls": "cls", "avg": "avg", "avg_first_last": "avg_first_last"}
-"""How token vectors become a sentence embedding in training, and how the same encoder is pooled in evaluation."""
 BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 CHOSEN_BY = "stsb_dev"
 """The figure that the encoder which is kept is best at."""
@@ -57,9 +56,8 @@ class SimCSERecipe(Recipe):
     model_name_or_path: Annotated[
         str, Text(help="encoder of the BERT or RoBERTa family: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
-    pooler: Annotated[
-        str, Choice(tuple(POOLERS), help="sentence embedding; cls_mlp: [CLS] through an MLP that evaluation leaves out")
-    ] = "cls_mlp"
+    pooler: Annotated[str, Choice(POOLINGS, help="sentence embedding; cls: [CLS] through an MLP, which starts anew")] = "cls"
+    mlp_only_train: Annotated[bool, Flag(help="evaluate and save without the MLP of --pooler cls")] = True
     dropout: Annotated[
         float | None,
         Number(at_least=0, below=1, optional=True, help="of hidden states and attention, which makes the views differ"),
@@ -98,14 +96,41 @@ class SimCSERecipe(Recipe):
             raise ConfigError(f"columns={' '.join(self.columns)} must be two names, of a pair, or three, of a triplet.")
 
 
+_ROBERTA = {"model_name_or_path": "roberta-base"}
+
+
+def _with(strategy: str) -> LossRecipe:
+    return replace(_LOSS, strategy=strategy)
+
+
+def _recipes() -> dict[str, SimCSERecipe]:
+    """Returns the papers' settings by name.
+
+    Source: Gao et al. 2021, appendix A and the table of hyperparameters beside their code: unsupervised RoBERTa learns at 1e-5
+    with batches of 512, supervised models of either kind at 5e-5 with 512 for three epochs, and keep their MLP.
+    Huang et al. 2023 (MACL), appendix B.4: SimCSE's settings, but batches of 64 for RoBERTa too, and no reweighting; they found
+    a dropout of 0.2 better with MACL, which their tables may or may not use: ``--dropout 0.2``.
+    Manna et al. 2024 (DySTreSS), section 4 and table 5: SimCSE's settings for BERT, the cosine profile from 0.03 to 0.05.
+    """
+    unsupervised = SimCSERecipe()
+    supervised = SimCSERecipe(num_train_epochs=3, per_device_train_batch_size=512, learning_rate=5e-5, mlp_only_train=False)
+    roberta = unsupervised.changed(**_ROBERTA, learning_rate=1e-5)
+    return {
+        "unsupervised-bert": unsupervised,
+        "unsupervised-roberta": roberta.changed(per_device_train_batch_size=512),
+        "supervised-bert": supervised,
+        "supervised-roberta": supervised.changed(**_ROBERTA),
+        "macl-bert": replace(unsupervised, loss=_with("macl")),
+        "macl-roberta": replace(roberta, loss=_with("macl")),
+        "dystress-bert": replace(unsupervised, loss=_with("dystress")),
+    }
+
+
 METHOD = MethodInfo(
     name="simcse",
     summary="Train a sentence encoder with SimCSE and any temperature strategy, and measure it on the STS tasks.",
     target="tempplug_adapters.simcse.method:SimCSEMethod",
-    recipes={
-        "simcse": SimCSERecipe(),
-        "supervised": SimCSERecipe(num_train_epochs=3, per_device_train_batch_size=512, learning_rate=5e-5, pooler="cls"),
-    },
+    recipes=_recipes(),
     datasets=(
         "file of sentences (.txt, one a line: two dropout views of each), or of pairs or triplets whose third sentence is a "
         "hard negative (.tsv, .csv, .jsonl); each also as .gz"

@@ -82,7 +82,7 @@ def write_into(folder: str | Path, write: Callable[[Path], Any]) -> None:
 
     Args:
         folder: to write into, made where it lacks; what else is in it stays.
-        write: writes files, no folders, to the folder that it is given.
+        write: writes files to the folder that it is given, or to folders in it.
 
     Raises:
         DataError: they cannot be written.
@@ -90,12 +90,15 @@ def write_into(folder: str | Path, write: Callable[[Path], Any]) -> None:
     target = Path(folder)
     with staging(target / "files") as staged, explained(target):
         write(staged)
-        files = sorted(staged.iterdir())
+        files = sorted(each for each in staged.rglob("*") if each.is_file())
         for each in files:
             to_disk(each)
         for each in files:
-            each.replace(target / each.name)
-        to_disk(target)
+            place = target / each.relative_to(staged)
+            place.parent.mkdir(exist_ok=True, parents=True)
+            each.replace(place)
+        for folder in {target, *((target / each.relative_to(staged)).parent for each in files)}:
+            to_disk(folder)
 
 
 @contextmanager

@@ -62,6 +62,10 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     for name, kind in next(iter(info.recipes.values())).kinds().items():
         add_setting(settings, name, kind, info.recipes)
     tempplug.add_temperature_arguments(parser, default=None)
+    strategies = {name: recipe.loss.strategy for name, recipe in info.recipes.items()}
+    if len(set(strategies.values())) > 1:
+        (action,) = [each for each in parser._actions if each.dest == "temperature_strategy"]
+        action.help = f"{action.help} ({_told(strategies)})"
     # None tells "not given" from "given", so that the recipe can fill it
     parser.set_defaults(contrastive_objective=None)
     return parser
@@ -113,7 +117,11 @@ def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]
 
 
 def _defaults(name: str, recipes: Mapping[str, Any]) -> str:
-    values = {recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()}
+    return _told({recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()})
+
+
+def _told(values: Mapping[str, str]) -> str:
+    """Returns the defaults of the recipes in words, the first one's and those that differ from it."""
     first = next(iter(values.values()))
     others = [f"{recipe}: {word}" for recipe, word in values.items() if word != first]
     return "; ".join([f"default: {first}", *others])

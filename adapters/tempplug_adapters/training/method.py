@@ -181,10 +181,10 @@ class Method(ABC, Generic[R, D]):
         Raises:
             TempplugError: a spec names an unknown strategy, objective or option, or a value out of range.
         """
-        loss, spec = recipe.loss, temperature.temperature_strategy or "fixed"
+        loss, spec = recipe.loss, temperature.temperature_strategy or recipe.loss.strategy
         objective = temperature.contrastive_objective or loss.objective_of(spec)
         options = loss.options(parse_spec(spec)[0], recipe.num_train_epochs)
-        filled = replace(temperature, contrastive_objective=objective)
+        filled = replace(temperature, temperature_strategy=spec, contrastive_objective=objective)
         return filled.create_loss(loss.layout, gather=gather, **{**self.known(recipe, data), **options})
 
     def specs(self, module: nn.Module) -> dict[str, str | None]:
@@ -193,6 +193,16 @@ class Method(ABC, Generic[R, D]):
         if loss is None:
             return {"strategy": None, "objective": None}
         return {"strategy": loss.strategy.spec(), "objective": loss.objective.spec()}
+
+    def describe_results(self, recipe: R, module: nn.Module, results: Mapping[str, Any], output_dir: Path) -> None:
+        """Writes what tells people of the trained encoder, beside it: nothing by default.
+
+        Args:
+            recipe: of the training.
+            module: as trained.
+            results: what ``metrics.json`` holds.
+            output_dir: of the training.
+        """
 
     def save(self, recipe: R, module: nn.Module, data: D, output_dir: Path) -> None:
         """Writes the trained encoder as something that others can load: here its weights."""

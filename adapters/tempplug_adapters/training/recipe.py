@@ -73,6 +73,7 @@ class LossRecipe:
 
     Attributes:
         layout: of the loss.
+        strategy: spec string where no flag names one.
         temperatures: options by strategy, see `around`; a strategy that is not named has its own defaults.
         objective: where `objectives` has none.
         objectives: by strategy. MACL's paper reweights, and AMCL's NT-Xent form leaves the positive out of the denominator.
@@ -80,6 +81,7 @@ class LossRecipe:
     """
 
     layout: LayoutName = "two-view"
+    strategy: str = "fixed"
     temperatures: Temperatures = field(default_factory=lambda: around(0.1))
     objective: str = "infonce"
     objectives: Mapping[str, str] = field(default_factory=lambda: {"macl": "reweighted", "amcl": "dcl"})

@@ -73,7 +73,7 @@ def train(
     with output_folder(output_dir) as output:
         check_start(output, resume_from_checkpoint)
         checkpoint = resume_point(output, resume_from_checkpoint)
-        recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or "fixed")[0], dataset)
+        recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or recipe.loss.strategy)[0], dataset)
         args = training_arguments(recipe, str(output), **{**recipe.running, **given})
         set_seed(recipe.seed)
         loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
@@ -115,6 +115,7 @@ def train(
         }
         if first:
             method.save(recipe, module, data, output)
+            method.describe_results(recipe, module, results, output)
             write_json(output / METRICS_FILE, results)
         return results
 

@@ -115,7 +115,7 @@ class VisionMethod(Method[V, VisionImages]):
 
     def create_loss(self, recipe: V, data: VisionImages, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
         """Returns the loss of the flags; strategy ``head-tail`` needs images with labels."""
-        if data.train.labels is None and parse_spec(temperature.temperature_strategy or "fixed")[0] == "head-tail":
+        if data.train.labels is None and parse_spec(temperature.temperature_strategy or recipe.loss.strategy)[0] == "head-tail":
             raise DataError(f"strategy 'head-tail' needs the class of every image, which the set '{data.train.name}' has not.")
         return super().create_loss(recipe, data, temperature, gather=gather)
 

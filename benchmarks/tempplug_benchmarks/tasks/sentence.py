@@ -113,11 +113,11 @@ SUITE = Suite(
             method=METHOD,
             baseline=BASELINE,
             profiles={
-                "quick": _quick("supervised", generated_pairs),
+                "quick": _quick("supervised-bert", generated_pairs),
                 "small": _real(
                     "20,600 entailment pairs of SNLI, MultiNLI and SICK (some share Flickr captions with STS images)",
                     "text/nli/nli_pairs.tsv.gz",
-                    "supervised",
+                    "supervised-bert",
                     needs=("text/bert-wiki-mini",),
                     training={"eval_steps": 80, "save_steps": 80},
                     **_SMALL,
@@ -132,7 +132,7 @@ SUITE = Suite(
                 "paper": _real(
                     "275,601 triplets of SNLI and MultiNLI (nli_for_simcse.csv)",
                     "text/nli/nli_for_simcse.csv",
-                    "supervised",
+                    "supervised-bert",
                     training={"fp16": True},
                 ),
             },
@@ -144,11 +144,11 @@ SUITE = Suite(
             baseline=BASELINE,
             papers="sentence",
             profiles={
-                "quick": _quick("simcse", generated_sentences),
+                "quick": _quick("unsupervised-bert", generated_sentences),
                 "small": _real(
                     "25,600 sentences of Wikipedia (wiki_sentences.txt.gz)",
                     "text/wiki/wiki_sentences.txt.gz",
-                    "simcse",
+                    "unsupervised-bert",
                     needs=("text/bert-wiki-mini",),
                     reported=True,
                     training={"eval_steps": 100, "save_steps": 100},
@@ -159,7 +159,7 @@ SUITE = Suite(
                 "paper": _real(
                     "1,000,000 sentences of Wikipedia (wiki1m_for_simcse.txt)",
                     "text/wiki/wiki1m_for_simcse.txt",
-                    "simcse",
+                    "unsupervised-bert",
                     reported=True,
                     training={"fp16": True},
                 ),

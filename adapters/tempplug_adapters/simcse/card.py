@@ -1,0 +1,131 @@
+"""The model card of an encoder trained by SimCSE: README.md of its folder, with the metadata that the Hugging Face hub reads.
+
+It must not know the Trainer or how figures are measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from tempplug import Strategy
+from tempplug_adapters.huggingface.citation import bibtex
+from tempplug_adapters.simcse.recipe import SimCSERecipe
+
+SIMCSE: Final = """@inproceedings{gao2021simcse,
+    title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
+    author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
+    booktitle = {Empirical Methods in Natural Language Processing (EMNLP)},
+    year = {2021},
+}"""
+IN_TRANSFORMERS: Final = {
+    "cls": "`AutoModel`'s `pooler_output`: [CLS] through the MLP",
+    "cls_before_pooler": "`AutoModel`'s `last_hidden_state[:, 0]`: [CLS] without the MLP of the training",
+    "avg": "the mean over the tokens of the attention mask of `AutoModel`'s `last_hidden_state`",
+    "avg_first_last": "the mean over the tokens of the attention mask of `AutoModel`'s"
+    " `(hidden_states[1] + hidden_states[-1]) / 2`",
+    "avg_top2": "the mean over the tokens of the attention mask of `AutoModel`'s `(hidden_states[-2] + hidden_states[-1]) / 2`",
+}
+"""What a sentence embedding is where sentence-transformers is not at hand, by pooling."""
+_SETTINGS = (
+    *("num_train_epochs", "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay"),
+    *("pooler", "mlp_only_train", "max_length", "dropout", "mlm_weight", "seed"),
+)
+
+
+def model_card(
+    recipe: SimCSERecipe, results: Mapping[str, Any], pooling: str, strategy: Strategy, output_name: str = "out"
+) -> str:
+    """Returns the card: metadata in YAML, how to use the encoder, how it was trained, its scores, whom to cite.
+
+    Args:
+        recipe: of the training.
+        results: what ``metrics.json`` holds.
+        pooling: how the encoder is pooled.
+        strategy: of temperatures.
+        output_name: what the encoder is called.
+    """
+    base, local = recipe.model_name_or_path, Path(recipe.model_name_or_path).exists()
+    data = Path(results["dataset"]).name or "data"
+    scores: Mapping[str, float] = results["evaluation"]
+    on_the_hub = not local and re.fullmatch(r"([\w.-]+/)?[\w.-]+", base)
+    metadata = ModelCardData(
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "simcse", "tempplug"],
+        base_model=base if on_the_hub else None,
+        model_name=output_name,
+        eval_results=[_result(figure, value) for figure, value in scores.items()] or None,
+    )
+    settings = {name: getattr(recipe, name) for name in _SETTINGS}
+    training = {
+        "strategy": results["strategy"],
+        "objective": results["objective"],
+        "samples": f"{results['items']} of {data}",
+        "steps": f"{results['steps']} ({results['epochs']:g} epochs)",
+        **{name.replace("_", " "): value for name, value in settings.items() if value is not None},
+    }
+    citation = SIMCSE if strategy.name == "fixed" else f"{SIMCSE}\n{bibtex(strategy)}"
+    measured = _table(("task", "Spearman × 100"), {_task(figure): f"{value:.2f}" for figure, value in scores.items()})
+    return f"""---
+{metadata.to_yaml()}
+---
+
+# {output_name}
+
+A sentence encoder, trained from `{Path(base).name if local else base}` by SimCSE with the temperature strategy
+`{strategy.name}`. Sentences that mean the same have vectors of a high cosine similarity.
+
+## Use
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{output_name}")  # the folder, or its name on the hub
+embeddings = model.encode(["A man is playing a guitar.", "Somebody plays music."])
+print(model.similarity(embeddings, embeddings))
+```
+
+Without sentence-transformers a sentence's embedding is {IN_TRANSFORMERS[pooling]}.
+
+## Training
+
+{_table(("setting", "value"), {name: f"`{value}`" for name, value in training.items()})}
+
+## Scores
+
+{measured if scores else "None were measured."}
+
+## Citation
+
+```bibtex
+{citation}
+```
+"""
+
+
+def _task(figure: str) -> str:
+    """Returns what a figure of the evaluation is called in the literature."""
+    known = {"stsb_dev": "STS-B dev", "stsb": "STS-B test", "sickr": "SICK-R", "sts_average": "average of the seven test sets"}
+    return known.get(figure, figure.upper())
+
+
+def _result(figure: str, value: float) -> EvalResult:
+    return EvalResult(
+        task_type="semantic-similarity",
+        task_name="Semantic Similarity",
+        dataset_type=figure,
+        dataset_name=_task(figure),
+        metric_type="spearman_cosine",
+        metric_name="Spearman of cosine similarity × 100",
+        metric_value=round(value, 4),
+    )
+
+
+def _table(head: tuple[str, str], rows: Mapping[str, str]) -> str:
+    lines = [head, ("---", "---"), *rows.items()]
+    return "\n".join(f"| {name} | {value} |" for name, value in lines)

@@ -1,0 +1,175 @@
+"""Folders that SimCSE saves: our own loader, transformers and sentence-transformers give the same vectors; the model card."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from huggingface_hub.repocard import metadata_load
+from sentence_transformers import SentenceTransformer
+from simcse_toys import read, recipe, write_toys
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, RobertaConfig, RobertaModel
+
+from tempplug.strategies.macl import MACL
+from tempplug_adapters.huggingface.pooling import POOLINGS
+from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder
+from tempplug_adapters.simcse.card import model_card
+from tempplug_adapters.simcse.method import SimCSEMethod, SimCSEModule
+from tempplug_adapters.simcse.recipe import METHOD
+
+SENTENCES = ["the cook repairs the old boat", "a", "the cook " * 80]
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toys(tmp_path_factory.mktemp("toys"))
+
+
+def saved(toys: Path, folder: Path, **changes: Any) -> tuple[SimCSEModule, Tensor]:
+    """A module with weights of its own, saved; and the vectors that the evaluation in training measures."""
+    method, settings = SimCSEMethod(METHOD), recipe(toys, **changes)
+    data = read(toys, "pairs.tsv", settings)
+    torch.manual_seed(1)
+    module = method.build(settings, data, None).eval()
+    for parameter in module.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    method.save(settings, module, data, folder)
+    return module, SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling)(SENTENCES)
+
+
+def same(vectors: Any, wanted: Tensor) -> None:
+    torch.testing.assert_close(torch.as_tensor(vectors), wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooler", [*POOLINGS, "cls of training only"])
+def test_all_libraries_give_the_vectors_of_the_training(toys: Path, tmp_path: Path, pooler: str) -> None:
+    only = pooler == "cls of training only"
+    module, wanted = saved(toys, tmp_path, pooler=pooler.partition(" ")[0], mlp_only_train=only)
+    same(load_encoder(tmp_path)(SENTENCES), wanted)
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    same(model.encode(SENTENCES), wanted)
+    assert model.max_seq_length == load_encoder(tmp_path).max_length == 64
+    model.save(str(tmp_path / "again"))
+    same(SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(SENTENCES), wanted)
+    same(load_encoder(tmp_path / "again")(SENTENCES), wanted)
+    plain, tokenizer = AutoModel.from_pretrained(tmp_path).eval(), AutoTokenizer.from_pretrained(tmp_path)
+    inputs = tokenizer(SENTENCES, return_tensors="pt", padding=True, truncation=True)
+    with torch.no_grad():
+        outputs = plain(**inputs)
+    in_transformers = {"cls": outputs.pooler_output, "cls_before_pooler": outputs.last_hidden_state[:, 0]}
+    if module.model.pooling in in_transformers:
+        same(in_transformers[module.model.pooling], wanted)
+    if pooler == "cls":
+        same(load_encoder(tmp_path, "cls")(SENTENCES), wanted)
+
+
+def test_the_mlp_is_kept_beside_a_head_for_masked_tokens(toys: Path, tmp_path: Path) -> None:
+    BertForMaskedLM(BertConfig.from_pretrained(toys / "encoder")).save_pretrained(tmp_path / "masked")
+    AutoTokenizer.from_pretrained(toys / "encoder").save_pretrained(tmp_path / "masked")
+    settings = {"model_name_or_path": str(tmp_path / "masked"), "mlm_weight": 0.1, "mlp_only_train": False}
+    _, wanted = saved(toys, tmp_path / "out", **settings)
+    same(load_encoder(tmp_path / "out")(SENTENCES), wanted)
+    same(SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(SENTENCES), wanted)
+
+
+def test_roberta_is_cut_where_its_positions_end(toys: Path, tmp_path: Path) -> None:
+    """It has two positions fewer than its table; sentence-transformers alone would read past them."""
+    tokenizer = AutoTokenizer.from_pretrained(toys / "encoder")
+    tokenizer.model_max_length = 10**6
+    config = RobertaConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=40,
+    )
+    RobertaModel(config).save_pretrained(tmp_path / "roberta")
+    tokenizer.save_pretrained(tmp_path / "roberta")
+    _, wanted = saved(toys, tmp_path / "out", model_name_or_path=str(tmp_path / "roberta"), pooler="avg")
+    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    assert model.max_seq_length == 39
+    same(model.encode(SENTENCES), wanted)
+
+
+def test_a_folder_that_sentence_transformers_writes_anew_is_read_anew(toys: Path, tmp_path: Path) -> None:
+    """Training there moves the Dense layer, and not the pooler of which it was a copy."""
+    _, wanted = saved(toys, tmp_path, mlp_only_train=False)
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    model[2].linear.weight.data *= 2
+    model.save(str(tmp_path))
+    vectors = load_encoder(tmp_path)(SENTENCES)
+    same(vectors, torch.from_numpy(model.encode(SENTENCES)))
+    assert (vectors - wanted).abs().max() > 0.01
+
+
+RESULTS = {
+    "strategy": "macl:base_temperature=0.05,alpha=2",
+    "objective": "infonce",
+    "dataset": "somewhere/nli.tsv",
+    "items": 160,
+    "steps": 10,
+    "epochs": 1.0,
+    "evaluation": {"stsb_dev": 81.2345, "sts12": 70.5, "sts_average": 75.25},
+}
+
+
+def test_the_card_tells_how_the_encoder_came_to_be(toys: Path, tmp_path: Path) -> None:
+    settings = recipe(toys, model_name_or_path="bert-base-uncased", learning_rate=3e-5)
+    card = model_card(settings, RESULTS, "cls", MACL(), "my: 'encoder'")
+    for line in (
+        "| strategy | `macl:base_temperature=0.05,alpha=2` |",
+        "| objective | `infonce` |",
+        "| samples | `160 of nli.tsv` |",
+        "| steps | `10 (1 epochs)` |",
+        "| learning rate | `3e-05` |",
+        "| STS-B dev | 81.23 |",
+        "| STS12 | 70.50 |",
+        "| average of the seven test sets | 75.25 |",
+        "@misc{tempplug-macl,",
+        "@inproceedings{gao2021simcse,",
+    ):
+        assert line in card.splitlines()
+    assert "`AutoModel`'s `pooler_output`" in card
+    assert "somewhere" not in card
+    (tmp_path / "README.md").write_text(card)
+    metadata = metadata_load(tmp_path / "README.md")
+    assert (metadata["library_name"], metadata["pipeline_tag"]) == ("sentence-transformers", "sentence-similarity")
+    assert metadata["base_model"] == "bert-base-uncased"
+    assert metadata["model-index"][0]["name"] == "my: 'encoder'"
+    results = ModelCard.load(tmp_path / "README.md").data.eval_results
+    assert [(each.dataset_name, each.metric_value) for each in results[:2]] == [("STS-B dev", 81.2345), ("STS12", 70.5)]
+
+
+def test_a_card_without_scores_or_a_base_on_the_hub(toys: Path, tmp_path: Path) -> None:
+    card = model_card(recipe(toys), {**RESULTS, "evaluation": {}}, "avg", MACL())
+    assert "None were measured." in card
+    assert str(toys) not in card
+    (tmp_path / "README.md").write_text(card)
+    assert not {"base_model", "model-index"} & set(metadata_load(tmp_path / "README.md"))
+
+
+def test_push_to_hub_takes_the_card_along(toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the connection itself: sentence-transformers writes the folder anew and hands it to the hub's client."""
+    saved(toys, tmp_path / "out")
+    (tmp_path / "out" / "README.md").write_text(model_card(recipe(toys), RESULTS, "avg", MACL()))
+    pushed = {}
+
+    def upload(self: Any, *, folder_path: str, **_: Any) -> Any:
+        shutil.copytree(folder_path, tmp_path / "pushed")
+        pushed.update(json.loads((tmp_path / "pushed" / "modules.json").read_text())[1])
+        return type("Commit", (), {"oid": "0", "pr_url": None, "commit_url": "", "repo_url": ""})()
+
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda self, **_: type("Repo", (), {"repo_id": "me/out"})())
+    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", upload)
+    SentenceTransformer(str(tmp_path / "out"), device="cpu").push_to_hub("me/out")
+    assert pushed["path"] == "1_Pooling"
+    assert metadata_load(tmp_path / "pushed" / "README.md")["pipeline_tag"] == "sentence-similarity"
+    assert "| STS-B dev | 81.23 |" in (tmp_path / "pushed" / "README.md").read_text()
