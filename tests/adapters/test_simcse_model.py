@@ -102,6 +102,28 @@ def test_the_masked_language_model_loss_is_that_of_transformers(bert: str) -> No
     assert torch.allclose(model(IDS, MASK, IDS, labels)["mlm_loss"], expected)
 
 
+@pytest.mark.parametrize("pooler", ["cls", "avg_first_last"])
+def test_sentences_of_like_length_are_encoded_together(bert: str, pooler: str) -> None:
+    torch.manual_seed(1)
+    lengths = torch.randint(3, 30, (70,))
+    lengths[5] = 30
+    mask = (torch.arange(30) < lengths[:, None]).long()
+    ids = torch.randint(1, 30, (70, 30)) * mask
+    labels = torch.where((torch.rand(70, 30) < 0.2) & (mask > 0), ids, -100)
+    model = SimCSEModel.from_pretrained(bert, pooler, mlm=True).eval()
+    one_by_one = torch.cat([model(ids[row : row + 1], mask[row : row + 1])["embedding"] for row in range(70)])
+    computed: list[int] = []
+    model.encoder.base_model.encoder.register_forward_hook(
+        lambda module, given, found: computed.append(given[0].shape[:2].numel())
+    )
+    outputs = model(ids, mask, ids, labels)
+    assert sum(computed[::2]) < 0.75 * ids.numel(), "most of the padding is left out"
+    assert torch.allclose(outputs["embedding"], one_by_one, atol=1e-6)
+    whole = BertForMaskedLM.from_pretrained(bert).eval()(input_ids=ids, attention_mask=mask, labels=labels).loss
+    assert torch.allclose(outputs["mlm_loss"], whole, atol=1e-6)
+    assert model(ids, mask, ids, torch.full_like(labels, -100))["mlm_loss"] == 0
+
+
 def test_dropout_is_set_where_asked(bert: str) -> None:
     assert SimCSEModel.from_pretrained(bert).config.hidden_dropout_prob == 0.1
     changed = SimCSEModel.from_pretrained(bert, config=load_config(bert, 0.3))

@@ -39,15 +39,19 @@ def test_the_temperature_was_learned(ranks: list[dict[str, Any]], name: str) -> 
     assert scale.item() != pytest.approx(start, abs=1e-6), info.name
 
 
-@pytest.mark.parametrize("name", ["exact", "simcse"])
-def test_two_processes_compute_what_one_does(ranks: list[dict[str, Any]], tmp_path: Path, monkeypatch: Any, name: str) -> None:
-    monkeypatch.setattr("launched.train_methods.JOBS", {name: JOBS[name]})
-    alone = train_all(tmp_path)[name]
-    together = ranks[0][name]
+@pytest.mark.parametrize("job", ["exact", "simcse"])
+def test_two_processes_compute_what_one_does(ranks: list[dict[str, Any]], tmp_path: Path, monkeypatch: Any, job: str) -> None:
+    monkeypatch.setattr("launched.train_methods.JOBS", {job: JOBS[job]})
+    alone = train_all(tmp_path)[job]
+    together = ranks[0][job]
     assert together["steps"] == alone["steps"]
     for name, value in alone["weights"].items():
         torch.testing.assert_close(together["weights"][name], value, rtol=1e-4, atol=1e-5)
     assert together["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+    assert together["figures"] == pytest.approx(alone["figures"], abs=1e-3)
+    shares = [rank[job]["encoded"] for rank in ranks]
+    assert max(shares) <= 0.51 * alone["encoded"], "each encodes its half of the sentences"
+    assert sum(shares) >= alone["encoded"]
 
 
 def test_a_killed_run_goes_on_to_the_same_results(ranks: list[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from tempplug import ContrastiveLoss
 from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, longest_input
 from tempplug_adapters.sentence_evaluation.encoder_folder import write_sentence_folder
+from tempplug_adapters.sentence_evaluation.shared_encoding import shared
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
 from tempplug_adapters.simcse.card import model_card
@@ -108,6 +109,8 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
     Source: Gao et al. 2021, SimCSE: Simple Contrastive Learning of Sentence Embeddings.
     """
 
+    evaluated_by_all = True
+
     def load(self, recipe: SimCSERecipe, source: Source) -> Sentences:
         """Returns the tokenised samples of a file; makes sure that the STS data are there where they will be asked for."""
         samples = islice(read_samples(source.dataset, recipe.columns, recipe.where), recipe.max_train_samples)
@@ -143,7 +146,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
 
     def evaluate(self, recipe: SimCSERecipe, module: Any, data: Sentences, run: Run) -> dict[str, float]:
         """Returns Spearman × 100 on STS-B dev; when the training has ended, also on the seven tasks, and their mean."""
-        encoder = SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling)
+        encoder = shared(SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling))
         found = {CHOSEN_BY: evaluate_stsb(encoder, data.sts_dir)}
         if run.final and recipe.sts_test:
             scores = evaluate_sts(encoder, data.sts_dir).spearman

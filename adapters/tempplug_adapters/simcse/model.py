@@ -9,11 +9,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import explained, load_pretrained
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, pool
+from tempplug_adapters.simcse.by_length import length_groups
+
+IGNORED = -100
+"""The label of a token that is not masked, as `cross_entropy` has it."""
 
 
 def load_config(name: str, dropout: float | None = None) -> Any:
@@ -38,7 +43,7 @@ def load_config(name: str, dropout: float | None = None) -> Any:
 
 
 class SimCSEModel(nn.Module):
-    """Encodes a batch to sentence embeddings, in one forward pass for all views.
+    """Encodes a batch to sentence embeddings, views of like length in one forward pass.
 
     Args:
         encoder: a transformers encoder; one with a masked-language-model head where ``mlm_loss`` will be asked for. Its own
@@ -109,16 +114,25 @@ class SimCSEModel(nn.Module):
             input_ids: [n, T] tokens of all views, one below the other.
             attention_mask: [n, T] non-zero at real tokens.
             mlm_input_ids: [n, T] the same tokens, some of them masked.
-            mlm_labels: [n, T] the masked tokens, -100 elsewhere.
+            mlm_labels: [n, T] the masked tokens, -100 elsewhere; where there are none, the loss of them is 0.
         """
-        outputs = self.encoder.base_model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            output_hidden_states=self.pooling in LAYER_POOLINGS,
-        )
-        found = {"embedding": self.head(pool(outputs, attention_mask, self.pooling))}
-        if mlm_input_ids is not None:
-            found["mlm_loss"] = self.encoder(input_ids=mlm_input_ids, attention_mask=attention_mask, labels=mlm_labels).loss
+        rows, vectors, mlm_losses = [], [], []
+        for group, width in length_groups(attention_mask):
+            mask = attention_mask[group, :width]
+            outputs = self.encoder.base_model(
+                input_ids=input_ids[group, :width],
+                attention_mask=mask,
+                output_hidden_states=self.pooling in LAYER_POOLINGS,
+            )
+            rows.append(group)
+            vectors.append(self.head(pool(outputs, mask, self.pooling)))
+            if mlm_input_ids is not None and mlm_labels is not None:
+                scores = self.encoder(input_ids=mlm_input_ids[group, :width], attention_mask=mask).logits
+                labels = mlm_labels[group, :width]
+                mlm_losses.append(cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum"))
+        found = {"embedding": torch.cat(vectors)[torch.cat(rows).argsort()]}
+        if mlm_labels is not None:
+            found["mlm_loss"] = torch.stack(mlm_losses).sum() / (mlm_labels != IGNORED).sum().clamp(min=1)
         return found
 
 

@@ -73,7 +73,7 @@ class Method(ABC, Generic[R, D]):
 
     Attributes:
         reshuffled: whether an epoch's order is drawn anew; else the first epoch's order serves all.
-        evaluated_by_all: whether all processes evaluate together, as they must where that trains; else the first alone.
+        evaluated_by_all: whether all processes evaluate together, because that trains or is shared; else the first alone.
     """
 
     reshuffled: ClassVar[bool] = True

@@ -32,6 +32,7 @@ from tempplug_adapters.graph.molecule_recipe import METHOD as MOLECULE
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.msc.method import Anomalies
 from tempplug_adapters.msc.recipe import METHOD as MSC
+from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.simcse.recipe import METHOD as SIMCSE
 from tempplug_adapters.training import trainer
 from tempplug_adapters.training.train import train
@@ -93,12 +94,19 @@ JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
     "msc": msc,
     "simcse": simcse,
 }
-MEASURED = ("toy", "molecule")
+MEASURED = ("toy", "molecule", "simcse")
 
 
 def train_all(folder: Path, world: int = 1) -> dict[str, Any]:
-    """Returns, by job, the weights and the results of this process."""
+    """Returns, by job, the weights and the results of this process, and how many sentences it encoded for evaluations."""
     found = {}
+    encode, encoded = SentenceEncoder.__call__, [0]
+
+    def counted(encoder: Any, given: list[str]) -> torch.Tensor:
+        encoded[0] += len(given)
+        return encode(encoder, given)
+
+    SentenceEncoder.__call__ = counted  # type: ignore[method-assign]
     for name, job in JOBS.items():
         info, recipe, data = job(world)
         modules: list[torch.nn.Module] = []
@@ -110,6 +118,8 @@ def train_all(folder: Path, world: int = 1) -> dict[str, Any]:
         )
         state = {key: value for key, value in modules[0].state_dict().items() if isinstance(value, torch.Tensor)}
         found[name] = {"weights": state, "loss": results["loss"], "steps": results["steps"], "figures": results["evaluation"]}
+        found[name]["encoded"] = encoded[0]
+    SentenceEncoder.__call__ = encode  # type: ignore[method-assign]
     return found
 
 
