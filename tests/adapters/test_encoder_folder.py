@@ -122,7 +122,7 @@ RESULTS = {
 
 
 def test_the_card_tells_how_the_encoder_came_to_be(toys: Path, tmp_path: Path) -> None:
-    settings = recipe(toys, model_name_or_path="bert-base-uncased", learning_rate=3e-5)
+    settings = recipe(toys, model_name_or_path="bert-base-uncased", learning_rate=3e-5, columns=("a", "b"))
     card = model_card(settings, RESULTS, "cls", MACL(), "my: 'encoder'")
     for line in (
         "| strategy | `macl:base_temperature=0.05,alpha=2` |",
@@ -130,6 +130,7 @@ def test_the_card_tells_how_the_encoder_came_to_be(toys: Path, tmp_path: Path) -
         "| samples | `160 of nli.tsv` |",
         "| steps | `10 (1 epochs)` |",
         "| learning rate | `3e-05` |",
+        "| columns | `a b` |",
         "| STS-B dev | 81.23 |",
         "| STS12 | 70.50 |",
         "| average of the seven test sets | 75.25 |",

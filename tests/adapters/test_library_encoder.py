@@ -30,7 +30,7 @@ def model_of(tiny_bert: Path, kind: str) -> SentenceTransformer:
         tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
         return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu")
     transformer = Transformer(str(tiny_bert), max_seq_length=20)
-    more: list[Any] = {"dense": [Dense(16, 4)], "normalised": [Normalize()]}.get(kind, [])
+    more: list[Any] = [Dense(16, 4)] if "dense" in kind else [Normalize()] if kind == "normalised" else []
     pooling = Pooling(16, "lasttoken" if kind == "last token" else "mean", include_prompt=kind != "prompt left out")
     prompts = {"prompts": PROMPTS, "default_prompt_name": "query"} if "prompt" in kind else {}
     return SentenceTransformer(modules=[transformer, pooling, *more], device="cpu", **prompts)
@@ -64,7 +64,7 @@ def test_weights_of_half_precision_compute_in_float32(tiny_bert: Path, tmp_path:
 
 
 def test_prompts_are_chosen_by_name(tiny_bert: Path, tmp_path: Path) -> None:
-    for kind in ("prompt", "prompt left out"):
+    for kind in ("prompt", "prompt left out", "prompt and dense"):
         model = model_of(tiny_bert, kind)
         model.save(str(tmp_path / kind))
         for name in PROMPTS:

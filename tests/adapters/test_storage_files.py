@@ -103,17 +103,21 @@ def test_files_of_one_writer_are_replaced_together_or_not_at_all(tmp_path: Path)
     (tmp_path / "other").write_text("stays")
 
     def write(folder: Path, text: str = "1", fails: bool = False) -> None:
-        for name in "ab":
+        for name in ("a", "below/b"):
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text)
             if fails:
                 raise OSError(28, "disk full")
 
+    def texts() -> dict[str, str]:
+        return {each.relative_to(tmp_path).as_posix(): each.read_text() for each in tmp_path.rglob("*") if each.is_file()}
+
     write_into(tmp_path, write)
     with pytest.raises(DataError, match="cannot be written: disk full"):
         write_into(tmp_path, lambda folder: write(folder, "2", fails=True))
-    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a": "1", "b": "1", "other": "stays"}
+    assert texts() == {"a": "1", "below/b": "1", "other": "stays"}
     write_into(tmp_path, lambda folder: write(folder, "2"))
-    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"a": "2", "b": "2", "other": "stays"}
+    assert texts() == {"a": "2", "below/b": "2", "other": "stays"}
 
 
 def test_unreadable_files_say_why_in_one_line(tmp_path: Path) -> None:

@@ -76,7 +76,12 @@ def write_sentence_folder(folder: Path, model: Any, pooling: str, max_length: in
     ]
     _write(folder / MODULES_FILE, modules)
     _write(folder / TRANSFORMER_FILE, {"max_seq_length": max_length, "do_lower_case": False})
-    settings = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine", OWN_POOLING: pooling}
+    settings: dict[str, Any] = {
+        "prompts": {},
+        "default_prompt_name": None,
+        "similarity_fn_name": "cosine",
+        OWN_POOLING: pooling,
+    }
     _write(folder / LIBRARY_FILE, settings)
 
 

@@ -32,7 +32,7 @@ IN_TRANSFORMERS: Final = {
 }
 """What a sentence embedding is where sentence-transformers is not at hand, by pooling."""
 _SETTINGS = (
-    *("num_train_epochs", "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay"),
+    *("columns", "where", "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay"),
     *("pooler", "mlp_only_train", "max_length", "dropout", "mlm_weight", "seed"),
 )
 
@@ -61,13 +61,13 @@ def model_card(
         model_name=output_name,
         eval_results=[_result(figure, value) for figure, value in scores.items()] or None,
     )
-    settings = {name: getattr(recipe, name) for name in _SETTINGS}
+    settings = {name: value for name, value in recipe.values().items() if name in _SETTINGS and value not in (None, [])}
     training = {
         "strategy": results["strategy"],
         "objective": results["objective"],
         "samples": f"{results['items']} of {data}",
-        "steps": f"{results['steps']} ({results['epochs']:g} epochs)",
-        **{name.replace("_", " "): value for name, value in settings.items() if value is not None},
+        "steps": f"{results['steps']} ({results['epochs']:.3g} epochs)",
+        **{name.replace("_", " "): value for name, value in settings.items()},
     }
     citation = SIMCSE if strategy.name == "fixed" else f"{SIMCSE}\n{bibtex(strategy)}"
     measured = _table(("task", "Spearman × 100"), {_task(figure): f"{value:.2f}" for figure, value in scores.items()})
@@ -94,7 +94,7 @@ Without sentence-transformers a sentence's embedding is {IN_TRANSFORMERS[pooling
 
 ## Training
 
-{_table(("setting", "value"), {name: f"`{value}`" for name, value in training.items()})}
+{_table(("setting", "value"), {name: f"`{_word(value)}`" for name, value in training.items()})}
 
 ## Scores
 
@@ -112,6 +112,10 @@ def _task(figure: str) -> str:
     """Returns what a figure of the evaluation is called in the literature."""
     known = {"stsb_dev": "STS-B dev", "stsb": "STS-B test", "sickr": "SICK-R", "sts_average": "average of the seven test sets"}
     return known.get(figure, figure.upper())
+
+
+def _word(value: Any) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)
 
 
 def _result(figure: str, value: float) -> EvalResult:

@@ -139,7 +139,8 @@ class SimCSEModel(nn.Module):
 def _own_pooler(config: Any) -> nn.Module:
     """Returns the pooler of an architecture with random weights: a linear layer and tanh over the first token."""
     with torch.device("meta"):
-        pooler = getattr(AutoModel.from_config(config), "pooler", None)
+        model: Any = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    pooler: Any = getattr(model, "pooler", None)
     dense = getattr(pooler, "dense", None)
     if not isinstance(dense, nn.Linear) or not isinstance(pooler.activation, nn.Tanh):
         raise ConfigError(
@@ -147,7 +148,8 @@ def _own_pooler(config: Any) -> nn.Module:
             "has none of that form. Choose --mlp-only-train, or --pooler cls_before_pooler or avg."
         )
     _initialise(dense.to_empty(device="cpu").float(), config)
-    return pooler
+    kept: nn.Module = pooler
+    return kept
 
 
 def _initialise(layer: Any, config: Any) -> None:
