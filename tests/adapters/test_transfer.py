@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from torch import Tensor
+from transfer_toys import letters, write_tables
 
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, UnknownNameError
@@ -21,34 +20,10 @@ from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
 from tempplug_adapters.sentence_evaluation.transfer import FAST, evaluate_transfer
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS, find_transfer_folder, load_transfer
 
-TREC = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-WORDS = ["ab", "cde", "fghi", "jk", "lmnop", "qr", "stu", "vwx", "yz"]
-
-
-def letters(sentences: list[str]) -> Tensor:
-    """A vector of how often each letter stands in a sentence, and whether it is a full stop."""
-    return torch.tensor([[float(text.count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz."] for text in sentences])
-
-
-def sentence(number: int, label: int) -> str:
-    chosen = np.random.RandomState(number).choice(WORDS, 1 + number % 4)
-    return " ".join([*chosen, *([WORDS[label]] if number % 5 else [])])
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """All seven tasks, 60 rows a file, packed and not."""
-    for name in ("MR", "CR", "SUBJ", "MPQA", "SST2_phrases.train", "SST2.dev", "SST2.test"):
-        rows = [f"{number % 2}\t{sentence(number, number % 2)}" for number in range(60)]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n")
-    for name in ("TREC.train", "TREC.test"):
-        rows = [f"{TREC[number % 6]}\tmore\t{sentence(number, number % 6)}" for number in range(72)]
-        with gzip.open(tmp_path / f"{name}.tsv.gz", "wt") as file:
-            file.write("\n".join(["label\tfine\ttext", *rows]) + "\n")
-    for name in ("MRPC.train", "MRPC.test"):
-        rows = [f"{n % 2}\t{sentence(n, 0)}\t{sentence(n if n % 2 else n + 1, 0)}" for n in range(60)]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(["label\tsentence1\tsentence2", *rows]) + "\n")
-    return tmp_path
+    return write_tables(tmp_path)
 
 
 def test_rows_are_sorted_by_words_and_class_and_keep_their_order_else(tmp_path: Path) -> None:
@@ -65,13 +40,13 @@ def test_rows_are_sorted_by_words_and_class_and_keep_their_order_else(tmp_path: 
 
 def test_every_task_is_measured_by_its_protocol(folder: Path) -> None:
     seen: list[str] = []
-    result = evaluate_transfer(letters, folder, fast=True, batch_size=7, progress=seen.append)
+    result = evaluate_transfer(letters, folder, protocol=FAST, batch_size=7, progress=seen.append)
     assert seen == list(TRANSFER_TASKS) == list(result.accuracy)
     assert result.average == pytest.approx(sum(result.accuracy.values()) / 7)
     assert result.rows == {**dict.fromkeys(TRANSFER_TASKS, 60), "TREC": 72}
     data = load_transfer("CR", folder)[""]
     x, y = letters([text for (text,) in data.texts]), torch.tensor(data.labels)
-    alone = nested_folds(Split(x, y), 2, 5, FAST)
+    alone = nested_folds(Split(x, y), 2, FAST.folds, FAST.classifier)
     assert (result.accuracy["CR"], result.dev["CR"]) == (alone.test, alone.dev)
     assert json.loads(json.dumps(result.to_dict()))["average"] == result.average
 

@@ -18,8 +18,11 @@ from torch.nn import functional
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, encode_distinct
+from tempplug_adapters.sentence_evaluation.mteb_sts import InstalledMteb
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, StsPairs, find_task, load_sts
 
+BACKENDS = ("tempplug", "mteb")
+"""Who correlates: this package, or an installed mteb."""
 # The cosine similarities of one and the same float32 vector with its own rounding noise (1e-7) differ by about 1e-14.
 CONSTANT_WITHIN = 1e-12
 
@@ -34,6 +37,7 @@ class StsResult:
         split: ``test`` or ``dev``.
         source: ``folder``, or ``hub`` where the data came from the Hugging Face hub (see `sts_data.load_sts`).
         sentences: number of distinct sentences that were encoded.
+        backend: one of `BACKENDS`.
     """
 
     spearman: dict[str, float]
@@ -41,6 +45,7 @@ class StsResult:
     split: str
     source: str
     sentences: int
+    backend: str = "tempplug"
 
     @property
     def average(self) -> float | None:
@@ -58,6 +63,7 @@ class StsResult:
             "split": self.split,
             "source": self.source,
             "sentences": self.sentences,
+            "backend": self.backend,
         }
 
 
@@ -67,6 +73,7 @@ def evaluate_sts(
     tasks: Sequence[str] | None = None,
     split: str = "test",
     batch_size: int = 512,
+    backend: str = "tempplug",
 ) -> StsResult:
     """Returns how well cosine similarities of an encoder rank sentence pairs.
 
@@ -80,12 +87,13 @@ def evaluate_sts(
             STSB and SICKR for ``dev``.
         split: ``test`` or ``dev``.
         batch_size: sentences a call, at least 1.
+        backend: one of `BACKENDS`; ``mteb`` has mteb's own task classes score the same vectors on the same pairs.
 
     Raises:
         UnknownNameError: no task has that name.
-        ConfigError: an option is out of range; a vector is not finite; or all pairs of a task have the same similarity
-            (a collapsed encoder), which leaves the correlation undefined. It is raised rather than reported as NaN or 0, so
-            that no average and no choice of a checkpoint rests on it.
+        ConfigError: an option is out of range; mteb is asked for and not installed; a vector is not finite; or all pairs of a
+            task have the same similarity (a collapsed encoder), which leaves the correlation undefined. It is raised rather
+            than reported as NaN or 0, so that no average and no choice of a checkpoint rests on it.
         ShapeError: the encoder does not return one vector a sentence, or vectors of different widths.
         DataError: a data file is missing or malformed.
 
@@ -94,6 +102,9 @@ def evaluate_sts(
     """
     names = _check_tasks(tasks, split)
     check_batch_size(batch_size)
+    if backend not in BACKENDS:
+        raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
+    mteb = InstalledMteb() if backend == "mteb" else None
     data = {name: load_sts(name, data_dir, split) for name in names}
     sides = (side for pairs in data.values() for side in (pairs.sentences_a, pairs.sentences_b))
     rows, vectors = encode_distinct(encode, (sentence for side in sides for sentence in side), batch_size)
@@ -101,8 +112,10 @@ def evaluate_sts(
     for name, pairs in data.items():
         similarity = _cosine_similarity(vectors, rows, pairs)
         spearman[name] = _spearman(name, similarity, torch.tensor(pairs.scores, dtype=torch.float64))
+        if mteb is not None:
+            spearman[name] = mteb.spearman(name, pairs, split, rows, vectors)
     source = "hub" if data_dir is None else "folder"
-    return StsResult(spearman, {name: len(pairs) for name, pairs in data.items()}, split, source, len(rows))
+    return StsResult(spearman, {name: len(pairs) for name, pairs in data.items()}, split, source, len(rows), backend)
 
 
 def evaluate_stsb(encode: Encode, data_dir: str | Path | None = None, split: str = "dev", batch_size: int = 512) -> float:

@@ -37,7 +37,9 @@ def main(arguments: list[str]) -> int:
     def measure(encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
         from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
 
-        return evaluate_sts(encoder, options.data_dir, split=options.split, batch_size=options.batch_size).to_dict()
+        return evaluate_sts(
+            encoder, options.data_dir, split=options.split, batch_size=options.batch_size, backend=options.backend
+        ).to_dict()
 
     report(options, measure, lambda found: _table(found, options.data_dir))
     return 0
@@ -48,15 +50,21 @@ def _parser() -> argparse.ArgumentParser:
         "eval sts",
         description="Spearman correlation x 100 of a sentence encoder on STS12-16, STS-B and SICK-R.",
         epilog="STS12-16: subsets of a year concatenated, one correlation. The average is over all seven.",
-        data_help="folder with the data sets (default: TEMPPLUG_DATA, else the Hugging Face hub)",
+        data_help="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA, else the Hugging Face hub)",
     )
     parser.add_argument("--split", choices=("test", "dev"), default="test", help="dev: STS-B and SICK-R only (default: test)")
+    parser.add_argument(
+        "--backend",
+        choices=("tempplug", "mteb"),
+        default="tempplug",
+        help="who correlates: tempplug, or the task classes of an installed mteb, on the same pairs (default: tempplug)",
+    )
     return parser
 
 
 def _table(found: dict[str, Any], data_dir: str | None) -> list[str]:
     lines = [
-        f"data     {data_dir or 'Hugging Face hub'}, {found['split']}",
+        f"data     {data_dir or 'Hugging Face hub'}, {found['split']}, correlations by {found['backend']}",
         *([HUB_NOTE] if found["source"] == "hub" else []),
         "",
         f"{'task':<8} {'pairs':>6} {'Spearman x 100':>15}",

@@ -2,17 +2,20 @@
 
 Knows nothing of encoders or correlations. The folder layout is ``STS12/MSRpar.tsv`` … ``STSB/test.tsv``, ``SICKR/test.tsv``:
 UTF-8, a header with ``score``, ``sentence1`` and ``sentence2``, fields split by tabs, nothing quoted. Every fault of a file is
-a `tempplug.errors.DataError` that names the file and the line; nothing is skipped or guessed.
+a `tempplug.errors.DataError` that names the file and the line; nothing is skipped or guessed. SentEval's own data folder, with
+``downstream`` in it, is read as it is.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.tables import read_tsv
+from tempplug_adapters.sentence_evaluation.senteval_files import read_sts_files, senteval_folder
 
 COLUMNS = ("score", "sentence1", "sentence2")
 
@@ -125,10 +128,10 @@ def load_sts(name: str, data_dir: str | Path | None = None, split: str = "test")
 
     Args:
         name: one of `STS_TASKS`.
-        data_dir: the folder with the data sets, or one that holds it as ``text/sts`` or ``sts``; ``None`` loads from the
-            Hugging Face hub, at pinned revisions. The texts there are the original ones, whereas results in the literature
-            are mostly on the Moses-tokenised, partly lowercased text of SentEval; and SICK-R's "test" there is all of SICK
-            (9,927 pairs in place of 4,927). Numbers from the hub are thus near those of a folder, but not the same.
+        data_dir: the folder with the data sets, or one that holds it as ``text/sts`` or ``sts``, or SentEval's; ``None`` loads
+            from the Hugging Face hub, at pinned revisions. The texts there are the original ones, whereas results in the
+            literature are mostly on the Moses-tokenised, partly lowercased text of SentEval; and SICK-R's "test" there is all
+            of SICK (9,927 pairs in place of 4,927). Numbers from the hub are thus near those of a folder, but not the same.
         split: ``test``, or ``dev`` for STSB and SICKR.
 
     Raises:
@@ -136,19 +139,25 @@ def load_sts(name: str, data_dir: str | Path | None = None, split: str = "test")
         ConfigError: the data set has no such split.
         DataError: a file is missing, empty or malformed, or the hub cannot be reached.
     """
+    parts = load_sts_subsets(name, data_dir, split).values()
+    return StsPairs(*([entry for part in parts for entry in getattr(part, side)] for side in StsPairs.__slots__))
+
+
+def load_sts_subsets(name: str, data_dir: str | Path | None = None, split: str = "test") -> dict[str, StsPairs]:
+    """Returns the pairs of each subset of a year in order, or all pairs under an empty name.
+
+    Args and errors are those of `load_sts`.
+    """
     task = find_task(name)
     files = task.files(split)
     if data_dir is None:
-        return _load_from_hub(task, split)
-    folder = find_sts_folder(data_dir) / task.name
-    pairs = StsPairs([], [], [])
-    for file in files:
-        for place, row in read_tsv(folder / file, COLUMNS):
-            score, sentence_a, sentence_b = _checked(place, *row)
-            pairs.scores.append(score)
-            pairs.sentences_a.append(sentence_a)
-            pairs.sentences_b.append(sentence_b)
-    return pairs
+        return {"": _load_from_hub(task, split)}
+    subsets = task.subsets or ("",)
+    folder = senteval_folder(data_dir)
+    if folder is not None:
+        return {subset: _pairs(read_sts_files(folder, name, subset, split)) for subset in subsets}
+    tables = find_sts_folder(data_dir) / task.name
+    return {subset: _pairs(read_tsv(tables / file, COLUMNS)) for subset, file in zip(subsets, files, strict=True)}
 
 
 def find_sts_folder(data_dir: str | Path) -> Path:
@@ -164,6 +173,11 @@ def find_sts_folder(data_dir: str | Path) -> Path:
         if any((folder / name).is_dir() for name in STS_TASKS):
             return folder
     raise DataError(f"data_dir='{data_dir}' holds none of the folders {', '.join(STS_TASKS)}, nor do its text/sts and sts.")
+
+
+def _pairs(rows: Iterable[tuple[str, Sequence[object]]]) -> StsPairs:
+    checked = [_checked(place, *row) for place, row in rows]
+    return StsPairs([a for _, a, _ in checked], [b for _, _, b in checked], [score for score, _, _ in checked])
 
 
 def _checked(place: str, score: object, sentence_a: object, sentence_b: object) -> tuple[float, str, str]:
@@ -192,10 +206,8 @@ def _load_from_hub(task: StsTask, split: str) -> StsPairs:
         columns = [list(rows[column]) for column in COLUMNS]
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{task.hub}, {hub_split}, cannot be loaded from the Hugging Face hub: {error}. {remedy}") from error
-    pairs = [
-        _checked(f"{task.hub}, {hub_split}, row {number}", *row)
-        for number, row in enumerate(zip(*columns, strict=True), start=1)
-    ]
-    if not pairs:
+    named = ((f"{task.hub}, {hub_split}, row {number}", row) for number, row in enumerate(zip(*columns, strict=True), start=1))
+    pairs = _pairs(named)
+    if not len(pairs):
         raise DataError(f"{task.hub}, {hub_split}, holds no pairs. {remedy}")
-    return StsPairs([a for _, a, _ in pairs], [b for _, _, b in pairs], [score for score, _, _ in pairs])
+    return pairs

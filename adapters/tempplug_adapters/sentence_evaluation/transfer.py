@@ -6,7 +6,7 @@ Knows nothing of models: an encoder is any callable from a list of sentences to 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, encode_distinct
 from tempplug_adapters.sentence_evaluation.folds import Accuracy, Split, dev_split, folds_on_train, nested_folds
+from tempplug_adapters.sentence_evaluation.installed_senteval import InstalledSentEval
 from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
 from tempplug_adapters.sentence_evaluation.transfer_data import (
     TRANSFER_TASKS,
@@ -25,8 +26,30 @@ from tempplug_adapters.sentence_evaluation.transfer_data import (
     load_transfer,
 )
 
-FAST = Classifier(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
-"""With five folds, what SimCSE measures between checkpoints: fewer and shorter fits, for the dev accuracy."""
+BACKENDS = ("tempplug", "senteval")
+"""Whose code trains the classifiers: this package's, or that of an installed `senteval`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """How much is trained; the defaults are those under which results are reported.
+
+    Attributes:
+        folds: of a cross-validation, at least 2.
+        classifier: what is trained on each.
+    """
+
+    folds: int = 10
+    classifier: Classifier = field(default_factory=Classifier)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.folds, int) or isinstance(self.folds, bool) or self.folds < 2:
+            raise ConfigError(f"folds={self.folds!r} must be an integer, at least 2.")
+
+
+REPORTED = Protocol()
+FAST = Protocol(5, Classifier(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2))
+"""What SimCSE measures between checkpoints: fewer and shorter fits, for the dev accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +63,7 @@ class TransferResult:
         rows: number of rows that ``accuracy`` is of, by task.
         folds: of the cross-validation.
         sentences: number of distinct sentences that were encoded.
+        backend: one of `BACKENDS`.
     """
 
     accuracy: dict[str, float]
@@ -48,6 +72,7 @@ class TransferResult:
     rows: dict[str, int]
     folds: int
     sentences: int
+    backend: str = "tempplug"
 
     @property
     def average(self) -> float | None:
@@ -58,7 +83,7 @@ class TransferResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain values for JSON, ``average`` among them."""
-        names = ("accuracy", "average", "dev", "f1", "rows", "folds", "sentences")
+        names = ("accuracy", "average", "dev", "f1", "rows", "folds", "sentences", "backend")
         return {name: getattr(self, name) for name in names}
 
 
@@ -67,7 +92,8 @@ def evaluate_transfer(
     data_dir: str | Path,
     tasks: Sequence[str] | None = None,
     *,
-    fast: bool = False,
+    protocol: Protocol = REPORTED,
+    backend: str = "tempplug",
     batch_size: int = 512,
     device: str | torch.device = "cpu",
     progress: Callable[[str], None] = lambda task: None,
@@ -81,15 +107,16 @@ def evaluate_transfer(
         encode: from at most ``batch_size`` sentences to their vectors [n, D]; any dtype, any device, any norm.
         data_dir: the folder with the data (see `transfer_data.load_transfer`).
         tasks: names out of `transfer_data.TRANSFER_TASKS`; by default all seven.
-        fast: five folds and short fits, for a look at ``dev`` during training: SimCSE's setting for that. The reported
-            setting has ten.
+        protocol: folds and classifier; `FAST` for a look at ``dev`` during training.
+        backend: one of `BACKENDS`; ``senteval`` hands the vectors to the installed package of that name, whose own way takes
+            many times as long (see `installed_senteval`).
         batch_size: sentences a call, at least 1.
-        device: on which classifiers are trained.
+        device: on which this package's classifiers are trained.
         progress: called with the name of each task before its classifiers are trained.
 
     Raises:
         UnknownNameError: no task has that name.
-        ConfigError: an option is out of range, or a vector is not finite.
+        ConfigError: an option is out of range, a vector is not finite, or there is no working senteval to hand them to.
         ShapeError: the encoder does not return one vector a sentence, or vectors of different widths.
         DataError: a data file is missing or malformed, or a class has fewer rows than there are folds.
 
@@ -99,27 +126,33 @@ def evaluate_transfer(
     names = TRANSFER_TASKS if tasks is None else tuple(tasks)
     if isinstance(tasks, str) or not names or len(set(names)) != len(names):
         raise ConfigError(f"tasks={tasks!r} must be a list of one or more different names out of {', '.join(TRANSFER_TASKS)}.")
+    if backend not in BACKENDS:
+        raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
     check_batch_size(batch_size)
     chosen = [find_transfer_task(name) for name in names]
     data = {task.name: load_transfer(task.name, data_dir) for task in chosen}
     for task in chosen:
-        _check_classes(task, data[task.name], 5 if fast else 10)
+        _check_classes(task, data[task.name], protocol.folds)
+    if backend == "senteval":
+        senteval = InstalledSentEval(protocol.folds, protocol.classifier)
     every = (text for splits in data.values() for split in splits.values() for texts in split.texts for text in texts)
     places, vectors = encode_distinct(encode, every, batch_size)
-    vectors, folds, result = (
-        vectors.to(device),
-        5 if fast else 10,
-        TransferResult({}, {}, {}, {}, 5 if fast else 10, len(places)),
-    )
+    result = TransferResult({}, {}, {}, {}, protocol.folds, len(places), backend)
+    if backend == "senteval":
+        for name, found in senteval.evaluate(names, data_dir, places, vectors, progress).items():
+            result.accuracy[name], result.dev[name], result.rows[name] = found["acc"], found["devacc"], found["ntest"]
+            result.f1.update({name: found["f1"]} if name == "MRPC" else {})
+        return result
+    vectors = vectors.to(device)
     for task in chosen:
         progress(task.name)
         splits = {name: _features(split, places, vectors) for name, split in data[task.name].items()}
-        found = _measured(task, splits, folds, FAST if fast else Classifier())
-        result.accuracy[task.name], result.dev[task.name] = found.test, found.dev
+        measured = _measured(task, splits, protocol.folds, protocol.classifier)
+        result.accuracy[task.name], result.dev[task.name] = measured.test, measured.dev
         wanted = splits[task.splits[-1]].labels
         result.rows[task.name] = len(wanted)
         if task.name == "MRPC":
-            result.f1[task.name] = _f1(found.predicted, wanted)
+            result.f1[task.name] = _f1(measured.predicted, wanted)
     return result
 
 

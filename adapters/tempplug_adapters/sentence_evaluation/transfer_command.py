@@ -35,13 +35,14 @@ def main(arguments: list[str]) -> int:
         raise ConfigError("--data-dir is missing: name the folder with MR.tsv.gz and the other tasks, or set TEMPPLUG_DATA.")
 
     def measure(encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
-        from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
+        from tempplug_adapters.sentence_evaluation.transfer import FAST, REPORTED, evaluate_transfer
 
         return evaluate_transfer(
             encoder,
             options.data_dir,
             options.tasks,
-            fast=options.fast,
+            protocol=FAST if options.fast else REPORTED,
+            backend=options.backend,
             batch_size=options.batch_size,
             device=next(encoder.model.parameters()).device,
             progress=lambda task: print(f"{task} …", file=sys.stderr),
@@ -56,10 +57,16 @@ def _parser() -> argparse.ArgumentParser:
         "eval transfer",
         description="Accuracy of a linear classifier on a sentence encoder's vectors, by SentEval's protocol.",
         epilog="accuracy: of rows that chose nothing. dev: of the rows that chose the strength of the weight decay.",
-        data_help="folder with the data sets (default: TEMPPLUG_DATA)",
+        data_help="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA)",
     )
     parser.add_argument(
         "--tasks", nargs="+", metavar="TASK", choices=TRANSFER_TASKS, help=f"out of {', '.join(TRANSFER_TASKS)} (default: all)"
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("tempplug", "senteval"),
+        default="tempplug",
+        help="who trains the classifiers: tempplug, or an installed senteval, with the same vectors (default: tempplug)",
     )
     parser.add_argument("--fast", action="store_true", help="five folds and short fits, for the dev accuracy during training")
     return parser
@@ -67,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _table(found: dict[str, Any], data_dir: str) -> list[str]:
     lines = [
-        f"data     {data_dir}, {found['folds']} folds",
+        f"data     {data_dir}, {found['folds']} folds, classifiers by {found['backend']}",
         "",
         f"{'task':<8} {'rows':>6} {'accuracy':>9} {'dev':>7} {'F1':>7}",
     ]

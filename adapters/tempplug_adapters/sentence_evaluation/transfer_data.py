@@ -2,16 +2,19 @@
 
 SentEval sorts by the number of words before it makes folds, so the order is part of the protocol. Knows nothing of encoders
 or classifiers. The layout of the folder is ``MR.tsv.gz`` … ``TREC.test.tsv.gz``, packed or not, each a table with ``label`` and
-``text`` (MRPC: ``sentence1`` and ``sentence2``), its texts as SentEval has them: split into words by spaces.
+``text`` (MRPC: ``sentence1`` and ``sentence2``), its texts as SentEval has them: split into words by spaces. SentEval's own
+data folder, with ``downstream`` in it, is read as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tempplug.errors import DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.tables import read_tsv
+from tempplug_adapters.sentence_evaluation.senteval_files import Row, read_transfer_files, senteval_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +82,29 @@ def load_transfer(name: str, data_dir: str | Path) -> dict[str, Labelled]:
 
     Args:
         name: one of `TRANSFER_TASKS`.
-        data_dir: the folder with the files, or one that holds it as ``text/transfer`` or ``transfer``. SST2 trains on the
-            phrases, ``SST2_phrases.train.tsv.gz``, as SentEval does.
+        data_dir: the folder with the files, or one that holds it as ``text/transfer`` or ``transfer``, or SentEval's. SST2
+            trains on the phrases, ``SST2_phrases.train.tsv.gz``, as SentEval does.
 
     Raises:
         UnknownNameError: there is no such task.
         DataError: a file is missing, empty or malformed.
     """
+    return {split: _sorted(rows, find_transfer_task(name)) for split, rows in load_rows(name, data_dir).items()}
+
+
+def load_rows(name: str, data_dir: str | Path) -> dict[str, list[Row]]:
+    """Returns the splits of a task in the order of its files: the label, then one text or two, words split by single spaces.
+
+    Args and errors are those of `load_transfer`.
+    """
     task = find_transfer_task(name)
-    folder = find_transfer_folder(data_dir)
-    return {split: _read(task, folder, split) for split in task.splits}
+    folder = senteval_folder(data_dir)
+    if folder is None:
+        tables = find_transfer_folder(data_dir)
+        found = {split: _table(task, tables, split) for split in task.splits}
+    else:
+        found = {split: read_transfer_files(folder, name, split) for split in task.splits}
+    return {split: [_checked(task, place, row) for place, row in rows] for split, rows in found.items()}
 
 
 def find_transfer_folder(data_dir: str | Path) -> Path:
@@ -116,15 +132,22 @@ def _file(folder: Path, task: TransferTask, split: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _read(task: TransferTask, folder: Path, split: str) -> Labelled:
+def _table(task: TransferTask, folder: Path, split: str) -> Iterator[tuple[str, Row]]:
     file = _file(folder, task, split)
     if file is None:
         raise DataError(f"{folder} has no {_stem(task, split)}.tsv or {_stem(task, split)}.tsv.gz, which {task.name} needs.")
-    rows: list[tuple[tuple[list[str], ...], int]] = []
-    for place, (label, *texts) in read_tsv(file, task.columns):
-        if label not in task.classes:
-            raise DataError(f"{place}: label '{label}' is none of {', '.join(task.classes)}.")
-        rows.append((tuple(text.split() for text in texts), task.classes.index(label)))
-    rows.sort(key=lambda row: (*map(len, row[0]), row[1]))
+    return ((place, tuple(row)) for place, row in read_tsv(file, task.columns))
+
+
+def _checked(task: TransferTask, place: str, row: Row) -> Row:
+    label, *texts = row
+    if label not in task.classes:
+        raise DataError(f"{place}: label '{label}' is none of {', '.join(task.classes)}.")
+    return label, *(" ".join(text.split()) for text in texts)
+
+
+def _sorted(rows: list[Row], task: TransferTask) -> Labelled:
+    numbered = [(task.classes.index(label), texts) for label, *texts in rows]
+    numbered.sort(key=lambda row: (*(len(text.split()) for text in row[1]), row[0]))
     # SentEval's encoders read a full stop where a text has no word
-    return Labelled([tuple(" ".join(words) or "." for words in texts) for texts, _ in rows], [label for _, label in rows])
+    return Labelled([tuple(text or "." for text in texts) for _, texts in numbered], [label for label, _ in numbered])

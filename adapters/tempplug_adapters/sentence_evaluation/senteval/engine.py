@@ -1,0 +1,187 @@
+"""SentEval's ``SE(params, batcher, prepare).eval(tasks)`` over this package's protocols: same keys, same numbers, less time.
+
+The seven transfer tasks return what SentEval returns. STS12 to STS16 return its correlations, and those of a year's subsets
+concatenated under ``all``, which SimCSE's fork adds. STSBenchmark and SICKRelatedness are cosine similarities of ``dev`` and
+``test``, as in that fork; SentEval itself trains a regression on them, which is not had here. Nor are its other tasks. Knows
+nothing of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import pearsonr, spearmanr
+from torch import Tensor
+
+from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug_adapters.sentence_evaluation.encoding import check_batch_size, encode_distinct
+from tempplug_adapters.sentence_evaluation.logistic_regression import SEED, Classifier
+from tempplug_adapters.sentence_evaluation.sts_data import StsPairs, load_sts, load_sts_subsets
+from tempplug_adapters.sentence_evaluation.transfer import Protocol, evaluate_transfer
+from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS, load_transfer
+from tempplug_adapters.training.command_line import choose_device
+
+Sentences = list[list[str]]
+"""Words of each sentence."""
+
+_YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
+_BENCHMARKS = {"STSBenchmark": "STSB", "SICKRelatedness": "SICKR"}
+_FOR_THE_CLASSIFIER = ("batch_size", "tenacity", "epoch_size", "max_epoch")
+
+
+class Parameters(dict[str, Any]):
+    """What ``prepare`` and ``batcher`` are given: a dictionary whose entries are attributes, ``None`` where there is none."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns the entry of that name."""
+        return self.get(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets the entry of that name."""
+        self[name] = value
+
+
+class SE:
+    """An encoder, to be evaluated task by task.
+
+    Args:
+        params: ``task_path``, SentEval's data folder or one of this package's tables; ``kfold`` (5), ``batch_size`` (128) and
+            ``classifier`` (``nhid`` 0; ``optim`` adam or rmsprop, ``batch_size`` 64, ``tenacity`` 5, ``epoch_size`` 4,
+            ``max_epoch`` 200) as in SentEval, with its defaults; ``similarity`` of two vectors for STS, by default the cosine.
+            What else is there is for ``batcher``.
+        batcher: from the parameters and lists of words, at least one list, to their vectors [n, D]. Called once for each
+            different sentence of a task, long ones first.
+        prepare: called before each task with the parameters and all of its sentences; may change the parameters.
+
+    Raises:
+        ConfigError: a parameter asks for what SentEval's protocol for results leaves out: scikit-learn's regression
+            (``usepytorch`` false), hidden units, another seed or optimizer; or ``task_path`` is missing.
+
+    Source:
+        SentEval (Conneau and Kiela 2018) and its code; for STS, SimCSE (Gao et al. 2021), appendix B.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        batcher: Callable[[Parameters, Sentences], Any],
+        prepare: Callable[[Parameters, Sentences], Any] | None = None,
+    ) -> None:
+        self.params = Parameters({"usepytorch": True, "seed": SEED, "batch_size": 128, "kfold": 5, "nhid": 0, **params})
+        self.batcher, self.prepare = batcher, prepare
+        self.results: dict[str, Any] = {}
+        if not self.params.task_path:
+            raise ConfigError("params lacks task_path, the folder with the data sets.")
+        for name, wanted in {"usepytorch": True, "seed": SEED}.items():
+            if self.params[name] != wanted:
+                raise ConfigError(
+                    f"params: {name}={self.params[name]!r} is not had here, only {wanted}, as results are reported."
+                )
+        check_batch_size(self.params.batch_size)
+        self.protocol = Protocol(self.params.kfold, _classifier(self.params.classifier or {"nhid": 0}))
+
+    def eval(self, name: str | list[str]) -> dict[str, Any]:
+        """Returns the result of a task, of a list of tasks by name; kept in ``results``.
+
+        Of a transfer task ``devacc`` and ``acc`` in per cent, ``ndev`` and ``ntest``, of MRPC also ``f1``. Of each part of an
+        STS task ``pearson`` and ``spearman``, each with its p-value, and ``nsamples``; of a year also ``all``.
+
+        Args:
+            name: one of MR, CR, SUBJ, MPQA, SST2, TREC, MRPC, STS12 to STS16, STSBenchmark, SICKRelatedness.
+
+        Raises:
+            UnknownNameError: there is no such task here.
+            ConfigError: a vector is not finite.
+            ShapeError: ``batcher`` does not return one vector a sentence.
+            DataError: a data file is missing or malformed.
+        """
+        if isinstance(name, list):
+            self.results = {each: self.eval(each) for each in name}
+            return self.results
+        known = (*TRANSFER_TASKS, *_YEARS, *_BENCHMARKS)
+        if name not in known:
+            raise UnknownNameError(f"unknown task '{name}'.{nearest(name, known)} Known here: {', '.join(known)}.")
+        self.params.current_task = name
+        self.results = self._transfer(name) if name in TRANSFER_TASKS else self._sts(name)
+        return self.results
+
+    def _transfer(self, task: str) -> dict[str, Any]:
+        path = self.params.task_path
+        splits = load_transfer(task, path)
+        self._prepare(text for split in splits.values() for side in zip(*split.texts, strict=True) for text in side)
+        device = choose_device("auto")
+        found = evaluate_transfer(
+            self._encode, path, [task], protocol=self.protocol, batch_size=self.params.batch_size, device=device
+        )
+        sizes = [len(split) for split in splits.values()]
+        # SentEval counts as dev the rows that the folds are of, and the dev split where there is one.
+        dev = len(splits["dev"]) if "dev" in splits else sizes[0]
+        scores = {"devacc": found.dev[task], "acc": found.accuracy[task], "ndev": dev, "ntest": found.rows[task]}
+        return scores | ({"f1": found.f1[task]} if task in found.f1 else {})
+
+    def _sts(self, task: str) -> dict[str, Any]:
+        path = self.params.task_path
+        if task in _BENCHMARKS:
+            parts = {split: load_sts(_BENCHMARKS[task], path, split) for split in ("dev", "test")}
+        else:
+            parts = load_sts_subsets(task, path)
+        sides = [side for pairs in parts.values() for side in (pairs.sentences_a, pairs.sentences_b)]
+        self._prepare(text for side in sides for text in side)
+        rows, vectors = encode_distinct(self._encode, (text for side in sides for text in side), self.params.batch_size)
+        near = {part: self._similarity(pairs, rows, vectors) for part, pairs in parts.items()}
+        found: dict[str, Any] = {
+            part: {
+                "pearson": pearsonr(near[part], pairs.scores),
+                "spearman": spearmanr(near[part], pairs.scores),
+                "nsamples": len(pairs),
+            }
+            for part, pairs in parts.items()
+        }
+        if task in _YEARS:
+            together = np.concatenate(list(near.values())), np.concatenate([pairs.scores for pairs in parts.values()])
+            sizes = [part["nsamples"] for part in found.values()]
+            found["all"] = {
+                name: {
+                    "all": correlate(*together)[0],
+                    "mean": np.average([part[name][0] for part in found.values()]),
+                    "wmean": np.average([part[name][0] for part in found.values()], weights=sizes),
+                }
+                for name, correlate in {"pearson": pearsonr, "spearman": spearmanr}.items()
+            }
+        return found
+
+    def _similarity(self, pairs: StsPairs, rows: dict[str, int], vectors: Tensor) -> NDArray[Any]:
+        similarity = self.params.similarity or _cosine
+        a, b = (vectors[[rows[text] for text in side]].numpy() for side in (pairs.sentences_a, pairs.sentences_b))
+        return np.array([similarity(*pair) for pair in zip(a, b, strict=True)])
+
+    def _prepare(self, texts: Iterable[str]) -> None:
+        if self.prepare is not None:
+            self.prepare(self.params, [text.split() for text in texts])
+
+    def _encode(self, texts: Sequence[str]) -> Tensor:
+        vectors = self.batcher(self.params, [text.split() for text in texts])
+        return vectors if isinstance(vectors, Tensor) else torch.from_numpy(np.vstack(list(vectors)))
+
+
+def _cosine(a: NDArray[Any], b: NDArray[Any]) -> Any:
+    """Returns the cosine of two vectors, in SentEval's order of operations: its rounding decides ties. 0 where one is zero."""
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(np.dot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def _classifier(asked: Mapping[str, Any]) -> Classifier:
+    known = ("nhid", "optim", "dropout", *_FOR_THE_CLASSIFIER)
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        raise UnknownNameError(f"params: classifier has {', '.join(unknown)}; known are {', '.join(known)}.")
+    if asked.get("nhid", 0) != 0:
+        raise ConfigError(
+            f"params: classifier nhid={asked['nhid']} is not had here, only 0, the regression that results are of."
+        )
+    settings = {name: asked[name] for name in _FOR_THE_CLASSIFIER if name in asked}
+    return Classifier(optimizer=asked.get("optim", "adam"), **settings)

@@ -1,0 +1,154 @@
+"""SentEval's own data folder, ``downstream/MR/rt-polarity.pos`` and so on: its files as rows, and rows as its files.
+
+So that who has SentEval's data needs no other, and who has our tables can run SentEval on them. Encodings and columns are those
+that SentEval's code reads. Knows nothing of order, folds or encoders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tempplug.errors import DataError
+from tempplug_adapters.data_files.archives import read_whole
+
+Row = tuple[str, ...]
+"""The label or score, then one sentence or two."""
+
+TRANSFER_FILES = {
+    ("MR", ""): ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
+    ("CR", ""): ("CR/custrev.pos", "CR/custrev.neg"),
+    ("SUBJ", ""): ("SUBJ/subj.objective", "SUBJ/subj.subjective"),
+    ("MPQA", ""): ("MPQA/mpqa.pos", "MPQA/mpqa.neg"),
+    ("SST2", "train"): ("SST/binary/sentiment-train",),
+    ("SST2", "dev"): ("SST/binary/sentiment-dev",),
+    ("SST2", "test"): ("SST/binary/sentiment-test",),
+    ("TREC", "train"): ("TREC/train_5500.label",),
+    ("TREC", "test"): ("TREC/TREC_10.label",),
+    ("MRPC", "train"): ("MRPC/msr_paraphrase_train.txt",),
+    ("MRPC", "test"): ("MRPC/msr_paraphrase_test.txt",),
+}
+"""By task and split, below ``downstream``. Where there are two files, the first holds the rows of class 1."""
+
+_STS_FILES = {
+    ("STSB", "dev"): ("STS/STSBenchmark/sts-dev.csv", (4, 5, 6), 0),
+    ("STSB", "test"): ("STS/STSBenchmark/sts-test.csv", (4, 5, 6), 0),
+    ("SICKR", "dev"): ("SICK/SICK_trial.txt", (3, 1, 2), 1),
+    ("SICKR", "test"): ("SICK/SICK_test_annotated.txt", (3, 1, 2), 1),
+}
+_MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+_LATIN_1 = ("MR", "CR", "SUBJ", "MPQA", "TREC")
+
+
+def senteval_folder(data_dir: str | Path) -> Path | None:
+    """Returns ``data_dir/downstream`` where that is a folder, which makes ``data_dir`` what SentEval calls its task path."""
+    folder = Path(data_dir) / "downstream"
+    return folder if folder.is_dir() else None
+
+
+def read_transfer_files(folder: Path, task: str, split: str) -> Iterator[tuple[str, Row]]:
+    """Yields where each row stands, and the row, in the order in which SentEval reads them.
+
+    Args:
+        folder: ``downstream``.
+        task: one of the transfer tasks.
+        split: of it, empty for all rows.
+
+    Raises:
+        DataError: a file is missing, or a line is not what SentEval reads there.
+    """
+    files = TRANSFER_FILES[task, split]
+    for number, file in enumerate(files):
+        for place, line in _lines(folder / file, "latin-1" if task in _LATIN_1 else "utf-8", task == "MRPC"):
+            yield place, (str(1 - number), line) if len(files) == 2 else _fields(place, line, task)
+
+
+def write_transfer_files(folder: Path, task: str, split: str, rows: Iterable[Row]) -> None:
+    """Writes rows as SentEval's files.
+
+    Args:
+        folder: ``downstream``; what is missing below is made.
+        task: one of the transfer tasks.
+        split: of it, empty for all rows.
+        rows: the label, ``0`` and ``1`` or a name of TREC's, then one sentence or two.
+
+    Raises:
+        DataError: SentEval's encoding of that file lacks a letter.
+    """
+    files, rows = TRANSFER_FILES[task, split], list(rows)
+    for number, name in enumerate(files):
+        lines = [text[0] for label, *text in rows if label == str(1 - number)] if len(files) == 2 else _written(task, rows)
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        encoding = "latin-1" if task in _LATIN_1 else "utf-8"
+        try:
+            file.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
+        except UnicodeEncodeError as error:
+            letter = error.object[error.start]
+            raise DataError(f"{task} holds the letter {letter!r}, but SentEval reads {name} as {encoding}.") from error
+
+
+def read_sts_files(folder: Path, task: str, subset: str, split: str) -> Iterator[tuple[str, Row]]:
+    """Yields where each pair stands, and its score and two sentences.
+
+    Args:
+        folder: ``downstream``.
+        task: one of the STS tasks.
+        subset: part of a year's test set, empty for STSB and SICKR.
+        split: ``test`` or ``dev``.
+
+    Raises:
+        DataError: a file is missing, or a line is not what SentEval reads there.
+    """
+    if not subset:
+        name, columns, header = _STS_FILES[task, split]
+        for place, line in _lines(folder / name, "utf-8", bool(header)):
+            yield place, _chosen(place, line, columns)
+        return
+    year = folder / "STS" / f"{task}-en-test"
+    pairs = list(_lines(year / f"STS.input.{subset}.txt", "utf-8"))
+    scores = list(_lines(year / f"STS.gs.{subset}.txt", "utf-8"))
+    if len(pairs) != len(scores):
+        raise DataError(f"{year} has {len(pairs)} pairs of {subset}, but {len(scores)} scores.")
+    # Some years publish pairs that nobody scored.
+    for (place, line), (_, score) in zip(pairs, scores, strict=True):
+        if score:
+            yield place, (score, *_chosen(place, line, (0, 1)))
+
+
+def _lines(file: Path, encoding: str, header: bool = False) -> Iterator[tuple[str, str]]:
+    try:
+        text = read_whole(file).decode(encoding)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not {encoding} ({error.reason} at byte {error.start}).") from error
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    for number, line in enumerate(lines[header:], start=1 + header):
+        yield f"{file}, line {number}", line
+
+
+def _fields(place: str, line: str, task: str) -> Row:
+    if task == "MRPC":
+        return _chosen(place, line, (0, 3, 4))
+    if task == "SST2":
+        return _chosen(place, line.strip(), (1, 0))
+    label, _, rest = line.strip().partition(":")
+    _, space, text = rest.partition(" ")
+    if not space:
+        raise DataError(f"{place}: wanted LABEL:kind and a question, not {line[:40]!r}.")
+    return label, text
+
+
+def _chosen(place: str, line: str, columns: tuple[int, ...]) -> Row:
+    fields = line.split("\t")
+    if len(fields) <= max(columns):
+        raise DataError(f"{place}: {len(fields)} tab-separated fields, wanted at least {max(columns) + 1}.")
+    return tuple(fields[column].strip() for column in columns)
+
+
+def _written(task: str, rows: list[Row]) -> list[str]:
+    write: dict[str, Callable[[Row], str]] = {
+        "SST2": lambda row: f"{row[1]}\t{row[0]}",
+        "TREC": lambda row: f"{row[0]}:any {row[1]}",
+        "MRPC": lambda row: f"{row[0]}\t0\t0\t{row[1]}\t{row[2]}",
+    }
+    return [_MRPC_HEADER] * (task == "MRPC") + [write[task](row) for row in rows]
