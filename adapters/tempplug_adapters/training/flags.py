@@ -61,7 +61,15 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     )
     for name, kind in next(iter(info.recipes.values())).kinds().items():
         add_setting(settings, name, kind, info.recipes)
-    tempplug.add_temperature_arguments(parser, default=None)
+    temperature = tempplug.add_temperature_arguments(parser, default=None)
+    _add(
+        temperature,
+        "temperature_learning_rate",
+        type=_number,
+        metavar="N",
+        help="of all that the loss learns, on the schedule of --learning-rate (default: the strategy's, 0.01 for learnable; "
+        "where it has none, --learning-rate)",
+    )
     # None tells "not given" from "given", so that the recipe can fill it
     parser.set_defaults(contrastive_objective=None)
     return parser
