@@ -90,8 +90,8 @@ def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
     return name, {**options, **added}
 
 
-def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | None = "fixed") -> None:
-    """Adds the three flags to a parser, each also spelled with underscores.
+def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | None = "fixed") -> argparse._ArgumentGroup:
+    """Adds the three flags to a parser, each also spelled with underscores, and returns their group.
 
     The parsed namespace has ``temperature_strategy`` (str), ``temperature_args`` (list of ``key=value``) and
     ``contrastive_objective`` (str). `merge_spec` turns the first two into what `tempplug.create_strategy` takes.
@@ -101,7 +101,7 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
         default: spec string when the flag is absent.
 
     >>> parser = argparse.ArgumentParser()
-    >>> add_temperature_arguments(parser)
+    >>> group = add_temperature_arguments(parser)
     >>> flags = parser.parse_args(["--temperature-strategy", "macl:alpha=2", "--temperature-args", "threshold=0.8"])
     >>> merge_spec(flags.temperature_strategy, flags.temperature_args)
     ('macl', {'alpha': 2, 'threshold': 0.8})
@@ -129,3 +129,4 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
         metavar="SPEC",
         help="name or name:key=value,... of a contrastive objective",
     )
+    return group

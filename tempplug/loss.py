@@ -242,6 +242,10 @@ class ContrastiveLoss(nn.Module):
         """Tells a schedule how far training is: epochs done (fractions allowed), and optimizer steps done."""
         self.strategy.set_progress(epoch, step)
 
+    def set_length(self, epochs: float) -> None:
+        """Tells a schedule how long the training will be, in epochs (fractions allowed)."""
+        self.strategy.set_length(epochs)
+
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare (timm's convention)."""
         return {f"strategy.{name}" for name in self.strategy.no_weight_decay()}

@@ -99,16 +99,18 @@ def resolve(arm: Arm, recipe: Recipe) -> Specs:
     strategy, objective = _OBJECTIVE.split(arm.label, maxsplit=1)
     name, given = parse_spec(strategy)
     epochs = recipe.changed(**arm.changes).num_train_epochs
-    return Specs(_strategy(name, {**recipe.loss.options(name, epochs), **given}), create_objective(objective).spec())
+    return Specs(_strategy(name, {**recipe.loss.options(name), **given}, epochs), create_objective(objective).spec())
 
 
-def _strategy(name: str, given: Mapping[str, Any]) -> str:
+def _strategy(name: str, given: Mapping[str, Any], epochs: float) -> str:
     from tempplug import create_strategy
 
     options = options_of(registry().load(registry().get(StrategyInfo, name)))
     known = [each.name for each in options]
     if all(each.name in given for each in options if each.required):
-        return create_strategy(name, **given).spec()
+        strategy = create_strategy(name, **given)
+        strategy.set_length(epochs)
+        return strategy.spec()
     # What the data decide, such as class counts, is known when they are read, and all options together are checked then.
     for key in given:
         if key not in known:

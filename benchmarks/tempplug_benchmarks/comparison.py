@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tempplug.errors import ConfigError, DataError
 from tempplug.options import format_value
@@ -54,6 +54,7 @@ class ArmRow:
         differences: to the baseline, by metric; empty for the baseline itself and where no seed is common.
         reported: what papers report for it.
         failures: seeds that failed, with their messages.
+        temperatures: ``first``, ``last``, ``min`` and ``max`` over the seeds; empty where they were not noted.
     """
 
     label: str
@@ -62,6 +63,7 @@ class ArmRow:
     differences: Mapping[str, Difference]
     reported: tuple[ReportedLine, ...]
     failures: tuple[Failure, ...]
+    temperatures: Mapping[str, Summary] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,11 @@ def consistent(loaded: Loaded) -> Loaded:
     return Loaded(tuple(kept), loaded.failures, tuple(problems))
 
 
+def _temperatures(results: Sequence[Result]) -> dict[str, Summary]:
+    names = results[0].temperature if results else ()
+    return {name: summarise({each.seed: each.temperature[name] for each in results}) for name in names}
+
+
 def check_known(entry: Entry, suite: Suite) -> None:
     """Makes sure that a result can be set beside others.
 
@@ -182,6 +189,7 @@ def _compare_task(
                 differences={name: each for name, each in differences.items() if each and label != task.baseline},
                 reported=tuple(_reported(tables, row) for row in arm.reported) if arm and tables else (),
                 failures=tuple(each for each in failures if each.arm == label),
+                temperatures=_temperatures([each for each in mine if each.temperature]),
             )
         )
     return Comparison(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +43,8 @@ def read_object(path: Path, version: int, what: str, *, finite: bool = True) -> 
 def check_fields(kind: type[Any], content: object, where: str, more: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Returns an object of JSON whose fields are those of a dataclass, each of the type that is declared there.
 
+    A field with a default may be missing.
+
     Args:
         kind: the dataclass; its module has annotations as text.
         content: what was read.
@@ -53,12 +55,13 @@ def check_fields(kind: type[Any], content: object, where: str, more: Mapping[str
         DataError: a field is missing, unknown or of another type; the message names it.
     """
     declared = {each.name: str(each.type) for each in fields(kind)} | dict(more or {})
-    if not isinstance(content, dict) or content.keys() != declared.keys():
-        found = content.keys() if isinstance(content, dict) else ()
-        wrong = sorted(declared.keys() ^ set(found))
+    optional = {each.name for each in fields(kind) if (each.default, each.default_factory) != (MISSING, MISSING)}
+    found = content.keys() if isinstance(content, dict) else set()
+    wrong = sorted((declared.keys() ^ found) - (optional - found))
+    if not isinstance(content, dict) or wrong:
         raise DataError(f"{where}: its fields must be those of {kind.__name__}; {', '.join(wrong)} are missing or too many.")
     for name, declaration in declared.items():
-        if not _CHECKS[declaration](content[name]):
+        if name in content and not _CHECKS[declaration](content[name]):
             raise DataError(f"{where}: '{name}' must be {declaration}, finite and printable; it is {_short(content[name])}.")
     return content
 

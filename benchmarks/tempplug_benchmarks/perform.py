@@ -47,6 +47,6 @@ def perform(run: Run, output: Path, data_dir: Path | None, progress: Callable[[f
         return write_failure(run, output, str(error), "")
     except Exception as error:
         return write_failure(run, output, f"{type(error).__name__}: {error}", traceback.format_exc())
-    result = write_result(run, output, metrics, time.perf_counter() - started)
+    result = write_result(run, output, metrics, time.perf_counter() - started, context.temperature)
     shutil.rmtree(work_dir, ignore_errors=True)
     return result

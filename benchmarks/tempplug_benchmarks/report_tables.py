@@ -19,6 +19,8 @@ Kind = Literal["measured", "baseline", "reported", "failed"]
 Tone = Literal["", "better", "worse"]
 NOTHING = "-"
 SEPARATOR = "; "
+STILL = 1e-4
+"""Share of a temperature that it may move by, as rounding does, and still be the same."""
 READING = (
     "measured: mean ± sample standard deviation over seeds. Difference: paired over the seeds that both arms have, with its "
     "95 % t interval, not corrected for the number of arms."
@@ -153,6 +155,7 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
         f"{metric.name}: {metric.summary}; {direction} is better",
     ]
     lines += [f"{row.label}: {row.resolved}" for row in comparison.rows if row.resolved not in ("", row.label)]
+    lines += [f"{row.label}: {moved}" for row in comparison.rows if (moved := _moved(row))]
     lines += [
         f"failed: {row.label}, seed {failure.seed}: {failure.error}" for row in comparison.rows for failure in row.failures
     ]
@@ -167,6 +170,20 @@ def _settings(line: ReportedLine) -> str:
     """Returns what the paper says about a row; the cells of a row share their settings."""
     settings = next(iter(line.cells.values())).settings
     return ", ".join(f"{key}={value}" for key, value in settings.items()) or "no settings printed"
+
+
+def _moved(row: ArmRow) -> str:
+    """Returns where the temperature of an arm began and ended, and between what; empty where it is not known or stood still.
+
+    First and last are means over the pairs of a batch and over seeds, the ends those of all pairs and seeds.
+    """
+    if not row.temperatures:
+        return ""
+    first, last = (row.temperatures[name] for name in ("first", "last"))
+    low, high = min(row.temperatures["min"].values.values()), max(row.temperatures["max"].values.values())
+    spread = "" if last.std is None else f" ± {last.std:.2g}"
+    moved = f"temperature {first.mean:.3g} at first, {last.mean:.3g}{spread} at last, between {low:.3g} and {high:.3g}"
+    return moved if high - low > STILL * high else ""
 
 
 def _seeds(summary: Summary | None, row: ArmRow) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class RunContext:
         data_dir: folder of real data, None where none was given.
         work_dir: folder for checkpoints of this run alone; it survives an interruption and is deleted after the run.
         progress: called with the fraction done, in [0, 1], and a few words.
+        temperature: where the run notes its temperatures, as `Result` has them.
     """
 
     method: MethodInfo
@@ -47,6 +48,7 @@ class RunContext:
     data_dir: Path | None
     work_dir: Path
     progress: Callable[[float, str], None] = ignore_progress
+    temperature: dict[str, float] = field(default_factory=dict)
 
 
 def run_method(context: RunContext) -> dict[str, float]:
@@ -76,6 +78,7 @@ def run_method(context: RunContext) -> dict[str, float]:
             callbacks=[_callback(context)],
             evaluation_progress=lambda fraction: context.progress(TRAINING + (1 - TRAINING) * fraction, "evaluating"),
         )
+    context.temperature.update(results["temperature"])
     figures = results["evaluation"]
     found = {}
     for metric in profile.metrics:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,6 +58,7 @@ class Result(Entry):
         versions: of Python and the packages.
         hardware: processor, cores, threads, GPU.
         date: when it finished, UTC, ISO 8601.
+        temperature: ``first``, ``last``, ``min`` and ``max`` of the training; empty where nobody noted it.
     """
 
     metrics: Mapping[str, float]
@@ -70,6 +71,7 @@ class Result(Entry):
     versions: Mapping[str, str]
     hardware: Mapping[str, str | int]
     date: str
+    temperature: Mapping[str, float] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """Returns what `Run.identity` returns for the run that made it."""
@@ -92,7 +94,9 @@ class Failure(Entry):
 Record = TypeVar("Record", Result, Failure)
 
 
-def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: float) -> Result:
+def write_result(
+    run: Run, output: Path, metrics: Mapping[str, float], seconds: float, temperature: Mapping[str, float] | None = None
+) -> Result:
     """Writes the file of a finished run, removes the note of an earlier failure, and returns what it wrote."""
     result = Result(
         **_place(run),
@@ -102,6 +106,7 @@ def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: 
         versions=versions(),
         hardware=hardware(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
+        temperature=dict(temperature or {}),
     )
     write_text(run.path(output), json.dumps({"format": FORMAT, **asdict(result)}, indent=2, allow_nan=False) + "\n")
     failure_path(run, output).unlink(missing_ok=True)

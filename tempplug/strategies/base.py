@@ -27,6 +27,8 @@ class Strategy(Configured, nn.Module):
         needs_negative_similarity: whether `observe` reads ``negative_similarity`` of the statistics, which costs more.
         remedy: what to do where nearly all temperatures lie on one of the `bounds`, as the end of a warning.
         warned_of_bounds: whether that warning was given; once is enough.
+        learning_rate: at which an optimizer is to move what this strategy learns; None: that of the model. Whoever makes the
+            optimizer asks for it; the flag ``--temperature-learning-rate`` sets it.
     """
 
     kind: ClassVar[str] = "strategy"
@@ -36,6 +38,7 @@ class Strategy(Configured, nn.Module):
     needs_negative_similarity: ClassVar[bool] = False
     remedy: ClassVar[str] = "choose other bounds"
     warned_of_bounds: bool = False
+    learning_rate: float | None = None
 
     def __init__(self, **options: object) -> None:
         super().__init__()
@@ -61,6 +64,13 @@ class Strategy(Configured, nn.Module):
         Args:
             epoch: epochs done, fractions allowed, at least 0.
             step: optimizer steps done, at least 0.
+        """
+
+    def set_length(self, epochs: float) -> None:
+        """Tells how long the training will be; strategies whose options do not depend on it ignore it.
+
+        Args:
+            epochs: of the whole training, fractions allowed, at least 0.
         """
 
     def bounds(self) -> dict[str, float]:

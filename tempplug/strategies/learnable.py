@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError
-from tempplug.options import Temperature
+from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.transforms import transformed
@@ -26,6 +26,8 @@ class Learnable(Strategy):
     Args:
         initial_temperature: τ at the start, greater than 0; t₀ = ln(1/τ).
         max_scale: upper bound of exp(t) = 1/τ, greater than 0.
+        learning_rate: of t, greater than 0, for whoever makes the optimizer (our adapters and commands do); None: that of the
+            model. t is a logarithm, so that a step of Adam changes τ by about this share whatever the model needs.
 
     Raises:
         ConfigError: an option is out of range, or the initial temperature lies below 1/max_scale.
@@ -43,13 +45,17 @@ class Learnable(Strategy):
 
     initial_temperature: float
     max_scale: float
+    learning_rate: float | None
 
     def __init__(
         self,
         initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07,
         max_scale: Annotated[float, Temperature(help="upper bound of 1/τ")] = 100.0,
+        learning_rate: Annotated[
+            float | None, Number(above=0, optional=True, help="of ln 1/τ in the optimizer; none: that of the model")
+        ] = 0.01,
     ) -> None:
-        super().__init__(initial_temperature=initial_temperature, max_scale=max_scale)
+        super().__init__(initial_temperature=initial_temperature, max_scale=max_scale, learning_rate=learning_rate)
         if 1 / self.initial_temperature > self.max_scale * (1 + 1e-9):
             raise ConfigError(
                 f"{self.where('initial_temperature', self.initial_temperature)} must be at least 1/max_scale = "

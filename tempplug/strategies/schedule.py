@@ -14,6 +14,11 @@ from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
 
+PERIODS = 5
+"""In a training whose length is told: 2,000 epochs with periods of 400 (Kukleva et al. 2023, section 4)."""
+LONGEST = 400.0
+"""Epochs of a period of a training whose length nobody tells."""
+
 
 class Schedule(Strategy):
     """Divides by τ(t), t the epoch told by `set_progress`; the epoch is saved with the state.
@@ -29,7 +34,8 @@ class Schedule(Strategy):
         shape: ``cosine``, ``triangle``, ``step`` or ``random``.
         temperature_min: greater than 0.
         temperature_max: at least ``temperature_min``.
-        period: epochs, greater than 0. The paper uses 400 of 2000; training commands default to a fifth of their epochs.
+        period: epochs, greater than 0. None: a fifth of the training where `set_length` is called, as our adapters and commands
+            do, else 400; the paper has 400 of 2000.
         seed: of ``random``, at least 0.
         granularity: when t moves: ``step``, with every fraction of an epoch that is told, or ``epoch``, when an epoch is
             done. ``random``, which draws once an epoch, is the same with both.
@@ -57,7 +63,7 @@ class Schedule(Strategy):
     shape: str
     temperature_min: float
     temperature_max: float
-    period: float
+    period: float | None
     seed: int
     granularity: str
     first_epoch: int
@@ -67,7 +73,10 @@ class Schedule(Strategy):
         shape: Annotated[str, Choice(("cosine", "triangle", "step", "random"), help="curve over the epochs")] = "cosine",
         temperature_min: Annotated[float, Temperature(help="lowest τ")] = 0.1,
         temperature_max: Annotated[float, Temperature(help="highest τ, at least temperature_min")] = 1.0,
-        period: Annotated[float, Number(above=0, help="T, epochs")] = 400.0,
+        period: Annotated[
+            float | None,
+            Number(above=0, optional=True, help="T, epochs; none: a fifth of the training, 400 where its length is not told"),
+        ] = None,
         seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0,
         granularity: Annotated[str, Choice(("step", "epoch"), help="whether τ moves within an epoch")] = "step",
         first_epoch: Annotated[int, Number(at_least=0, at_most=1, integer=True, help="number of the first epoch")] = 0,
@@ -87,6 +96,21 @@ class Schedule(Strategy):
                 f"temperature_min={self.temperature_min:g}."
             )
         self.epoch: float | None = None
+        self._follows_length = self.period is None
+
+    def set_length(self, epochs: float) -> None:
+        """Makes the period a fifth of the training where none was given; 0 epochs change nothing.
+
+        Args:
+            epochs: of the whole training, at least 0; fractions allowed.
+
+        Raises:
+            ConfigError: it is negative or not finite.
+        """
+        if not math.isfinite(epochs) or epochs < 0:
+            raise ConfigError(f"epochs={epochs} of set_length must be a finite number of at least 0.")
+        if self._follows_length and epochs:
+            self.configure(**{**self.options, "period": epochs / PERIODS})
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
         """Sets the epoch; idempotent.
@@ -117,7 +141,7 @@ class Schedule(Strategy):
         return self.temperature_min + (self.temperature_max - self.temperature_min) * self._height(t)
 
     def _height(self, t: float) -> float:
-        phase = (t / self.period) % 1.0
+        phase = (t / (self.period or LONGEST)) % 1.0
         match self.shape:
             case "cosine":
                 return 0.5 * (1 + math.cos(2 * math.pi * phase))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -76,6 +77,12 @@ def test_an_unknown_name_is_refused_when_parsed_with_the_nearest_one(flags: list
         (["--temperature-args", "temperature"], "'temperature' is not an option"),
         (["--temperature-strategy", "macl:alpha=1", "--temperature-args", "alpha=2"], "option 'alpha' is given twice"),
         (["--contrastive-objective", "dclw:sigma=0"], "sigma=0 of objective 'dclw'"),
+        (["--temperature-learning-rate", "0"], "temperature_learning_rate=0.0 must be greater than 0"),
+        (["--temperature-learning-rate", "0.1"], "no meaning for strategy 'fixed', which has no parameters"),
+        (
+            ["--temperature-strategy", "learnable:learning_rate=0.1", "--temperature-learning-rate", "0.2"],
+            "learning rate of strategy 'learnable' is given twice: as learning_rate=0.1",
+        ),
     ],
 )
 def test_an_option_out_of_range_or_malformed_is_refused_when_parsed(flags: list[str], message: str) -> None:
@@ -92,6 +99,18 @@ def test_what_the_data_know_is_filled_in_where_the_strategy_takes_it_and_the_fla
     assert loss.strategy.options["temperature_head"] == 0.5
     assert "period" not in loss.strategy.options
     assert parse("--temperature-strategy", "schedule").create_loss(period=80).strategy.options["period"] == 80
+
+
+def test_a_learning_rate_is_that_of_all_that_the_strategy_learns_and_refused_where_it_learns_nothing() -> None:
+    def rate(*words: str, **known: Any) -> float | None:
+        return parse("--temperature-strategy", *words).create_loss(**known).strategy.learning_rate
+
+    assert (rate("learnable"), rate("amcl", dimension=4), rate("fixed")) == (0.01, None, None)
+    for words in (["learnable"], ["amcl:dimension=4"], ["individual:size=3"]):
+        assert rate(*words, "--temperature_learning_rate", "0.3") == 0.3
+    assert rate("amcl", "--temperature-learning-rate", "0.3", dimension=4) == 0.3
+    given = parse("--temperature-strategy", "learnable", "--temperature-learning-rate", "0.3").create_loss()
+    assert given.strategy.spec() == "learnable:initial_temperature=0.07,max_scale=100,learning_rate=0.3"
 
 
 def test_candidates_come_from_all_processes_wherever_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:

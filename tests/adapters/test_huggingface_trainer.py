@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import re
 import sys
 import textwrap
@@ -26,12 +27,14 @@ from huggingface_toys import (
 )
 from torch import nn
 from torch.nn import functional as F
-from transformers import Trainer, TrainerCallback
+from transformers import HfArgumentParser, Trainer, TrainerCallback
 
 import tempplug
 import tempplug_adapters.huggingface.trainer as trainer_module
 from tempplug.errors import ConfigError
-from tempplug_adapters.huggingface import TemperatureTrainerMixin, Views
+from tempplug_adapters.huggingface import TemperatureArguments, TemperatureTrainerMixin, Views
+
+MODELS_RATE = "learnable:learning_rate=none"
 
 
 @pytest.mark.slow
@@ -59,7 +62,7 @@ def test_fixed_reproduces_a_plain_trainer(tmp_path: Path, steps: int) -> None:
 @pytest.mark.parametrize("items", [32, 24])
 def test_gradient_accumulation_takes_the_mean_of_the_micro_batches(tmp_path: Path, items: int) -> None:
     """24 items end the epoch in a window of three micro-batches, which counts as three, not as four."""
-    data, loss = Data(items), cross_view("learnable")
+    data, loss = Data(items), cross_view(MODELS_RATE)
     trainer = make(
         tmp_path,
         copy.deepcopy(loss),
@@ -106,7 +109,7 @@ def test_what_the_loss_learns_joins_any_optimizer_spared_by_weight_decay_where_i
 
 def test_gradients_of_the_loss_do_not_pile_up(tmp_path: Path) -> None:
     """With SGD on one repeated batch and a model that stands still, every step of the temperature is its own gradient."""
-    loss = cross_view("learnable")
+    loss = cross_view(MODELS_RATE)
     data = Data(8)
     model = Encoder(dropout=0.0).requires_grad_(requires_grad=False)
     expected = copy.deepcopy(loss)
@@ -131,13 +134,67 @@ def test_the_loss_is_clipped_by_its_own_norm(tmp_path: Path) -> None:
     }
     fixed = make(tmp_path, f"fixed:temperature={TEMPERATURE}", **arguments)
     fixed.train()
-    learned = make(tmp_path, f"learnable:initial_temperature={TEMPERATURE}", **arguments)
+    learned = make(tmp_path, f"{MODELS_RATE},initial_temperature={TEMPERATURE}", **arguments)
     (parameter,) = learned.contrastive_loss.parameters()
     start = parameter.item()
     learned.train()
     assert abs(parameter.item() - start) == pytest.approx(1e-3, rel=1e-3)
     for name, value in weights(learned).items():
         torch.testing.assert_close(value, weights(fixed)[name], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("flags", "rate"),
+    [
+        (["learnable"], 0.01),
+        (["learnable", "--temperature-args", "learning_rate=0.03"], 0.03),
+        (["learnable", "--temperature-learning-rate", "0.2"], 0.2),
+        (["amcl:dimension=8", "--temperature-learning-rate", "0.2"], 0.2),
+        (["amcl:dimension=8"], 0.02),
+    ],
+)
+def test_what_the_loss_learns_has_a_rate_of_its_own_that_follows_the_schedule(
+    tmp_path: Path, flags: list[str], rate: float
+) -> None:
+    (temperature,) = HfArgumentParser(TemperatureArguments).parse_args_into_dataclasses(["--temperature-strategy", *flags])
+    rates: list[tuple[float, float]] = []
+
+    class Watching(TrainerCallback):
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            model, *_, own = kwargs["optimizer"].param_groups
+            assert {id(each) for each in own["params"]} == {id(each) for each in trainer.contrastive_loss.parameters()}
+            rates.append((model["lr"], own["lr"]))
+
+    loss = temperature.create_loss("cross-view")
+    arguments: dict[str, Any] = {"max_steps": 4, "learning_rate": 0.02, "warmup_steps": 1}
+    trainer = make(tmp_path, loss, keywords={"callbacks": [Watching()]}, **arguments)
+    trainer.train()
+    shares = (0, 1, 2 / 3, 1 / 3)
+    assert rates == [(pytest.approx(0.02 * share), pytest.approx(rate * share)) for share in shares]
+    assert logged(trainer, "learning_rate") == pytest.approx([0.02 * share for share in shares])
+
+
+def test_a_schedule_gets_its_period_from_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loss = cross_view("schedule")
+    for run, period in (({"num_train_epochs": 2}, 0.4), ({"max_steps": 4}, 0.1)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="tempplug_adapters"):
+            trainer = make(tmp_path, loss, **run)
+            trainer.train()
+            trainer.train()
+        (message,) = [record.getMessage() for record in caplog.records]
+        assert message.startswith(f"strategy 'schedule' goes by the {5 * period:g} epochs of this run")
+        assert f"period={period:g}" in message
+        expected = tempplug.create_strategy("schedule", period=period)
+        temperatures = []
+        for step in range(trainer.state.global_step):
+            expected.set_progress(epoch=step / 8)
+            temperatures.append(expected.temperature())
+        assert logged(trainer, "temperature") == pytest.approx(temperatures)
+        assert min(temperatures) < 0.2
+    given = cross_view("schedule:period=7")
+    make(tmp_path, given, max_steps=1).train()
+    assert given.strategy.options["period"] == 7
 
 
 def test_an_optimizer_of_ones_own_gets_the_parameters_of_the_loss(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
-from sentence_transformer_toys import features, logged, make, sentences, tiny, watched
+from sentence_transformer_toys import assert_equal, features, logged, make, sentences, tiny, watched, weights
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer import losses as library
 from torch import nn
@@ -35,6 +36,8 @@ ONE_PLAIN_STEP: dict[str, Any] = {
     "lr_scheduler_type": "constant",
     "max_grad_norm": 0.0,
 }
+
+MODELS_RATE = "learnable:learning_rate=none"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -102,7 +105,7 @@ def test_weight_decay_spares_the_temperature_through_both_doors_and_not_without(
     for door in (*DOORS, "nobody"):
         for decay in (0.0, 0.5):
             model = tiny(tiny_bert)
-            loss = TemperatureRankingLoss(model, "learnable")
+            loss = TemperatureRankingLoss(model, MODELS_RATE)
             loss.take_charge()
             arguments = {**ONE_PLAIN_STEP, "optim": optim, "learning_rate": 0.1, "weight_decay": decay}
             if door == "nobody":
@@ -125,9 +128,9 @@ def test_accumulation_of_four_gives_the_mean_gradient(tiny_bert: Path, tmp_path:
     """The library's cached losses give their own parameters four times that."""
     model = tiny(tiny_bert).double()
     loss = (
-        CachedTemperatureRankingLoss(model, "learnable", mini_batch_size=3)
+        CachedTemperatureRankingLoss(model, MODELS_RATE, mini_batch_size=3)
         if cached
-        else TemperatureRankingLoss(model, "learnable")
+        else TemperatureRankingLoss(model, MODELS_RATE)
     )
     start, reference = log_scale(loss), TemperatureRankingLoss(copy.deepcopy(model), "learnable")
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
@@ -147,10 +150,36 @@ def test_accumulation_of_four_gives_the_mean_gradient(tiny_bert: Path, tmp_path:
 @pytest.mark.parametrize("door", DOORS)
 def test_the_temperatures_gradient_is_clipped_by_itself(tiny_bert: Path, tmp_path: Path, door: str) -> None:
     model = tiny(tiny_bert)
-    loss = TemperatureRankingLoss(model, "learnable")
+    loss = TemperatureRankingLoss(model, MODELS_RATE)
     start = log_scale(loss)
     through(door, tmp_path, model, loss, **{**ONE_PLAIN_STEP, "max_grad_norm": 1e-3}).train()
     assert abs(start - log_scale(loss)) == pytest.approx(1e-3, rel=1e-2)
+
+
+@pytest.mark.parametrize("optim", ["sgd", "adamw_torch"])
+def test_the_temperature_has_a_learning_rate_of_its_own_through_both_doors(tiny_bert: Path, tmp_path: Path, optim: str) -> None:
+    """It follows the schedule of the encoder's, and what ``learning_rate_mapping`` says comes first."""
+    arguments: dict[str, Any] = {"max_steps": 4, "optim": optim, "learning_rate": 0.1, "weight_decay": 0.5}
+    cases = {
+        "as it is": ("learnable", 0.01, {}),
+        "given": ("learnable:learning_rate=0.03", 0.03, {}),
+        "mapped": ("learnable", 0.02, {"learning_rate_mapping": {r"log_scale$": 0.02}}),
+        "the model's": (MODELS_RATE, 0.1, {}),
+    }
+    for name, (strategy, rate, more) in cases.items():
+        paths, moved = [], []
+        for door in DOORS:
+            model = tiny(tiny_bert)
+            loss = TemperatureRankingLoss(model, strategy)
+            trainer = through(door, tmp_path, model, loss, **arguments, **more)
+            trainer.train()
+            paths.append(logged(trainer, "temperature"))
+            moved.append(weights(trainer))
+        assert paths[0] == pytest.approx(paths[1], rel=1e-6), name
+        assert_equal(*moved)
+        (first, second) = (-math.log(each) for each in paths[0][:2])
+        if optim == "adamw_torch":  # whose first step is the learning rate
+            assert abs(second - first) == pytest.approx(rate, rel=1e-3), name
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -180,8 +209,8 @@ def test_a_schedule_hears_its_progress_and_gets_a_fifth_of_the_runs_epochs(
             assert said == []
         else:
             (message,) = said
-            assert message.startswith(f"strategy 'schedule' gets period={period:g}, a fifth of the {5 * period:g} epochs")
-            assert "period" not in loss.get_config_dict()["strategy"]
+            assert message.startswith(f"strategy 'schedule' goes by the {5 * period:g} epochs of this run")
+        assert f"period={period:g}," in loss.get_config_dict()["strategy"]
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -323,5 +352,6 @@ def test_the_flags_make_the_loss(tiny_bert: Path) -> None:
     assert cached.contrastive_loss.objective.spec() == "dclw:sigma=0.25"
     options = cached.contrastive_loss.strategy.options
     assert (options["alpha"], options["threshold"], options["base_temperature"]) == (2, 0.8, 0.1)
-    for strategy, is_open in (("schedule", True), ("schedule:period=3", False)):
-        assert TemperatureArguments(strategy).create_sentence_transformers_loss(model).period_is_open is is_open
+    for strategy in ("learnable", "amcl:dimension=32"):
+        made = TemperatureArguments(strategy, temperature_learning_rate=0.3).create_sentence_transformers_loss(model)
+        assert made.contrastive_loss.strategy.learning_rate == 0.3

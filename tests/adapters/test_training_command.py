@@ -30,8 +30,15 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
     assert out.count("epoch 1 of 3  loss ") == 1
     assert "epoch 1 of 3  spread " in out
     assert "  temperature " in out
-    assert out.splitlines()[-1].split() == ["final", "1.00"]
+    *_, told, _, last = out.splitlines()
+    assert last.split() == ["final", "1.00"]
     results = json.loads((tmp_path / "metrics.json").read_text())
+    seen = results["temperature"]
+    assert seen.keys() == {"first", "last", "min", "max"}
+    assert 0.3 < seen["min"] <= min(seen["first"], seen["last"]) < seen["max"]
+    assert told.split()[:5] == ["temperature", "at", "the", "end", f"{seen['last']:.4g}"]
+    logged = [entry["temperature"] for entry in results["history"] if "temperature" in entry]
+    assert seen["last"] == logged[-1]
     assert (results["method"], results["dataset"], results["items"]) == ("toy", "points", 20)
     assert (results["strategy"], results["objective"]) == (spec, "reweighted")
     assert results["recipe"]["noise"] == 0.2

@@ -68,12 +68,10 @@ def test_options_stand_around_a_methods_temperature() -> None:
         assert {option: created.options[option] for option in options} == options
 
 
-def test_a_schedule_has_its_periods_in_the_training() -> None:
-    loss = LossRecipe(temperatures=around(0.2), periods=4)
-    assert loss.options("schedule", 10) == {"period": 2.5, "temperature_min": 0.1, "temperature_max": 0.4}
-    assert "period" not in loss.options("schedule", 0)
-    assert "period" not in loss.options("fixed", 10)
-    assert loss.options("temperature-free", 10) == {}
+def test_what_a_paper_does_not_name_has_no_options() -> None:
+    loss = LossRecipe(temperatures=around(0.2))
+    assert loss.options("schedule") == {"temperature_min": 0.1, "temperature_max": 0.4}
+    assert loss.options("temperature-free") == {}
 
 
 def test_the_objective_of_a_strategy_is_that_of_its_paper() -> None:

@@ -13,7 +13,9 @@ from method_toys import METHOD, Kill, Killed, Points, ToyMethod, plain_loop, run
 from transformers import TrainerCallback
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError
+from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.checkpoints import COMPLETE, checkpoints
+from tempplug_adapters.training.train import train
 from tempplug_adapters.training.trainer import MethodTrainer
 
 SCHEDULE = "schedule:temperature_min=0.2,temperature_max=0.9,period=4"
@@ -54,6 +56,25 @@ def test_what_is_finished_is_only_measured_again(tmp_path: Path) -> None:
     assert again["seconds_per_epoch"] is None
     assert without_seconds(again) == without_seconds(first)
     assert {file: file.read_bytes() for file in tmp_path.glob("checkpoint-*/*")} == trained
+
+
+def test_a_schedule_goes_by_the_steps_where_those_are_given(tmp_path: Path) -> None:
+    """Three steps an epoch: nine in the recipe's three epochs."""
+    for steps, period in ((-1, "0.6"), (6, "0.4")):
+        results = run(tmp_path / str(steps), "schedule", training={"max_steps": steps})
+        assert f"period={period}," in results["strategy"]
+
+
+def test_another_learning_rate_of_the_temperature_is_another_run(tmp_path: Path) -> None:
+    def amcl(**more: Any) -> Any:
+        return TemperatureArguments("amcl", **more)
+
+    def train_with(temperature: TemperatureArguments, **more: Any) -> Any:
+        return train(METHOD.load(), METHOD.recipe(), Points(), temperature, tmp_path, **more)
+
+    assert train_with(amcl(temperature_learning_rate=0.1))["temperature_learning_rate"] == 0.1
+    with pytest.raises(ConfigError, match=r"temperature_learning_rate=None differs from the checkpoint's 0\.1"):
+        train_with(amcl(), resume_from_checkpoint="auto")
 
 
 def test_a_folder_is_of_one_run(tmp_path: Path) -> None:
@@ -191,11 +212,13 @@ def test_temperatures_never_decay_and_always_follow_the_optimizer(tmp_path: Path
 
     for optim in ({}, {"optim": "adagrad"}):
         groups.clear()
-        run(tmp_path / str(len(optim)), "learnable", weight_decay=0.5, training=optim, callbacks=[Watch()])
+        folder = tmp_path / str(len(optim))
+        run(folder, "learnable", weight_decay=0.5, learning_rate=0.005, training=optim, callbacks=[Watch()])
         decays = {group["weight_decay"] for group in groups if any(each.ndim > 1 for each in group["params"])}
         assert decays == {0.5}
-        scalars = [group for group in groups if any(each.numel() == 1 for each in group["params"])]
-        assert [group["weight_decay"] for group in scalars] == [0.0]
+        assert [each.numel() for each in groups[-1]["params"]] == [1]
+        assert (groups[-1]["weight_decay"], groups[-1]["lr"]) == (0.0, 0.01)
+        assert groups[0]["lr"] == 0.005
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_an_arm_without_a_strategy_is_refused(text: str) -> None:
             "macl:base_temperature=0.4,alpha=2,threshold=0,floor_ratio=0.1,strict=false",
             "reweighted",
         ),
-        ("learnable+infonce", "learnable:initial_temperature=0.4,max_scale=100", "infonce"),
+        ("learnable+infonce", "learnable:initial_temperature=0.4,max_scale=100,learning_rate=0.01", "infonce"),
     ],
 )
 def test_what_is_not_written_is_the_recipes_option(label: str, strategy: str, objective: str) -> None:

@@ -23,7 +23,7 @@ from tempplug.plugins.info import Info
 REQUIRED = object()
 TABLE: dict[str, dict[str, Any]] = {
     "fixed": {"temperature": 0.1},
-    "learnable": {"initial_temperature": 0.07, "max_scale": 100.0},
+    "learnable": {"initial_temperature": 0.07, "max_scale": 100.0, "learning_rate": 0.01},
     "macl": {"base_temperature": 0.1, "alpha": 0.5, "threshold": 0.0, "floor_ratio": 0.1, "strict": False},
     "dystress": {
         "temperature_min": 0.1,
@@ -39,7 +39,7 @@ TABLE: dict[str, dict[str, Any]] = {
         "shape": "cosine",
         "temperature_min": 0.1,
         "temperature_max": 1.0,
-        "period": 400.0,
+        "period": None,
         "seed": 0,
         "granularity": "step",
         "first_epoch": 0,

@@ -163,6 +163,26 @@ def test_a_random_schedule_draws_by_the_number_of_the_whole_epoch() -> None:
     assert later[2] == default[3]
 
 
+def test_a_schedule_without_a_period_has_a_fifth_of_the_training_and_else_400_epochs() -> None:
+    loss = ContrastiveLoss("schedule:temperature_min=0.1,temperature_max=1")
+    schedule = loss.strategy
+    schedule.set_progress(200)
+    assert schedule.temperature() == pytest.approx(0.1)
+    for epochs in (10, 0, 10):  # 0: nothing is trained
+        loss.set_length(epochs)
+        assert schedule.options["period"] == 2
+    schedule.set_progress(1)
+    assert schedule.temperature() == pytest.approx(0.1)
+    loss.set_length(20)
+    assert (schedule.options["period"], schedule.temperature()) == (4, pytest.approx(0.55))
+    given = create_strategy("schedule:period=7")
+    given.set_length(10)
+    assert given.options["period"] == 7
+    for wrong in (-1, math.inf):
+        with pytest.raises(ConfigError, match="of set_length must be a finite number of at least 0"):
+            given.set_length(wrong)
+
+
 def test_a_schedule_keeps_its_epoch_in_its_state() -> None:
     before = create_strategy("schedule:period=10")
     before.set_progress(epoch=3.25)

@@ -10,13 +10,17 @@ from torch import distributed
 
 import tempplug
 from tempplug.arguments import merge_spec
-from tempplug.options import Option, format_value, options_of
+from tempplug.errors import ConfigError
+from tempplug.options import Number, Option, format_value, options_of
 from tempplug.plugins import AdapterInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
 from tempplug.types import LayoutName
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_transformers import TemperatureRankingLoss
+
+
+_RATE = Number(above=0, optional=True)
 
 
 def _known(kind: type[Info]) -> str:
@@ -27,12 +31,17 @@ _STRATEGY_HELP = (
     f"Temperature strategy: name or name:key=value,... Known: {_known(StrategyInfo)}; `tempplug list` says what they do."
 )
 _ARGS_HELP = "Options of the temperature strategy, key=value ...; `tempplug show NAME` lists them with their ranges."
+_RATE_HELP = (
+    "Learning rate of all that the loss learns, following the same schedule as the model's. Default: the strategy's own, "
+    "0.01 for learnable; the model's where it has none (amcl)."
+)
 _OBJECTIVE_HELP = f"Contrastive objective: name or name:key=value,... Known: {_known(ObjectiveInfo)}."
 
 
 @dataclass
 class TemperatureArguments:
-    """The flags ``--temperature-strategy``, ``--temperature-args`` and ``--contrastive-objective``, checked when parsed.
+    """The flags ``--temperature-strategy``, ``--temperature-args``, ``--contrastive-objective`` and
+    ``--temperature-learning-rate``, checked when parsed.
 
     Stands beside ``TrainingArguments`` in an `HfArgumentParser`, which accepts each flag with ``-`` and with ``_``.
 
@@ -41,10 +50,13 @@ class TemperatureArguments:
             ``fixed`` where there is none.
         temperature_args: further options of the strategy, ``key=value`` each.
         contrastive_objective: spec string of the objective; None as above, ``infonce`` where there is no recipe.
+        temperature_learning_rate: of all that the strategy learns, greater than 0: τ of ``learnable``, φ of ``amcl``, the
+            temperatures of ``individual``, which move by a rule of their own and not by the optimizer. None: what the strategy
+            says, and the model's learning rate where it says nothing.
 
     Raises:
         UnknownNameError: no such strategy, option or objective; the message suggests the nearest.
-        ConfigError: an option is malformed, given twice or out of range.
+        ConfigError: an option is malformed, given twice or out of range, or a learning rate is given to what learns nothing.
 
     >>> TemperatureArguments("macl:alpha=2", ["threshold=0.8"]).create_loss("cross-view").strategy.spec()
     'macl:base_temperature=0.1,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false'
@@ -56,14 +68,17 @@ class TemperatureArguments:
     temperature_strategy: str | None = field(default="fixed", metadata={"help": _STRATEGY_HELP, "metavar": "SPEC"})
     temperature_args: list[str] = field(default_factory=list, metadata={"help": _ARGS_HELP, "metavar": "KEY=VALUE"})
     contrastive_objective: str | None = field(default="infonce", metadata={"help": _OBJECTIVE_HELP, "metavar": "SPEC"})
+    temperature_learning_rate: float | None = field(default=None, metadata={"help": _RATE_HELP, "metavar": "RATE"})
 
     def __post_init__(self) -> None:
+        rate = self.temperature_learning_rate
+        _RATE.check(f"temperature_learning_rate={rate}", rate)
         if self.temperature_strategy is not None:
-            name, options = merge_spec(self.temperature_strategy, self.temperature_args)
+            name, options = self._merged()
             required = {option.name for option in _options(name) if option.required}
             # what only the data know (class counts) is filled in later, and the rest can be checked only then
             if required <= options.keys():
-                tempplug.create_strategy(name, **options)
+                self._set_learning_rate(tempplug.create_strategy(name, **options))
         if self.contrastive_objective is not None:
             tempplug.create_objective(self.contrastive_objective)
 
@@ -76,18 +91,18 @@ class TemperatureArguments:
             layout: as in `tempplug.ContrastiveLoss`.
             symmetric: whether to average both directions of ``cross-view``.
             gather: whether candidates come from all processes; None gathers wherever there are several.
-            **known: options that the data or the recipe decide, such as ``class_counts`` or ``period``: used where the
-                strategy takes them and the flags do not give them.
+            **known: options that the data or the recipe decide, such as ``class_counts``: used where the strategy takes them
+                and the flags do not give them.
 
         Raises:
             UnknownNameError: as in the constructor.
             ConfigError: as in the constructor; also where the strategy needs an option that nobody gave.
         """
-        name, options = merge_spec(self.temperature_strategy or "fixed", self.temperature_args)
+        name, options = self._merged()
         taken = {option.name for option in _options(name)}
         filled = {key: value for key, value in known.items() if key in taken}
         return tempplug.ContrastiveLoss(
-            strategy=tempplug.create_strategy(name, **{**filled, **options}),
+            strategy=self._set_learning_rate(tempplug.create_strategy(name, **{**filled, **options})),
             objective=self.contrastive_objective or "infonce",
             layout=layout,
             symmetric=symmetric,
@@ -111,7 +126,7 @@ class TemperatureArguments:
             ConfigError: as in the constructor and in that loss.
         """
         losses = registry().load(registry().get(AdapterInfo, "sentence-transformers"))
-        name, given = merge_spec(self.temperature_strategy or "fixed", self.temperature_args)
+        name, given = self._merged()
         if name == "fixed":
             # what the library's own losses start with
             given = {"temperature": losses.LIBRARY_TEMPERATURE, **given}
@@ -123,7 +138,31 @@ class TemperatureArguments:
         loss: TemperatureRankingLoss = kind(
             model, f"{name}:{written}" if written else name, self.contrastive_objective or "infonce", **options
         )
+        self._set_learning_rate(loss.contrastive_loss.strategy)
         return loss
+
+    def _merged(self) -> tuple[str, dict[str, Any]]:
+        """Returns the strategy's name and its options, among them the learning rate where it has such an option."""
+        name, options = merge_spec(self.temperature_strategy or "fixed", self.temperature_args)
+        if self.temperature_learning_rate is None or "learning_rate" not in {option.name for option in _options(name)}:
+            return name, options
+        if "learning_rate" in options:
+            raise ConfigError(
+                f"the learning rate of strategy '{name}' is given twice: as learning_rate={options['learning_rate']} and as "
+                f"temperature_learning_rate={self.temperature_learning_rate}."
+            )
+        return name, {**options, "learning_rate": self.temperature_learning_rate}
+
+    def _set_learning_rate(self, strategy: tempplug.Strategy) -> tempplug.Strategy:
+        """Returns the strategy with the given learning rate, where it has no option for that."""
+        if self.temperature_learning_rate is not None and "learning_rate" not in strategy.options:
+            if not any(True for _ in strategy.parameters()):
+                raise ConfigError(
+                    f"temperature_learning_rate={format_value(self.temperature_learning_rate)} has no meaning for strategy "
+                    f"'{strategy.name}', which has no parameters: leave it out."
+                )
+            strategy.learning_rate = self.temperature_learning_rate
+        return strategy
 
 
 def _several_processes() -> bool:

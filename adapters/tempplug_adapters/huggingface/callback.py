@@ -1,4 +1,4 @@
-"""The callback that tells a loss how far training is, and measures what its last training batch looked like.
+"""The callback that tells a loss how long training is and how far, and measures what its last training batch looked like.
 
 It must not know the mixin: whoever computes the loss calls `TemperatureCallback.observe`, whoever logs asks `measure`.
 """
@@ -15,6 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 import tempplug
 from tempplug import StepRecord
 from tempplug.plugins import registry
+from tempplug_adapters.huggingface.length import epochs_of, tell_length
 
 Embeddings = Tensor | Sequence[Tensor]
 
@@ -23,7 +24,7 @@ _NOT_LOGGED = ("loss", "finite")
 
 
 class TemperatureCallback(TrainerCallback):
-    """Gives schedules their progress and keeps the last training batch for the log.
+    """Gives schedules their period, where it is open, and their progress; keeps the last training batch for the log.
 
     `TemperatureTrainerMixin` installs one. Each of its numbers describes the last training batch of this process:
     nothing is reduced over processes or over the logging window, and nothing waits for the device until a log is due.
@@ -39,7 +40,9 @@ class TemperatureCallback(TrainerCallback):
         self._views: list[tuple[Tensor, Tensor | None]] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tells the loss where training starts, or resumes."""
+        """Tells the loss how long training will be, and where it starts or resumes."""
+        epochs = epochs_of(args, kwargs.get("train_dataloader"))
+        tell_length(self.contrastive_loss, epochs, say=state.is_world_process_zero)
         self._set_progress(state)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, distributed, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+import tempplug
 from tempplug.errors import ConfigError
 
 
@@ -20,15 +21,29 @@ def trainable(loss: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in loss.parameters() if parameter.requires_grad]
 
 
+def own_learning_rates(module: nn.Module) -> dict[nn.Parameter, float]:
+    """Returns the learning rates that strategies have for what they learn, by parameter; others learn as the model does.
+
+    Args:
+        module: a loss, or what holds some.
+    """
+    return {
+        parameter: strategy.learning_rate
+        for strategy in module.modules()
+        if isinstance(strategy, tempplug.Strategy) and strategy.learning_rate is not None
+        for parameter in strategy.parameters()
+    }
+
+
 def add_parameter_groups(
     optimizer: torch.optim.Optimizer, loss: nn.Module, no_weight_decay: set[str], weight_decay: float
 ) -> bool:
-    """Adds the parameters of the loss that the optimizer lacks: first a decayed group, then an undecayed one.
+    """Adds the parameters of the loss that the optimizer lacks, a group for each learning rate: decayed ones first.
 
     Groups without parameters are left out, so that a loss that learns nothing leaves the optimizer as it was.
 
     Args:
-        optimizer: any optimizer that takes ``add_param_group``; the groups get its default learning rate.
+        optimizer: any optimizer that takes ``add_param_group``; a group has a strategy's own learning rate, or the default.
         loss: where the parameters come from.
         no_weight_decay: names of parameters that weight decay spares.
         weight_decay: of the others.
@@ -37,13 +52,14 @@ def add_parameter_groups(
         Whether a group was added.
     """
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    missing = {name: p for name, p in loss.named_parameters() if p.requires_grad and id(p) not in held}
-    decayed = [parameter for name, parameter in missing.items() if name not in no_weight_decay]
-    spared = [parameter for name, parameter in missing.items() if name in no_weight_decay]
-    for parameters, decay in ((decayed, weight_decay), (spared, 0.0)):
-        if parameters:
-            optimizer.add_param_group({"params": parameters, "weight_decay": decay})
-    return bool(missing)
+    rates, groups = own_learning_rates(loss), dict[tuple[bool, float | None], list[nn.Parameter]]()
+    for name, parameter in loss.named_parameters():
+        if parameter.requires_grad and id(parameter) not in held:
+            groups.setdefault((name in no_weight_decay, rates.get(parameter)), []).append(parameter)
+    for (spared, rate), parameters in sorted(groups.items(), key=lambda group: group[0][0]):
+        own = {} if rate is None else {"lr": rate}
+        optimizer.add_param_group({"params": parameters, "weight_decay": 0.0 if spared else weight_decay, **own})
+    return bool(groups)
 
 
 def several_processes() -> bool:

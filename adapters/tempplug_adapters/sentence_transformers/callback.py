@@ -16,12 +16,13 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from tempplug_adapters.huggingface.loss_files import read_loss, verify_checkpoint, write_loss
+from tempplug_adapters.huggingface.parameters import own_learning_rates, trainable
 from tempplug_adapters.sentence_transformers.charge import Charge
 from tempplug_adapters.storage.manifest import seal
 
 
 class TemperatureRankingCallback(Charge):
-    """Spares τ weight decay, clips, saves, restores and synchronises it, tells schedules their progress, and logs.
+    """Gives τ its learning rate, spares it weight decay, clips, saves, restores and synchronises it, tells schedules, and logs.
 
     Give it to a SentenceTransformerTrainer with the loss that it trains with. Two things a
     `TemperatureSentenceTransformerTrainer` does better: it resumes from any folder, where this one looks into ``output_dir``;
@@ -44,7 +45,7 @@ class TemperatureRankingCallback(Charge):
         if state.global_step:
             self._read(args, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
         super().on_train_begin(args, state, control, **kwargs)
-        self._spare(kwargs["optimizer"])
+        self._regroup(kwargs["optimizer"], args.learning_rate)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Puts the state of the losses into the checkpoint, and the checksums of all its files."""
@@ -75,28 +76,44 @@ class TemperatureRankingCallback(Charge):
         verify_checkpoint(folder)
         read_loss(self.contrastive_losses, folder)
 
-    def _spare(self, optimizer: torch.optim.Optimizer) -> None:
-        """Makes groups without decay for the time of every step.
+    def _regroup(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+        """Makes groups without decay, and at the learning rates of the strategies, for the time of every step.
 
         For good they cannot be made any more: the learning rate's schedule counts the groups, and so does a checkpoint.
+        A parameter whose group has another rate than that of the run was given one by the user, and keeps it.
+
+        Args:
+            optimizer: of the run.
+            learning_rate: of the run, at its highest.
         """
         inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
-        wanted = {id(parameter) for parameter in self.spared()}
+        spared = {id(parameter) for parameter in self.spared()}
+        rates = own_learning_rates(self.contrastive_losses)
+        own = trainable(self.contrastive_losses)
+        ours = {id(parameter) for parameter in own if id(parameter) in spared or parameter in rates}
         moved: list[tuple[dict[str, Any], list[nn.Parameter]]] = []
+        added: list[dict[str, Any]] = []
 
         def before(*_: Any) -> None:
-            for group in list(inner.param_groups):
-                inside = [parameter for parameter in group["params"] if id(parameter) in wanted]
-                if inside and group.get("weight_decay"):
-                    moved.append((group, group["params"]))
-                    group["params"] = [parameter for parameter in group["params"] if id(parameter) not in wanted]
-                    inner.param_groups.append({**group, "params": inside, "weight_decay": 0.0})
+            for group in inner.param_groups:
+                inside = [parameter for parameter in group["params"] if id(parameter) in ours]
+                if not inside:
+                    continue
+                moved.append((group, group["params"]))
+                group["params"] = [parameter for parameter in group["params"] if id(parameter) not in ours]
+                as_the_model = group.get("initial_lr", learning_rate) == learning_rate
+                for parameter in inside:
+                    factor = rates.get(parameter, learning_rate) / learning_rate if as_the_model and learning_rate else 1.0
+                    decay = 0.0 if id(parameter) in spared else group.get("weight_decay", 0.0)
+                    added.append({**group, "params": [parameter], "lr": group["lr"] * factor, "weight_decay": decay})
+            inner.param_groups.extend(added)
 
         def after(*_: Any) -> None:
-            del inner.param_groups[len(inner.param_groups) - len(moved) :]
+            del inner.param_groups[len(inner.param_groups) - len(added) :]
             for group, parameters in moved:
                 group["params"] = parameters
             moved.clear()
+            added.clear()
 
         self._hooks = inner.register_step_pre_hook(before), inner.register_step_post_hook(after)
 

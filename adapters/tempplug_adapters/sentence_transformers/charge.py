@@ -6,8 +6,6 @@ of the losses is kept, and which optimizer group they are in, is for the two to 
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,9 +23,6 @@ from tempplug_adapters.huggingface.parameters import (
     trainable,
 )
 from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
-from tempplug_adapters.training.recipe import PERIODS
-
-logger = logging.getLogger(__name__)
 
 
 def ranking_losses(loss: nn.Module | Mapping[str, nn.Module]) -> dict[str, TemperatureRankingLoss]:
@@ -86,16 +81,12 @@ class Charge(TrainerCallback):
         return {f"{prefix}{key}": value for prefix, each in self.watchers.items() for key, value in each.measure().items()}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Takes charge: periods, the same start on all processes, progress."""
+        """Takes charge: the same start on all processes, periods, progress."""
         if (backend := AcceleratorState().distributed_type) in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             refuse_sharding(self.contrastive_losses, backend.value)
         held = {id(parameter) for group in kwargs["optimizer"].param_groups for parameter in group["params"]}
         if any(id(parameter) not in held for parameter in trainable(self.contrastive_losses)):
             raise ConfigError("the optimizer lacks the parameters of the loss: build it with loss.parameters() too.")
-        epochs = _epochs(args, state, kwargs.get("train_dataloader"))
-        for each in self.losses.values():
-            if each.period_is_open:
-                _set_period(each, epochs, state.is_world_process_zero)
         self._parameters.on_train_begin(args, state, control, **kwargs)
         for name, each in self.losses.items():
             each.take_charge(self.watchers[name])
@@ -126,26 +117,3 @@ class Charge(TrainerCallback):
         """Lets go: another training needs somebody in charge again."""
         for each in self.losses.values():
             each.release()
-
-
-def _epochs(args: TrainingArguments, state: TrainerState, batches: Any) -> float:
-    """Returns how many epochs the run has, as ``state.epoch`` counts them."""
-    if args.max_steps <= 0:
-        return float(args.num_train_epochs)
-    try:
-        steps = math.ceil(len(batches) / args.gradient_accumulation_steps)
-    except TypeError:
-        return 1.0  # a stream without a length: the Trainer takes the whole run for one epoch
-    return state.max_steps / max(steps, 1)
-
-
-def _set_period(loss: TemperatureRankingLoss, epochs: float, told: bool) -> None:
-    strategy = loss.contrastive_loss.strategy
-    strategy.configure(**{**strategy.options, "period": epochs / PERIODS})
-    if told:
-        logger.warning(
-            "strategy '%s' gets period=%g, a fifth of the %g epochs of this run; give it a period= to choose another.",
-            strategy.name,
-            epochs / PERIODS,
-            epochs,
-        )

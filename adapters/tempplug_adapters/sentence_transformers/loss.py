@@ -6,7 +6,6 @@ what the loss learns tells it so.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 
 import tempplug
 from tempplug import Objective, Strategy
-from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName
@@ -57,7 +55,6 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         engine: as in `tempplug.ContrastiveLoss`.
 
     Attributes:
-        period_is_open: whether a schedule's period is to follow from the run's epochs.
         contrastive_loss: the loss itself: ``contrastive_loss.record`` tells what the last batch looked like. Under
             MatryoshkaLoss and AdaptiveLayerLoss, which call it several times, it speaks of the last call.
 
@@ -110,8 +107,6 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self.contrastive_loss = tempplug.ContrastiveLoss(
             chosen, objective, "cross-view", symmetric=symmetric, gather=gather_across_devices, engine=engine
         )
-        own = self.contrastive_loss.strategy
-        self.period_is_open = isinstance(strategy, str) and "period" in own.options and "period" not in parse_spec(strategy)[1]
         self._in_charge: TemperatureCallback | bool = False
 
     def take_charge(self, watcher: TemperatureCallback | None = None) -> None:
@@ -174,10 +169,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             )
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Returns the settings for the model card: full spec strings, but for a period that the run's epochs decide."""
-        spec = self.contrastive_loss.strategy.spec()
+        """Returns the settings for the model card, with full spec strings."""
         return {
-            "strategy": re.sub(r"period=[^,]+,?", "", spec).rstrip(",") if self.period_is_open else spec,
+            "strategy": self.contrastive_loss.strategy.spec(),
             "objective": self.contrastive_loss.objective.spec(),
             "gather_across_devices": self.gather_across_devices,
             "directions": self.directions,

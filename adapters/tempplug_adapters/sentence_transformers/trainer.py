@@ -7,6 +7,8 @@ share; this module joins the two and makes the optimizer groups.
 from __future__ import annotations
 
 import copy
+import re
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from torch import nn
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loss_files import LossFilesMixin
-from tempplug_adapters.huggingface.parameters import add_parameter_groups
+from tempplug_adapters.huggingface.parameters import add_parameter_groups, own_learning_rates
 from tempplug_adapters.sentence_transformers.callback import TemperatureRankingCallback
 from tempplug_adapters.sentence_transformers.charge import Charge
 
@@ -23,9 +25,10 @@ from tempplug_adapters.sentence_transformers.charge import Charge
 class TemperatureSentenceTransformerTrainer(LossFilesMixin, SentenceTransformerTrainer):
     """A SentenceTransformerTrainer whose loss is, or holds, ranking losses with temperature strategies.
 
-    What they learn joins the optimizer spared by weight decay, is averaged over processes, clipped by itself, saved as
-    ``contrastive_loss.pt`` in each checkpoint, and comes back on resume and with the best model. Schedules are told their
-    progress at every step, and their period where it is open. Logs carry what `TemperatureCallback.measure` returns.
+    What they learn joins the optimizer at the learning rates of the strategies, spared by weight decay, is averaged over
+    processes, clipped by itself, saved as ``contrastive_loss.pt`` in each checkpoint, and comes back on resume and with the
+    best model. Schedules are told the length of the run, from which a period follows that is not given, and their progress at
+    every step. Logs carry what `TemperatureCallback.measure` returns.
 
     Args:
         *args: of the library's Trainer.
@@ -49,6 +52,22 @@ class TemperatureSentenceTransformerTrainer(LossFilesMixin, SentenceTransformerT
         spared = {id(parameter) for parameter in self.charge.spared()}
         own = dict(model.named_parameters(remove_duplicate=False))
         return [name for name in super().get_decay_parameter_names(model) if id(own[name]) not in spared]
+
+    def get_optimizer_cls_and_kwargs(self, args: Any, model: Any = None) -> tuple[Any, Any]:
+        """Returns the optimizer's class and groups, what the strategies learn at rates of their own in groups of its own.
+
+        ``learning_rate_mapping``, where the user gave one, comes after and so has the last word.
+        """
+        rates = own_learning_rates(self.contrastive_loss)
+        loss = nn.Sequential(OrderedDict(self.loss)) if isinstance(self.loss, dict) else self.loss
+        own = {f"^{re.escape(name)}$": rates[each] for name, each in loss.named_parameters() if each in rates}
+        given = args.learning_rate_mapping
+        args.learning_rate_mapping = {**own, **given}
+        try:
+            kind, options = super().get_optimizer_cls_and_kwargs(args, model)
+        finally:
+            args.learning_rate_mapping = given
+        return kind, options
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
         """Returns the library's optimizer, or the one that was passed, with the parameters of the losses added."""

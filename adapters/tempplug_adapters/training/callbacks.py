@@ -1,4 +1,6 @@
-"""What happens in every training at certain steps: schedules hear of the progress, epochs end in time, SIGTERM ends it."""
+"""What happens in every training at certain steps: schedules hear of the progress, temperatures are noted, epochs end in time,
+SIGTERM ends it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from typing import Any
 from torch import nn
 from transformers import TrainerCallback
 
+from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.termination import Terminated
+
+LOOKS = 100
+"""How often a training looks at its temperature."""
 
 
 class ProgressOfLoss(TrainerCallback):
@@ -22,6 +28,34 @@ class ProgressOfLoss(TrainerCallback):
         """Tells it once a step: all its micro-batches share one progress."""
         if self.loss is not None:
             self.loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
+
+
+class TemperaturesSeen(TrainerCallback):
+    """Notes where the temperature began and ended in a training and how far it went, at some `LOOKS` steps evenly spread.
+
+    Attributes:
+        seen: ``first`` and ``last``, each the mean over the pairs of a batch, and ``min`` and ``max`` over all pairs looked at;
+            empty where nothing has a temperature. Part of a checkpoint, so that a resumed run tells of all of it.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.seen: dict[str, float] = {}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Looks at the last batch where it is time to: that waits for the device."""
+        if state.global_step not in (1, state.max_steps) and state.global_step % math.ceil(state.max_steps / LOOKS):
+            return
+        found = measure(self.module)
+        if "temperature" in found:
+            now, seen = found["temperature"], self.seen
+            low, high = (found.get(f"temperature_{end}", now) for end in ("min", "max"))
+            self.seen = {
+                "first": seen.get("first", now),
+                "last": now,
+                "min": min(low, seen.get("min", low)),
+                "max": max(high, seen.get("max", high)),
+            }
 
 
 class Ending(TrainerCallback):

@@ -44,6 +44,9 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
             print(ended, file=sys.stderr)
         return EXIT_STATUS
     if first_process():
+        if seen := results["temperature"]:
+            moved = "(first {first:.4g}, from {min:.4g} to {max:.4g})".format(**seen)
+            print(f"{'temperature at the end':<24} {seen['last']:8.4g} {moved}")
         for name, value in results["evaluation"].items():
             print(f"{name:<24} {value:8.2f}")
     return 0
@@ -61,7 +64,12 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
     from tempplug_adapters.training.progress import ProgressLine
     from tempplug_adapters.training.train import train
 
-    temperature = TemperatureArguments(parsed.temperature_strategy, parsed.temperature_args, parsed.contrastive_objective)
+    temperature = TemperatureArguments(
+        parsed.temperature_strategy,
+        parsed.temperature_args,
+        parsed.contrastive_objective,
+        parsed.temperature_learning_rate,
+    )
     training = _training(info, recipe, rest)
     with output_folder(parsed.output_dir):  # said before data are read, which may take minutes
         check_start(parsed.output_dir, parsed.resume_from_checkpoint)

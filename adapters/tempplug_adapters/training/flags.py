@@ -61,7 +61,15 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     )
     for name, kind in next(iter(info.recipes.values())).kinds().items():
         add_setting(settings, name, kind, info.recipes)
-    tempplug.add_temperature_arguments(parser, default=None)
+    temperature = tempplug.add_temperature_arguments(parser, default=None)
+    _add(
+        temperature,
+        "temperature_learning_rate",
+        type=_number,
+        metavar="N",
+        help="of all that the loss learns, on the schedule of --learning-rate (default: the strategy's, 0.01 for learnable; "
+        "where it has none, --learning-rate)",
+    )
     strategies = {name: recipe.loss.strategy for name, recipe in info.recipes.items()}
     if len(set(strategies.values())) > 1:
         (action,) = [each for each in parser._actions if each.dest == "temperature_strategy"]

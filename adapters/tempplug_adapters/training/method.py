@@ -183,9 +183,11 @@ class Method(ABC, Generic[R, D]):
         """
         loss, spec = recipe.loss, temperature.temperature_strategy or recipe.loss.strategy
         objective = temperature.contrastive_objective or loss.objective_of(spec)
-        options = loss.options(parse_spec(spec)[0], recipe.num_train_epochs)
+        options = loss.options(parse_spec(spec)[0])
         filled = replace(temperature, temperature_strategy=spec, contrastive_objective=objective)
-        return filled.create_loss(loss.layout, gather=gather, **{**self.known(recipe, data), **options})
+        made = filled.create_loss(loss.layout, gather=gather, **{**self.known(recipe, data), **options})
+        made.set_length(recipe.num_train_epochs)
+        return made
 
     def specs(self, module: nn.Module) -> dict[str, str | None]:
         """Returns the resolved specs of a module's loss: ``strategy`` and ``objective``, None where it has none."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from tempplug_adapters.huggingface.parameters import own_learning_rates
 from tempplug_adapters.training.recipe import Recipe
 
 TRUST = 0.001
@@ -79,7 +80,8 @@ class Treatment:
     Attributes:
         decays: whether weight decay applies.
         adapts: whether LARS scales its steps.
-        rate: what its learning rate is multiplied by.
+        rate: what the training's learning rate is multiplied by.
+        own: a learning rate in place of that, see `tempplug.Strategy.learning_rate`.
         constant: whether its learning rate stays when that of the others follows a schedule.
     """
 
@@ -87,6 +89,7 @@ class Treatment:
     adapts: bool = True
     rate: float = 1.0
     constant: bool = False
+    own: float | None = None
 
 
 def spared_by_decay(module: nn.Module) -> set[str]:
@@ -109,27 +112,29 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Returns the groups of a module's trainable parameters, weight decay never on temperatures.
 
+    What a strategy learns at a rate of its own comes last, so that the first rate of a scheduler is the model's.
+
     Args:
         module: with its loss.
         recipe: for the weight decay.
         learning_rate: of a parameter whose ``rate`` is 1.
         treatment: of a parameter, by name.
     """
-    temperatures = spared_by_decay(module)
+    temperatures, rates = spared_by_decay(module), own_learning_rates(module)
     groups: dict[Treatment, list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             kind = Treatment(decays=False, adapts=False) if name in temperatures else treatment(name, parameter)
-            groups.setdefault(kind, []).append(parameter)
+            groups.setdefault(replace(kind, own=rates.get(parameter)), []).append(parameter)
     return [
         {
             "params": parameters,
-            "lr": kind.rate * learning_rate,
+            "lr": kind.rate * learning_rate if kind.own is None else kind.own,
             "weight_decay": recipe.weight_decay if kind.decays else 0.0,
             "adapt": kind.adapts,
             "constant": kind.constant,
         }
-        for kind, parameters in groups.items()
+        for kind, parameters in sorted(groups.items(), key=lambda group: group[0].own is not None)
     ]
 
 

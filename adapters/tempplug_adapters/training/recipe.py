@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 Temperatures = Mapping[str, Mapping[str, Any]]
 
-PERIODS = 5
-"""Periods of a schedule in a training (Kukleva et al. 2023: 2,000 epochs, a period of 400)."""
 HIGHEST_SEED = 2**32 - 1
 """The largest that NumPy takes, whose generator the Trainer seeds too."""
 OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
@@ -77,7 +75,6 @@ class LossRecipe:
         temperatures: options by strategy, see `around`; a strategy that is not named has its own defaults.
         objective: where `objectives` has none.
         objectives: by strategy. MACL's paper reweights, and AMCL's NT-Xent form leaves the positive out of the denominator.
-        periods: of a schedule in a training, greater than 0.
     """
 
     layout: LayoutName = "two-view"
@@ -85,21 +82,14 @@ class LossRecipe:
     temperatures: Temperatures = field(default_factory=lambda: around(0.1))
     objective: str = "infonce"
     objectives: Mapping[str, str] = field(default_factory=lambda: {"macl": "reweighted", "amcl": "dcl"})
-    periods: float = PERIODS
 
     def objective_of(self, strategy: str) -> str:
         """Returns the objective of a strategy, by its spec string."""
         return self.objectives.get(parse_spec(strategy)[0], self.objective)
 
-    def options(self, strategy: str, epochs: float) -> dict[str, Any]:
-        """Returns the options that the recipe has for a strategy.
-
-        Args:
-            strategy: its name.
-            epochs: of the training, on which a schedule's period depends.
-        """
-        period = {"period": epochs / self.periods} if strategy == "schedule" and epochs else {}
-        return {**period, **self.temperatures.get(strategy, {})}
+    def options(self, strategy: str) -> dict[str, Any]:
+        """Returns the options that the recipe has for a strategy, by its name."""
+        return dict(self.temperatures.get(strategy, {}))
 
 
 @dataclass(frozen=True, kw_only=True)

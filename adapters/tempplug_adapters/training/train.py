@@ -13,11 +13,12 @@ from transformers import TrainerCallback, set_seed
 
 from tempplug.arguments import parse_spec
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.huggingface.length import epochs_of, tell_length
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.arguments import training_arguments
 from tempplug_adapters.training.checkpoints import check_settings, check_start, output_folder, resume_point, write_settings
 from tempplug_adapters.training.method import Method, R, Run
-from tempplug_adapters.training.trainer import MethodTrainer
+from tempplug_adapters.training.trainer import MethodTrainer, batch_order
 
 METRICS_FILE = "metrics.json"
 DECISIVE = ("max_steps", "gradient_accumulation_steps")
@@ -59,7 +60,8 @@ def train(
         What ``metrics.json`` holds: ``method``, ``dataset``, ``items``, ``strategy`` and ``objective`` (resolved specs, None
         where the method has none), ``recipe`` (all settings), `DECISIVE` arguments, what else the method says of the origin of
         the weights,
-        ``steps`` and ``epochs`` done, ``loss`` (mean since the log before the last), ``seconds_per_epoch`` (of this call;
+        ``steps`` and ``epochs`` done, ``loss`` (mean since the log before the last), ``temperature`` (``first``, ``last``,
+        ``min`` and ``max`` of the training, see `TemperaturesSeen`), ``seconds_per_epoch`` (of this call;
         None where no step was left), ``evaluation`` (figures by name), ``history`` (every log: loss, temperature, …).
 
     Raises:
@@ -78,6 +80,9 @@ def train(
         set_seed(recipe.seed)
         loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
         module = method.build(recipe, data, loss)
+        if args.max_steps > 0:  # else the method has told the recipe's epochs
+            tell_length(module, epochs_of(args, batch_order(method, recipe, data, args)), say=False)
+        own_rate = temperature.temperature_learning_rate
         specs = method.specs(module)
         settings = {
             "method": method.info.name,
@@ -86,6 +91,7 @@ def train(
             **specs,
             **method.origin(recipe, data),
             **{name: getattr(args, name) for name in DECISIVE},
+            **({} if own_rate is None else {"temperature_learning_rate": own_rate}),
             "recipe": recipe.values(),
         }
         if checkpoint is not None:
@@ -108,6 +114,7 @@ def train(
             "steps": state.global_step,
             "epochs": state.epoch or 0.0,
             "loss": losses[-1] if losses else None,
+            "temperature": trainer.temperatures.seen,
             "seconds_per_epoch": seconds,
             "evaluation": {name.removeprefix("eval_"): value for name, value in figures.items()},
             # sorted as a checkpoint has them, so that a killed run's file is that of one that was not

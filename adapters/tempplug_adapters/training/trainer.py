@@ -39,7 +39,7 @@ from tempplug_adapters.storage.manifest import seal
 from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.arguments import MethodArguments
 from tempplug_adapters.training.batches import BatchLoader, BatchOrder, seed_generators, seed_of
-from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss
+from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss, TemperaturesSeen
 from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, checkpoint_folder, remove_old
 from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.method import Method, Run
@@ -49,6 +49,21 @@ from tempplug_adapters.training.termination import Terminated, on_termination
 
 # Checkpoints a moment apart have one time stamp; the Trainer then goes by their numbers, and warns of it every time.
 logging.getLogger("transformers.trainer_utils").addFilter(lambda record: "mtime" not in record.getMessage())
+
+
+def batch_order(method: Method[Any, Any], recipe: Recipe, data: Any, args: Any) -> BatchOrder:
+    """Returns the batches of a training, this process's share of each; raises ConfigError where they do not fit the data."""
+    size = None if recipe.per_device_train_batch_size is None else args.per_device_train_batch_size * args.world_size
+    return BatchOrder(
+        len(data),
+        size,
+        recipe.seed,
+        rank=args.process_index,
+        world=args.world_size,
+        drop_last=args.dataloader_drop_last,
+        reshuffled=method.reshuffled,
+        keys=method.keys(recipe, data),
+    )
 
 
 class MethodTrainer(Trainer):
@@ -85,12 +100,13 @@ class MethodTrainer(Trainer):
         self.module = module  # never wrapped, whatever the Trainer makes of its model
         if args.early_stopping_patience is not None:
             callbacks = [*callbacks, EarlyStoppingCallback(args.early_stopping_patience)]
+        self.temperatures = TemperaturesSeen(module)
         # the last two: the step is known to be an epoch's last only when all others have seen it
         super().__init__(
             model=module,
             args=args,
             eval_dataset=data,
-            callbacks=[*callbacks, ProgressOfLoss(module), EpochFlow(), Ending(self._asked_to_end)],
+            callbacks=[*callbacks, ProgressOfLoss(module), self.temperatures, EpochFlow(), Ending(self._asked_to_end)],
         )
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
@@ -105,17 +121,7 @@ class MethodTrainer(Trainer):
     @cached_property
     def order(self) -> BatchOrder:
         """The batches; asked for where there is something to train on."""
-        args, size = self.args, self.recipe.per_device_train_batch_size
-        return BatchOrder(
-            len(self.data),
-            None if size is None else args.per_device_train_batch_size * args.world_size,
-            self.recipe.seed,
-            rank=args.process_index,
-            world=args.world_size,
-            drop_last=args.dataloader_drop_last,
-            reshuffled=self.method.reshuffled,
-            keys=self.method.keys(self.recipe, self.data),
-        )
+        return batch_order(self.method, self.recipe, self.data, self.args)
 
     def get_train_dataloader(self) -> BatchLoader:
         """Returns the method's batches, this process's share of each."""
@@ -317,7 +323,8 @@ class MethodTrainer(Trainer):
         if not self.args.should_save:
             return
         folder = Path(output_dir or str(self.args.output_dir))
-        content = {"module": self.module.state_dict(), "losses": [self._saved_sums.cpu(), self._losses[1]]}
+        sums = [self._saved_sums.cpu(), self._losses[1]]
+        content = {"module": self.module.state_dict(), "losses": sums, "temperatures": self.temperatures.seen}
         # plain files: the folder is a staged one, which is sealed and put in its place as a whole
         folder.mkdir(parents=True, exist_ok=True)
         torch.save(content, folder / STATE_FILE)
@@ -336,6 +343,7 @@ class MethodTrainer(Trainer):
             sums, number = content["losses"]
             own = sums[self.args.process_index] if len(sums) == self.args.world_size else sums.mean()
             self._losses = [own.to(self.args.device), int(number)]
+            self.temperatures.seen = dict(content["temperatures"])
         except (DataError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"{file} does not fit this training: {one_line(error, lines=2)}") from error
 
@@ -379,4 +387,6 @@ class MethodTrainer(Trainer):
         self.load_state(resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
+        seen = self.temperatures.seen  # those of the whole training
         self.load_state(str(self.state.best_model_checkpoint))
+        self.temperatures.seen = seen

@@ -59,8 +59,8 @@ def _profile(
         dataset: in words.
         source: its name.
         changes: to the recipe of Kukleva et al.
-        periods: of a schedule; the paper has periods of 400 epochs, five where it trains for 2000. In a few epochs five would
-            be too short to pass through the temperatures between.
+        periods: of a schedule; the paper has periods of 400 epochs, five where it trains for 2000, which is what a schedule has
+            by itself. In a few epochs five would be too short to pass through the temperatures between.
         classes: whether there is an arm that knows how large the classes are.
         reported: rows of paper tables that an arm answers, by its label.
         reading: options of `read_images`.
@@ -68,7 +68,7 @@ def _profile(
     """
     recipe = SIMCLR.recipe("long-tail", evaluations=("long-tail",), **changes)
     epochs = recipe.num_train_epochs
-    whole = "schedule" if periods == recipe.loss.periods else f"schedule:period={epochs / periods:g}"
+    whole = "schedule" if periods == 5 else f"schedule:period={epochs / periods:g}"
     own = arms(
         "fixed:temperature=0.1+infonce",
         BASELINE,
