@@ -13,16 +13,19 @@ from safetensors.torch import load_file
 from simcse_toys import read, recipe, run, write_toys
 from torch import Tensor
 from torch.nn import functional as F
+from transfer_toys import write_tables
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tempplug.cli import main
+from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
+from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
 from tempplug_adapters.simcse.method import SimCSEMethod, SimCSEModule
 from tempplug_adapters.simcse.recipe import METHOD
-from tempplug_adapters.training.method import Run
+from tempplug_adapters.training.method import Run, Source
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::FutureWarning")
 
@@ -149,6 +152,24 @@ def test_at_the_end_the_seven_tasks_are_measured(toys: Path, tmp_path: Path, sts
     assert list(found) == ["stsb_dev", *(name.lower() for name in STS_TASKS), "sts_average"]
     assert [found[name.lower()] for name in STS_TASKS] == pytest.approx(list(expected.spearman.values()))
     assert found["sts_average"] == pytest.approx(expected.average)
+
+
+def test_at_the_end_transfer_tasks_are_measured(toys: Path, tmp_path: Path) -> None:
+    settings = recipe(toys, transfer_test=("TREC", "CR"))
+    write_tables(tmp_path / "transfer")
+    (tmp_path / "STSB").symlink_to(toys / "sts" / "STSB")
+    method = SimCSEMethod(METHOD)
+    data = method.load(settings, Source(str(toys / "pairs.tsv"), tmp_path, tmp_path))
+    module = method.build(settings, data, None)
+    assert method.evaluate(settings, module, data, Run(tmp_path, final=False)).keys() == {"stsb_dev"}
+    found = method.evaluate(settings, module, data, Run(tmp_path))
+    expected = evaluate_transfer(load_encoder(toys / "encoder", "cls_before_pooler"), tmp_path, ["TREC", "CR"]).accuracy
+    average = sum(expected.values()) / 2
+    assert found == {**found, "trec": expected["TREC"], "cr": expected["CR"], "transfer_average": pytest.approx(average)}
+    with pytest.raises(DataError, match="holds none of the files MR"):
+        method.load(recipe(toys, transfer_test=("MR",)), Source(str(toys / "pairs.tsv"), toys / "sts", tmp_path))
+    with pytest.raises(UnknownNameError, match="unknown transfer task 'STS12'"):
+        method.load(recipe(toys, transfer_test=("STS12",)), Source(str(toys / "pairs.tsv"), toys / "sts", tmp_path))
 
 
 @pytest.mark.parametrize(

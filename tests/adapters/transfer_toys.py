@@ -26,6 +26,7 @@ def sentence(number: int, label: int) -> str:
 
 def write_tables(folder: Path) -> Path:
     """Writes all seven tasks, 60 rows a file (TREC 72), packed and not."""
+    folder.mkdir(exist_ok=True)
     for name in ("MR", "CR", "SUBJ", "MPQA", "SST2_phrases.train", "SST2.dev", "SST2.test"):
         rows = [f"{number % 2}\t{sentence(number, number % 2)}" for number in range(60)]
         (folder / f"{name}.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n")

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from suite_checks import read
 
+from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 from tempplug_benchmarks.tasks.sentence import SUITE
-from tempplug_benchmarks.tasks.sentence_data import STS
+from tempplug_benchmarks.tasks.sentence_data import STS, TRANSFER
 
 
 @pytest.mark.parametrize(("name", "views"), [("supervised", 2), ("unsupervised", 1)])
@@ -53,3 +54,23 @@ def test_a_checkpoint_is_chosen_as_often_as_the_profile_says() -> None:
         profile = SUITE.task(name).profile("small")
         assert (profile.training["eval_steps"], profile.training["save_steps"]) == (steps, steps)
         assert profile.settings()["eval_steps"] == steps
+
+
+def test_transfer_is_trained_as_unsupervised_is_and_measured_on_other_tasks() -> None:
+    for name, tasks in (("small", 6), ("paper", 7)):
+        profile, trained = SUITE.task("transfer").profile(name), SUITE.task("unsupervised").profile(name)
+        differing = {key for key, value in profile.recipe.values().items() if trained.recipe.values()[key] != value}
+        assert differing == {"sts_test", "transfer_test"}
+        assert [metric.name for metric in profile.metrics] == ["STSB-dev", *profile.recipe.transfer_test, profile.primary]
+        assert len(profile.recipe.transfer_test) == tasks
+        assert ("text/transfer/SST2_phrases.train.tsv.gz" in profile.needs) == (tasks == 7)
+        assert "text/transfer/TREC.test.tsv.gz" in profile.needs
+        # A mean over six tasks must not be compared with a paper's over seven.
+        assert (profile.primary == "Avg") == (tasks == 7)
+    assert set(TRANSFER) == set(TRANSFER_TASKS)
+
+
+def test_the_encoder_that_nothing_was_learnt_on_is_an_arm() -> None:
+    for task in SUITE.tasks:
+        for profile in task.profiles.values():
+            assert dict(profile.arms[0].changes) == {"num_train_epochs": 0}

@@ -78,12 +78,12 @@ class _Vectors:
 
     def similarity(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the cosine similarities [n, m] of the rows of two arrays, [n, D] and [m, D]."""
-        return _unit(a) @ _unit(b).T
+        return np.asarray(_unit(a) @ _unit(b).T)
 
     def similarity_pairwise(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the cosine similarity [n] of each row of an array [n, D] with that of another."""
-        return (_unit(a) * _unit(b)).sum(1)
+        return np.asarray((_unit(a) * _unit(b)).sum(1))
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny))

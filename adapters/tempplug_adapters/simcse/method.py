@@ -12,12 +12,15 @@ from torch import Tensor, nn
 
 import tempplug
 from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, longest_input
 from tempplug_adapters.sentence_evaluation.encoder_folder import write_sentence_folder
 from tempplug_adapters.sentence_evaluation.shared_encoding import shared
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
+from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
+from tempplug_adapters.sentence_evaluation.transfer_data import load_rows
 from tempplug_adapters.simcse.card import model_card
 from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_samples
 from tempplug_adapters.simcse.model import SimCSEModel, load_config
@@ -34,7 +37,7 @@ class Sentences:
     Args:
         samples: of `read_samples`.
         recipe: says how they are cut and masked, and for which encoder.
-        sts_dir: folder of the STS data; None: the Hugging Face hub.
+        sts_dir: folder of the STS and transfer data; None: the Hugging Face hub.
 
     Raises:
         ConfigError: the encoder's tokenizer or configuration cannot be loaded.
@@ -112,12 +115,16 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
     evaluated_by_all = True
 
     def load(self, recipe: SimCSERecipe, source: Source) -> Sentences:
-        """Returns the tokenised samples of a file; makes sure that the STS data are there where they will be asked for."""
+        """Returns the tokenised samples of a file; makes sure that what it will be measured on is there."""
         samples = islice(read_samples(source.dataset, recipe.columns, recipe.where), recipe.max_train_samples)
         if source.evaluated:
             load_sts("STSB", source.data_dir, "dev")
             for task in STS_TASKS if recipe.sts_test else ():
                 load_sts(task, source.data_dir)
+            for task in recipe.transfer_test:
+                if source.data_dir is None:
+                    raise ConfigError(f"transfer_test={task} needs the folder with the data sets: --data-dir or TEMPPLUG_DATA.")
+                load_rows(task, source.data_dir)
         return Sentences(samples, recipe, source.data_dir)
 
     def describe(self, data: Sentences) -> str:
@@ -145,13 +152,18 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
         return {"index": index, **data.collator([data.views[position] for position in index.tolist()])}
 
     def evaluate(self, recipe: SimCSERecipe, module: Any, data: Sentences, run: Run) -> dict[str, float]:
-        """Returns Spearman × 100 on STS-B dev; when the training has ended, also on the seven tasks, and their mean."""
+        """Returns Spearman × 100 on STS-B dev; when the training has ended, also what the recipe says."""
         encoder = shared(SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling))
         found = {CHOSEN_BY: evaluate_stsb(encoder, data.sts_dir)}
         if run.final and recipe.sts_test:
             scores = evaluate_sts(encoder, data.sts_dir).spearman
             found |= {name.lower(): value for name, value in scores.items()}
             found["sts_average"] = sum(scores.values()) / len(scores)
+        if run.final and recipe.transfer_test:
+            device = next(module.parameters()).device
+            scores = evaluate_transfer(encoder, data.sts_dir or "", recipe.transfer_test, device=device).accuracy
+            found |= {name.lower(): value for name, value in scores.items()}
+            found["transfer_average"] = sum(scores.values()) / len(scores)
         return found
 
     def save(self, recipe: SimCSERecipe, module: Any, data: Sentences, output_dir: Path) -> None:

@@ -76,6 +76,10 @@ class SimCSERecipe(Recipe):
         str, Choice(BATCH_SAMPLERS, help="no_duplicates: a batch holds no sentence twice, which would be its own negative")
     ] = "random"
     sts_test: Annotated[bool, Flag(help="measure the seven STS tasks, too, when the training has ended")] = True
+    transfer_test: Annotated[
+        tuple[str, ...],
+        Words(help="transfer tasks, such as MR TREC, to measure, too, when the training has ended"),
+    ] = ()
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
@@ -128,7 +132,7 @@ def _recipes() -> dict[str, SimCSERecipe]:
 
 METHOD = MethodInfo(
     name="simcse",
-    summary="Train a sentence encoder with SimCSE and any temperature strategy, and measure it on the STS tasks.",
+    summary="Train a sentence encoder with SimCSE and any temperature strategy, and measure it on the STS and transfer tasks.",
     target="tempplug_adapters.simcse.method:SimCSEMethod",
     recipes=_recipes(),
     datasets=(

@@ -97,6 +97,7 @@ EVALUATION_TEMPLATES = (
     "a {0} at the {3} {1} the {2} .",
     "the {2} was {1} at a {3} by a {0} .",
 )
+_KINDS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 _SHARES = {"train": (0.0, 0.6), "dev": (0.6, 0.8), "test": (0.8, 1.0)}
 _ATTEMPTS = 10_000
 
@@ -205,6 +206,26 @@ def write_sts(folder: Path, seed: int, train: int = 1000, dev: int = 500, test: 
         lines = ["score\tsentence1\tsentence2"]
         lines += [f"{pair.score:.3f}\t{pair.sentence_a}\t{pair.sentence_b}" for pair in scored_pairs(split, count, seed)]
         (target / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_transfer(folder: Path, seed: int, train: int = 600, test: int = 300) -> None:
+    """Writes sentences with the class of their verb as TREC is laid out: ``TREC.train.tsv`` and ``TREC.test.tsv``.
+
+    Args:
+        folder: made where it is not there.
+        seed: at least 0.
+        train: sentences to learn from, at least 1; their combinations of concepts are those of the dev split.
+        test: sentences to report, at least 1.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes: tuple[tuple[str, Split, int], ...] = (("train", "dev", train), ("test", "test", test))
+    for name, split, count in sizes:
+        generator = _generator(count, seed, f"transfer {name}")
+        lines = ["label\ttext"]
+        for concepts in itertools.islice(_endless(split, generator), count):
+            kind = _KINDS[concepts[1] // 2]
+            lines.append(f"{kind}\t{_sentence(concepts, generator.choice(EVALUATION_TEMPLATES), generator)}")
+        (folder / f"TREC.{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _generator(count: int, seed: int, purpose: str) -> random.Random:

@@ -1,31 +1,34 @@
-"""The suite ``sentence``: SimCSE with every temperature strategy, supervised and unsupervised, measured on STS.
+"""The suite ``sentence``: SimCSE with every temperature strategy, supervised and unsupervised, measured on STS,
+and unsupervised on transfer.
 
 Importing this loads no framework.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tempplug_adapters.simcse.recipe import METHOD
-from tempplug_benchmarks.arm import arms
+from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.data import sentences
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
-from tempplug_benchmarks.tasks.sentence_data import STS, generated_pairs, generated_sentences, read_text
+from tempplug_benchmarks.tasks.sentence_data import SPLITS, STS, TRANSFER, generated_pairs, generated_sentences, read_text
 
 BASELINE = "fixed:temperature=0.05+infonce"
 
 _GENERATED_STS = (Metric(name="STSB", figure="stsb_dev", summary="Spearman × 100 on 1,000 generated pairs"),)
+_CHOICE = Metric(
+    name="STSB-dev",
+    figure="stsb_dev",
+    summary="Spearman × 100 on the development set of STS-B, by which the checkpoint is chosen",
+)
 _REAL_STS = (
-    Metric(
-        name="STSB-dev",
-        figure="stsb_dev",
-        summary="Spearman × 100 on the development set of STS-B, by which the checkpoint is chosen",
-    ),
+    _CHOICE,
     *(
         Metric(name=name, figure=name.lower(), summary=f"Spearman × 100 on the test set of {name}, subsets concatenated")
         for name in STS
@@ -56,6 +59,16 @@ _REPORTED = {
     "macl+reweighted": (PaperRow("dystress", "5", "w/ MACL (repro.)", "STS"),),
     "dystress+infonce": (PaperRow("dystress", "5", "w/ DySTreSS", "STS"),),
 }
+_TRANSFER_REPORTED = {
+    BASELINE: (PaperRow("dystress", "5", "SimCSE (repro.)", "transfer"),),
+    "macl+reweighted": (PaperRow("dystress", "5", "w/ MACL (repro.)", "transfer"),),
+    "dystress+infonce": (PaperRow("dystress", "5", "w/ DySTreSS", "transfer"),),
+    "dystress:profile=shifted,shift=-0.2,width=0.6+infonce": (PaperRow("dystress", "11", "w/ DySTreSS+", "transfer"),),
+    "dystress:profile=shifted,shift=-0.6,width=0.8+infonce": (PaperRow("dystress", "11", "w/ DySTreSS**", "transfer"),),
+}
+# Classifiers and the vectors of 67,349 phrases take minutes a run, so that the small profile leaves SST2 out, and most arms.
+_TRANSFER_SMALL = tuple(name for name in TRANSFER if name != "SST2")
+_TRANSFER_ARMS = (BASELINE, "macl+infonce", "macl+reweighted", "dystress+infonce", "temperature-free+infonce")
 _GENERATED: Mapping[str, Any] = {
     "model_name_or_path": "generated",
     "pooler": "avg",
@@ -68,15 +81,38 @@ _GENERATED: Mapping[str, Any] = {
 _SMALL: Mapping[str, Any] = {"model_name_or_path": "text/bert-wiki-mini", "bf16": True}
 
 
-def _quick(recipe: str, load: Any) -> Profile:
+def _quick(recipe: str, load: Any, **changes: Any) -> Profile:
     return Profile(
         dataset=f"generated sentences, version {sentences.VERSION}",
-        recipe=METHOD.recipe(recipe, num_train_epochs=1, **_GENERATED),
-        arms=arms(*_ARMS),
+        recipe=METHOD.recipe(recipe, num_train_epochs=1, **_GENERATED, **changes),
+        arms=(UNTRAINED, *arms(*_ARMS)),
         metrics=_GENERATED_STS,
         primary="STSB",
         load=load,
         training={"eval_strategy": "no"},
+    )
+
+
+def _accuracies(tasks: Sequence[str]) -> tuple[Metric, ...]:
+    mean = "Avg" if tuple(tasks) == TRANSFER else f"Avg of {len(tasks)}"
+    return (
+        *(Metric(name=name, figure=name.lower(), summary=f"accuracy in per cent, {name} as SentEval has it") for name in tasks),
+        Metric(name=mean, figure="transfer_average", summary="mean accuracy of these tasks"),
+    )
+
+
+def _transfer(profile: Profile, tasks: Sequence[str], labels: Sequence[str]) -> Profile:
+    """Returns a profile that trains as another does, measured on transfer in the place of STS."""
+    metrics = _accuracies(tasks)
+    files = (f"text/transfer/{file}.tsv.gz" for name in tasks for file in SPLITS.get(name, (name,)))
+    return replace(
+        profile,
+        dataset=f"{profile.dataset.partition(';')[0]}; {', '.join(tasks)} as SentEval has them",
+        recipe=profile.recipe.changed(sts_test=False, transfer_test=tuple(tasks)),
+        arms=(UNTRAINED, *arms(*labels, reported=_TRANSFER_REPORTED)),
+        metrics=(_CHOICE, *metrics),
+        primary=metrics[-1].name,
+        needs=(*(name for name in profile.needs if not name.startswith("text/sts/")), "text/sts/STSB", *files),
     )
 
 
@@ -93,7 +129,7 @@ def _real(
     return Profile(
         dataset=f"{dataset}; STS12-16, STS-B and SICK-R as SentEval has them",
         recipe=METHOD.recipe(recipe, **changes),
-        arms=arms(*_ARMS, reported=_REPORTED if reported else None),
+        arms=(UNTRAINED, *arms(*_ARMS, reported=_REPORTED if reported else None)),
         metrics=_REAL_STS,
         primary="Avg",
         source=source,
@@ -103,9 +139,27 @@ def _real(
     )
 
 
+_SMALL_UNSUPERVISED = _real(
+    "25,600 sentences of Wikipedia (wiki_sentences.txt.gz)",
+    "text/wiki/wiki_sentences.txt.gz",
+    "unsupervised-bert",
+    needs=("text/bert-wiki-mini",),
+    reported=True,
+    training={"eval_steps": 100, "save_steps": 100},
+    **_SMALL,
+    learning_rate=1e-4,
+    max_train_samples=25_600,
+)
+_PAPER_UNSUPERVISED = _real(
+    "1,000,000 sentences of Wikipedia (wiki1m_for_simcse.txt)",
+    "text/wiki/wiki1m_for_simcse.txt",
+    "unsupervised-bert",
+    reported=True,
+    training={"fp16": True},
+)
 SUITE = Suite(
     "sentence",
-    "SimCSE sentence embeddings on STS, supervised and unsupervised",
+    "SimCSE sentence embeddings on STS and transfer, supervised and unsupervised",
     (
         Task(
             name="supervised",
@@ -145,24 +199,26 @@ SUITE = Suite(
             papers="sentence",
             profiles={
                 "quick": _quick("unsupervised-bert", generated_sentences),
-                "small": _real(
-                    "25,600 sentences of Wikipedia (wiki_sentences.txt.gz)",
-                    "text/wiki/wiki_sentences.txt.gz",
-                    "unsupervised-bert",
-                    needs=("text/bert-wiki-mini",),
-                    reported=True,
-                    training={"eval_steps": 100, "save_steps": 100},
-                    **_SMALL,
-                    learning_rate=1e-4,
-                    max_train_samples=25_600,
+                "small": _SMALL_UNSUPERVISED,
+                "paper": _PAPER_UNSUPERVISED,
+            },
+        ),
+        Task(
+            name="transfer",
+            summary="trained as unsupervised is; then a linear classifier learns to tell classes apart by the frozen vectors",
+            method=METHOD,
+            baseline=BASELINE,
+            papers="sentence",
+            profiles={
+                "quick": replace(
+                    _quick("unsupervised-bert", generated_sentences, transfer_test=("TREC",)),
+                    metrics=(
+                        Metric(name="TREC", figure="trec", summary="accuracy in per cent, six kinds of generated sentences"),
+                    ),
+                    primary="TREC",
                 ),
-                "paper": _real(
-                    "1,000,000 sentences of Wikipedia (wiki1m_for_simcse.txt)",
-                    "text/wiki/wiki1m_for_simcse.txt",
-                    "unsupervised-bert",
-                    reported=True,
-                    training={"fp16": True},
-                ),
+                "small": _transfer(_SMALL_UNSUPERVISED, _TRANSFER_SMALL, _TRANSFER_ARMS),
+                "paper": _transfer(_PAPER_UNSUPERVISED, TRANSFER, tuple(dict.fromkeys((*_ARMS, *_TRANSFER_REPORTED)))),
             },
         ),
     ),

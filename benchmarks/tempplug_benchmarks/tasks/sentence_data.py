@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from tempplug_adapters.simcse.method import Sentences
     from tempplug_adapters.training.method import Source
 
+TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
+SPLITS = {
+    "SST2": ("SST2_phrases.train", "SST2.dev", "SST2.test"),
+    "TREC": ("TREC.train", "TREC.test"),
+    "MRPC": ("MRPC.train", "MRPC.test"),
+}
+"""Files of the transfer tasks that have more than one."""
 STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
 
 
@@ -41,6 +48,7 @@ def _generated(recipe: SimCSERecipe, source: Source, name: str, lines: Sequence[
     (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_tiny_encoder(folder / "encoder", seed=recipe.seed)
     sentences.write_sts(folder / "sts", seed=0, dev=1000)
+    sentences.write_transfer(folder / "sts" / "transfer", seed=0)
     recipe = recipe.changed(model_name_or_path=str(folder / "encoder"))
     return recipe, METHOD.load().load(recipe, replace(source, dataset=str(folder / name), data_dir=folder / "sts"))
 

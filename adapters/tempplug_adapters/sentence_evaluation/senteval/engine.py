@@ -30,6 +30,7 @@ Sentences = list[list[str]]
 
 _YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 _BENCHMARKS = {"STSBenchmark": "STSB", "SICKRelatedness": "SICKR"}
+_CORRELATIONS: dict[str, Callable[..., Any]] = {"pearson": pearsonr, "spearman": spearmanr}
 _FOR_THE_CLASSIFIER = ("batch_size", "tenacity", "epoch_size", "max_epoch")
 
 
@@ -134,11 +135,8 @@ class SE:
         rows, vectors = encode_distinct(self._encode, (text for side in sides for text in side), self.params.batch_size)
         near = {part: self._similarity(pairs, rows, vectors) for part, pairs in parts.items()}
         found: dict[str, Any] = {
-            part: {
-                "pearson": pearsonr(near[part], pairs.scores),
-                "spearman": spearmanr(near[part], pairs.scores),
-                "nsamples": len(pairs),
-            }
+            part: {name: correlate(near[part], pairs.scores) for name, correlate in _CORRELATIONS.items()}
+            | {"nsamples": len(pairs)}
             for part, pairs in parts.items()
         }
         if task in _YEARS:
@@ -150,7 +148,7 @@ class SE:
                     "mean": np.average([part[name][0] for part in found.values()]),
                     "wmean": np.average([part[name][0] for part in found.values()], weights=sizes),
                 }
-                for name, correlate in {"pearson": pearsonr, "spearman": spearmanr}.items()
+                for name, correlate in _CORRELATIONS.items()
             }
         return found
 
