@@ -4,8 +4,7 @@
 
     python adapters/examples/sentence_transformers_sweep.py --data_dir DATA --output results.json
 
-Every arm shares one recipe, chosen on STS-B dev for ``fixed:temperature=0.05``. An arm is a spec string; behind a ``@`` stands
-the learning rate of what the strategy learns, which is the encoder's where nothing stands there.
+Every arm shares one recipe, chosen on STS-B dev for ``fixed:temperature=0.05``. An arm is a spec string.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ ARMS = (
     "schedule",
     "schedule:temperature_min=0.025,temperature_max=0.1",
     "learnable",
-    "learnable@0.01",
+    "learnable:learning_rate=none",
 )
 RECIPE = {
     "per_device_train_batch_size": 256,
@@ -47,11 +46,8 @@ RECIPE = {
 
 def run(arm: str, seed: int, data_dir: str, recipe: dict[str, object]) -> dict[str, float | str]:
     """Returns the metrics of one training."""
-    strategy, _, rate = arm.partition("@")
-    flags = {**recipe, "data_dir": data_dir, "temperature_strategy": strategy, "seed": seed, "use_cpu": True}
+    flags = {**recipe, "data_dir": data_dir, "temperature_strategy": arm, "seed": seed, "use_cpu": True}
     flags |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
-    if rate:
-        flags["learning_rate_mapping"] = json.dumps({"log_scale$": float(rate)})
     with tempfile.TemporaryDirectory() as folder:
         return train([word for name, value in {**flags, "output_dir": folder}.items() for word in (f"--{name}", str(value))])
 
@@ -76,7 +72,7 @@ def main() -> None:
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--arms", nargs="+", default=ARMS, metavar="SPEC[@RATE]")
+    parser.add_argument("--arms", nargs="+", default=ARMS, metavar="SPEC")
     given = parser.parse_args()
     disable_progress_bars()
     gc.freeze()  # what the imports left; the Trainer would look through it before every training

@@ -80,8 +80,10 @@ class ScaleAndShift(tempplug.Strategy):
         return {"log_scale"}
 
 
-def cross_view(strategy: str | tempplug.Strategy = f"fixed:temperature={TEMPERATURE}") -> tempplug.ContrastiveLoss:
-    return tempplug.ContrastiveLoss(strategy, layout="cross-view")
+def cross_view(
+    strategy: str | tempplug.Strategy = f"fixed:temperature={TEMPERATURE}", objective: str = "infonce"
+) -> tempplug.ContrastiveLoss:
+    return tempplug.ContrastiveLoss(strategy, objective, layout="cross-view")
 
 
 def make(

@@ -1,13 +1,16 @@
 """Two processes with gloo on CPU against one: `torchrun` runs this file itself as the training script.
 
 The processes start from different temperatures and save, resume and accumulate gradients; every process writes what it
-holds at the end, and the tests compare.
+holds at the end, and the tests compare. They also run README's script, as it stands there.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -48,10 +51,10 @@ class Encoder(nn.Module):
 
 
 class Data(torch.utils.data.Dataset[dict[str, Tensor]]):
-    def __init__(self) -> None:
+    def __init__(self, items: int = 128, noise: float = 0.5) -> None:
         generator = torch.Generator().manual_seed(0)
-        self.a = torch.randn(128, 8, generator=generator)
-        self.b = self.a + 0.5 * torch.randn(128, 8, generator=generator)
+        self.a = torch.randn(items, 8, generator=generator)
+        self.b = self.a + noise * torch.randn(items, 8, generator=generator)
 
     def __len__(self) -> int:
         return len(self.a)
@@ -88,6 +91,35 @@ def run(folder: Path, processes: int, accumulation: int, flags: list[str], check
     }
 
 
+def evaluated(folder: Path) -> dict[str, float]:
+    """Evaluates 13 items in batches of 4: two processes fill the last one up with the first items, and drop those again."""
+    training = TrainingArguments(str(folder), per_device_eval_batch_size=4, **OPTIONS)
+    torch.manual_seed(0)
+    loss = TemperatureArguments().create_loss(layout="cross-view")
+    return MyTrainer(Encoder(), training, eval_dataset=Data(13, noise=2.0), contrastive_loss=loss).evaluate()
+
+
+def one_left(folder: Path) -> list[float]:
+    """Trains on 13 items in batches of 4 without gathering, so that one process has one item in the end."""
+    options = {**OPTIONS, "max_steps": -1, "num_train_epochs": 2, "accelerator_config": {"even_batches": False}}
+    training = TrainingArguments(str(folder), per_device_train_batch_size=4, **options)
+    torch.manual_seed(0)
+    loss = TemperatureArguments("learnable").create_loss(layout="cross-view", gather=False)
+    trainer = MyTrainer(Encoder(), training, train_dataset=Data(13), contrastive_loss=loss)
+    trainer.train()
+    return [parameter.sum().item() for parameter in (*trainer.model.parameters(), *loss.parameters())]
+
+
+def readme(folder: Path, script: str, bert: str, pairs: str) -> dict[str, Any]:
+    """Runs README's script and returns what is left of it: all logs."""
+    flags = "--temperature-strategy learnable --eval_strategy epoch --save_strategy epoch --load_best_model_at_end true"
+    flags += " --metric_for_best_model contrastive_accuracy --num_train_epochs 2 --use_cpu true --disable_tqdm true"
+    flags += " --logging_steps 1 --learning_rate 1e-3 --per_device_train_batch_size 4 --report_to none"
+    sys.argv = ["train.py", *flags.split(), "--output_dir", str(folder), "--model", bert, "--pairs", pairs]
+    trainer = runpy.run_path(script, run_name="__main__")["trainer"]
+    return {"logs": trainer.state.log_history, "best": trainer.state.best_metric, "processes": trainer.args.world_size}
+
+
 def runs(folder: Path, rank: int, processes: int) -> dict[str, Any]:
     """Every run that the tests ask for, by name."""
     # the processes disagree, so that only the broadcast at the start can make them equal
@@ -103,11 +135,20 @@ def runs(folder: Path, rank: int, processes: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def results(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> dict[str, dict[str, Any]]:
     """What rank 0, rank 1 and a single process on the joint batches ended with."""
     folder = tmp_path_factory.mktemp("ddp")
+    blocks = re.findall(
+        r"```python\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    (script,) = [block for block in blocks if "class MyTrainer" in block]
+    (folder / "train.py").write_text(script, encoding="utf-8")
+    words = ["man", "woman", "dog", "horse", "guitar", "piano", "park"]
+    rows = [{"anchor": f"the {a} plays {b}", "positive": f"a {a} in {b}"} for a in words for b in words]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command.append(str(tiny_bert))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_DATASETS_CACHE": str(folder / "cache")}
     launched = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert launched.returncode == 0, launched.stderr[-4000:]
     ranks = {f"rank {rank}": json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)}
@@ -155,7 +196,50 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(results: dict[str
     assert resumed["temperature"] == whole["temperature"]
 
 
+def test_evaluation_takes_the_mean_over_the_items_of_all_processes(results: dict[str, dict[str, Any]]) -> None:
+    found, again = (results[f"rank {rank}"]["evaluated"] for rank in (0, 1))
+    names = ("eval_contrastive_accuracy", "eval_infonce_loss")
+    data = Data(13, noise=2.0)
+    torch.manual_seed(0)
+    encoder = Encoder()
+    a, b = (nn.functional.normalize(encoder(each)) for each in (data.a, data.b))
+    expected = []
+    for start, own in ((0, 4), (4, 4), (8, 4), (12, 1)):
+        items = [each % 13 for each in range(start, start + 4)]
+        similarity = a[items] @ b[items].T
+        loss = nn.functional.cross_entropy(similarity / 0.1, torch.arange(4), reduction="none")
+        expected += list(zip((similarity.argmax(1) == torch.arange(4))[:own].tolist(), loss[:own].tolist(), strict=True))
+    for name, values in zip(names, zip(*expected, strict=True), strict=True):
+        assert found[name] == again[name] == pytest.approx(sum(values) / 13, rel=1e-5)
+    assert 0 < found["eval_contrastive_accuracy"] < 1
+
+
+def test_one_item_left_for_one_process_ends_no_run(results: dict[str, dict[str, Any]]) -> None:
+    first, second = (results[f"rank {rank}"]["one left"] for rank in (0, 1))
+    assert first == second
+    assert all(math.isfinite(each) for each in first)
+
+
+def test_readmes_script_trains_on_two_processes(results: dict[str, dict[str, Any]]) -> None:
+    first, second = (results[f"rank {rank}"]["readme"] for rank in (0, 1))
+    temperatures, accuracies = (
+        [[entry[name] for entry in rank["logs"] if name in entry] for rank in (first, second)]
+        for name in ("temperature", "eval_contrastive_accuracy")
+    )
+    assert first["processes"] == 2
+    assert temperatures[0] == temperatures[1]
+    assert temperatures[0][0] == pytest.approx(0.07)
+    assert temperatures[0][-1] != pytest.approx(0.07, rel=1e-3)
+    assert accuracies[0] == accuracies[1]
+    assert len(accuracies[0]) == 2
+    assert first["best"] == max(accuracies[0])
+
+
 if __name__ == "__main__":
-    rank, output = int(os.environ["RANK"]), Path(sys.argv[1])
-    (output / f"rank{rank}.json").write_text(json.dumps(runs(output, rank, 2)))
+    rank, output, bert = int(os.environ["RANK"]), Path(sys.argv[1]), sys.argv[2]
+    found = runs(output, rank, 2)
+    found["evaluated"] = evaluated(output / "evaluated")
+    found["one left"] = one_left(output / "one left")
+    found["readme"] = readme(output / "readme", str(output / "train.py"), bert, str(output / "pairs.jsonl"))
+    (output / f"rank{rank}.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()

@@ -264,7 +264,8 @@ def test_weight_decay_spares_what_the_recipe_says_and_temperatures(changes: dict
             kind = "temperature" if temperature else "weight" if parameter.ndim > 1 else "norm"
             kinds[name] = kind
             assert group["weight_decay"] == (0.1 if kind in decayed else 0)
-            assert group["lr"] == (0.5 if kind == "norm" else 0.25)
+            own = {"norm": 0.5, "temperature": 0.01 if strategy == "learnable" else 0.25}
+            assert group["lr"] == own.get(kind, 0.25)
             assert group["adapt"] == (kind == "weight")
         assert sorted(kinds.values()).count("temperature") == len(temperatures)
         assert {"weight", "norm"} <= set(kinds.values())

@@ -14,27 +14,30 @@ A script of one's own gets every strategy by flag (``Encoder`` maps a batch to e
 
     parser = HfArgumentParser((TemperatureArguments, TrainingArguments))
     temperature, training = parser.parse_args_into_dataclasses()
-    training.remove_unused_columns = False  # keep what only contrastive_views reads
     loss = temperature.create_loss(layout="cross-view")
     trainer = MyTrainer(Encoder(), training, train_dataset=views, contrastive_loss=loss)
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
 
-A batch of one item has no negatives in most layouts, and so a loss of 0: ``--dataloader_drop_last`` leaves a last one out.
+A last batch of one item has no negatives in most layouts: its loss is 0 with gradients of 0, also on one of several processes.
 Gradient accumulation is not a bigger batch: negatives, and MACL's mean similarity, are those of one micro-batch.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.trainer_utils import EvalLoopOutput
 
 import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
+from tempplug_adapters.huggingface.evaluation import means, of_pairs
 from tempplug_adapters.huggingface.loss_files import LossFilesMixin
 from tempplug_adapters.huggingface.parameters import (
     LossParametersCallback,
@@ -42,6 +45,8 @@ from tempplug_adapters.huggingface.parameters import (
     average_gradients,
     refuse_sharding,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Views(NamedTuple):
@@ -68,7 +73,9 @@ class TemperatureTrainerMixin(LossFilesMixin):
     each checkpoint, as ``contrastive_loss.pt``, and comes back on resume and with the best model. A checkpoint ends with
     ``manifest.json``, the checksums of its files, which are compared before it is loaded: `tempplug.errors.DataError`
     names the file that is damaged, and a checkpoint that was being written when its run was killed. Logs carry what
-    `TemperatureCallback.measure` returns. Evaluation reports the loss of the views, in evaluation mode.
+    `TemperatureCallback.measure` returns. Evaluation reports the loss of the views, in evaluation mode, and beside it
+    ``contrastive_accuracy`` and ``infonce_loss``, over all items of all processes: unlike the loss, they do not move with the
+    temperature, so that ``metric_for_best_model`` can name them.
 
     Args:
         *args: of the Trainer.
@@ -97,20 +104,36 @@ class TemperatureTrainerMixin(LossFilesMixin):
         # releases without loss_is_scaled_for_ga look here instead, and no release then counts label tokens for nothing
         self.model_accepts_loss_kwargs = False
         self.contrastive_loss.to(self.args.device)
+        self._keep_columns()
+        self._pairs: list[Tensor] | None = None
         self.temperature_callback = TemperatureCallback(contrastive_loss)
         self.add_callback(self.temperature_callback)
         self.add_callback(LossParametersCallback(contrastive_loss))
 
+    def _keep_columns(self) -> None:
+        """Keeps the Trainer from dropping columns that `contrastive_views` may read and ``model.forward`` does not name."""
+        if not self.args.remove_unused_columns:
+            return
+        self.args.remove_unused_columns = False
+        columns = getattr(self.train_dataset, "column_names", None)
+        named = () if self.model is None else inspect.signature(self.model.forward).parameters
+        kept = [each for each in columns if each not in named] if isinstance(columns, list) else []
+        if kept and self.is_world_process_zero():
+            logger.warning(
+                "remove_unused_columns is off, because contrastive_views may read what %s.forward does not name: %s.",
+                type(self.model).__name__,
+                ", ".join(kept),
+            )
+
     def contrastive_views(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the embeddings of a batch: ``(view_a, view_b)``, or more of `Views`. Override it.
+        """Returns the embeddings of a batch: ``(view_a, view_b)``, or more of `Views`, as a tuple or a list. Override it.
 
         One call of ``model`` for both views is the safe way under DistributedDataParallel: a second one may overwrite
         buffers (batch normalisation) that the backward pass of the first still needs.
 
         Args:
             model: the model, wrapped where training is distributed.
-            inputs: a batch, on the device. With ``remove_unused_columns`` on, the Trainer has dropped what
-                ``model.forward`` does not name.
+            inputs: a batch, on the device, with every column that the collator made something of.
         """
         raise NotImplementedError(f"{type(self).__name__} must override contrastive_views(model, inputs).")
 
@@ -129,7 +152,7 @@ class TemperatureTrainerMixin(LossFilesMixin):
             ConfigError: `contrastive_views` returned something else than `Views`.
         """
         returned = self.contrastive_views(model, inputs)
-        if not isinstance(returned, tuple) or not 2 <= len(returned) <= 4:
+        if not isinstance(returned, tuple | list) or not 2 <= len(returned) <= 4:
             raise ConfigError(
                 f"contrastive_views returned {type(returned).__name__}, but must return (view_a, view_b), "
                 "(view_a, view_b, arguments) or (view_a, view_b, arguments, auxiliary_loss)."
@@ -162,10 +185,35 @@ class TemperatureTrainerMixin(LossFilesMixin):
         labels = tuple(inputs.get(name) for name in self.label_names)
         with torch.no_grad(), self.compute_loss_context_manager():
             loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+        self._measure_pairs(outputs["view_a"], outputs["view_b"])
         if prediction_loss_only:
             return loss.detach(), None, None
         known = labels if labels and all(label is not None for label in labels) else None
         return loss.detach(), tuple(outputs.values()), known[0] if known and len(known) == 1 else known
+
+    def _measure_pairs(self, view_a: Embeddings, view_b: Embeddings | None) -> None:
+        rows = None if self._pairs is None else of_pairs(view_a, view_b)
+        if self._pairs is not None and rows is not None:
+            # without the items that fill up the last batch of some processes
+            padded = self.accelerator.pad_across_processes(rows, dim=0, pad_index=torch.nan)
+            self._pairs.append(self.accelerator.gather_for_metrics(padded))
+
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """Evaluates, with what does not depend on the temperature among the metrics: see `evaluation.of_pairs`."""
+        self._pairs = []
+        try:
+            output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+            found = {f"{metric_key_prefix}_{name}": value for name, value in means(self._pairs).items()}
+        finally:
+            self._pairs = None
+        return output._replace(metrics={**(output.metrics or {}), **found})
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
         """Returns the Trainer's optimizer, or the one that was passed, with the parameters of the loss added."""

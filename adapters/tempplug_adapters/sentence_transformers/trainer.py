@@ -53,7 +53,7 @@ class TemperatureSentenceTransformerTrainer(LossFilesMixin, SentenceTransformerT
         own = dict(model.named_parameters(remove_duplicate=False))
         return [name for name in super().get_decay_parameter_names(model) if id(own[name]) not in spared]
 
-    def get_optimizer_cls_and_kwargs(self, args: Any, model: Any = None) -> tuple[Any, Any]:
+    def get_optimizer_cls_and_kwargs(self, args: Any, model: Any = None) -> tuple[Any, Any]:  # type: ignore[override]
         """Returns the optimizer's class and groups, what the strategies learn at rates of their own in groups of its own.
 
         ``learning_rate_mapping``, where the user gave one, comes after and so has the last word.
