@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from tempplug.errors import ConfigError, TempplugError
 
 
-def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
+def load_pretrained(auto_class: Any, name: str, *, purpose: str = "", **options: Any) -> Any:
     """Returns a pretrained model in float32.
 
     BERT's own pooler may be missing, since no pooling of ours uses it; any other missing weight would be random.
@@ -24,6 +24,7 @@ def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
     Args:
         auto_class: ``AutoModel`` or another class with ``from_pretrained``.
         name: a folder or a name on the Hugging Face hub.
+        purpose: what is wanted of it, for the message where weights are missing.
         options: of ``from_pretrained``.
 
     Raises:
@@ -41,7 +42,8 @@ def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
     missing = [key for key in report["missing_keys"] if "pooler." not in key]
     faulty = sorted(missing) + sorted(f"{key} (of another shape)" for key, *_ in report["mismatched_keys"])
     if faulty:
-        raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {faulty[0]}.")
+        wanted = f" Wanted is {purpose}." if purpose else ""
+        raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {faulty[0]}.{wanted}")
     return model
 
 
