@@ -42,6 +42,14 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             extra="simcse",
         ),
         AdapterInfo(
+            name="mabel",
+            target="tempplug_adapters.mabel.method",
+            summary="MABEL, masked language models with less gender bias",
+            reference="He et al. 2022 (MABEL)",
+            requires=_SIMCSE,
+            extra="simcse",
+        ),
+        AdapterInfo(
             name="sentence-transformers",
             target="tempplug_adapters.sentence_transformers",
             summary="ranking losses for sentence-transformers, and a Trainer and a callback that look after them",
@@ -118,6 +126,13 @@ def tempplug_register_commands() -> list[CommandInfo]:
             extra="simcse",
         ),
         CommandInfo(
+            name="train mabel",
+            target="tempplug_adapters.mabel.recipe:METHOD",
+            summary="train a masked language model against gender bias with any temperature strategy",
+            requires=_SIMCSE,
+            extra="simcse",
+        ),
+        CommandInfo(
             name="train graphcl",
             target="tempplug_adapters.graph.graphcl_recipe:METHOD",
             summary="train a graph encoder with any temperature strategy",
@@ -136,6 +151,13 @@ def tempplug_register_commands() -> list[CommandInfo]:
             target="tempplug_adapters.sentence_evaluation.transfer_command:main",
             summary="accuracy of linear classifiers on MR, CR, SUBJ, MPQA, SST2, TREC and MRPC",
             requires=(*_SIMCSE, "sklearn"),
+            extra="simcse",
+        ),
+        CommandInfo(
+            name="eval bias",
+            target="tempplug_adapters.bias_evaluation.command:main",
+            summary="StereoSet and CrowS-Pairs: the gender bias of a masked language model",
+            requires=_SIMCSE,
             extra="simcse",
         ),
         CommandInfo(

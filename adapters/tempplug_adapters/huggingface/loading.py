@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from tempplug.errors import ConfigError, TempplugError
 
 
-def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, **options: Any) -> Any:
+def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose: str = "", **options: Any) -> Any:
     """Returns a pretrained model in float32.
 
     BERT's own pooler may be missing where nobody reads it; any other missing weight would be random.
@@ -25,6 +25,7 @@ def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, **optio
         auto_class: ``AutoModel`` or another class with ``from_pretrained``.
         name: a folder or a name on the Hugging Face hub.
         pooler: whether the model's own pooler will be read.
+        purpose: what is wanted of it, for the message where weights are missing.
         options: of ``from_pretrained``.
 
     Raises:
@@ -42,7 +43,8 @@ def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, **optio
     missing = [key for key in report["missing_keys"] if "pooler." not in key]
     faulty = sorted(missing) + sorted(f"{key} (of another shape)" for key, *_ in report["mismatched_keys"])
     if faulty:
-        raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {faulty[0]}.")
+        wanted = f" Wanted is {purpose}." if purpose else ""
+        raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {faulty[0]}.{wanted}")
     if pooler and (getattr(model, "pooler", None) is None or any("pooler." in key for key in report["missing_keys"])):
         raise ConfigError(
             f"model='{name}' has no weights of a pooler of its own, which pooling='cls' reads; choose cls_before_pooler, the "

@@ -5,17 +5,27 @@ It must not know how it is trained.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import BertConfig, BertModel, BertTokenizer
+from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizer
 
 from tempplug_benchmarks.data.sentences import vocabulary
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-def write_tiny_encoder(folder: Path, seed: int, layers: int = 2, width: int = 64, dropout: float = 0.1) -> None:
+def write_tiny_encoder(
+    folder: Path,
+    seed: int,
+    layers: int = 2,
+    width: int = 64,
+    dropout: float = 0.1,
+    *,
+    words: Sequence[str] = (),
+    masked: bool = False,
+) -> None:
     """Writes an encoder with random weights and the tokenizer of the generated sentences.
 
     ``AutoModel`` and ``AutoTokenizer`` load the folder. Weights depend on the seed alone: torch's global generator is
@@ -27,14 +37,16 @@ def write_tiny_encoder(folder: Path, seed: int, layers: int = 2, width: int = 64
         layers: transformer layers, at least 1.
         width: hidden width, a multiple of 4 (the heads).
         dropout: probability in [0, 1), of hidden units and attention alike.
+        words: of the tokenizer, in lower case; none: those of the generated sentences.
+        masked: whether it has a head for masked tokens.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    words = [*SPECIAL, *vocabulary()]
-    tokenizer = BertTokenizer(vocab={word: position for position, word in enumerate(words)}, do_lower_case=True)
+    known = [*SPECIAL, *(words or vocabulary())]
+    tokenizer = BertTokenizer(vocab={word: position for position, word in enumerate(known)}, do_lower_case=True)
     tokenizer.model_max_length = 64
     tokenizer.save_pretrained(folder)
     config = BertConfig(
-        vocab_size=len(words),
+        vocab_size=len(known),
         hidden_size=width,
         num_hidden_layers=layers,
         num_attention_heads=4,
@@ -45,4 +57,4 @@ def write_tiny_encoder(folder: Path, seed: int, layers: int = 2, width: int = 64
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        BertModel(config).save_pretrained(folder)
+        (BertForMaskedLM if masked else BertModel)(config).save_pretrained(folder)

@@ -1,0 +1,28 @@
+"""Where the files of word lists and bias benchmarks lie. It must not know what is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tempplug.errors import DataError
+
+PLACES = ("", "text/bias", "bias")
+
+
+def find_bias_file(data_dir: str | Path | None, name: str, purpose: str) -> Path:
+    """Returns a file of the data folder, of its ``text/bias`` or of its ``bias``.
+
+    Args:
+        data_dir: the folder; None where the user named none.
+        name: of the file.
+        purpose: what wants it, for the message.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    if data_dir is None:
+        raise DataError(f"{purpose} needs {name}: name the folder that holds it by --data-dir, or set TEMPPLUG_DATA.")
+    found = next((file for place in PLACES if (file := Path(data_dir) / place / name).is_file()), None)
+    if found is None:
+        raise DataError(f"{purpose} needs {name}, which {data_dir} lacks, and so do its text/bias and bias.")
+    return found

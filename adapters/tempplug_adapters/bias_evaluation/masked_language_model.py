@@ -1,0 +1,148 @@
+"""A transformers model as what bias benchmarks ask: how probable a token is in a masked place.
+
+Any checkpoint that `transformers.AutoModelForMaskedLM` loads, head included. Runs no code from model repositories. Knows
+nothing of the data that it is asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForMaskedLM
+
+from tempplug.errors import ConfigError
+from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
+from tempplug_adapters.huggingface.masked_tokens import logits_of
+from tempplug_adapters.training.command_line import choose_device
+
+MODEL = "a masked language model with the head that it was trained with"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How probable a token is in a masked place.
+
+    Attributes:
+        tokens: the sentence, special tokens and the masked place included.
+        place: of the mask in it.
+        answer: the token asked for.
+    """
+
+    tokens: tuple[int, ...]
+    place: int
+    answer: int
+
+
+class MaskedLanguageModel:
+    """Answers questions about masked places, in batches of like length, without gradient and without dropout.
+
+    Args:
+        model: a transformers masked language model, used on the device where it is; its training mode is put back after each
+            call, so that a model in training can be measured.
+        tokenizer: its tokenizer.
+        batch_size: sentences of a forward pass, at least 1.
+
+    Raises:
+        ConfigError: the tokenizer has no token for masked places, or ``batch_size`` is out of range.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, batch_size: int = 64) -> None:
+        if tokenizer.mask_token_id is None:
+            raise ConfigError(f"model='{tokenizer.name_or_path}' has a tokenizer without a mask token; wanted {MODEL}.")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ConfigError(f"batch_size={batch_size} must be a whole number of at least 1.")
+        self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
+
+    def tokens(self, text: str, *, special: bool = True) -> tuple[int, ...]:
+        """Returns the tokens of a text.
+
+        Args:
+            text: it may hold the tokenizer's mask token.
+            special: whether those that begin and end a sentence are added.
+        """
+        return tuple(self.tokenizer(text, add_special_tokens=special)["input_ids"])
+
+    def masked(self, tokens: Sequence[int], place: int) -> Question:
+        """Returns how probable the token in a place of a sentence is, given all others.
+
+        Args:
+            tokens: of the sentence.
+            place: in it.
+        """
+        return Question((*tokens[:place], self.tokenizer.mask_token_id, *tokens[place + 1 :]), place, tokens[place])
+
+    def log_probabilities(self, questions: Sequence[Question]) -> Tensor:
+        """Returns the natural logarithm of the probability of each answer, [n], in float64 (computed in float32).
+
+        A sentence that several questions share passes the model once.
+
+        Args:
+            questions: at least one.
+
+        Raises:
+            ConfigError: a sentence is longer than the model has positions for, or a probability is no number.
+        """
+        asked: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        for number, question in enumerate(questions):
+            asked.setdefault((question.tokens, question.place), []).append(number)
+        ordered = sorted(asked, key=lambda sentence: len(sentence[0]), reverse=True)
+        self._check_length(len(ordered[0][0]))
+        found = torch.empty(len(questions), dtype=torch.float64)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                for start in range(0, len(ordered), self.batch_size):
+                    batch = ordered[start : start + self.batch_size]
+                    rows = [row for row, sentence in enumerate(batch) for _ in asked[sentence]]
+                    numbers = [number for sentence in batch for number in asked[sentence]]
+                    answers = torch.tensor([questions[number].answer for number in numbers])
+                    found[numbers] = self._distributions(batch)[rows, answers].double().cpu()
+        finally:
+            self.model.train(was_training)
+        if not found.isfinite().all():
+            raise ConfigError("the model gives a token a probability that is no number, or 0; its weights may have diverged.")
+        return found
+
+    def _distributions(self, batch: Sequence[tuple[tuple[int, ...], int]]) -> Tensor:
+        """Returns the logarithms of the probabilities of all tokens in the masked place of each sentence, [n, V]."""
+        device = next(self.model.parameters()).device
+        rows = [torch.tensor(tokens) for tokens, _ in batch]
+        input_ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id)
+        attention_mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        places = torch.tensor([place for _, place in batch])
+        chosen = torch.arange(input_ids.shape[1]) == places[:, None]
+        logits = logits_of(self.model, input_ids.to(device), attention_mask.to(device), chosen.to(device))
+        return F.log_softmax(logits.float(), dim=-1)
+
+    def _check_length(self, longest: int) -> None:
+        limit = min(self.tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", longest))
+        if longest > limit:
+            raise ConfigError(
+                f"a sentence has {longest} tokens, but model='{self.tokenizer.name_or_path}' takes {limit} at most."
+            )
+
+
+def load_masked_language_model(name: str | Path, device: str = "auto", batch_size: int = 64) -> MaskedLanguageModel:
+    """Returns the masked language model of a checkpoint, in float32.
+
+    Args:
+        name: a folder or a name on the Hugging Face hub.
+        device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto``: a GPU where there is one.
+        batch_size: sentences of a forward pass, at least 1.
+
+    Raises:
+        ConfigError: it cannot be loaded; it is no masked language model, or its head is not in the checkpoint; or the device
+            does not exist.
+    """
+    chosen = choose_device(device)
+    tokenizer = load_tokenizer(str(name))
+    model: nn.Module = load_pretrained(AutoModelForMaskedLM, str(name), purpose=MODEL)
+    return MaskedLanguageModel(model.to(chosen).eval(), tokenizer, batch_size)

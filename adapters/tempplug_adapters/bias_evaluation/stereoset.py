@@ -1,0 +1,194 @@
+"""StereoSet, intrasentence: whether a masked language model prefers stereotypes to their opposites, and sense to nonsense.
+
+The protocol of Meade et al. 2022, which MABEL and Kim & Kim 2025 use, on the 771 rows of its gender test set. Knows nothing of
+transformers: a model is what `masked_language_model` makes of it.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import DataError
+from tempplug_adapters.bias_evaluation.bias_data import find_bias_file
+from tempplug_adapters.data_files.archives import read_text
+
+if TYPE_CHECKING:
+    from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel, Question
+
+FILE = "stereoset_test_gender_intrasentence.jsonl.gz"
+KINDS = ("stereotype", "anti-stereotype", "unrelated")
+BLANK = "BLANK"
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A sentence with a blank, and three words for it.
+
+    Attributes:
+        target: the word that is stereotyped, by which results are averaged.
+        context: the sentence; it holds ``BLANK`` once.
+        words: what makes it a stereotype, the opposite of one, and nonsense.
+    """
+
+    target: str
+    context: str
+    words: tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StereoSetResult:
+    """What a model scored.
+
+    Attributes:
+        lm: language modelling score: how often, in per cent, a fitting word is more probable than the unrelated one; higher is
+            better.
+        ss: stereotype score: how often, in per cent, the word of the stereotype is more probable than its opposite; 50 is
+            without preference.
+        icat: both in one number: ``lm`` · min(``ss``, 100 − ``ss``) / 50; higher is better.
+        rows: number of sentences.
+        targets: number of stereotyped words, whose scores are averaged.
+        ties: comparisons whose two words are equally probable; they count one half.
+    """
+
+    lm: float
+    ss: float
+    icat: float
+    rows: int
+    targets: int
+    ties: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all of it as plain values for JSON."""
+        return asdict(self)
+
+
+def read_stereoset(data_dir: str | Path | None) -> list[Row]:
+    """Returns the rows of the gender test set, intrasentence.
+
+    Args:
+        data_dir: the folder with the file, or one that holds it as ``text/bias`` or ``bias``.
+
+    Raises:
+        DataError: the file is missing, damaged or malformed.
+    """
+    path = find_bias_file(data_dir, FILE, "StereoSet")
+    rows = [_row(f"{path}, line {number}", line) for number, line in enumerate(read_text(path).splitlines(), start=1)]
+    if not rows:
+        raise DataError(f"{path} is empty; wanted one JSON object a line.")
+    return rows
+
+
+def _row(place: str, line: str) -> Row:
+    try:
+        found = json.loads(line)
+        target, context, *sentences = (found[key] for key in ("target", "context", *KINDS))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        wanted = ", ".join(("target", "context", *KINDS))
+        raise DataError(f"{place}: must be a JSON object with {wanted} ({type(error).__name__}: {error}).") from error
+    if not all(isinstance(each, str) for each in (target, context, *sentences)):
+        raise DataError(f"{place}: target, context and the three sentences must be text.")
+    if context.count(BLANK) != 1:
+        raise DataError(f"{place}: the context must hold {BLANK} once, but is {context[:80]!r}.")
+    position = next(number for number, word in enumerate(context.split(" ")) if BLANK in word)
+    words = []
+    for kind, sentence in zip(KINDS, sentences, strict=True):
+        split = sentence.split(" ")
+        word = split[position].translate(_WITHOUT_PUNCTUATION) if position < len(split) else ""
+        if not word:
+            raise DataError(f"{place}: {kind} has no word where the context has {BLANK}: {sentence[:80]!r}.")
+        words.append(word)
+    return Row(target, context, (words[0], words[1], words[2]))
+
+
+def evaluate_stereoset(model: MaskedLanguageModel, rows: Sequence[Row]) -> StereoSetResult:
+    """Returns which words a model prefers.
+
+    A word of several tokens is filled in from left to right: each token is asked for behind those before it, with one mask
+    token in the place of all that follow, and the score of the word is the mean of these probabilities.
+
+    Args:
+        model: to be asked.
+        rows: of `read_stereoset`.
+
+    Raises:
+        ConfigError: a sentence is too long for the model, or its weights have diverged.
+        DataError: a word has no tokens.
+
+    Source:
+        Nadeem et al. 2021, StereoSet, sections 5 and 6, as Meade et al. 2022 and He et al. 2022 (MABEL) compute it: scores by
+        target, then their mean over targets; ICAT of the two means. Their code counts a tie against the stereotype and
+        against language modelling, here it is one half, so that a model that knows nothing has 50 and not 0.
+    """
+    questions: list[Question] = []
+    owners: list[int] = []
+    for number, row in enumerate(rows):
+        for kind, word in enumerate(row.words):
+            asked = word_questions(model, row.context, word)
+            questions += asked
+            owners += [number * len(KINDS) + kind] * len(asked)
+    probabilities = model.log_probabilities(questions).exp()
+    places = torch.tensor(owners)
+    number_of_words = len(rows) * len(KINDS)
+    sums = torch.zeros(number_of_words, dtype=torch.float64).index_add_(0, places, probabilities)
+    scores = sums / torch.bincount(places, minlength=number_of_words)
+    return scored(scores.reshape(len(rows), len(KINDS)), [row.target for row in rows])
+
+
+def word_questions(model: MaskedLanguageModel, context: str, word: str) -> list[Question]:
+    """Returns a question for each token of a word in the blank of a context.
+
+    Args:
+        model: whose tokens these are.
+        context: it holds ``BLANK`` once.
+        word: to be filled in.
+
+    Raises:
+        DataError: the word has no tokens, or the context has another masked place.
+    """
+    from tempplug_adapters.bias_evaluation.masked_language_model import Question
+
+    mask = model.tokenizer.mask_token_id
+    sentence = model.tokens(context.replace(BLANK, model.tokenizer.mask_token))
+    # With a space before it, as words inside a sentence have for tokenizers that tell (RoBERTa's); the others drop it.
+    answers = model.tokens(f" {word}", special=False)
+    if not answers or sentence.count(mask) != 1:
+        raise DataError(f"StereoSet: {word!r} in {context!r} makes no tokens, or more than one masked place.")
+    place = sentence.index(mask)
+    before, after = sentence[:place], sentence[place + 1 :]
+    return [Question((*before, *answers[:done], mask, *after), place + done, answer) for done, answer in enumerate(answers)]
+
+
+def scored(scores: Tensor, targets: Sequence[str]) -> StereoSetResult:
+    """Returns the scores of words as the scores of a model.
+
+    Args:
+        scores: [n, 3] of the words, in the order of `KINDS`.
+        targets: the stereotyped word of each row.
+    """
+    stereotype, opposite, unrelated = scores.unbind(1)
+    preferred = _wins(stereotype, opposite)
+    related = (_wins(stereotype, unrelated) + _wins(opposite, unrelated)) / 2
+    by_target: dict[str, list[int]] = defaultdict(list)
+    for number, target in enumerate(targets):
+        by_target[target].append(number)
+    ss, lm = (
+        100 * sum(float(wins[numbers].mean()) for numbers in by_target.values()) / len(by_target)
+        for wins in (preferred, related)
+    )
+    ties = sum(int((a == b).sum()) for a, b in ((stereotype, opposite), (stereotype, unrelated), (opposite, unrelated)))
+    return StereoSetResult(lm, ss, lm * min(ss, 100 - ss) / 50, len(scores), len(by_target), ties)
+
+
+def _wins(first: Tensor, second: Tensor) -> Tensor:
+    """Returns 1 where the first is greater, one half where they are equal, else 0."""
+    return ((first > second).double() + (first >= second).double()) / 2

@@ -1,0 +1,37 @@
+"""What a masked language model says of some tokens of a batch, without the vocabulary's logits of all others.
+
+Shared by training and evaluation. It must not know what is masked, nor why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+def logits_of(model: Any, input_ids: Tensor, attention_mask: Tensor, chosen: Tensor) -> Tensor:
+    """Returns the logits of the chosen tokens over the vocabulary, [C, V], in the order of their rows and places.
+
+    The last layer, from the hidden width to the vocabulary, is the dearest of a small model and sees the chosen tokens alone. A
+    model whose last layer cannot be had computes all logits, and the others are left out then.
+
+    Args:
+        model: a transformers masked language model.
+        input_ids: [n, T] tokens, some of them masked.
+        attention_mask: [n, T] non-zero at real tokens.
+        chosen: [n, T] boolean, C of them true.
+    """
+
+    def choose(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden, *rest = inputs
+        return (hidden[chosen], *rest) if hidden.shape[:-1] == chosen.shape else inputs
+
+    last = model.get_output_embeddings()
+    handle = None if last is None else last.register_forward_pre_hook(choose)
+    try:
+        logits: Tensor = model(input_ids=input_ids, attention_mask=attention_mask).logits
+    finally:
+        if handle is not None:
+            handle.remove()
+    return logits if logits.ndim == 2 else logits[chosen]

@@ -1,0 +1,93 @@
+"""Pairs of words for men and women, and sentences in which each is exchanged for its counterpart.
+
+It must not know models or data sets of sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from tempplug.errors import DataError
+from tempplug_adapters.data_files.tables import read_tsv
+
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+class GenderWords:
+    """A word list as a map in both directions, by which sentences are turned into their counterfactuals.
+
+    Where a word has several counterparts, the first pair of the list that holds it decides: `him` and `his` both become `her`,
+    and `her` becomes whichever of the two stands first in the list, though grammar would tell them apart. Such words are
+    ambiguous, and `ambiguous` counts them in a text.
+
+    Args:
+        pairs: (word for men, word for women), in the order of the list; letters only, whatever their case.
+
+    Raises:
+        DataError: there is no pair, a word is not made of letters alone, or stands on both sides.
+
+    >>> words = GenderWords([("he", "she"), ("him", "her"), ("his", "her"), ("man", "woman")])
+    >>> words.swapped("The MAN said his woman saw her.")
+    'The WOMAN said her man saw him.'
+    >>> words.ambiguous(["She gave her his book."])
+    Counter({'her': 1})
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        lowered = [(male.lower(), female.lower()) for male, female in pairs]
+        if not lowered:
+            raise DataError("a list of gender words must hold at least one pair.")
+        for word in (word for pair in lowered for word in pair):
+            if not _WORD.fullmatch(word):
+                raise DataError(f"gender word {word!r} must be one word, of letters alone.")
+        males, females = ({pair[side] for pair in lowered} for side in (0, 1))
+        both = sorted(males & females)
+        if both:
+            raise DataError(f"gender word '{both[0]}' stands among the words for men and among those for women.")
+        self.counterparts: dict[str, tuple[str, ...]] = {}
+        for male, female in dict.fromkeys(lowered):
+            for word, other in ((male, female), (female, male)):
+                self.counterparts[word] = (*self.counterparts.get(word, ()), other)
+
+    @classmethod
+    def read(cls, path: Path) -> GenderWords:
+        """Returns the words of a table with the columns ``male`` and ``female``, split by tabs.
+
+        Raises:
+            DataError: the file is missing or damaged, or `GenderWords` refuses what is in it.
+        """
+        if not path.is_file():
+            raise DataError(f"gender_words='{path}' is not a file; wanted a table with the columns male and female.")
+        rows = [(male.strip(), female.strip()) for _, (male, female) in read_tsv(path, ("male", "female"))]
+        try:
+            return cls(rows)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+
+    def swapped(self, sentence: str) -> str:
+        """Returns the sentence with every gender word exchanged for its counterpart, in lower, Title or UPPER case like it."""
+        return _WORD.sub(lambda found: self._counterpart(found[0]), sentence)
+
+    def has_any(self, sentence: str) -> bool:
+        """Returns whether a gender word is in the sentence."""
+        return any(word in self.counterparts for word in _words(sentence))
+
+    def ambiguous(self, sentences: Iterable[str]) -> Counter[str]:
+        """Returns how often each word occurs that has several counterparts."""
+        found = Counter(word for sentence in sentences for word in _words(sentence))
+        return Counter({word: number for word, number in found.items() if len(self.counterparts.get(word, ())) > 1})
+
+    def _counterpart(self, word: str) -> str:
+        others = self.counterparts.get(word.lower())
+        if others is None:
+            return word
+        if word.isupper() and len(word) > 1:
+            return others[0].upper()
+        return others[0].capitalize() if word[0].isupper() else others[0]
+
+
+def _words(sentence: str) -> Iterable[str]:
+    return (found[0].lower() for found in _WORD.finditer(sentence))

@@ -1,0 +1,220 @@
+"""MABEL as a method: entailment pairs and their counterfactuals through a masked language model, kept as a plain folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tempplug import ContrastiveLoss
+from tempplug.errors import DataError
+from tempplug_adapters.bias_evaluation.bias_data import find_bias_file
+from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
+from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel
+from tempplug_adapters.bias_evaluation.stereoset import evaluate_stereoset, read_stereoset
+from tempplug_adapters.huggingface.loading import load_tokenizer
+from tempplug_adapters.mabel.gender_words import GenderWords
+from tempplug_adapters.mabel.model import MabelModel
+from tempplug_adapters.mabel.recipe import GENDER_WORDS, MabelRecipe
+from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_samples
+from tempplug_adapters.simcse.model import load_config
+from tempplug_adapters.storage.files import write_into
+from tempplug_adapters.training.measurements import numbers_of
+from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.optimizer import Treatment
+
+GENDER = "gender"
+"""The bias that is trained against and measured."""
+
+
+class Quadruples:
+    """Token ids of premises, hypotheses, and the counterfactuals of both.
+
+    Args:
+        quadruples: (premise, hypothesis, counterfactual premise, counterfactual hypothesis) each.
+        recipe: says how they are cut and masked, and for which model.
+        data_dir: folder of the data that are measured on.
+        ungendered: pairs that were left out.
+        ambiguous: words whose counterpart the order of the word list decided, and how often they occur.
+
+    Raises:
+        ConfigError: the model's tokenizer or configuration cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        quadruples: list[tuple[str, ...]],
+        recipe: MabelRecipe,
+        data_dir: Path | None,
+        ungendered: int = 0,
+        ambiguous: Counter[str] | None = None,
+    ) -> None:
+        self.tokenizer = load_tokenizer(recipe.model_name_or_path)
+        self.config = load_config(recipe.model_name_or_path)
+        self.views = TokenizedViews(quadruples, self.tokenizer, recipe.max_length)
+        self.collator = ViewCollator(self.tokenizer, recipe.mlm_probability if recipe.mlm_weight else None)
+        self.data_dir, self.ungendered, self.ambiguous = data_dir, ungendered, ambiguous or Counter()
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+
+class MabelModule(nn.Module):
+    """Quadruples of sentences to the loss.
+
+    Attributes:
+        model: the masked language model and the projection of training.
+        loss_fn: one way from premises to hypotheses.
+    """
+
+    def __init__(self, recipe: MabelRecipe, data: Quadruples, loss_fn: ContrastiveLoss) -> None:
+        super().__init__()
+        self.model = MabelModel.from_pretrained(recipe.model_name_or_path)
+        if not recipe.mlm_weight:  # what no loss reaches must not be waited for by DistributedDataParallel
+            used = {id(each) for each in self.model.encoder.base_model.parameters()}
+            for each in self.model.encoder.parameters():
+                each.requires_grad_(id(each) in used)
+        self.loss_fn, self.items = loss_fn, len(data)
+        self.alignment_weight, self.alignment_of, self.mlm_weight = (
+            recipe.alignment_weight,
+            recipe.alignment_of,
+            recipe.mlm_weight,
+        )
+        self._terms: dict[str, Tensor] = {}
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The masked language model, which is kept."""
+        encoder: nn.Module = self.model.encoder
+        return encoder
+
+    def forward(
+        self,
+        index: Tensor,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        mlm_input_ids: Tensor | None = None,
+        mlm_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the loss in nats, [].
+
+        Args:
+            index: [B] positions of the quadruples.
+            input_ids: [4·B, T] premises, hypotheses, counterfactual premises, counterfactual hypotheses.
+            attention_mask: [4·B, T] non-zero at real tokens.
+            mlm_input_ids: [4·B, T] the same tokens, some of them masked.
+            mlm_labels: [4·B, T] the masked tokens, -100 elsewhere.
+        """
+        premise, hypothesis, other_premise, other_hypothesis = self.model.embed(input_ids, attention_mask).chunk(4)
+        anchors, candidates = torch.cat([premise, other_premise]), torch.cat([hypothesis, other_hypothesis])
+        # A premise and its counterfactual are two anchors, and have a state each where a strategy learns from examples.
+        known = self.loss_fn.taken(index=torch.cat([index, index + self.items]))
+        terms = {
+            "contrastive_loss": self.loss_fn(anchors, candidates, **known),
+            "alignment_loss": self._alignment(anchors, candidates, known),
+        }
+        loss = terms["contrastive_loss"] + self.alignment_weight * terms["alignment_loss"]
+        if mlm_input_ids is not None and mlm_labels is not None:
+            terms["mlm_loss"] = self.model.mlm_loss(mlm_input_ids, attention_mask, mlm_labels)
+            loss = loss + self.mlm_weight * terms["mlm_loss"]
+        self._terms = {name: value.detach() for name, value in terms.items()}
+        return loss
+
+    def _alignment(self, anchors: Tensor, candidates: Tensor, known: dict[str, Any]) -> Tensor:
+        """Returns how far apart a premise's row of this process's hypotheses and its counterfactual's row are, [].
+
+        The squared distance of the rows, in the mean over premises. One matrix of all premises and hypotheses holds both kinds
+        of rows, so that the logits of the contrastive loss are meant, whatever a strategy's temperature depends on.
+        """
+        if self.alignment_of == "logits":
+            rows = self.loss_fn.logits(anchors, candidates, **known)
+        else:
+            rows = F.normalize(anchors.float(), dim=1) @ F.normalize(candidates.float(), dim=1).T
+        half = len(anchors) // 2
+        return (rows[:half, :half] - rows[half:, half:]).square().sum(1).mean()
+
+    def measure(self) -> dict[str, float]:
+        """Returns the numbers of the last batch: those of the contrastive loss, and the terms of the loss, unweighted."""
+        return {**numbers_of(self.loss_fn.record), **{name: float(value) for name, value in self._terms.items()}}
+
+
+class MabelMethod(Method[MabelRecipe, Quadruples]):
+    """Premises are anchors, their hypotheses positives; the other hypotheses, of whichever gender, are negatives.
+
+    Source: He et al. 2022, MABEL: Attenuating Gender Bias using Textual Entailment Data; alignment loss a1 of its code.
+    """
+
+    def load(self, recipe: MabelRecipe, source: Source) -> Quadruples:
+        """Returns the tokenised pairs of a file that have a gender word, each beside its counterfactual.
+
+        Makes sure that the data are there that will be measured on.
+        """
+        samples = list(read_samples(source.dataset, recipe.columns, recipe.where))
+        if source.evaluated:
+            read_stereoset(source.data_dir)
+            read_crows_pairs(source.data_dir)
+        if len(recipe.columns) == 4:
+            return Quadruples(samples[: recipe.max_train_samples], recipe, source.data_dir)
+        path = recipe.gender_words
+        words = GenderWords.read(Path(path) if path else find_bias_file(source.data_dir, GENDER_WORDS, "MABEL's list of words"))
+        pairs = [pair for pair in samples if any(map(words.has_any, pair))]
+        if len(pairs) < 2:
+            raise DataError(
+                f"{source.dataset} holds {len(pairs)} pairs with a gender word; contrastive training needs at least 2."
+            )
+        ungendered = len(samples) - len(pairs)
+        pairs = pairs[: recipe.max_train_samples]
+        ambiguous = words.ambiguous(sentence for pair in pairs for sentence in pair)
+        quadruples = [(*pair, *map(words.swapped, pair)) for pair in pairs]
+        return Quadruples(quadruples, recipe, source.data_dir, ungendered, ambiguous)
+
+    def describe(self, data: Quadruples) -> str:
+        """Returns the number of pairs, of those left out, and of words whose counterpart was a guess."""
+        left_out = f", {data.ungendered} without gender words left out" if data.ungendered else ""
+        guessed = ", ".join(f"{word} {number}" for word, number in data.ambiguous.most_common())
+        return f"{len(data)} pairs and their counterfactuals{left_out}; ambiguous words: {guessed or 'none'}"
+
+    def origin(self, recipe: MabelRecipe, data: Quadruples) -> dict[str, Any]:
+        """Returns the number of pairs that were left out, and of ambiguous words by word."""
+        return {"pairs_without_gender_words": data.ungendered, "ambiguous_words": dict(sorted(data.ambiguous.items()))}
+
+    def known(self, recipe: MabelRecipe, data: Quadruples) -> dict[str, Any]:
+        """Returns the number of premises, counterfactual ones included, and the width of the embeddings."""
+        return {"size": 2 * len(data), "dimension": data.config.hidden_size}
+
+    def build(self, recipe: MabelRecipe, data: Quadruples, loss: Any) -> MabelModule:
+        """Returns the pretrained model with a projection of random weights."""
+        return MabelModule(recipe, data, loss)
+
+    def treatment(self, recipe: MabelRecipe, name: str, parameter: nn.Parameter) -> Treatment:
+        """Returns that weight decay spares biases and normalisation, as the Trainer has it."""
+        return Treatment(decays=parameter.ndim > 1)
+
+    def collate(self, recipe: MabelRecipe, data: Quadruples, index: Tensor) -> dict[str, Any]:
+        """Returns the padded sentences of some quadruples, and the same with some of their tokens masked."""
+        return {"index": index, **data.collator([data.views[position] for position in index.tolist()])}
+
+    def evaluate(self, recipe: MabelRecipe, module: Any, data: Quadruples, run: Run) -> dict[str, float]:
+        """Returns LM, SS and ICAT of StereoSet, and the score of CrowS-Pairs as MABEL has it, all about gender."""
+        model = MaskedLanguageModel(module.encoder, data.tokenizer)
+        stereoset = evaluate_stereoset(model, read_stereoset(data.data_dir))
+        pairs = [pair for pair in read_crows_pairs(data.data_dir) if pair.bias_type == GENDER]
+        return {
+            "stereoset_lm": stereoset.lm,
+            "stereoset_ss": stereoset.ss,
+            "stereoset_icat": stereoset.icat,
+            "crows_pairs": evaluate_crows_pairs(model, pairs, "differing").score,
+        }
+
+    def save(self, recipe: MabelRecipe, module: Any, data: Quadruples, output_dir: Path) -> None:
+        """Writes the masked language model with its tokenizer as a plain Hugging Face folder."""
+
+        def write(folder: Path) -> None:
+            module.encoder.save_pretrained(folder)
+            data.tokenizer.save_pretrained(folder)
+
+        write_into(output_dir, write)

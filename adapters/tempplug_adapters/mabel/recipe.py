@@ -1,0 +1,104 @@
+"""MABEL's settings and ``tempplug train mabel``, as data: importing this loads no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final
+
+from tempplug.errors import ConfigError
+from tempplug.options import Choice, Number, Text, Words
+from tempplug_adapters.simcse.recipe import SimCSERecipe
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe, Recipe
+
+GENDER_WORDS: Final = "gender_words.tsv"
+"""Where no list is named: this file of the data folder, of its ``text/bias`` or of its ``bias``."""
+ALIGNED: Final = ("logits", "similarities")
+_RULE = (
+    "Where a word has several counterparts (her: him or his; his: her or hers; lady: gentleman or lord), the first pair of the "
+    "list that holds it decides, as there is no tagger of grammar; such words are counted"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MabelRecipe(Recipe):
+    """How MABEL is trained. The defaults are those for BERT-base; temperatures are SimCSE's, whose fixed one MABEL has too.
+
+    Source: He et al. 2022, MABEL, and its code: two epochs, batch 32, learning rate 5e-5, and the defaults of the Trainer that
+    it uses (linear decay without warm-up, no weight decay, gradients longer than 1 are clipped); the last state is kept.
+
+    Raises:
+        ConfigError: a setting is out of range, or ``columns`` names neither two nor four.
+    """
+
+    loss: LossRecipe = SimCSERecipe.loss
+
+    num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the pairs, fractions allowed")] = 2.0
+    per_device_train_batch_size: Annotated[
+        int | None, Number(at_least=2, integer=True, help="pairs a step and process; each comes with its counterfactual")
+    ] = 32
+    learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 5e-5
+    optimizer: Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")] = (
+        "adamw"
+    )
+    lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "linear"
+    max_grad_norm: Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")] = 1.0
+    model_name_or_path: Annotated[
+        str, Text(help="masked language model, its head included: a folder or a name on the Hugging Face hub")
+    ] = "bert-base-uncased"
+    max_length: Annotated[int, Number(at_least=3, integer=True, help="tokens of a sentence in training; the rest is cut")] = 128
+    alignment_weight: Annotated[
+        float, Number(at_least=0, help="of the loss that makes a pair and its counterfactual alike")
+    ] = 0.05
+    alignment_of: Annotated[
+        str, Choice(ALIGNED, help="what is made alike: logits, to which the temperature belongs, or plain cosine similarities")
+    ] = "logits"
+    mlm_weight: Annotated[float, Number(at_least=0, help="of the masked-language-model loss; 0 leaves the head as it is")] = 0.1
+    mlm_probability: Annotated[float, Number(above=0, below=1, help="share of the tokens that it predicts")] = 0.15
+    gender_words: Annotated[
+        str | None,
+        Text(
+            optional=True, help=f"table with the columns male and female; none: text/bias/{GENDER_WORDS} of --data-dir. {_RULE}"
+        ),
+    ] = None
+    columns: Annotated[
+        tuple[str, ...], Words(help="premise and hypothesis; or four, the counterfactuals of both behind them, which are kept")
+    ] = ("premise", "hypothesis")
+    where: Annotated[tuple[str, ...], Words(help="conditions column=value that a row must meet, such as label=entailment")] = ()
+    max_train_samples: Annotated[
+        int | None, Number(at_least=2, integer=True, optional=True, help="use the first so many pairs only; none: all")
+    ] = None
+
+    running: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            "save_strategy": "steps",
+            "save_steps": 125,
+            "logging_strategy": "steps",
+            "logging_steps": 10,
+            "logging_first_step": True,  # the alignment loss falls most in the first ten
+        }
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.columns) not in (2, 4):
+            raise ConfigError(
+                f"columns={' '.join(self.columns)} must be two names, of a pair, or four, of it and its counterfactual."
+            )
+
+
+METHOD = MethodInfo(
+    name="mabel",
+    summary=(
+        "Train a masked language model against gender bias, with MABEL and any temperature strategy, and measure it on "
+        "StereoSet and CrowS-Pairs."
+    ),
+    target="tempplug_adapters.mabel.method:MabelMethod",
+    recipes={"mabel": MabelRecipe(), "temperature-free": MabelRecipe(per_device_train_batch_size=16)},
+    datasets=(
+        "file of entailment pairs (.tsv, .csv, .jsonl; each also as .gz): those with a gender word are trained on, each beside "
+        "its counterfactual"
+    ),
+)

@@ -1,0 +1,106 @@
+"""Generated entailment pairs about men and women, and bias benchmarks of the same words in the layout of the real ones.
+
+The pairs hold a stereotype: two thirds of what men buy, find and clean is out of one half of the things, and likewise women
+and the other half. A pair beside its counterfactual holds none, so that a model trained on both has nothing to learn it from.
+The benchmarks ask for that stereotype, and have templates of their own. This module must not know any model or training.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+from tempplug.errors import ConfigError
+from tempplug_benchmarks.data.sentences import EVALUATION_TEMPLATES, SLOTS, TRAINING_TEMPLATES
+
+VERSION = 1
+"""Grows with every change of what is generated, so that results of different sentences are told apart."""
+
+PEOPLE = (
+    ("man", "woman"),
+    ("boy", "girl"),
+    ("king", "queen"),
+    ("father", "mother"),
+    ("uncle", "aunt"),
+    ("actor", "actress"),
+    ("waiter", "waitress"),
+    ("duke", "duchess"),
+)
+"""The words for men and for women."""
+VERBS, THINGS, PLACES = ([words[0] for words in slot] for slot in SLOTS[1:])
+STEREOTYPED = 2 / 3
+"""Share of the pairs in which a thing is of the person's half."""
+
+
+def entailment_pairs(count: int, seed: int) -> list[tuple[str, str]]:
+    """Returns premises with what follows from them.
+
+    Args:
+        count: how many, at least 1.
+        seed: at least 0.
+
+    >>> entailment_pairs(1, seed=0)
+    [('a boat was washed by the uncle near a shop .', 'the uncle washed the boat .')]
+    """
+    if count < 1 or seed < 0:
+        raise ConfigError(f"count={count} of generated pairs must be at least 1, and seed={seed} at least 0.")
+    generator = random.Random(f"gendered pairs {seed}")
+    pairs = []
+    for _ in range(count):
+        person, thing = _person_and_thing(generator, generator.random() < STEREOTYPED)
+        verb, place = generator.choice(VERBS), generator.choice(PLACES)
+        premise = generator.choice(TRAINING_TEMPLATES).format(person, verb, thing, place)
+        pairs.append((premise, f"the {person} {verb} the {thing} ."))
+    return pairs
+
+
+def vocabulary() -> list[str]:
+    """Returns every word and sign that a sentence may hold, sorted."""
+    words = {word for pair in PEOPLE for word in pair} | {*VERBS, *THINGS, *PLACES}
+    for template in (*TRAINING_TEMPLATES, *EVALUATION_TEMPLATES):
+        words.update(word for word in template.split() if "{" not in word)
+    return sorted(words)
+
+
+def write_gendered(folder: Path, pairs: int, seed: int, tested: int = 120) -> None:
+    """Writes ``pairs.tsv`` of a seed, and ``gender_words.tsv``, StereoSet and CrowS-Pairs, which are the same for every seed.
+
+    Args:
+        folder: made where missing.
+        pairs: of the training data, at least 1.
+        seed: of the training data, at least 0.
+        tested: rows of either benchmark, at least 1.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_table(folder / "pairs.tsv", ("premise", "hypothesis"), entailment_pairs(pairs, seed))
+    _write_table(folder / "gender_words.tsv", ("male", "female"), PEOPLE)
+    generator = random.Random("gendered benchmarks")
+    rows, lines = [], ["sent_more,sent_less,stereo_antistereo,bias_type"]
+    for _ in range(tested):
+        person, thing = _person_and_thing(generator, True)
+        _, other = _person_and_thing(generator, False, person)
+        template, verb, place = generator.choice(EVALUATION_TEMPLATES), generator.choice(VERBS), generator.choice(PLACES)
+        words = {"context": "BLANK", "stereotype": thing, "anti-stereotype": other, "unrelated": generator.choice(PLACES)}
+        rows.append({"target": person, **{key: template.format(person, verb, word, place) for key, word in words.items()}})
+        counterpart = next(b if a == person else a for a, b in PEOPLE if person in (a, b))
+        direction, said = ("stereo", thing) if generator.random() < 0.6 else ("antistereo", other)
+        sentences = (template.format(each, verb, said, place) for each in (person, counterpart))
+        lines.append(",".join((*sentences, direction, "gender")))
+    stereoset = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "stereoset_test_gender_intrasentence.jsonl.gz").write_bytes(gzip.compress(stereoset.encode(), mtime=0))
+    (folder / "crows_pairs_anonymized.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _person_and_thing(generator: random.Random, stereotyped: bool, person: str | None = None) -> tuple[str, str]:
+    """Returns someone with a thing of the half that the stereotype gives them, or of the other half."""
+    side = generator.randrange(2) if person is None else int(person in [female for _, female in PEOPLE])
+    chosen = person or generator.choice(PEOPLE)[side]
+    half = len(THINGS) // 2
+    first = side == 0 if stereotyped else side == 1
+    return chosen, generator.choice(THINGS[:half] if first else THINGS[half:])
+
+
+def _write_table(path: Path, header: tuple[str, str], rows: list[tuple[str, str]] | tuple[tuple[str, str], ...]) -> None:
+    path.write_text("\n".join("\t".join(row) for row in (header, *rows)) + "\n", encoding="utf-8")

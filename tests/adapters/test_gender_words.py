@@ -1,0 +1,77 @@
+"""Gender words: what a sentence becomes, what is ambiguous, and faults of lists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tempplug.errors import DataError
+from tempplug_adapters.mabel.gender_words import GenderWords
+
+PAIRS = [("he", "she"), ("him", "her"), ("his", "her"), ("his", "hers"), ("dad", "mom"), ("man", "woman"), ("dad", "mum")]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "counterfactual"),
+    [
+        ("He saw the man's dog.", "She saw the woman's dog."),
+        ("SHE said: Women-only? A womanly woman!", "HE said: Women-only? A womanly man!"),
+        ("the\the  ", "the\tshe  "),
+        ("human mankind (man)", "human mankind (woman)"),
+        ("naïve Émile's mum, élan", "naïve Émile's dad, élan"),
+        ("DAD", "MOM"),
+        ("iT, hE", "iT, she"),
+        ("", ""),
+    ],
+)
+def test_words_are_exchanged_case_and_all_else_kept(sentence: str, counterfactual: str) -> None:
+    assert GenderWords(PAIRS).swapped(sentence) == counterfactual
+
+
+def test_the_first_pair_of_the_list_decides_and_such_words_are_counted() -> None:
+    words = GenderWords(PAIRS)
+    assert words.swapped("Her dad saw her with his dad.") == "Him mom saw him with her mom."
+    assert GenderWords(reversed(PAIRS)).swapped("Her dad, his") == "His mum, hers"
+    assert words.ambiguous(["Her dad saw her", "he and his mum"]) == Counter(her=2, dad=1, his=1)
+    assert GenderWords([("he", "she"), ("He", "SHE")]).ambiguous(["he"]) == Counter()
+
+
+def test_a_gender_word_is_found_as_a_word() -> None:
+    words = GenderWords(PAIRS)
+    assert words.has_any("That's (HER).")
+    assert not words.has_any("the human there")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "must hold at least one pair"),
+        ([("he", "")], "gender word '' must be one word, of letters alone"),
+        ([("step-dad", "mom")], "gender word 'step-dad' must be one word"),
+        ([("he", "she"), ("Her", "his"), ("him", "her")], "gender word 'her' stands among the words for men and among those"),
+    ],
+)
+def test_faults_of_lists_are_named(tmp_path: Path, pairs: list[tuple[str, str]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        GenderWords(pairs)
+    if pairs:
+        (tmp_path / "words.tsv").write_text("male\tfemale\n" + "".join(f"{male}\t{female}\n" for male, female in pairs))
+        with pytest.raises(DataError, match=rf"words\.tsv: {message}"):
+            GenderWords.read(tmp_path / "words.tsv")
+
+
+def test_lists_are_tables(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gender_words='\S+' is not a file; wanted a table with the columns male and female"):
+        GenderWords.read(tmp_path)
+    (tmp_path / "words.tsv").write_text("note\tfemale\tmale\nx\tshe \the\n")
+    assert GenderWords.read(tmp_path / "words.tsv").swapped("He") == "She"
+
+
+def test_the_real_list(data_dir: Path) -> None:
+    words = GenderWords.read(data_dir / "text/bias/gender_words.tsv")
+    sentence = "Two young boys and Mrs. Smith gave her husband's uncle his hat."
+    assert words.swapped(sentence) == "Two young girls and Mr. Smith gave him wife's aunt her hat."
+    ambiguous = {word for word, others in words.counterparts.items() if len(others) > 1}
+    assert ambiguous == {"bride", "brides", "dad", "dads", "her", "his", "ladies", "lady", "mr"}
