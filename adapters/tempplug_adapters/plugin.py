@@ -6,7 +6,7 @@ from tempplug.plugins import AdapterInfo, CommandInfo, hookimpl
 
 # What training and its progress need, whatever is trained.
 _TRAINING = ("transformers", "accelerate", "tqdm", "numpy")
-_SIMCSE = (*_TRAINING, "scipy", "datasets")
+_SIMCSE = (*_TRAINING, "scipy", "sklearn", "datasets")
 _SENTENCE_TRANSFORMERS = (*_SIMCSE, "sentence_transformers")
 _GRAPH = (*_TRAINING, "torch_geometric", "scipy", "sklearn")
 _MOLECULE = (*_GRAPH, "rdkit")
@@ -150,7 +150,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
             name="eval transfer",
             target="tempplug_adapters.sentence_evaluation.transfer_command:main",
             summary="accuracy of linear classifiers on MR, CR, SUBJ, MPQA, SST2, TREC and MRPC",
-            requires=(*_SIMCSE, "sklearn"),
+            requires=_SIMCSE,
             extra="simcse",
         ),
         CommandInfo(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tempplug.plugins import CommandInfo, SuiteInfo, hookimpl
 
-_BENCH = ("rich", "matplotlib", "transformers", "accelerate", "tqdm", "numpy", "scipy", "datasets")
-_GRAPH = (*_BENCH, "torch_geometric", "sklearn")
+_BENCH = ("rich", "matplotlib", "transformers", "accelerate", "tqdm", "numpy", "scipy", "sklearn", "datasets")
+_GRAPH = (*_BENCH, "torch_geometric")
 _MOLECULE = (*_GRAPH, "rdkit")
-_IMAGES = (*_BENCH, "kornia", "PIL", "sklearn")
+_IMAGES = (*_BENCH, "kornia", "PIL")
 
 
 @hookimpl

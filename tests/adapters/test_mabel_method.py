@@ -295,7 +295,7 @@ def test_the_recipe_is_that_of_the_papers(toys: Path) -> None:
 
 
 def test_the_real_pairs(data_dir: Path) -> None:
-    pairs = read_samples(data_dir / "text/nli/gender_entailment.tsv.gz", METHOD.recipe().values()["columns"])
+    pairs = list(read_samples(data_dir / "text/nli/gender_entailment.tsv.gz", METHOD.recipe().values()["columns"]))
     words = GenderWords.read(find_bias_file(data_dir, GENDER_WORDS, "MABEL"))
     assert len(pairs) == sum(any(map(words.has_any, pair)) for pair in pairs) == 12_253
     ambiguous = words.ambiguous(sentence for pair in pairs for sentence in pair)

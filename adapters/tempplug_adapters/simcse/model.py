@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import explained, load_pretrained
+from tempplug_adapters.huggingface.masked_tokens import logits_of
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, pool
 from tempplug_adapters.simcse.by_length import length_groups
 
@@ -127,9 +128,9 @@ class SimCSEModel(nn.Module):
             rows.append(group)
             vectors.append(self.head(pool(outputs, mask, self.pooling)))
             if mlm_input_ids is not None and mlm_labels is not None:
-                scores = self.encoder(input_ids=mlm_input_ids[group, :width], attention_mask=mask).logits
                 labels = mlm_labels[group, :width]
-                mlm_losses.append(cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum"))
+                scores = logits_of(self.encoder, mlm_input_ids[group, :width], mask, labels != IGNORED)
+                mlm_losses.append(cross_entropy(scores, labels[labels != IGNORED], reduction="sum"))
         found = {"embedding": torch.cat(vectors)[torch.cat(rows).argsort()]}
         if mlm_labels is not None:
             found["mlm_loss"] = torch.stack(mlm_losses).sum() / (mlm_labels != IGNORED).sum().clamp(min=1)
