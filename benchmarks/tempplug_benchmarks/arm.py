@@ -50,7 +50,7 @@ class Specs(NamedTuple):
 
 
 UNTRAINED = Arm("untrained", changes={"num_train_epochs": 0})
-"""Random weights: what training is worth."""
+"""What training begins with, random weights or pretrained ones: what training is worth."""
 
 
 def arms(*labels: str, reported: Mapping[str, tuple[PaperRow, ...]] | None = None) -> tuple[Arm, ...]:

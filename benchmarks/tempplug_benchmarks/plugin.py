@@ -22,6 +22,13 @@ def tempplug_register_suites() -> list[SuiteInfo]:
             extra="bench",
         ),
         SuiteInfo(
+            name="bias",
+            target="tempplug_benchmarks.tasks.bias:SUITE",
+            summary="MABEL masked language models, their gender bias on StereoSet and CrowS-Pairs",
+            requires=_BENCH,
+            extra="bench",
+        ),
+        SuiteInfo(
             name="graph",
             target="tempplug_benchmarks.tasks.graph:SUITE",
             summary="GraphCL graph representations on six TU data sets",

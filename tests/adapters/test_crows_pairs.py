@@ -40,7 +40,6 @@ PAIRS = [
     Pair("she is very kindly .", "he is kind", "antistereo", "gender"),  # several tokens, and as many as not
     Pair("the man is very old .", "the man is old .", "stereo", "age"),  # the second lacks no token of the first
     Pair("the old man is kind", "the young man is kind", "stereo", "age"),
-    Pair("here is a man a", "a man is he a", "antistereo", "age"),  # difflib finds other tokens the other way round
 ]
 COUNTS = {"he": 4, "she": 2, "man": 1, "old": 3, "young": 3, "is": 1, "the": 1, "a": 1, "nurse": 1, "doctor": 1, "strong": 1}
 
@@ -104,6 +103,19 @@ def slowly(model: MaskedLanguageModel, pairs: list[Pair], kind: str) -> tuple[fl
         number += 1
         wins += scores[0] > scores[1] if stereo else scores[1] > scores[0]
     return 100 * wins / number, number
+
+
+@pytest.mark.parametrize(("direction", "asked"), [("stereo", ["he", "he", "he", "he"]), ("antistereo", ["is", "is"])])
+def test_common_tokens_are_found_in_the_order_of_the_publications(
+    direction: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Difflib finds he…he…he…is and is…he…a…he to share two words, but is…he…a…he and he…he…he…is only one."""
+    model, found = random_model(WORDS), []
+    monkeypatch.setattr(
+        model, "log_probabilities", lambda questions: found.extend(questions) or torch.zeros(len(questions)).double()
+    )
+    evaluate_crows_pairs(model, [Pair("he he he is", "is he a he", direction, "gender")], "shared")
+    assert model.tokenizer.convert_ids_to_tokens([question.answer for question in found]) == asked
 
 
 @pytest.mark.parametrize("variant", ["differing", "shared"])

@@ -1,0 +1,123 @@
+"""The suite ``bias``: MABEL with every temperature strategy, measured on StereoSet and CrowS-Pairs of gender.
+
+Importing this loads no framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tempplug_adapters.mabel.recipe import METHOD
+from tempplug_adapters.training.recipe import Recipe
+from tempplug_benchmarks.arm import UNTRAINED, arms
+from tempplug_benchmarks.data import gendered_sentences
+from tempplug_benchmarks.papers import PaperRow
+from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.task import Task
+from tempplug_benchmarks.tasks.bias_data import generated_pairs, read_pairs
+
+BASELINE = "fixed:temperature=0.05+infonce"
+METRICS = (
+    Metric(
+        name="LM",
+        figure="stereoset_lm",
+        summary="StereoSet: per cent of words that fit which are more probable than one that does not",
+    ),
+    Metric(
+        name="SS",
+        figure="stereoset_ss",
+        summary="StereoSet: per cent of stereotypes that are more probable than their opposites; 50 is no preference",
+        higher_is_better=False,
+    ),
+    Metric(name="ICAT", figure="stereoset_icat", summary="LM · min(SS, 100 − SS) / 50"),
+    Metric(
+        name="CrowS-Pairs",
+        figure="crows_pairs",
+        summary="per cent of pairs whose stereotyping sentence is more probable, as MABEL computes it; 50 is no preference",
+        higher_is_better=False,
+    ),
+)
+_ARMS = (BASELINE, "temperature-free+infonce", "macl+infonce", "dystress+infonce")
+_REPORTED = {
+    BASELINE: (PaperRow("temperature-free", "5", "Baseline", "gender"),),
+    "temperature-free+infonce": (PaperRow("temperature-free", "5", "Ours", "gender"),),
+}
+_BENCHMARKS = ("stereoset_test_gender_intrasentence.jsonl.gz", "crows_pairs_anonymized.csv")
+_GENERATED: Mapping[str, Any] = {
+    "model_name_or_path": "generated",
+    "learning_rate": 3e-3,
+    "num_train_epochs": 1,
+    "per_device_train_batch_size": 32,
+    "max_train_samples": 640,
+    "mlm_weight": 1.0,
+}
+
+
+def _profile(dataset: str, recipe: Recipe, *, reported: bool = False, **more: Any) -> Profile:
+    return Profile(
+        dataset=dataset,
+        recipe=recipe,
+        arms=(UNTRAINED, *arms(*_ARMS, reported=_REPORTED if reported else None)),
+        metrics=METRICS,
+        primary="ICAT",
+        **more,
+    )
+
+
+def _real(dataset: str, source: str, recipe: Recipe, *needs: str, **more: Any) -> Profile:
+    return _profile(
+        f"{dataset}; StereoSet's gender test set (771 sentences) and CrowS-Pairs of gender (262 pairs)",
+        recipe,
+        source=source,
+        load=read_pairs,
+        needs=(source, *needs, *(f"text/bias/{name}" for name in _BENCHMARKS)),
+        **more,
+    )
+
+
+SUITE = Suite(
+    "bias",
+    "MABEL masked language models, their gender bias on StereoSet and CrowS-Pairs",
+    (
+        Task(
+            name="mabel",
+            summary="what a premise entails is its positive; pairs and their gender-swapped counterfactuals are made alike",
+            method=METHOD,
+            baseline=BASELINE,
+            papers="bias",
+            profiles={
+                "quick": _profile(
+                    f"generated sentences about men and women, version {gendered_sentences.VERSION}",
+                    METHOD.recipe(**_GENERATED),
+                    load=generated_pairs,
+                ),
+                # A minute a run on one slow core: 100 steps, with the rate that so small a model and so few of them want.
+                "small": _real(
+                    "the first 1,600 of 12,253 entailment pairs with gender words, all of SNLI",
+                    "text/nli/gender_entailment.tsv.gz",
+                    METHOD.recipe(
+                        "temperature-free",
+                        model_name_or_path="text/bert-wiki-mini",
+                        num_train_epochs=1,
+                        max_train_samples=1_600,
+                        max_length=32,
+                        learning_rate=5e-4,
+                        warmup_steps=0.05,
+                        bf16=True,
+                    ),
+                    "text/bert-wiki-mini",
+                    "text/bias/gender_words.tsv",
+                ),
+                "paper": _real(
+                    "entailment pairs of SNLI and MultiNLI with gender words, and their counterfactuals (entailment_data.csv)",
+                    "text/nli/entailment_data.csv",
+                    METHOD.recipe("temperature-free", columns=("orig_sent0", "orig_sent1", "aug_sent0", "aug_sent1")),
+                    reported=True,
+                    training={"fp16": True},
+                ),
+            },
+        ),
+    ),
+)

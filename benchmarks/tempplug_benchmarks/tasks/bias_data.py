@@ -1,0 +1,36 @@
+"""Model and pairs of the suite ``bias``: generated for the quick profile, of the data folder for the others.
+
+It must not know arms. Importing this loads no framework.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tempplug_adapters.mabel.recipe import METHOD, MabelRecipe
+from tempplug_benchmarks.data import gendered_sentences
+
+if TYPE_CHECKING:
+    from tempplug_adapters.mabel.method import Quadruples
+    from tempplug_adapters.training.method import Source
+
+
+def generated_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Quadruples]:
+    """Returns recipe and data with pairs and a model of the run's seed; what they are measured on is one for all seeds."""
+    from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
+
+    folder = source.cache_dir
+    gendered_sentences.write_gendered(folder, recipe.max_train_samples or 0, recipe.seed)
+    write_tiny_encoder(folder / "model", recipe.seed, words=gendered_sentences.vocabulary(), masked=True)
+    recipe = recipe.changed(model_name_or_path=str(folder / "model"))
+    return recipe, METHOD.load().load(recipe, replace(source, dataset=str(folder / "pairs.tsv"), data_dir=folder))
+
+
+def read_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Quadruples]:
+    """Returns recipe and data with the paths of the data folder; a model that is not there comes from the hub."""
+    folder = source.data_dir or Path()
+    if (folder / recipe.model_name_or_path).is_dir():
+        recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))
+    return recipe, METHOD.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
