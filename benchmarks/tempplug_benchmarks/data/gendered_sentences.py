@@ -42,7 +42,7 @@ def entailment_pairs(count: int, seed: int) -> list[tuple[str, str]]:
         seed: at least 0.
 
     >>> entailment_pairs(1, seed=0)
-    [('a boat was washed by the uncle near a shop .', 'the uncle washed the boat .')]
+    [('a hat was sold by the duke near a river .', 'the duke sold the hat .')]
     """
     if count < 1 or seed < 0:
         raise ConfigError(f"count={count} of generated pairs must be at least 1, and seed={seed} at least 0.")
