@@ -17,8 +17,8 @@ GENDER_WORDS: Final = "gender_words.tsv"
 """Where no list is named: this file of the data folder, of its ``text/bias`` or of its ``bias``."""
 ALIGNED: Final = ("logits", "similarities")
 _RULE = (
-    "Where a word has several counterparts (her: him or his; his: her or hers; lady: gentleman or lord), the first pair of the "
-    "list that holds it decides, as there is no tagger of grammar; such words are counted"
+    "Him and his both become her. Where a word has several counterparts (her: him or his; his: her or hers), the first pair of "
+    "the list that holds it decides, as there is no tagger of grammar; such words are counted"
 )
 
 
