@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,15 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
     assert [each.name for each in sorted(tmp_path.glob("checkpoint-*"))] == ["checkpoint-6", "checkpoint-9"]
     settings = json.loads((tmp_path / "settings.json").read_text())
     assert settings.items() <= results.items()
+
+
+def test_the_temperatures_learning_rate_is_a_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert METHOD(words(tmp_path, "--temperature-strategy", "learnable", "--temperature_learning_rate", "0.05")) == 0
+    results = json.loads((tmp_path / "metrics.json").read_text())
+    assert "learning_rate=0.05" in results["strategy"]
+    assert results["temperature_learning_rate"] == 0.05
+    moved = abs(math.log(results["temperature"]["last"] / results["temperature"]["first"]))
+    assert 0.05 < moved < 0.05 * results["steps"]
 
 
 def test_flags_are_written_with_either_sign_and_recipes_by_name() -> None:
