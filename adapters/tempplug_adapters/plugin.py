@@ -122,7 +122,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
             name="train simcse",
             target="tempplug_adapters.simcse.recipe:METHOD",
             summary="train a sentence encoder with any temperature strategy",
-            requires=_SIMCSE,
+            requires=(*_SIMCSE, "sklearn"),
             extra="simcse",
         ),
         CommandInfo(

@@ -17,8 +17,8 @@ def tempplug_register_suites() -> list[SuiteInfo]:
         SuiteInfo(
             name="sentence",
             target="tempplug_benchmarks.tasks.sentence:SUITE",
-            summary="SimCSE sentence embeddings on STS, supervised and unsupervised",
-            requires=_BENCH,
+            summary="SimCSE sentence embeddings on STS and transfer, supervised and unsupervised",
+            requires=(*_BENCH, "sklearn"),
             extra="bench",
         ),
         SuiteInfo(
