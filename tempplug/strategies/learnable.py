@@ -30,11 +30,11 @@ class Learnable(Strategy):
             model. t is a logarithm, so that a step of Adam changes τ by at most about this share, whatever the model needs.
 
     The learning rate of 0.01 lets τ find its place in a few hundred steps of Adam and no faster. Measured: a small BERT on NLI
-    pairs (321 steps, linear decay, from 0.05) ends at 0.044, 0.038 and 0.033 with 0.003, 0.01 and 0.03, with one STS-B dev of
-    74.8 to 74.9 (one seed); a StaticEmbedding, whose own 0.2 drives τ from 0.07 to 0.027, gains 1.7 points of STS-B test with 0.01
-    (0.045); GRACE on CiteSeer (300 steps at a constant rate, from 0.5) ends at 0.14 with 0.003 and at 0.03 with 0.01, its own
-    rate, with F1 of 68 and 64: a lower InfoNCE is no better representation there. CLIP has its model's rate, 5e-4, for 390,000
-    steps.
+    pairs (321 steps, linear decay, from 0.05, one seed) ends at 0.044, 0.038 and 0.033 with 0.003, 0.01 and 0.03, at 74.8 to
+    74.9 on STS-B dev each time; a StaticEmbedding, whose own 0.2 drives τ from 0.07 to 0.027, gains 1.7 points of STS-B
+    test with 0.01 (0.045, five seeds); GRACE on CiteSeer (300 steps at a constant rate, from 0.5, one seed) ends at 0.14 with
+    0.003 and at 0.03 with 0.01, its encoder's rate, with F1 of 68 and 64: what the loss asks for need not be what a task does.
+    CLIP has its model's rate, 5e-4, for 390,000 steps.
 
     Raises:
         ConfigError: an option is out of range, or the initial temperature lies below 1/max_scale.
