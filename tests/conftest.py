@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import tempfile
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A temporary folder for all tests, removed at their end: launchers leave logs, and killed processes what they had."""
     tmp_path_factory.getbasetemp()  # pytest's own stays where it is
+    multiprocessing.util.get_temp_dir()  # this one too: it is removed when the process ends, after the tests
     before = os.environ.get("TMPDIR")
     with tempfile.TemporaryDirectory(prefix="tempplug-tests-", ignore_cleanup_errors=True) as folder:
         os.environ["TMPDIR"], tempfile.tempdir = folder, folder

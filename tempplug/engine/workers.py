@@ -94,14 +94,20 @@ def run(tasks: Sequence[Task], work: Callable[[Task, Turns | InOrder], None], th
                         errors.append(error)
                     turns.fail()
 
-    for future in [_threads(threads).submit(loop) for _ in range(threads)]:
+    for future in [lone_threads(threads).submit(loop) for _ in range(threads)]:
         future.result()
     if errors:
         raise errors[0]
 
 
-def _threads(count: int) -> ThreadPoolExecutor:
-    """Returns the pool, made anew where the number of threads changed or this process is a fork of the one that made it."""
+def lone_threads(count: int) -> ThreadPoolExecutor:
+    """Returns the pool of threads whose operations have one thread each.
+
+    Made anew where the number of threads changed or this process is a fork of the one that made it.
+
+    Args:
+        count: of the threads, at least 1.
+    """
     global _pool
     with _lock:
         if _pool is None or _pool[:2] != (os.getpid(), count):

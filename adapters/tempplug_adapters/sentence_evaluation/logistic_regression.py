@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tempplug.engine.workers import lone_threads
 from tempplug.errors import ConfigError
 
 Rows = NDArray[np.int64]
@@ -112,6 +113,8 @@ def with_ones(features: Tensor) -> Tensor:
 def fit_all(features: Tensor, labels: Tensor, fits: Sequence[Fit], classes: int, classifier: Classifier) -> list[Fitted]:
     """Returns every fit, in order; all that have as many steps an epoch and as many strengths are trained together.
 
+    On a CPU each core trains its share of them: operations so small take many times longer when threads divide each.
+
     Args:
         features: all rows [N, D], floating.
         labels: their classes [N], int64, 0 to ``classes`` - 1.
@@ -123,10 +126,13 @@ def fit_all(features: Tensor, labels: Tensor, fits: Sequence[Fit], classes: int,
     groups: dict[tuple[int, int], list[int]] = {}
     for place, fit in enumerate(fits):
         groups.setdefault((math.ceil(len(fit.train) / classifier.batch_size), len(fit.l2)), []).append(place)
+    threads = torch.get_num_threads() if rows.device.type == "cpu" else 1
+    shares = [share for members in groups.values() for start in range(threads) if (share := members[start::threads])]
+    made = [_Together(rows, labels, [fits[place] for place in share], classes, classifier) for share in shares]
+    trained = map(_Together.train, made) if threads == 1 else lone_threads(threads).map(_Together.train, made)
     found: dict[int, Fitted] = {}
-    for members in groups.values():
-        together = _Together(rows, labels, [fits[place] for place in members], classes, classifier)
-        found |= zip(members, together.train(), strict=True)
+    for share, fitted in zip(shares, trained, strict=True):
+        found |= zip(share, fitted, strict=True)
     return [found[place] for place in range(len(fits))]
 
 
