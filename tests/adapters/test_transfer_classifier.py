@@ -12,7 +12,6 @@ from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.sentence_evaluation import logistic_regression
 from tempplug_adapters.sentence_evaluation.folds import STRENGTHS, Split, dev_split, folds_on_train, nested_folds
 from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier, Fit, fit_all
 
@@ -75,13 +74,15 @@ def split(labels: Tensor, folds: int) -> list[tuple[np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize("classifier", [QUICK, FAST], ids=["adam", "rmsprop"])
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("cores", [1, 2])
-def test_fits_together_are_fits_alone(classes: int, classifier: Classifier, cores: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(logistic_regression.torch, "get_num_threads", lambda: cores)
+def test_fits_together_are_fits_alone(classes: int, classifier: Classifier, cores: int) -> None:
     x, y = rows(100, classes)
     # of different lengths, one of them with another number of steps, one held out at random
     fits = [Fit(a, b, STRENGTHS) for a, b in split(y, 3)] + [Fit(np.arange(40), np.arange(40, 55), STRENGTHS)]
     fits += [Fit.held_out(np.arange(90), STRENGTHS)]
+    own = torch.get_num_threads()
+    torch.set_num_threads(cores)
     found = fit_all(x, y, fits, classes, classifier)
+    torch.set_num_threads(own)
     for fit, fitted in zip(fits, found, strict=True):
         for place, l2 in enumerate(STRENGTHS):
             plain = Plain(classes, l2, classifier)
