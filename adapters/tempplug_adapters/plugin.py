@@ -192,6 +192,13 @@ def tempplug_register_commands() -> list[CommandInfo]:
             extra="vision",
         ),
         CommandInfo(
+            name="train sasrec",
+            target="tempplug_adapters.recommendation.recipe:METHOD",
+            summary="train a transformer that recommends the next item, without a contrastive loss",
+            requires=_TRAINING,
+            extra="graph",
+        ),
+        CommandInfo(
             name="eval vision",
             target="tempplug_adapters.vision.evaluation.command:main",
             summary="nearest neighbours, linear probes and plots of a trained image encoder",
