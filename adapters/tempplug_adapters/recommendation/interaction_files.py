@@ -171,8 +171,8 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any, Any, An
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any, Any, Any]]:
     try:
-        import pyarrow
-        import pyarrow.parquet as parquet
+        import pyarrow  # type: ignore[import-untyped]
+        from pyarrow import parquet
     except ImportError as error:
         raise MissingDependencyError(f"{path} needs the package 'pyarrow': pip install pyarrow") from error
     try:

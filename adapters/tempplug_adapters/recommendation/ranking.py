@@ -61,7 +61,7 @@ def draw_negatives(weights: Tensor, targets: Tensor, generator: torch.Generator)
     """
     found = []
     chances = weights.double()
-    for block in targets.split(_BLOCK):
+    for block in torch.split(targets, _BLOCK):
         wanted = len(block) * SAMPLED
         avoided = block.repeat(SAMPLED)
         drawn = torch.multinomial(chances, wanted, replacement=True, generator=generator)

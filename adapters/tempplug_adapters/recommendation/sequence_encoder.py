@@ -88,7 +88,7 @@ class SequenceEncoder(nn.Module):
         """
         places = torch.arange(histories.shape[1], device=histories.device)
         lengths = lengths.clamp(min=1)
-        hidden = self.dropout(self.norm(self.items(histories) + self.positions(places)))
+        hidden: Tensor = self.dropout(self.norm(self.items(histories) + self.positions(places)))
         for layer in self.layers:
             hidden = layer(hidden, places < lengths[:, None])
         return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
