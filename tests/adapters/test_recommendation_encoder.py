@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
 
@@ -20,6 +20,11 @@ def encoder(**changes: float) -> SequenceEncoder:
     return made.double().eval()
 
 
+def _by_kind(rows: Tensor) -> list[Tensor]:
+    """Keys, then values: the layer has them head by head."""
+    return [rows.unflatten(0, (2, 2, -1))[:, kind].flatten(0, 1) for kind in (0, 1)]
+
+
 def test_a_layer_is_pytorchs() -> None:
     """Post-normalised layers with GELU, as `nn.TransformerEncoderLayer` computes them from the same weights."""
     made = encoder()
@@ -29,8 +34,8 @@ def test_a_layer_is_pytorchs() -> None:
         pairs = [(layer.linear1, own.perceptron[0]), (layer.linear2, own.perceptron[2]), (layer.self_attn.out_proj, own.merge)]
         for theirs, ours in [*pairs, (layer.norm1, own.attention_norm), (layer.norm2, own.perceptron_norm)]:
             theirs.load_state_dict(ours.state_dict())
-        layer.self_attn.in_proj_weight.data = own.query_key_value.weight.data
-        layer.self_attn.in_proj_bias.data = own.query_key_value.bias.data
+        layer.self_attn.in_proj_weight.data = torch.cat([own.query.weight.data, *_by_kind(own.key_value.weight.data)])
+        layer.self_attn.in_proj_bias.data = torch.cat([own.query.bias.data, *_by_kind(own.key_value.bias.data)])
         hidden = layer(hidden, src_key_padding_mask=HISTORIES == 0)
     expected = hidden[torch.arange(3), LENGTHS - 1]
     torch.testing.assert_close(made(HISTORIES, LENGTHS), expected, rtol=1e-9, atol=1e-9)

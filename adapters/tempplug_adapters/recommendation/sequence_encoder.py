@@ -17,21 +17,38 @@ class _Layer(nn.Module):
     def __init__(self, width: int, inner: int, heads: int, dropout: float, attention_dropout: float) -> None:
         super().__init__()
         self.heads, self.attention_dropout = heads, attention_dropout
-        self.query_key_value, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.query, self.key_value, self.merge = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
         self.attention_norm, self.perceptron_norm = nn.LayerNorm(width, _EPS), nn.LayerNorm(width, _EPS)
         self.perceptron = nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, hidden: Tensor, known: Tensor) -> Tensor:
-        size, length, width = hidden.shape
-        parts = self.query_key_value(hidden).view(size, length, 3, self.heads, width // self.heads)
-        query, key, value = parts.permute(2, 0, 3, 1, 4)
+    def forward(self, tokens: Tensor, known: Tensor, places: Tensor, ends: Tensor | None) -> Tensor:
+        """Returns the tokens after the layer, [T, D], or [B, D] of the ends alone.
+
+        Args:
+            tokens: [T, D] of all histories, one behind the other: what is padding costs nothing but in attention.
+            known: [B, L] where a token is.
+            places: [T] where in the flattened [B, L].
+            ends: [B] which tokens are wanted; None for all.
+        """
+        asking = tokens if ends is None else tokens[ends]
+        key, value = self._padded(self.key_value(tokens), known, places).chunk(2, -1)
+        query = self._padded(self.query(tokens), known, places) if ends is None else self._split(self.query(asking)[:, None])
         share = self.attention_dropout if self.training else 0.0
         seen = functional.scaled_dot_product_attention(query, key, value, known[:, None, None], share)
-        merged = self.merge(seen.transpose(1, 2).reshape(size, length, width))
-        hidden = self.attention_norm(self.dropout(merged) + hidden)
+        flat = seen.transpose(1, 2).reshape(-1, tokens.shape[1])
+        merged = self.merge(flat[places] if ends is None else flat)
+        hidden = self.attention_norm(self.dropout(merged) + asking)
         out: Tensor = self.perceptron_norm(self.dropout(self.perceptron(hidden)) + hidden)
         return out
+
+    def _padded(self, tokens: Tensor, known: Tensor, places: Tensor) -> Tensor:
+        padded = tokens.new_zeros(known.numel(), tokens.shape[1]).index_copy(0, places, tokens)
+        return self._split(padded.view(*known.shape, -1))
+
+    def _split(self, rows: Tensor) -> Tensor:
+        """Returns [B, L, W] as [B, heads, L, W / heads]."""
+        return rows.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class SequenceEncoder(nn.Module):
@@ -86,12 +103,17 @@ class SequenceEncoder(nn.Module):
             histories: [B, L] items, oldest first, padded with 0 at the right.
             lengths: [B], at most L.
         """
-        places = torch.arange(histories.shape[1], device=histories.device)
+        positions = torch.arange(histories.shape[1], device=histories.device)
         lengths = lengths.clamp(min=1)
-        hidden: Tensor = self.dropout(self.norm(self.items(histories) + self.positions(places)))
-        for layer in self.layers:
-            hidden = layer(hidden, places < lengths[:, None])
-        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+        known = positions < lengths[:, None]
+        places = known.flatten().nonzero()[:, 0]
+        embedded = self.items(histories.flatten()[places]) + self.positions(places % histories.shape[1])
+        tokens: Tensor = self.dropout(self.norm(embedded))
+        # nobody looks at what the last layer makes of the other items
+        ends = lengths.cumsum(0) - 1
+        for number, layer in enumerate(self.layers, 1):
+            tokens = layer(tokens, known, places, ends if number == len(self.layers) else None)
+        return tokens
 
     def scores(self, states: Tensor) -> Tensor:
         """Returns how well each item goes with each state, [B, I + 1]; column 0 stands for none.
