@@ -16,7 +16,6 @@ from tempplug.cli import main
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.recommendation.dcrec_method import DCRecMethod
 from tempplug_adapters.recommendation.dcrec_recipe import METHOD
-from tempplug_adapters.recommendation.evaluation import evaluate_ranker
 from tempplug_adapters.recommendation.interactions import Interactions
 from tempplug_adapters.recommendation.item_graphs import ItemGraphs
 
@@ -37,14 +36,27 @@ def test_what_comes_next_is_learned(tmp_path: Path) -> None:
     assert {"next_item_term", "contrastive_term", "divergence_term", "temperature", "positive_similarity"} <= set(logged)
 
 
-def test_the_test_sets_graphs_are_those_of_all_but_its_targets(tmp_path: Path) -> None:
-    """A history's end is known when the next item is asked for, its target is not."""
-    found = run(METHOD, tmp_path, similarity_graph="faithful")["evaluation"]
-    method, recipe, data, module = build(similarity_graph="faithful")
-    module.eval().encoder.load_state_dict(torch.load(tmp_path / "encoder.pt", weights_only=True))
-    with torch.no_grad():
-        own = evaluate_ranker(method.ranker(recipe, module, data, "test"), data, data.test, ["full"])["full"]
-    assert {name: found[f"{name} full"] for name in own} == pytest.approx(own)
+def test_a_ranking_knows_the_graphs_of_its_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, recipe, data, module = build(similarity_graph="faithful", similar_items=2)
+    model, graphs = module.eval().model, ItemGraphs(data, "faithful", 2)
+    histories, lengths, _ = data.batch(data.test)
+    last = histories[torch.arange(len(lengths)), lengths - 1]
+    found = {}
+    for split in ("train", "validation", "test"):
+        state = model.encoder(histories, lengths)
+        fused = model.fused([state, *(model.graph_output(graph)[last] for graph in graphs.of(split))])
+        found[split] = method.ranker(recipe, module, data, split)(histories, lengths)
+        torch.testing.assert_close(found[split], fused @ model.encoder.items.weight.T)
+    assert not torch.allclose(found["train"], found["validation"])
+    assert not torch.allclose(found["validation"], found["test"])
+    asked, ranker = [], DCRecMethod.ranker
+    monkeypatch.setattr(DCRecMethod, "ranker", lambda *given: asked.append(given[-1]) or ranker(*given))  # type: ignore[func-returns-value]
+    run(METHOD, tmp_path, num_train_epochs=2)
+    assert asked == ["validation", "validation", "validation", "test"]
+
+
+def test_graphs_do_not_know_the_targets_of_the_test() -> None:
+    data = toy_log()
     changed = [sequence.copy() for sequence in walks()]
     for sequence in changed:
         sequence[-1] = 1
