@@ -36,6 +36,13 @@ def test_what_comes_next_is_learned(tmp_path: Path) -> None:
     assert {"next_item_term", "contrastive_term", "divergence_term", "temperature", "positive_similarity"} <= set(logged)
 
 
+def test_half_precision_trains_and_keeps_its_weights(tmp_path: Path) -> None:
+    half, full = (run(METHOD, tmp_path / str(bf16), "macl", bf16=bf16) for bf16 in (True, False))
+    assert half["loss"] == pytest.approx(full["loss"], rel=0.05)
+    assert half["loss"] != full["loss"]
+    assert all(value.dtype == torch.float32 for value in weights(tmp_path / "True").values() if value.is_floating_point())
+
+
 def test_a_ranking_knows_the_graphs_of_its_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method, recipe, data, module = build(similarity_graph="faithful", similar_items=2)
     model, graphs = module.eval().model, ItemGraphs(data, "faithful", 2)

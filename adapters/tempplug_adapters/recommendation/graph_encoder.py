@@ -125,9 +125,11 @@ class GraphEncoder(nn.Module):
         dropped = self.edge_dropout if self.training or self.edge_dropout_at_evaluation else 0.0
         propagation = graph.propagation(embeddings.dtype, removed, dropped)
         hidden = total = embeddings
-        for _ in range(self.layers):
-            hidden = propagation(hidden)
-            total = total + hidden
+        # sparse products have no half precision
+        with torch.autocast(embeddings.device.type, enabled=False):
+            for _ in range(self.layers):
+                hidden = propagation(hidden)
+                total = total + hidden
         out: Tensor = self.norm(total / (self.layers + 1) + embeddings)
         return out
 
