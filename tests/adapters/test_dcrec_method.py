@@ -74,11 +74,14 @@ def test_graphs_do_not_know_the_targets_of_the_test() -> None:
             assert torch.equal(one.weights, two.weights)
 
 
-def test_a_history_of_nothing_has_finite_scores() -> None:
-    method, recipe, data, module = build()
-    scores = method.ranker(recipe, module.eval(), data, "test")(torch.zeros(2, 1, dtype=torch.long), torch.tensor([0, 0]))
-    assert scores.shape == (2, 13)
+def test_a_history_of_nothing_or_of_items_that_nobody_took_has_finite_scores() -> None:
+    method, recipe, data = DCRecMethod(METHOD), METHOD.recipe(**SMALL), Interactions(walks(), 15, 12, 0.3)
+    module = method.build(recipe, data, method.create_loss(recipe, data, TemperatureArguments(None, [], None)))
+    histories, lengths = torch.tensor([[0, 0], [14, 0], [3, 15]]), torch.tensor([0, 1, 2])
+    scores = method.ranker(recipe, module.eval(), data, "test")(histories, lengths)
+    assert scores.shape == (3, 16)
     assert scores.isfinite().all()
+    assert len({tuple(row) for row in scores.tolist()}) == 3
 
 
 @pytest.mark.parametrize("flag", [False, True])
