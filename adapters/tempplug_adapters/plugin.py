@@ -111,6 +111,14 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             requires=_VISION,
             extra="vision",
         ),
+        AdapterInfo(
+            name="dcrec",
+            target="tempplug_adapters.recommendation.dcrec:DCRec",
+            summary="DCRec, sequential recommendation with two graphs of items",
+            reference="Yang et al. 2023 (DCRec)",
+            requires=_GRAPH,
+            extra="graph",
+        ),
     ]
 
 
@@ -190,6 +198,20 @@ def tempplug_register_commands() -> list[CommandInfo]:
             summary="fine-tune a pretrained image encoder for anomaly detection with any temperature strategy",
             requires=_VISION,
             extra="vision",
+        ),
+        CommandInfo(
+            name="train sasrec",
+            target="tempplug_adapters.recommendation.recipe:METHOD",
+            summary="train a transformer that recommends the next item, without a contrastive loss",
+            requires=_TRAINING,
+            extra="graph",
+        ),
+        CommandInfo(
+            name="train dcrec",
+            target="tempplug_adapters.recommendation.dcrec_recipe:METHOD",
+            summary="train a recommender of the next item with any temperature strategy",
+            requires=_GRAPH,
+            extra="graph",
         ),
         CommandInfo(
             name="eval vision",

@@ -38,7 +38,7 @@ def tempplug_register_suites() -> list[SuiteInfo]:
         SuiteInfo(
             name="speed",
             target="tempplug_benchmarks.speed.cases:SUITE",
-            summary="time, memory and exactness of the loss, tempplug beside eager code and other libraries",
+            summary="time, memory and exactness of the loss, beside eager code and other libraries",
             requires=_BENCH,
             extra="bench",
         ),
@@ -75,6 +75,13 @@ def tempplug_register_suites() -> list[SuiteInfo]:
             target="tempplug_benchmarks.tasks.anomaly:SUITE",
             summary="MSC anomaly detection with a pretrained network, one class of CIFAR-10 being normal",
             requires=_IMAGES,
+            extra="all",
+        ),
+        SuiteInfo(
+            name="recommendation",
+            target="tempplug_benchmarks.tasks.recommendation:SUITE",
+            summary="DCRec sequential recommendation, the next item ranked among all or sampled items",
+            requires=_GRAPH,
             extra="all",
         ),
     ]

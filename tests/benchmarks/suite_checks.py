@@ -11,11 +11,10 @@ from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.tasks import anomaly, bias, graph, long_tail, molecule, node, sentence, vision
+from tempplug_benchmarks.tasks import anomaly, bias, graph, long_tail, molecule, node, recommendation, sentence, vision
 
-SUITES: tuple[Suite, ...] = tuple(
-    module.SUITE for module in (node, graph, molecule, sentence, bias, vision, long_tail, anomaly)
-)
+_MODULES = (node, graph, molecule, sentence, bias, vision, long_tail, anomaly, recommendation)
+SUITES: tuple[Suite, ...] = tuple(module.SUITE for module in _MODULES)
 PROFILES = [
     (f"{suite.name}/{task.name}/{name}", task, name, profile)
     for suite in SUITES

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msc_toys
+import recommendation_toys
 import simcse_toys
 import torch
 import torch.distributed as dist
@@ -32,6 +33,7 @@ from tempplug_adapters.graph.molecule_recipe import METHOD as MOLECULE
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.msc.method import Anomalies
 from tempplug_adapters.msc.recipe import METHOD as MSC
+from tempplug_adapters.recommendation.dcrec_recipe import METHOD as DCREC
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.simcse.recipe import METHOD as SIMCSE
 from tempplug_adapters.training import trainer
@@ -71,6 +73,10 @@ def msc(world: int) -> tuple[Any, Any, Any]:
     return MSC, msc_toys.recipe(), Anomalies(msc_toys.toy_data(), msc_toys.toy_backbone())
 
 
+def dcrec(world: int) -> tuple[Any, Any, Any]:
+    return DCREC, DCREC.recipe(**{**recommendation_toys.SMALL, "num_train_epochs": 2}), recommendation_toys.toy_log()
+
+
 @cache
 def sentences() -> Path:
     """Each process has its own; to be called before they have met, from when on only the first one saves models."""
@@ -93,6 +99,7 @@ JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
     "molecule": molecule,
     "msc": msc,
     "simcse": simcse,
+    "dcrec": dcrec,
 }
 MEASURED = ("toy", "molecule", "simcse")
 

@@ -1,0 +1,200 @@
+"""DCRec: a transformer over histories, two graphs of items, and two contrastive terms weighted by how much users conform.
+
+What is not in the paper is as in the authors' code. This module must not know data sets or the training loop.
+
+Source: Yang et al. 2023, Debiased Contrastive Learning for Sequential Recommendation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tempplug import ContrastiveLoss
+from tempplug_adapters.recommendation.graph_encoder import GraphEncoder, ItemGraph
+from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
+
+_FLOOR = 1e-8
+"""Added to a probability before its logarithm, and the least value of a sample of the weights that are expected."""
+_ALONE = 0.5
+"""The weight of a history of one item, which says nothing of conformity."""
+_DEVIATION = 0.02
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the loss is made of.
+
+    Attributes:
+        next_item: mean cross-entropy, [].
+        contrastive: mean weighted sum of both terms, [].
+        divergence: of the conformity weights, [].
+        conformity: [B] weights.
+    """
+
+    next_item: Tensor
+    contrastive: Tensor
+    divergence: Tensor
+    conformity: Tensor
+
+
+def neighbour_means(graph: ItemGraph, own: Tensor, nodes: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the mean features of the neighbours of some nodes along own edges and along all others, each [B, D]; 0 of none.
+
+    (The authors' code takes the mean of ten of each kind, drawn at random, where there are more.)
+
+    Args:
+        graph: whose edges are looked at, without the loops that propagation adds.
+        own: [E] which edges are the batch's own.
+        nodes: [B].
+        features: [n, D].
+    """
+    first, count = graph.starts[nodes], graph.starts[nodes + 1] - graph.starts[nodes]
+    row = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), count)
+    edges = torch.arange(len(row), device=nodes.device) + torch.repeat_interleave(first - (count.cumsum(0) - count), count)
+    means = []
+    for mask in (own[edges], ~own[edges]):
+        where, neighbours = row[mask], graph.targets[edges[mask]]
+        sums = features.new_zeros(len(nodes), features.shape[1]).index_add(0, where, features[neighbours])
+        means.append(sums / where.bincount(minlength=len(nodes)).clamp(min=1)[:, None])
+    return means[0], means[1]
+
+
+def conformity_weights(
+    output: Tensor, without_own: Tensor, own: Tensor, foreign: Tensor, lengths: Tensor, mean: float
+) -> Tensor:
+    """Returns how much each history goes with the crowd, [B]: σ of the mean of three cosines, min-max scaled, of given mean.
+
+    Histories of one item then get 0.5. Where all others are equal, as in a batch of one, they get the mean.
+
+    Args:
+        output: [B, D] of the co-interaction graph.
+        without_own: [B, D] of that graph without own edges.
+        own: [B, D] mean of the neighbours along own edges.
+        foreign: [B, D] mean of the others.
+        lengths: [B] of the histories.
+        mean: of the weights, before that.
+    """
+    pairs = ((output, without_own), (output, foreign), (own, foreign))
+    agreement = sum(functional.cosine_similarity(*pair, eps=1e-12) for pair in pairs) / 3
+    agreement = torch.sigmoid(torch.as_tensor(agreement))
+    low, high = agreement.min(), agreement.max()
+    flat = high == low
+    scaled = (agreement - low) / torch.where(flat, 1.0, high - low)
+    weights = torch.where(flat, mean, scaled * (mean / torch.where(flat, 1.0, scaled.mean())))
+    return torch.where(lengths <= 1, _ALONE, weights)
+
+
+def weight_divergence(weights: Tensor, sample: Tensor) -> Tensor:
+    """Returns the divergence of weights from a sample of those that are expected, [], as the authors' code has it.
+
+    Both are sorted; the sample is taken as a distribution without being scaled to one, the weights through a softmax. The
+    sum of p·(ln p − ln q) over the batch is divided by the size of the batch. It may be negative.
+
+    Args:
+        weights: [B].
+        sample: [B] of a normal distribution.
+    """
+    expected = (sample.sort()[0].clamp(min=_FLOOR) + _FLOOR).log()
+    return functional.kl_div(weights.sort()[0].log_softmax(0), expected, reduction="batchmean", log_target=True)
+
+
+def bounded(row_losses: Tensor) -> Tensor:
+    """Returns −ln(1e-8 + p) for losses −ln p, [B]: the authors' code adds 1e-8, so that no loss is above 18.4 nats."""
+    return -torch.logaddexp(-row_losses, row_losses.new_tensor(math.log(_FLOOR)))
+
+
+class DCRec(nn.Module):
+    """Histories to the terms of the loss, and to states that the next item is predicted from.
+
+    Args:
+        encoder: of histories, with the embeddings of items.
+        graph_encoder: of both graphs.
+        conformity_mean: of the weights.
+        conformity_deviation: of the weights that are expected.
+        examples: N, how many there are. Strategies that keep something for every anchor have it for the second term's anchors
+            from N on.
+    """
+
+    def __init__(
+        self,
+        encoder: SequenceEncoder,
+        graph_encoder: GraphEncoder,
+        conformity_mean: float = 0.4,
+        conformity_deviation: float = 0.1,
+        examples: int = 0,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.graph_encoder = encoder, graph_encoder
+        self.conformity_mean, self.conformity_deviation, self.examples = conformity_mean, conformity_deviation, examples
+        width = encoder.items.embedding_dim
+        self.fusion = nn.Parameter(torch.randn(width, width) * _DEVIATION)
+        self.attention = nn.Parameter(torch.randn(width) * _DEVIATION)
+
+    def graph_output(self, graph: ItemGraph, removed: Tensor | None = None) -> Tensor:
+        """Returns what a graph makes of the embeddings of the items, [I + 1, D].
+
+        Args:
+            graph: on the device of the embeddings.
+            removed: [E] edges that are not there.
+        """
+        out: Tensor = self.graph_encoder(self.encoder.items.weight, graph, removed)
+        return out
+
+    def fused(self, views: list[Tensor]) -> Tensor:
+        """Returns the sum of views weighted by attention, softmax over Σ (xW)∘a, [B, D].
+
+        Args:
+            views: [B, D] each: of the history, and of its last item in both graphs.
+        """
+        stacked = torch.stack(views)
+        shares = ((stacked @ self.fusion) * self.attention).sum(-1).softmax(0)
+        return (stacked * shares[..., None]).sum(0)
+
+    def terms(
+        self,
+        histories: Tensor,
+        lengths: Tensor,
+        targets: Tensor,
+        index: Tensor,
+        own: Tensor,
+        co_interaction: ItemGraph,
+        similarity: ItemGraph,
+        loss_fn: ContrastiveLoss,
+    ) -> Terms:
+        """Returns the terms of the loss.
+
+        Args:
+            histories: [B, L] items, padded with 0.
+            lengths: [B], at least 1.
+            targets: [B] items.
+            index: [B] positions of the examples.
+            own: [E] the edges of the co-interaction graph that the users' own histories are made of.
+            co_interaction: graph of items that followed each other.
+            similarity: graph of items that were taken by the same users.
+            loss_fn: ``cross-view``, one way, ``reduction="none"``; both terms go through it.
+        """
+        last = histories.gather(1, lengths[:, None] - 1)[:, 0]
+        every, alike = self.graph_output(co_interaction), self.graph_output(similarity)[last]
+        output = every[last]
+        state = self.encoder(histories, lengths)
+        view = self.encoder(histories, lengths)  # by another dropout
+        neighbours = neighbour_means(co_interaction, own, last, every)
+        weights = conformity_weights(
+            output, self.graph_output(co_interaction, own)[last], *neighbours, lengths, self.conformity_mean
+        )
+        first, second = (
+            bounded(loss_fn(one, other, **loss_fn.taken(index=index + offset)))
+            for one, other, offset in ((view, output, 0), (output, alike, self.examples))
+        )
+        sample = torch.normal(self.conformity_mean, self.conformity_deviation, weights.shape, device=weights.device)
+        return Terms(
+            self.encoder.loss(self.fused([state, output, alike]), targets),
+            (weights * first + (weights.max() - weights) * second).mean(),
+            weight_divergence(weights, sample.to(weights.dtype)),
+            weights,
+        )

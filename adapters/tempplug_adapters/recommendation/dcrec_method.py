@@ -1,0 +1,125 @@
+"""DCRec as a method: the graphs of the histories that training knows, and at evaluation of those that are known then."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.recommendation.dcrec import DCRec, Terms
+from tempplug_adapters.recommendation.dcrec_recipe import DCRecRecipe
+from tempplug_adapters.recommendation.evaluation import Ranker
+from tempplug_adapters.recommendation.graph_encoder import GraphEncoder
+from tempplug_adapters.recommendation.interactions import Interactions
+from tempplug_adapters.recommendation.item_graphs import ItemGraphs, OwnEdges
+from tempplug_adapters.recommendation.method import RecommendationMethod, sequence_encoder
+from tempplug_adapters.training.measurements import numbers_of
+
+
+class DCRecModule(nn.Module):
+    """Histories to the loss.
+
+    Attributes:
+        model: encoders and fusion.
+        loss_fn: of both contrastive terms.
+        graphs: of items, no part of the state: they follow from the data.
+    """
+
+    def __init__(self, recipe: DCRecRecipe, data: Interactions, loss_fn: Any) -> None:
+        super().__init__()
+        graph_encoder = GraphEncoder(
+            recipe.hidden,
+            recipe.graph_layers,
+            recipe.dropout,
+            recipe.edge_dropout,
+            edge_dropout_at_evaluation=recipe.edge_dropout_at_evaluation,
+        )
+        self.model = DCRec(
+            sequence_encoder(recipe, data),
+            graph_encoder,
+            recipe.conformity_mean,
+            recipe.conformity_deviation,
+            len(data),
+        )
+        self.loss_fn = loss_fn
+        self.contrastive_weight, self.divergence_weight = recipe.contrastive_weight, recipe.divergence_weight
+        self.graphs = ItemGraphs(data, recipe.similarity_graph, recipe.similar_items)
+        self.train_graphs = self.graphs.of("train")
+        self.own_edges = OwnEdges(self.train_graphs[0], data.items, data.histories("train"))
+        self._terms: Terms | None = None
+
+    @property
+    def encoder(self) -> nn.Module:
+        """What is kept: embeddings, encoders and fusion."""
+        return self.model
+
+    def forward(self, histories: Tensor, lengths: Tensor, targets: Tensor, index: Tensor, users: Tensor) -> Tensor:
+        """Returns the loss in nats, [].
+
+        Args:
+            histories: [B, L] items, padded with 0.
+            lengths: [B].
+            targets: [B] items.
+            index: [B] positions of the examples.
+            users: [B] whose the examples are.
+        """
+        device = histories.device
+        co_interaction, similarity = self.train_graphs = self.train_graphs[0].to(device), self.train_graphs[1].to(device)
+        edges = self.own_edges(users.cpu()).to(device)
+        terms = self.model.terms(histories, lengths, targets, index, edges, co_interaction, similarity, self.loss_fn)
+        self._terms = terms
+        return terms.next_item + self.contrastive_weight * terms.contrastive + self.divergence_weight * terms.divergence
+
+    def measure(self) -> dict[str, float]:
+        """Returns the numbers of the last batch: those of the second contrastive term, and the terms of the loss."""
+        own = {f"{each.name}_term": float(getattr(self._terms, each.name).detach().mean()) for each in fields(Terms)}
+        return {**numbers_of(self.loss_fn.record), **own}
+
+
+class DCRecMethod(RecommendationMethod[DCRecRecipe]):
+    """Of every other history of the batch, what a graph makes of its last item is a negative.
+
+    Histories that end with the same item have the same rows of the graphs: negatives that are as similar as the positive.
+
+    Source: Yang et al. 2023, Debiased Contrastive Learning for Sequential Recommendation.
+    """
+
+    def known(self, recipe: DCRecRecipe, data: Interactions) -> dict[str, Any]:
+        """Returns the number of anchors, each example being one in both terms, and the width of the embeddings."""
+        return {"size": 2 * len(data), "dimension": recipe.hidden}
+
+    def create_loss(
+        self, recipe: DCRecRecipe, data: Interactions, temperature: TemperatureArguments, *, gather: bool = False
+    ) -> Any:
+        """Returns the loss of the flags with a value for each anchor, which are weighted after it."""
+        loss = super().create_loss(recipe, data, temperature, gather=gather)
+        loss.reduction = "none"
+        return loss
+
+    def build(self, recipe: DCRecRecipe, data: Interactions, loss: Any) -> DCRecModule:
+        """Returns the model with random weights, and the graphs of the training's histories."""
+        return DCRecModule(recipe, data, loss)
+
+    def collate(self, recipe: DCRecRecipe, data: Interactions, index: Tensor) -> dict[str, Any]:
+        """Returns histories, what came next, and whose they are."""
+        examples = data.train[index.numpy()]
+        histories, lengths, targets = data.batch(examples)
+        users = torch.from_numpy(examples.users)
+        return {"histories": histories, "lengths": lengths, "targets": targets, "index": index, "users": users}
+
+    def ranker(self, recipe: DCRecRecipe, module: Any, data: Interactions, split: str) -> Ranker:
+        """Returns the module as a ranker that knows the graphs of the histories of a split."""
+        model, device = module.model, next(module.parameters()).device
+        outputs = [model.graph_output(graph.to(device)) for graph in module.graphs.of(split)]
+
+        def rank(histories: Tensor, lengths: Tensor) -> Tensor:
+            histories, lengths = histories.to(device), lengths.to(device)
+            last = histories.gather(1, lengths.clamp(min=1)[:, None] - 1)[:, 0]
+            state = model.encoder(histories, lengths)
+            scores: Tensor = model.encoder.scores(model.fused([state, *(output[last] for output in outputs)]))
+            return scores
+
+        return rank

@@ -1,0 +1,144 @@
+"""A graph of items and LightGCN on it, without weights of its own. It must not know users, losses or data sets.
+
+Source: He et al. 2020 (LightGCN), as DCRec's code (Yang et al. 2023) has it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.utils import degree
+
+
+class ItemGraph:
+    """Directed, weighted edges between nodes, to each of which propagation adds a loop of weight 1.
+
+    Args:
+        sources: [E], ascending.
+        targets: [E].
+        weights: [E].
+        nodes: how many there are.
+
+    Attributes:
+        starts: [nodes + 1] where the edges of each source begin.
+    """
+
+    def __init__(self, sources: Tensor, targets: Tensor, weights: Tensor, nodes: int) -> None:
+        self.sources, self.targets, self.weights, self.nodes = sources, targets, weights, nodes
+        self.starts = _starts(sources, nodes)
+        loops = torch.arange(nodes, device=sources.device)
+        self._from, self._to = torch.cat([sources, loops]), torch.cat([targets, loops])
+        self._weights = torch.cat([weights, weights.new_ones(nodes)])
+        self._patterns = [
+            (order := into.argsort(stable=True), _starts(into[order], nodes), out[order])
+            for into, out in ((self._to, self._from), (self._from, self._to))
+        ]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def to(self, device: torch.device) -> ItemGraph:
+        """Returns the graph on a device, itself where it is there."""
+        if self.sources.device == device:
+            return self
+        return ItemGraph(self.sources.to(device), self.targets.to(device), self.weights.to(device), self.nodes)
+
+    def propagation(self, dtype: torch.dtype, removed: Tensor | None = None, dropout: float = 0.0) -> Propagation:
+        """Returns one step of messages along the edges, w / √(edges out of the source · edges into the target) each.
+
+        Args:
+            dtype: of what is sent.
+            removed: [E] which edges are not there; None where all are.
+            dropout: so many edges as this share of all, loops included, are drawn with replacement, and say nothing; they count
+                as edges all the same.
+        """
+        there = torch.ones(len(self._from), dtype=torch.bool, device=self._from.device)
+        if removed is not None:
+            there[: len(self)] = ~removed
+        edges = there.nonzero()[:, 0]
+        out_degree, in_degree = (degree(ends[edges], self.nodes, dtype) for ends in (self._from, self._to))
+        weights = self._weights.to(dtype) * there * (out_degree[self._from] * in_degree[self._to]).rsqrt()
+        drawn = torch.randint(len(edges), (int(dropout * len(edges)),), device=edges.device)
+        weights[edges[drawn]] = 0
+        return Propagation([_matrix(starts, ends, weights[order], self.nodes) for order, starts, ends in self._patterns])
+
+
+class Propagation:
+    """A step of messages.
+
+    Args:
+        matrices: [n, n] in compressed rows, targets by sources, and the same turned.
+    """
+
+    def __init__(self, matrices: list[Tensor]) -> None:
+        self.matrices = matrices
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Returns the sums of what arrives at each node, [n, D], for x [n, D]."""
+        sent: Tensor = _Product.apply(x, *self.matrices)  # type: ignore[no-untyped-call]
+        return sent
+
+
+class _Product(torch.autograd.Function):
+    """PyTorch's own product would turn the matrix anew in every backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor, turned: Tensor) -> Tensor:
+        ctx.turned = turned
+        return matrix @ x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.turned @ gradient.contiguous(), None, None
+
+
+class GraphEncoder(nn.Module):
+    """Embeddings of items to what their neighbours make of them: LN(mean over layers 0 to ``layers`` + embedding).
+
+    Args:
+        width: D.
+        layers: of propagation.
+        dropout: of the embeddings that go in.
+        edge_dropout: see `ItemGraph.propagation`.
+        edge_dropout_at_evaluation: whether edges are dropped at evaluation, too, as the authors' code does.
+    """
+
+    def __init__(
+        self, width: int, layers: int = 2, dropout: float = 0.5, edge_dropout: float = 0.5, *, edge_dropout_at_evaluation: bool
+    ) -> None:
+        super().__init__()
+        self.layers, self.edge_dropout, self.edge_dropout_at_evaluation = layers, edge_dropout, edge_dropout_at_evaluation
+        self.dropout, self.norm = nn.Dropout(dropout), nn.LayerNorm(width, 1e-12)
+
+    def forward(self, embeddings: Tensor, graph: ItemGraph, removed: Tensor | None = None) -> Tensor:
+        """Returns the output for each node, [n, D].
+
+        Args:
+            embeddings: [n, D].
+            graph: of n nodes, on their device.
+            removed: [E] edges that are not there.
+        """
+        embeddings = self.dropout(embeddings)
+        dropped = self.edge_dropout if self.training or self.edge_dropout_at_evaluation else 0.0
+        propagation = graph.propagation(embeddings.dtype, removed, dropped)
+        hidden = total = embeddings
+        # sparse products have no half precision
+        with torch.autocast(embeddings.device.type, enabled=False):
+            for _ in range(self.layers):
+                hidden = propagation(hidden)
+                total = total + hidden
+        out: Tensor = self.norm(total / (self.layers + 1) + embeddings)
+        return out
+
+
+def _starts(ascending: Tensor, count: int) -> Tensor:
+    return torch.searchsorted(ascending, torch.arange(count + 1, device=ascending.device))
+
+
+def _matrix(starts: Tensor, columns: Tensor, values: Tensor, size: int) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(starts, columns, values, (size, size), check_invariants=False)

@@ -1,0 +1,195 @@
+"""Who took which item when, read from files: DCRec's own data sets, and any log as a table of user, item and time.
+
+Every fault names the file and the line. This module must not know how sequences are split, or any model.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import math
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tempplug.errors import ConfigError, DataError, MissingDependencyError, nearest, quoted
+from tempplug_adapters.data_files.archives import read_archived_texts, read_text
+from tempplug_adapters.recommendation.recipe import DATASETS
+
+Sequences = tuple[list[NDArray[np.int64]], int]
+"""Of each user the items in the order of time, numbered from 1; and how many items there are."""
+_TABLES = (".csv", ".csv.gz", ".parquet")
+_HEADER = "session_id:token\titem_id_list:token_seq\titem_id:token"
+
+
+def load_sequences(dataset: str, data_dir: Path | None, columns: Sequence[str]) -> Sequences:
+    """Returns the sequences of a data set.
+
+    Args:
+        dataset: one of `DATASETS`, a folder ``NAME`` with ``NAME.train.inter`` and ``NAME.test.inter``, or a table.
+        data_dir: folder of real data, which holds ``recsys/NAME.tar.xz``; None where there is none.
+        columns: of a table: user, item, time.
+
+    Raises:
+        DataError: it is missing or cannot be read; the message names the line.
+        ConfigError: a table lacks a column.
+        MissingDependencyError: a Parquet file, and pyarrow is not installed.
+    """
+    path = Path(dataset)
+    if path.name.endswith(_TABLES):
+        return read_log(path, columns)
+    if path.is_dir():
+        files = [path / f"{path.resolve().name}.{split}.inter" for split in ("train", "test")]
+        return _dcrec_sequences({str(file): read_text(file) for file in files})
+    if dataset not in DATASETS:
+        wanted = f"wanted {', '.join(DATASETS)}, a folder NAME with NAME.train.inter and NAME.test.inter, or a table"
+        raise DataError(f"no data set {quoted(dataset)}.{nearest(dataset, DATASETS)} {wanted} ({', '.join(_TABLES)}).")
+    if data_dir is None:
+        raise DataError(f"data set '{dataset}' is read from a folder: name it with --data-dir or TEMPPLUG_DATA.")
+    archive = data_dir / "recsys" / f"{dataset}.tar.xz"
+    if not archive.is_file():
+        raise DataError(f"{archive} does not exist: the data folder must hold '{dataset}' there.")
+    names = [f"{dataset}.{split}.inter" for split in ("train", "test")]
+    texts = read_archived_texts(archive, names)
+    for name in names:
+        if name not in texts:
+            raise DataError(f"{archive} must hold {name}.")
+    return _dcrec_sequences({f"{archive}: {name}": texts[name] for name in names})
+
+
+def _dcrec_sequences(texts: dict[str, str]) -> Sequences:
+    """Returns the sequences of DCRec's two files: a user's test row is the whole sequence, the train row all but its end."""
+    (train_name, train), (test_name, test) = texts.items()
+    shorter = {user: [*history, target] for _, user, history, target in _rows(train_name, train)}
+    found, highest = [], 0
+    for place, user, history, target in _rows(test_name, test):
+        if user in shorter and shorter[user] != history:
+            raise DataError(f"{place}: the history of user {quoted(user)} is not the row of {train_name} with its target.")
+        sequence = np.array([*history, target], np.int64)
+        found.append(sequence)
+        highest = max(highest, int(sequence.max()))
+    if not found:
+        raise DataError(f"{test_name} holds no rows, only a header.")
+    return found, highest
+
+
+def _rows(name: str, text: str) -> Iterator[tuple[str, str, list[int], int]]:
+    lines = text.removesuffix("\n").split("\n")
+    if lines[0].rstrip("\r") != _HEADER:
+        raise DataError(f"{name}, line 1: the header must be {quoted(_HEADER)}; it is {quoted(lines[0])}.")
+    for number, line in enumerate(lines[1:], start=2):
+        fields = line.rstrip("\r").split("\t")
+        if len(fields) != 3:
+            raise DataError(f"{name}, line {number}: {len(fields)} tab-separated fields, but the header has 3.")
+        words = [*fields[1].split(), fields[2]]
+        if wrong := [word for word in words if not (word.isascii() and word.isdigit() and 0 < int(word) < 2**31)]:
+            raise DataError(f"{name}, line {number}: {quoted(wrong[0])} must be the number of an item, at least 1.")
+        *history, target = map(int, words)
+        yield f"{name}, line {number}", fields[0], history, target
+
+
+def read_log(path: Path, columns: Sequence[str]) -> Sequences:
+    """Returns the sequences of a table with a row for every interaction.
+
+    Users and items may be any words, times any numbers. Of equal times the row that comes first in the file was first.
+    Items are numbered as they are met in the file.
+
+    Args:
+        path: ``.csv`` (quoted as usual, with a header), also with ``.gz``, or ``.parquet``.
+        columns: user, item, time.
+
+    Raises:
+        DataError: the file is missing, damaged or empty, or a row cannot be read; the message names its line.
+        ConfigError: it lacks a column.
+        MissingDependencyError: pyarrow is not installed.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} does not exist or is not a file.")
+    parts = _parquet(path, columns) if path.suffix == ".parquet" else _csv(path, columns)
+    users: dict[Any, int] = {}
+    items: dict[Any, int] = {}
+    of_user, of_item, times = array("q"), array("q"), array("d")
+    for place, user, item, time in parts:
+        for what, value in zip(columns, (user, item), strict=False):
+            if value is None or value == "":
+                raise DataError(f"{place}: column {quoted(what)} is empty.")
+        of_user.append(users.setdefault(user, len(users)))
+        of_item.append(items.setdefault(item, len(items) + 1))
+        times.append(_time(place, columns[2], time))
+    if not of_user:
+        raise DataError(f"{path} holds no rows, only a header.")
+    owner = np.frombuffer(of_user, np.int64)
+    order = np.lexsort((np.frombuffer(times, np.float64), owner))  # stable, so that the file decides between equal times
+    ends = np.cumsum(np.bincount(owner))
+    return np.split(np.frombuffer(of_item, np.int64)[order], ends[:-1]), len(items)
+
+
+def _time(place: str, column: str, value: Any) -> float:
+    try:
+        time = float(value.timestamp() if hasattr(value, "timestamp") else value)
+    except (TypeError, ValueError):
+        time = math.nan
+    if not math.isfinite(time):
+        raise DataError(f"{place}: column {quoted(column)} is {quoted(str(value))}; it must be a number, such as seconds.")
+    return time
+
+
+def _csv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any, Any, Any]]:
+    read = 0
+
+    def lines(stream: Iterable[bytes]) -> Iterator[str]:
+        nonlocal read
+        for read, line in enumerate(stream, start=1):
+            yield (line.removeprefix(codecs.BOM_UTF8) if read == 1 else line).decode("utf-8")
+
+    opened: Any = gzip.open if path.suffix == ".gz" else Path.open
+    try:
+        with opened(path, "rb") as stream:
+            reader = csv.reader(lines(stream), strict=True)
+            header = next(reader, [])
+            places = [_place(path, header, column) for column in columns]
+            for fields in reader:
+                if not fields:
+                    continue
+                if len(fields) != len(header):
+                    raise DataError(f"{path}, line {read}: {len(fields)} fields, but the header has {len(header)}.")
+                user, item, time = (fields[each] for each in places)
+                yield f"{path}, line {read}", user, item, time
+    except csv.Error as error:
+        raise DataError(f"{path}, line {read}: {error}; is a quote left open?") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, line {read}: not UTF-8 ({error.reason}).") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}, after line {read}: cannot be read: {error}.") from error
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any, Any, Any]]:
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingDependencyError(f"{path} needs the package 'pyarrow': pip install pyarrow") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            for column in columns:
+                _place(path, file.schema_arrow.names, column)
+            row = 0
+            for batch in file.iter_batches(columns=list(columns)):
+                for user, item, time in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                    row += 1
+                    yield f"{path}, row {row}", user, item, time
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _place(path: Path, header: Sequence[str], column: str) -> int:
+    if column not in header:
+        has = ", ".join(header) or "nothing"
+        raise ConfigError(f"{path} has no column {quoted(column)}.{nearest(column, header)} It has: {has}.")
+    return header.index(column)

@@ -1,0 +1,137 @@
+"""Sequences of items by user, and their split: the last item is for the test, of some users the one before it for validation.
+
+Nothing of the test is seen in training: neither targets nor what is known only at test time. This module must not know models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tempplug.errors import DataError
+
+_SPLIT_SEED = 0
+"""Which users validate does not depend on the seed of a training: trainings are compared by the same ones."""
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Pieces of the items of all users, one behind the other: ``items[start:end]``.
+
+    Attributes:
+        users: [R] whose they are.
+        starts: [R].
+        ends: [R].
+    """
+
+    users: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the places of all their items, and the number of the range that each belongs to, both [sum of lengths]."""
+        lengths = self.ends - self.starts
+        owner = np.repeat(np.arange(len(self)), lengths)
+        first = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return np.arange(len(owner)) - first + self.starts[owner], owner
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> Ranges:
+        return Ranges(self.users[rows], self.starts[rows], self.ends[rows])
+
+
+class Interactions:
+    """What users took, in the order of time; as long as there are examples to train on.
+
+    An example is a history and the item that came next. Of a sequence s₁ … sₙ the test asks for sₙ after s₁ … sₙ₋₁; training
+    has every s₂ … sₙ₋₁ as a target, with all that came before it; of a share of the users sₙ₋₁ is not trained on but validates.
+    So two items make a test and no training, and one makes nothing. Only the newest ``max_length`` + 1 items of a user count,
+    as in DCRec's files.
+
+    Args:
+        sequences: items of each user, oldest first, numbered from 1.
+        items: I, how many items there are; some may be in no sequence.
+        max_length: items of a history.
+        validation_share: of the users.
+
+    Attributes:
+        items: [n] of all users, one behind the other.
+        item_count: I.
+        train: the examples: histories, each followed by its target.
+        validation: likewise.
+        test: likewise.
+
+    Raises:
+        DataError: there is nothing to train on, to validate or to test with.
+    """
+
+    def __init__(
+        self, sequences: Sequence[NDArray[np.int64]], items: int, max_length: int = 50, validation_share: float = 0.1
+    ) -> None:
+        kept = [sequence[-max_length - 1 :] for sequence in sequences]
+        self.items, self.item_count = np.concatenate(kept), items
+        lengths = np.array([len(each) for each in kept])
+        self._ends = np.cumsum(lengths)
+        self._starts = self._ends - lengths
+        users = np.arange(len(kept))
+        tested = lengths >= 2
+        validated = (lengths >= 3) & (np.random.default_rng(_SPLIT_SEED).random(len(kept)) < validation_share)
+        # where a user's part of training ends
+        self._train_ends = self._ends - tested - validated
+        self.test = Ranges(users, self._starts, self._ends - 1)[np.flatnonzero(tested)]
+        self.validation = Ranges(users, self._starts, self._ends - 2)[np.flatnonzero(validated)]
+        trained = Ranges(users, self._starts + 1, np.maximum(self._train_ends, self._starts + 1))
+        places, owner = trained.places()
+        self.train = Ranges(owner, self._starts[owner], places)
+        for name, part in (("train on", self.train), ("validate with", self.validation), ("test with", self.test)):
+            if not len(part):
+                raise DataError(
+                    f"there is nothing to {name}: {len(kept)} users with at most {lengths.max()} items each; training needs "
+                    "users with three or more items, of whom a share validates, and testing users with two."
+                )
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    @property
+    def user_count(self) -> int:
+        """How many users there are."""
+        return len(self._ends)
+
+    def histories(self, split: str) -> Ranges:
+        """Returns what is known of every user when a split is asked about, without the targets.
+
+        For ``train`` that is all of the training but each user's last target, as DCRec has it.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+        """
+        ends = {"train": self._train_ends - 1, "validation": self._train_ends, "test": self._ends - 1}[split]
+        return Ranges(np.arange(self.user_count), self._starts, np.maximum(ends, self._starts))
+
+    def popularity(self, split: str) -> Tensor:
+        """Returns how often each item is in the histories of a split, [I + 1] with 0 for number 0."""
+        places, _ = self.histories(split).places()
+        return torch.from_numpy(np.bincount(self.items[places], minlength=self.item_count + 1))
+
+    def last_targets(self) -> Tensor:
+        """Returns how often each item is the last or the one before it of a sequence, [I + 1]: DCRec's rows' targets."""
+        last = self.items[self.test.ends]
+        before = self.items[self.test.ends[self.test.ends - self.test.starts >= 2] - 1]
+        return torch.from_numpy(np.bincount(np.concatenate([last, before]), minlength=self.item_count + 1))
+
+    def batch(self, examples: Ranges) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns histories [B, L], padded with 0 at the right to the longest, their lengths [B] and the targets [B]."""
+        places, owner = examples.places()
+        lengths = examples.ends - examples.starts
+        histories = np.zeros((len(examples), max(1, int(lengths.max(initial=0)))), np.int64)
+        histories[owner, places - examples.starts[owner]] = self.items[places]
+        found = (histories, lengths, self.items[examples.ends])
+        return tuple(map(torch.from_numpy, found))  # type: ignore[return-value]

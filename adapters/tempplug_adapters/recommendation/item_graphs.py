@@ -1,0 +1,169 @@
+"""Graphs of items out of histories: which followed each other, and which were taken by the same users.
+
+What is not in the paper is as in the authors' code, and said where it is. This module must not know models.
+
+Source: Yang et al. 2023 (DCRec), section 3.1, and code.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from tempplug_adapters.recommendation.graph_encoder import ItemGraph
+from tempplug_adapters.recommendation.interactions import Interactions, Ranges
+
+_ROWS = 1024  # of similarities at a time
+SLICE = 256
+"""Rows that the authors' code cuts off at a time."""
+
+
+class ItemGraphs:
+    """The two graphs of a data set, of the histories that are known when a split is asked about. Each is made once.
+
+    Args:
+        data: whose items are the nodes; 0 is a node without edges to others.
+        similarity_graph: ``fixed``, or ``faithful`` to the authors' code, see `similarity_edges`.
+        similar_items: neighbours of an item in the similarity graph.
+    """
+
+    def __init__(self, data: Interactions, similarity_graph: str = "fixed", similar_items: int = 4) -> None:
+        self._data, self._faithful, self._similar_items = data, similarity_graph == "faithful", similar_items
+        self.of = cache(self._of)
+
+    def _of(self, split: str) -> tuple[ItemGraph, ItemGraph]:
+        """Returns the co-interaction graph and the similarity graph.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+        """
+        histories, nodes = self._data.histories(split), self._data.item_count + 1
+        similar = similarity_edges(self._data.items, histories, nodes, self._similar_items, faithful=self._faithful)
+        return co_interaction_graph(self._data.items, histories, nodes), _graph(*similar, nodes)
+
+
+class OwnEdges:
+    """The edges of the co-interaction graph that histories of some users are made of.
+
+    Args:
+        graph: of the histories.
+        items: [n] of all users.
+        histories: of every user, in their order.
+    """
+
+    def __init__(self, graph: ItemGraph, items: NDArray[np.int64], histories: Ranges) -> None:
+        self._keys = graph.sources * graph.nodes + graph.targets
+        self._nodes = graph.nodes
+        self._items = torch.from_numpy(items)
+        self._starts = torch.from_numpy(histories.starts)
+        self._pairs = torch.from_numpy(np.maximum(histories.ends - histories.starts - 1, 0))
+
+    def __call__(self, users: Tensor) -> Tensor:
+        """Returns which edges any of the users' histories have, in either direction, [E] boolean.
+
+        The authors' code takes the edges of all users of a batch out at once; so an edge of one is missing for all.
+
+        Args:
+            users: [B], on the CPU.
+        """
+        users = torch.unique(users)
+        pairs = self._pairs[users]
+        first = torch.repeat_interleave(self._starts[users] - (pairs.cumsum(0) - pairs), pairs)
+        places = first + torch.arange(len(first))
+        one, other = self._items[places], self._items[places + 1]
+        one, other = one[one != other], other[one != other]  # an item twice in a row is no edge: the diagonal stays
+        keys = torch.cat([one * self._nodes + other, other * self._nodes + one])
+        own = torch.zeros(len(self._keys), dtype=torch.bool)
+        own[torch.searchsorted(self._keys, keys)] = True
+        return own
+
+
+def co_interaction_graph(items: NDArray[np.int64], histories: Ranges, nodes: int) -> ItemGraph:
+    """Returns the graph whose edges join items that followed each other in a history, both ways.
+
+    The weight is D^(-1/2) A D^(-1/2), where A holds twice the number of times (the authors' code meets each pair from both of
+    its ends), and 1 for every item with itself.
+
+    Args:
+        items: [n] of all users.
+        histories: pieces of them.
+        nodes: how many, items are below that.
+    """
+    places, _ = Ranges(histories.users, histories.starts, np.maximum(histories.ends - 1, histories.starts)).places()
+    one, other = items[places], items[places + 1]
+    one, other = one[one != other], other[one != other]
+    counts = sparse.coo_array((np.full(len(one), 2.0), (one, other)), (nodes, nodes))
+    together = (counts + counts.T + sparse.eye_array(nodes)).tocoo()
+    scale = np.asarray(together.sum(1)) ** -0.5
+    rows, columns = (each.astype(np.int64) for each in together.coords)
+    return _graph(rows, columns, together.data * scale[rows] * scale[columns], nodes)
+
+
+def similarity_edges(
+    items: NDArray[np.int64], histories: Ranges, nodes: int, similar_items: int, *, faithful: bool = False, block: int = SLICE
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Returns edges from each item to itself and the most similar others, their weights its similarities scaled to sum 1.
+
+    Two items are as similar as the cosine between the users who took them. Of equally similar ones the item itself comes first,
+    then the lower number; an item that nobody took has no edges. (The authors' code fills up with items that have nothing in
+    common, with weight 0, and leaves ties to NumPy.)
+
+    Args:
+        items: [n] of all users.
+        histories: pieces of them.
+        nodes: how many.
+        similar_items: k; with itself an item has k + 1.
+        faithful: the fault of the authors' code, which gives most items the neighbours of another one, or none: see `cut_rows`.
+        block: rows cut at a time.
+    """
+    places, owner = histories.places()
+    taken = sparse.coo_array((np.ones(len(places)), (owner, items[places])), (max(1, len(histories)), nodes)).tocsc()
+    norms = np.sqrt(np.asarray(taken.multiply(taken).sum(0)))
+    unit = (taken @ sparse.diags_array(1 / np.maximum(norms, 1))).tocsc()
+    wanted = cut_rows(nodes, block) if faithful else np.arange(nodes)
+    found = []
+    for first in range(0, len(wanted), _ROWS):
+        own = wanted[first : first + _ROWS]
+        alike = (unit[:, own].T @ unit).tocoo()
+        rows, columns = (each.astype(np.int64) for each in alike.coords)
+        # rounded, so that equal ones are equal
+        order = np.lexsort((columns, columns != own[rows], -alike.data.round(9), rows))
+        rows, columns, values = rows[order], columns[order], alike.data[order]
+        place = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        kept = place <= similar_items
+        found.append((rows[kept] + first, columns[kept], values[kept]))
+    rows, columns, values = (np.concatenate(part) for part in zip(*found, strict=True))
+    return rows, columns, values / np.bincount(rows, values, minlength=1)[rows]
+
+
+def cut_rows(count: int, block: int = SLICE) -> NDArray[np.int64]:
+    """Returns whose similarities the authors' code takes for items 0, 1, 2, …; there are fewer than items.
+
+    It means to go through the rows in slices, but cuts what is left of them at every turn by as much as it has passed
+    altogether: the slices begin at 0, 1, 3, 6, … times ``block``. What it has then is counted from 0 on.
+
+    Args:
+        count: of the rows.
+        block: rows of a slice.
+
+    >>> cut_rows(9, 2)
+    array([0, 1, 2, 3, 6, 7, 8])
+    """
+    found, offset, cut = [], 0, 0
+    while cut < count - offset:
+        offset += cut
+        found.append(np.arange(offset, min(offset + block, count)))
+        cut += block
+    found.append(np.arange(offset + block, count))
+    return np.concatenate(found)
+
+
+def _graph(rows: NDArray[np.int64], columns: NDArray[np.int64], values: NDArray[np.float64], nodes: int) -> ItemGraph:
+    order = np.lexsort((columns, rows))
+    sources, targets, weights = (torch.from_numpy(part[order]) for part in (rows, columns, values))
+    return ItemGraph(sources.long(), targets.long(), weights, nodes)

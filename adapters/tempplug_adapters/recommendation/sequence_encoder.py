@@ -1,0 +1,133 @@
+"""A transformer over histories of items, in the manner of SASRec and BERT4Rec. It must not know losses, graphs or data sets."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+_DEVIATION = 0.02
+# as in the authors' code; float32 cannot tell it from 0 beside any variance that occurs
+_EPS = 1e-12
+
+
+class _Layer(nn.Module):
+    """Attention and a perceptron, each added to its input and normalised after that."""
+
+    def __init__(self, width: int, inner: int, heads: int, dropout: float, attention_dropout: float) -> None:
+        super().__init__()
+        self.heads, self.attention_dropout = heads, attention_dropout
+        self.query, self.key_value, self.merge = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
+        self.attention_norm, self.perceptron_norm = nn.LayerNorm(width, _EPS), nn.LayerNorm(width, _EPS)
+        self.perceptron = nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor, known: Tensor, places: Tensor, ends: Tensor | None) -> Tensor:
+        """Returns the tokens after the layer, [T, D], or [B, D] of the ends alone.
+
+        Args:
+            tokens: [T, D] of all histories, one behind the other: what is padding costs nothing but in attention.
+            known: [B, L] where a token is.
+            places: [T] where in the flattened [B, L].
+            ends: [B] which tokens are wanted; None for all.
+        """
+        asking = tokens if ends is None else tokens[ends]
+        key, value = self._padded(self.key_value(tokens), known, places).chunk(2, -1)
+        query = self._padded(self.query(tokens), known, places) if ends is None else self._split(self.query(asking)[:, None])
+        share = self.attention_dropout if self.training else 0.0
+        seen = functional.scaled_dot_product_attention(query, key, value, known[:, None, None], share)
+        flat = seen.transpose(1, 2).reshape(-1, tokens.shape[1])
+        merged = self.merge(flat[places] if ends is None else flat)
+        hidden = self.attention_norm(self.dropout(merged) + asking)
+        out: Tensor = self.perceptron_norm(self.dropout(self.perceptron(hidden)) + hidden)
+        return out
+
+    def _padded(self, tokens: Tensor, known: Tensor, places: Tensor) -> Tensor:
+        padded = tokens.new_zeros(known.numel(), tokens.shape[1]).index_copy(0, places, tokens)
+        return self._split(padded.view(*known.shape, -1))
+
+    def _split(self, rows: Tensor) -> Tensor:
+        """Returns [B, L, W] as [B, heads, L, W / heads]."""
+        return rows.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class SequenceEncoder(nn.Module):
+    """Histories to what comes next.
+
+    Attention goes both ways: a history is encoded for its end alone, and every prefix of it is a history of its own.
+
+    Args:
+        items: I.
+        max_length: longest history.
+        width: D, of items, positions and histories.
+        inner: of a layer's perceptron.
+        layers: how many.
+        heads: of attention; the width must be a multiple.
+        dropout: of hidden states.
+        attention_dropout: of attention.
+
+    Source: Kang & McAuley 2018 (SASRec); the settings and the missing causal mask are DCRec's (Yang et al. 2023, code).
+
+    >>> SequenceEncoder(9, 5)(torch.tensor([[3, 4, 0], [7, 0, 0]]), torch.tensor([2, 1])).shape
+    torch.Size([2, 64])
+    """
+
+    def __init__(
+        self,
+        items: int,
+        max_length: int,
+        width: int = 64,
+        inner: int = 256,
+        layers: int = 2,
+        heads: int = 2,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.items = nn.Embedding(items + 1, width, padding_idx=0)
+        self.positions = nn.Embedding(max_length, width)
+        self.norm, self.dropout = nn.LayerNorm(width, _EPS), nn.Dropout(dropout)
+        self.layers = nn.ModuleList(_Layer(width, inner, heads, dropout, attention_dropout) for _ in range(layers))
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=_DEVIATION)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+        with torch.no_grad():
+            self.items.weight[0] = 0
+
+    def forward(self, histories: Tensor, lengths: Tensor) -> Tensor:
+        """Returns the state at the last item of each history, [B, D]; an empty one is a single item that nobody knows.
+
+        Args:
+            histories: [B, L] items, oldest first, padded with 0 at the right.
+            lengths: [B], at most L.
+        """
+        positions = torch.arange(histories.shape[1], device=histories.device)
+        lengths = lengths.clamp(min=1)
+        known = positions < lengths[:, None]
+        places = known.flatten().nonzero()[:, 0]
+        embedded = self.items(histories.flatten()[places]) + self.positions(places % histories.shape[1])
+        tokens: Tensor = self.dropout(self.norm(embedded))
+        # nobody looks at what the last layer makes of the other items
+        ends = lengths.cumsum(0) - 1
+        for number, layer in enumerate(self.layers, 1):
+            tokens = layer(tokens, known, places, ends if number == len(self.layers) else None)
+        return tokens
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Returns how well each item goes with each state, [B, I + 1]; column 0 stands for none.
+
+        Args:
+            states: [B, D].
+        """
+        return states @ self.items.weight.T
+
+    def loss(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Returns the mean cross-entropy of the targets among all items, in nats, [].
+
+        Args:
+            states: [B, D].
+            targets: [B] in 1 … I.
+        """
+        return functional.cross_entropy(states @ self.items.weight[1:].T, targets - 1)

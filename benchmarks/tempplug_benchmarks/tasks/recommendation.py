@@ -1,0 +1,154 @@
+"""The suite ``recommendation``: DCRec with every temperature strategy, beside its transformer alone and the most popular items.
+
+An arm without a strategy is the transformer alone (``sasrec``), trained with the settings that it shares with DCRec. What the
+most popular items reach is a figure of every run. The paper has MovieLens-20M alone, and does not say how it was prepared; here
+every rating is an interaction. Importing this loads no framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tempplug_adapters.recommendation.dcrec_recipe import METHOD
+from tempplug_adapters.recommendation.recipe import METHOD as SASREC
+from tempplug_adapters.recommendation.recipe import RANKINGS
+from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
+from tempplug_benchmarks.papers import PaperRow
+from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.run_method import RunContext, run_method
+from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.task import Task
+from tempplug_benchmarks.tasks.recommendation_generated import VERSION, generated_users
+
+if TYPE_CHECKING:
+    from tempplug_adapters.recommendation.dcrec_recipe import DCRecRecipe
+    from tempplug_adapters.recommendation.interactions import Interactions
+    from tempplug_adapters.training.method import Source
+
+BASELINE = "fixed:temperature=0.8+infonce"
+_AMONG = {"full": "all items but those of the history", "sampled": "100 items drawn by popularity, as DCRec samples them"}
+METRICS = (
+    *(
+        Metric(
+            name=f"{kind.upper()}@{k} {ranking}",
+            figure=f"{kind}@{k} {ranking}",
+            summary=f"× 100 of the test target among {_AMONG[ranking]}",
+        )
+        for ranking in RANKINGS
+        for kind in ("hr", "ndcg")
+        for k in (1, 5, 10)
+    ),
+    *(
+        Metric(
+            name=f"popularity {ranking}",
+            figure=f"popularity ndcg@10 {ranking}",
+            summary=f"NDCG@10 × 100 of the most popular items among {_AMONG[ranking]}, equal for all arms",
+        )
+        for ranking in RANKINGS
+    ),
+)
+_REPORTED = {
+    BASELINE: (PaperRow("temperature-free", "6", "Baseline", "MovieLens-20M"),),
+    "temperature-free+infonce": (PaperRow("temperature-free", "6", "Ours", "MovieLens-20M"),),
+}
+_RATINGS = "recsys/ml-20m/ratings.csv"
+
+
+def run_recommender(context: RunContext) -> dict[str, float]:
+    """Trains DCRec, or the transformer alone where the arm has no strategy, and returns the metrics."""
+    if context.strategy is None:
+        kinds = SASREC.recipe().kinds()
+        shared = {name: value for name, value in context.recipe.values().items() if name in kinds}
+        context = replace(context, method=SASREC, recipe=SASREC.recipe(**shared))
+    return run_method(context)
+
+
+def movielens(recipe: DCRecRecipe, source: Source) -> tuple[DCRecRecipe, Interactions]:
+    """Returns the recipe and MovieLens-20M, from the user's own download."""
+    return recipe, METHOD.load().load(recipe, replace(source, dataset=f"{source.data_dir}/{_RATINGS}"))
+
+
+def _profile(dataset: str, source: str = "", *, reported: Mapping[str, Any] | None = None, **more: Any) -> Profile:
+    fields = {name: more.pop(name) for name in ("load", "needs") if name in more}
+    return Profile(
+        dataset=dataset,
+        source=source,
+        recipe=METHOD.recipe(rankings=RANKINGS, **more),
+        arms=(
+            *arms(
+                BASELINE,
+                "temperature-free+infonce",
+                "macl+reweighted",
+                "macl+infonce",
+                "dystress+infonce",
+                reported=reported,
+            ),
+            Arm("sasrec", changes={"contrastive_weight": 0.0, "divergence_weight": 0.0}),
+            UNTRAINED,
+        ),
+        metrics=METRICS,
+        primary="NDCG@10 full",
+        **fields,
+    )
+
+
+def _real(name: str, size: str, **changes: Any) -> Profile:
+    return _profile(f"{name} ({size}), in DCRec's split", name, needs=(f"recsys/{name}.tar.xz",), **changes)
+
+
+_REDDIT = "14,486 users, 15,416 items"
+_BEAUTY = "56,848 users, 41,532 items"
+
+SUITE = Suite(
+    "recommendation",
+    "DCRec sequential recommendation, the next item ranked among all or sampled items",
+    (
+        Task(
+            name="reddit",
+            summary="the community that a user goes to next",
+            method=METHOD,
+            baseline=BASELINE,
+            train=run_recommender,
+            profiles={
+                "quick": _profile(
+                    f"generated users on a ring of items, version {VERSION}",
+                    load=generated_users,
+                    num_train_epochs=5,
+                    per_device_train_batch_size=128,
+                    learning_rate=0.02,
+                    hidden=16,
+                    inner=32,
+                ),
+                "small": _real("reddit", _REDDIT, num_train_epochs=5),
+                "paper": _real("reddit", _REDDIT),
+            },
+        ),
+        Task(
+            name="beauty",
+            summary="the product that a user reviews next",
+            method=METHOD,
+            baseline=BASELINE,
+            train=run_recommender,
+            profiles={"small": _real("beauty", _BEAUTY, num_train_epochs=8), "paper": _real("beauty", _BEAUTY)},
+        ),
+        Task(
+            name="ml-20m",
+            summary="the film that a user rates next",
+            method=METHOD,
+            baseline=BASELINE,
+            papers="recommendation",
+            train=run_recommender,
+            profiles={
+                "paper": _profile(
+                    "MovieLens-20M (the user's own ratings.csv), every rating an interaction, the newest 51 of a user",
+                    load=movielens,
+                    needs=(_RATINGS,),
+                    reported=_REPORTED,
+                    columns=("userId", "movieId", "timestamp"),
+                )
+            },
+        ),
+    ),
+)

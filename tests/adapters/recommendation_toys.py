@@ -1,0 +1,54 @@
+"""A small world of users who walk along a ring of items, so that what comes next can be learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.recommendation.interactions import Interactions
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.train import train
+
+SMALL = {
+    "num_train_epochs": 3,
+    "per_device_train_batch_size": 64,
+    "hidden": 8,
+    "inner": 16,
+    "layers": 1,
+    "max_length": 12,
+    "validation_share": 0.3,
+    "dropout": 0.2,
+    "attention_dropout": 0.2,
+}
+
+
+def walks(users: int = 40, items: int = 12) -> list[np.ndarray]:
+    """Sequences of 3 to 8 items, each mostly the next one on the ring."""
+    chance = np.random.default_rng(3)
+    found = []
+    for _ in range(users):
+        steps = chance.choice([1, 1, 1, 2], size=chance.integers(2, 8))
+        found.append((chance.integers(items) + np.concatenate([[0], np.cumsum(steps)])) % items + 1)
+    return found
+
+
+def toy_log(users: int = 40, items: int = 12) -> Interactions:
+    return Interactions(walks(users, items), items, 12, 0.3)
+
+
+def write_log(path: Path, sequences: list[np.ndarray]) -> Path:
+    rows = [(user, item, time) for user, sequence in enumerate(sequences) for time, item in enumerate(sequence)]
+    path.write_text("user,item,time\n" + "".join(f"{user},{item},{time}\n" for user, item, time in rows), encoding="utf-8")
+    return path
+
+
+def run(info: MethodInfo, folder: Path, strategy: str | None = None, **more: Any) -> dict[str, Any]:
+    """Trains on the toys; what is no setting of the recipe goes to `train`."""
+    kinds = next(iter(info.recipes.values())).kinds()
+    settings = {name: more.pop(name) for name in list(more) if name in kinds}
+    recipe = info.recipe(**{**SMALL, **settings})
+    data = more.pop("data", None) or toy_log()
+    return train(info.load(), recipe, data, TemperatureArguments(strategy, [], None), folder, **more)

@@ -1,0 +1,74 @@
+"""The transformer over histories: padding is of no consequence, the order is, dropouts are the settings', all is finite."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
+
+LENGTHS = torch.tensor([3, 1, 2])
+HISTORIES = torch.tensor([[1, 2, 3], [4, 0, 0], [5, 6, 0]])
+
+
+def encoder(**changes: float) -> SequenceEncoder:
+    torch.manual_seed(0)
+    made = SequenceEncoder(9, 6, 8, 16, **changes)  # type: ignore[arg-type]
+    for parameter in made.parameters():
+        nn.init.normal_(parameter)
+    return made.double().eval()
+
+
+def _by_kind(rows: Tensor) -> list[Tensor]:
+    """Keys, then values: the layer has them head by head."""
+    return [rows.unflatten(0, (2, 2, -1))[:, kind].flatten(0, 1) for kind in (0, 1)]
+
+
+def test_a_layer_is_pytorchs() -> None:
+    """Post-normalised layers with GELU, as `nn.TransformerEncoderLayer` computes them from the same weights."""
+    made = encoder()
+    hidden = made.norm(made.items(HISTORIES) + made.positions(torch.arange(3)))
+    for own in made.layers:
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.5, "gelu", 1e-12, batch_first=True).double().eval()
+        pairs = [(layer.linear1, own.perceptron[0]), (layer.linear2, own.perceptron[2]), (layer.self_attn.out_proj, own.merge)]
+        for theirs, ours in [*pairs, (layer.norm1, own.attention_norm), (layer.norm2, own.perceptron_norm)]:
+            theirs.load_state_dict(ours.state_dict())
+        layer.self_attn.in_proj_weight.data = torch.cat([own.query.weight.data, *_by_kind(own.key_value.weight.data)])
+        layer.self_attn.in_proj_bias.data = torch.cat([own.query.bias.data, *_by_kind(own.key_value.bias.data)])
+        hidden = layer(hidden, src_key_padding_mask=HISTORIES == 0)
+    expected = hidden[torch.arange(3), LENGTHS - 1]
+    torch.testing.assert_close(made(HISTORIES, LENGTHS), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_padding_is_of_no_consequence_and_the_order_is() -> None:
+    made = encoder()
+    found = made(HISTORIES, LENGTHS)
+    wider = torch.cat([HISTORIES, torch.zeros(3, 3, dtype=torch.long)], 1)
+    torch.testing.assert_close(made(wider, LENGTHS), found)
+    assert not torch.allclose(made(HISTORIES[:1, [1, 0, 2]], LENGTHS[:1]), found[:1])
+
+
+def test_an_empty_history_has_finite_scores() -> None:
+    made = encoder().train()
+    states = made(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, dtype=torch.long))
+    loss = made.loss(states, torch.tensor([1, 9]))
+    loss.backward()
+    assert loss.isfinite()
+    assert all(each.grad is None or each.grad.isfinite().all() for each in made.parameters())
+
+
+def test_the_loss_is_among_all_items_and_none_else() -> None:
+    made = encoder()
+    states = made(HISTORIES, LENGTHS)
+    targets = torch.tensor([1, 9, 4])
+    probability = made.scores(states)[:, 1:].softmax(1)
+    expected = -probability[torch.arange(3), targets - 1].log().mean()
+    torch.testing.assert_close(made.loss(states, targets), expected)
+
+
+@pytest.mark.parametrize("which", ["dropout", "attention_dropout"])
+def test_each_dropout_is_its_own(which: str) -> None:
+    for share, random in ((0.0, False), (0.5, True)):
+        made = encoder(**{"dropout": 0.0, "attention_dropout": 0.0, which: share}).train()
+        assert torch.equal(made(HISTORIES, LENGTHS), made(HISTORIES, LENGTHS)) is not random

@@ -1,0 +1,178 @@
+"""Sequences from files: DCRec's sets are what their README says, any table is read, and a fault names its line."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.recommendation.interaction_files import load_sequences, read_log
+from tempplug_adapters.recommendation.interactions import Interactions
+
+COLUMNS = ("user", "item", "time")
+HEADER = "session_id:token\titem_id_list:token_seq\titem_id:token\n"
+
+
+def of_text(tmp_path: Path, text: str, name: str = "log.csv") -> tuple[list[list[int]], int]:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    sequences, items = read_log(tmp_path / name, COLUMNS)
+    return [each.tolist() for each in sequences], items
+
+
+def dcrec(tmp_path: Path, train: str, test: str) -> list[list[int]]:
+    folder = tmp_path / "tiny"
+    folder.mkdir(exist_ok=True)
+    for split, rows in (("train", train), ("test", test)):
+        (folder / f"tiny.{split}.inter").write_text(HEADER + rows)
+    return [each.tolist() for each in load_sequences(str(folder), None, COLUMNS)[0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "users", "items", "interactions", "examples"),
+    [("reddit", 14486, 15416, 317992, 289020), ("beauty", 56848, 41532, 265482, 151786)],
+)
+def test_dcrecs_sets_are_whole(data_dir: Path, name: str, users: int, items: int, interactions: int, examples: int) -> None:
+    data = Interactions(*load_sequences(name, data_dir, COLUMNS))
+    assert (data.user_count, data.item_count, len(data.items)) == (users, items, interactions)
+    assert (data.items.min(), data.items.max()) == (1, items)
+    assert len(data) + len(data.validation) == examples, "what validates was the last example of its user"
+    assert len(data.test) == users
+    assert len(data.validation) == pytest.approx(users / 10, rel=0.05)
+
+
+def test_a_table_is_sorted_by_time_and_equal_times_stay_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = "time,user,extra,item\n3,ann,x,c\n1,bob,,b\n1,ann,,b\n\n3,ann,,a\n2.5,ann,,'d\n1,cid,,b\n"
+    assert of_text(tmp_path, text) == ([[2, 4, 1, 3], [2], [2]], 4)
+
+
+def test_a_table_may_be_packed_quoted_or_begin_with_a_mark(tmp_path: Path) -> None:
+    text = '\ufeffuser,item,time\r\n1,"a, b",-1e9\r\n1,"a\n""b""",7\r\n'
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(text.encode()))
+    sequences, items = read_log(tmp_path / "log.csv.gz", COLUMNS)
+    assert ([each.tolist() for each in sequences], items) == ([[1, 2]], 2)
+
+
+def test_a_parquet_file_is_read_likewise(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    day = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    for times in ([5, 3, 3], [day.replace(day=each) for each in (5, 3, 3)]):
+        table = pyarrow.table({"who": ["x", "x", "y"], "what": [10, 20, 10], "when": times})
+        parquet.write_table(table, tmp_path / "log.parquet")
+        sequences, items = read_log(tmp_path / "log.parquet", ("who", "what", "when"))
+        assert ([each.tolist() for each in sequences], items) == ([[2, 1], [1]], 2)
+    parquet.write_table(pyarrow.table({"user": ["x", None], "item": [1, 2], "time": [1, 2]}), tmp_path / "log.parquet")
+    with pytest.raises(DataError, match=r"log\.parquet, row 2: column 'user' is empty"):
+        read_log(tmp_path / "log.parquet", COLUMNS)
+    (tmp_path / "log.parquet").write_bytes(b"no table")
+    with pytest.raises(DataError, match=r"log\.parquet cannot be read"):
+        read_log(tmp_path / "log.parquet", COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("user,item,time\na,b,1\na,b\n", r"log\.csv, line 3: 2 fields, but the header has 3\."),
+        ("user,item,time\n,b,1\n", r"log\.csv, line 2: column 'user' is empty\."),
+        ("user,item,time\na,,1\n", r"log\.csv, line 2: column 'item' is empty\."),
+        ("user,item,time\na,b,noon\n", r"log\.csv, line 2: column 'time' is 'noon'; it must be a number, such as seconds\."),
+        ("user,item,time\na,b,nan\n", r"log\.csv, line 2: column 'time' is 'nan'"),
+        ('user,item,time\na,"b,1\n', r"log\.csv, line 2: .*is a quote left open\?"),
+        ("user,item,time\n", r"log\.csv holds no rows, only a header\."),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        of_text(tmp_path, text)
+
+
+def test_other_faults_of_a_table_are_named(tmp_path: Path) -> None:
+    for text in ("user,item,timestamp\na,b,1\n", ""):
+        with pytest.raises(ConfigError, match=r"log\.csv has no column "):
+            of_text(tmp_path, text)
+    with pytest.raises(ConfigError, match=r"Did you mean 'timestamp'\? It has: user, item, timestamp\."):
+        of_text(tmp_path, "user,item,timestamp\na,b,1\n")
+    (tmp_path / "log.csv").write_bytes(b"user,item,time\na,b,1\n\xff,b,1\n")
+    with pytest.raises(DataError, match=r"log\.csv, line 3: not UTF-8"):
+        read_log(tmp_path / "log.csv", COLUMNS)
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(b"user,item,time\n" + b"a,b,1\n" * 100)[:-9])
+    with pytest.raises(DataError, match=r"log\.csv\.gz, after line \d+: cannot be read"):
+        read_log(tmp_path / "log.csv.gz", COLUMNS)
+    with pytest.raises(DataError, match="does not exist"):
+        read_log(tmp_path / "none.csv", COLUMNS)
+
+
+def test_dcrecs_files_are_read_from_a_folder(tmp_path: Path) -> None:
+    assert dcrec(tmp_path, "0\t1 2\t3\n1\t5\t1\n", "0\t1 2 3\t4\n1\t5 1\t2\n2\t\t3\n") == [[1, 2, 3, 4], [5, 1, 2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        ("0\t1 2\t3\n", "0\t1 3\t4\n", r"tiny\.test\.inter, line 2: the history of user '0' is not the row of .*train\.inter"),
+        ("0\t1 x\t3\n", "0\t1 2 3\t4\n", r"tiny\.train\.inter, line 2: 'x' must be the number of an item, at least 1\."),
+        ("0\t1\t0\n", "", r"tiny\.train\.inter, line 2: '0' must be the number of an item"),
+        ("0\t1 2\n", "", r"tiny\.train\.inter, line 2: 2 tab-separated fields, but the header has 3\."),
+        ("", "", r"tiny\.test\.inter holds no rows, only a header\."),
+    ],
+)
+def test_a_fault_of_dcrecs_files_is_named(tmp_path: Path, train: str, test: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        dcrec(tmp_path, train, test)
+
+
+def test_what_is_no_data_set_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no data set 'beuty'\. Did you mean 'beauty'\?"):
+        load_sequences("beuty", tmp_path, COLUMNS)
+    with pytest.raises(DataError, match="--data-dir or TEMPPLUG_DATA"):
+        load_sequences("beauty", None, COLUMNS)
+    with pytest.raises(DataError, match=r"beauty\.tar\.xz does not exist"):
+        load_sequences("beauty", tmp_path, COLUMNS)
+
+
+def pairs(data: Interactions, split: str) -> list[tuple[list[int], int]]:
+    examples = getattr(data, split)
+    histories, lengths, targets = data.batch(examples)
+    return [(row[:n], t) for row, n, t in zip(histories.tolist(), lengths.tolist(), targets.tolist(), strict=True)]
+
+
+def test_the_last_item_is_for_the_test_and_the_one_before_it_validates_for_some() -> None:
+    sequences = [np.arange(1, 2 + n) for n in range(6)]
+    data = Interactions(sequences, 9, validation_share=0.5)
+    held = {len(history) for history, _ in pairs(data, "validation")}
+    assert held
+    assert held != {1, 2, 3, 4}
+    test = [(list(range(1, 1 + n)), 1 + n) for n in range(1, 6)]
+    assert pairs(data, "test") == test, "one interaction asks for nothing"
+    assert pairs(data, "validation") == [(history[:-1], history[-1]) for history, _ in test if len(history) - 1 in held]
+    trained = [
+        (history[:end], history[end]) for history, _ in test for end in range(1, len(history) - (len(history) - 1 in held))
+    ]
+    assert pairs(data, "train") == trained
+    assert len(data) == len(trained)
+    graphs = {
+        split: [end - start for start, end in zip(each.starts, each.ends, strict=True)]
+        for split in ("train", "validation", "test")
+        if (each := data.histories(split))
+    }
+    assert graphs["test"] == [0, 1, 2, 3, 4, 5]
+    assert graphs["validation"] == [1, *(n - (n - 1 in held) for n in range(1, 6))]
+    assert graphs["train"] == [n - 1 for n in graphs["validation"]]
+    assert data.popularity("test").tolist() == [0, 5, 4, 3, 2, 1, 0, 0, 0, 0]
+    assert data.last_targets().tolist() == [0, 0, 2, 2, 2, 2, 1, 0, 0, 0]
+
+
+def test_only_the_newest_items_count() -> None:
+    data = Interactions([np.arange(1, 9), np.arange(1, 9)], 8, max_length=3, validation_share=0.5)
+    assert pairs(data, "test") == [([5, 6, 7], 8)] * 2
+    assert [history for history, _ in pairs(data, "train")] == [[5], [5, 6], [5]][: len(data)]
+
+
+def test_nothing_to_train_on_is_said() -> None:
+    with pytest.raises(DataError, match="there is nothing to train on: 2 users with at most 2 items each"):
+        Interactions([np.array([1, 2]), np.array([3])], 3)

@@ -1,0 +1,112 @@
+"""``tempplug train sasrec`` and what it shares with ``dcrec``: trainings, resuming, held-out users, the command's faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from method_toys import Kill, Killed, plain_loop, weights, without_seconds
+from recommendation_toys import SMALL, run, toy_log, walks, write_log
+from torch import Tensor
+
+from tempplug.cli import main
+from tempplug_adapters.recommendation.evaluation import evaluate_ranker, popularity_ranker
+from tempplug_adapters.recommendation.interactions import Interactions
+from tempplug_adapters.recommendation.method import SequenceMethod
+from tempplug_adapters.recommendation.recipe import METHOD
+
+FIGURES = [f"{kind}@{k}" for kind in ("hr", "ndcg") for k in (1, 5, 10)]
+
+
+def test_what_comes_next_is_learned(tmp_path: Path) -> None:
+    results = run(METHOD, tmp_path, num_train_epochs=15, learning_rate=0.02, rankings=("full", "sampled"))
+    assert json.loads((tmp_path / "metrics.json").read_text()) == results
+    assert (results["strategy"], results["objective"], results["items"]) == (None, None, len(toy_log()))
+    tested = [f"{who}{name} {ranking}" for who in ("", "popularity ") for ranking in ("full", "sampled") for name in FIGURES]
+    found = results["evaluation"]
+    assert list(found) == [*(f"validation {name}" for name in FIGURES), *tested]
+    assert found["hr@5 full"] > found["popularity hr@5 full"] + 20
+    seen = [entry["eval_validation ndcg@10"] for entry in results["history"] if "eval_validation ndcg@10" in entry]
+    assert found["validation ndcg@10"] == pytest.approx(max(seen)), "the best model is kept"
+
+
+def test_the_figures_are_those_of_the_model_that_is_kept(tmp_path: Path) -> None:
+    found = run(METHOD, tmp_path)["evaluation"]
+    data, method, recipe = toy_log(), SequenceMethod(METHOD), METHOD.recipe(**SMALL)
+    module = method.build(recipe, data, None).eval()
+    module.encoder.load_state_dict(torch.load(tmp_path / "encoder.pt", weights_only=True))
+    with torch.no_grad():
+        own = evaluate_ranker(method.ranker(recipe, module, data, "test"), data, data.test, ["full"])["full"]
+    popular = evaluate_ranker(popularity_ranker(data.popularity("test")), data, data.test, ["full"])["full"]
+    assert {name: found[f"{name} full"] for name in FIGURES} == pytest.approx(own)
+    assert {name: found[f"popularity {name} full"] for name in FIGURES} == pytest.approx(popular)
+
+
+def test_the_test_set_does_not_reach_training(tmp_path: Path) -> None:
+    run(METHOD, tmp_path / "one")
+    other = [sequence.copy() for sequence in walks()]
+    for sequence in other:
+        sequence[-1] = 1
+    run(METHOD, tmp_path / "two", data=Interactions(other, 12, 12, 0.3))
+    one, two = (weights(tmp_path / name) for name in ("one", "two"))
+    assert all(torch.equal(value, two[name]) for name, value in one.items())
+
+
+def test_a_training_is_a_plain_loop_to_the_bit(tmp_path: Path) -> None:
+    run(METHOD, tmp_path)
+    plain = plain_loop(SequenceMethod(METHOD), METHOD.recipe(**SMALL), toy_log(), None).state_dict()  # type: ignore[arg-type]
+    found = weights(tmp_path)
+    assert all(torch.equal(found[name], value) for name, value in plain.items() if isinstance(value, Tensor))
+
+
+def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    whole = run(METHOD, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(METHOD, tmp_path / "part", callbacks=[Kill(whole["steps"] // 3 + 2)])
+    torch.manual_seed(99)
+    resumed = run(METHOD, tmp_path / "part", resume_from_checkpoint="auto")
+    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "part")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert without_seconds(resumed) == without_seconds(whole)
+
+
+def test_a_training_ends_early_on_the_held_out_users(tmp_path: Path) -> None:
+    results = run(METHOD, tmp_path, num_train_epochs=9, learning_rate=1e-9, training={"early_stopping_patience": 2})
+    assert results["epochs"] == 3, "the first epoch was the best"
+
+
+def words(log: Path, output: Path, *more: str) -> list[str]:
+    small = ["--hidden", "8", "--inner", "8", "--layers", "1", "--num-train-epochs", "1", "--validation-share", "0.3"]
+    return ["train", "sasrec", "--dataset", str(log), *small, "--output-dir", str(output), *more]
+
+
+def test_a_command_trains_on_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write_log(tmp_path / "log.csv", walks())
+    assert main(words(log, tmp_path / "run", "--rankings", "sampled")) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"strategy none\nobjective none\n{log}: 40 users, 12 items, ")
+    shown = [line.split()[:-1] for line in out.splitlines()[-18:]]
+    assert shown[:2] == [["validation", "hr@1"], ["validation", "hr@5"]]
+    assert shown[6:8] == [["hr@1", "sampled"], ["hr@5", "sampled"]]
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--temperature-strategy", "macl"], "temperature_strategy=macl does not apply: sasrec has no contrastive loss"),
+        (["--contrastive-objective", "dcl"], "contrastive_objective=dcl does not apply"),
+        (["--columns", "user", "thing", "time"], "log.csv has no column 'thing'"),
+        (["--columns", "user", "item", "time", "place"], "columns=user item time place must be three names"),
+        (["--heads", "3"], "hidden=8 must be a multiple of heads=3."),
+        (["--rankings", "all"], "must be a list of 1 or more words, each one of full, sampled"),
+        (["--validation-share", "1e-9"], "there is nothing to validate with: 40 users"),
+    ],
+)
+def test_faults_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], message: str) -> None:
+    log = write_log(tmp_path / "log.csv", walks())
+    assert main(words(log, tmp_path / "run", *extra)) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
