@@ -48,7 +48,7 @@ class _Layer(nn.Module):
 
     def _split(self, rows: Tensor) -> Tensor:
         """Returns [B, L, W] as [B, heads, L, W / heads]."""
-        return rows.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return rows.view(*rows.shape[:-1], self.heads, -1).transpose(1, 2)
 
 
 class SequenceEncoder(nn.Module):
