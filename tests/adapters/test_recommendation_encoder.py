@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from tempplug_adapters.recommendation.all_items import cross_entropy
 from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
 
 LENGTHS = torch.tensor([3, 1, 2])
@@ -65,6 +67,18 @@ def test_the_loss_is_among_all_items_and_none_else() -> None:
     probability = made.scores(states)[:, 1:].softmax(1)
     expected = -probability[torch.arange(3), targets - 1].log().mean()
     torch.testing.assert_close(made.loss(states, targets), expected)
+
+
+def test_cross_entropy_among_all_items_is_pytorchs() -> None:
+    torch.manual_seed(0)
+    states, items = (torch.randn(size, 4, dtype=torch.float64, requires_grad=True) for size in (6, 9))
+    targets = torch.tensor([0, 8, 3, 3, 1, 5])
+    found, expected = cross_entropy(states, items, targets), functional.cross_entropy(states @ items.T, targets)
+    torch.testing.assert_close(found, expected)
+    both = [torch.autograd.grad(3 * each, (states, items)) for each in (found, expected)]
+    torch.testing.assert_close(*both)
+    far = cross_entropy(1e4 * states.float(), items.float(), targets)
+    torch.testing.assert_close(far, functional.cross_entropy(1e4 * (states.float() @ items.float().T), targets))
 
 
 @pytest.mark.parametrize("which", ["dropout", "attention_dropout"])

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tempplug_adapters.recommendation.all_items import cross_entropy
+
 _DEVIATION = 0.02
 # as in the authors' code; float32 cannot tell it from 0 beside any variance that occurs
 _EPS = 1e-12
@@ -130,4 +132,4 @@ class SequenceEncoder(nn.Module):
             states: [B, D].
             targets: [B] in 1 … I.
         """
-        return functional.cross_entropy(states @ self.items.weight[1:].T, targets - 1)
+        return cross_entropy(states, self.items.weight[1:], targets - 1)
