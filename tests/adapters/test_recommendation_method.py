@@ -77,6 +77,12 @@ def test_a_training_ends_early_on_the_held_out_users(tmp_path: Path) -> None:
     assert results["epochs"] == 3, "the first epoch was the best"
 
 
+def test_without_evaluations_nothing_is_chosen_and_nothing_ends_early(tmp_path: Path) -> None:
+    results = run(METHOD, tmp_path, learning_rate=1e-9, training={"eval_strategy": "no", "early_stopping_patience": 1})
+    assert results["epochs"] == 3
+    assert not [entry for entry in results["history"][:-1] if "eval_validation ndcg@10" in entry]
+
+
 def words(log: Path, output: Path, *more: str) -> list[str]:
     small = ["--hidden", "8", "--inner", "8", "--layers", "1", "--num-train-epochs", "1", "--validation-share", "0.3"]
     return ["train", "sasrec", "--dataset", str(log), *small, "--output-dir", str(output), *more]

@@ -59,8 +59,9 @@ class MethodArguments(TrainingArguments):
         if self.early_stopping_patience is not None and self.early_stopping_patience < 1:
             raise ConfigError(f"early_stopping_patience={self.early_stopping_patience} must be at least 1.")
         if self.eval_strategy == "no":
-            # without evaluation there is no best checkpoint to go back to
+            # without evaluation there is no best checkpoint to go back to, and nothing to end early for
             self.load_best_model_at_end = False
+            self.early_stopping_patience = None
         super().__post_init__()  # type: ignore[no-untyped-call]
 
 
