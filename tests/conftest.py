@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing.util
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,12 @@ def data_dir() -> Path:
     if not Path(folder).is_dir():
         pytest.fail(f"TEMPPLUG_DATA={folder!r} is not a folder: set it to the folder of real data, or leave it out")
     return Path(folder).resolve()
+
+
+def pytest_configure() -> None:
+    """What runs in the background of a script ignores Ctrl-C, and so would all processes that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
