@@ -149,6 +149,20 @@ def test_the_card_tells_how_the_encoder_came_to_be(toys: Path, tmp_path: Path) -
     assert [(each.dataset_name, each.metric_value) for each in results[:2]] == [("STS-B dev", 81.2345), ("STS12", 70.5)]
 
 
+def test_the_card_tells_accuracies_from_correlations(toys: Path, tmp_path: Path) -> None:
+    scores = {"stsb_dev": 81.2345, "mr": 76.3, "transfer_average": 80.5}
+    card = model_card(recipe(toys), {**RESULTS, "evaluation": scores}, "avg", MACL())
+    similar, accurate = card.split("## Scores")[1].split("| task | accuracy of a linear classifier, in per cent |")
+    assert "| STS-B dev | 81.23 |" in similar.split("| task | Spearman × 100 |")[1]
+    assert "| MR | 76.30 |" in accurate
+    assert "| average of the transfer tasks | 80.50 |" in accurate
+    (tmp_path / "README.md").write_text(card)
+    results = ModelCard.load(tmp_path / "README.md").data.eval_results
+    kinds = {each.dataset_name: (each.task_type, each.metric_type) for each in results}
+    assert kinds["MR"] == ("text-classification", "accuracy")
+    assert kinds["STS-B dev"] == ("semantic-similarity", "spearman_cosine")
+
+
 def test_a_card_without_scores_or_a_base_on_the_hub(toys: Path, tmp_path: Path) -> None:
     card = model_card(recipe(toys), {**RESULTS, "evaluation": {}}, "avg", MACL())
     assert "None were measured." in card

@@ -125,7 +125,7 @@ def test_a_sentence_alone_becomes_two_views_and_a_triplet_three() -> None:
 
 
 def test_sentences_of_the_same_tokens_have_the_same_key() -> None:
-    keys = TokenizedViews([("ab", "c"), ("c", "de"), ("f", "abg")], Words(), 4).keys()
+    keys = TokenizedViews([("ab", "c"), ("c", "de"), ("f", "abg")], Words(), 4).keys
     assert keys.shape == (3, 2)
     assert keys[0, 0] == keys[2, 1], "what is cut to the same tokens is the same"
     assert keys[0, 1] == keys[1, 0]

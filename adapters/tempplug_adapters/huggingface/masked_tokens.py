@@ -1,4 +1,4 @@
-"""What a masked language model says of some tokens of a batch, without the vocabulary's logits of all others.
+"""What a masked language model says of some tokens of a batch, and its loss, without the vocabulary's logits of all others.
 
 Shared by training and evaluation. It must not know what is masked, nor why.
 """
@@ -8,6 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+NOT_PREDICTED = -100
+"""In place of a label: the token is not masked."""
 
 
 def logits_of(model: Any, input_ids: Tensor, attention_mask: Tensor, chosen: Tensor) -> Tensor:
@@ -35,3 +39,17 @@ def logits_of(model: Any, input_ids: Tensor, attention_mask: Tensor, chosen: Ten
         if handle is not None:
             handle.remove()
     return logits if logits.ndim == 2 else logits[chosen]
+
+
+def masked_loss_sum(model: Any, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> Tensor:
+    """Returns the sum of the cross-entropies of the masked tokens in nats, [], float32; 0 where there are none.
+
+    Args:
+        model: a transformers masked language model.
+        input_ids: [n, T] tokens, some of them masked.
+        attention_mask: [n, T] non-zero at real tokens.
+        labels: [n, T] the masked tokens, `NOT_PREDICTED` elsewhere.
+    """
+    masked = labels != NOT_PREDICTED
+    logits = logits_of(model, input_ids, attention_mask, masked).float()
+    return F.cross_entropy(logits, labels[masked], reduction="sum")

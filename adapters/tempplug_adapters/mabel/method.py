@@ -107,7 +107,7 @@ class MabelModule(nn.Module):
             input_ids: [4·B, T] premises, hypotheses, counterfactual premises, counterfactual hypotheses.
             attention_mask: [4·B, T] non-zero at real tokens.
             mlm_input_ids: [4·B, T] the same tokens, some of them masked.
-            mlm_labels: [4·B, T] the masked tokens, -100 elsewhere.
+            mlm_labels: [4·B, T] the masked tokens, `masked_tokens.NOT_PREDICTED` elsewhere.
         """
         premise, hypothesis, other_premise, other_hypothesis = self.model.embed(input_ids, attention_mask).chunk(4)
         anchors, candidates = torch.cat([premise, other_premise]), torch.cat([hypothesis, other_hypothesis])

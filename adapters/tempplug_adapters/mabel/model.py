@@ -7,16 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM
 
 from tempplug_adapters.huggingface.loading import load_pretrained
-from tempplug_adapters.huggingface.masked_tokens import logits_of
-
-NOT_PREDICTED = -100
-"""In place of a label: the token is not masked."""
+from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 
 
 class MabelModel(nn.Module):
@@ -70,6 +65,5 @@ class MabelModel(nn.Module):
             attention_mask: [n, T] non-zero at real tokens.
             labels: [n, T] the masked tokens, `NOT_PREDICTED` elsewhere.
         """
-        masked = labels != NOT_PREDICTED
-        logits = logits_of(self.encoder, input_ids, attention_mask, masked).float()
-        return F.cross_entropy(logits, labels[masked], reduction="sum") / max(1, int(torch.count_nonzero(masked)))
+        total = masked_loss_sum(self.encoder, input_ids, attention_mask, labels)
+        return total / (labels != NOT_PREDICTED).sum().clamp(min=1)

@@ -14,6 +14,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from tempplug import Strategy
 from tempplug_adapters.huggingface.citation import bibtex
+from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 from tempplug_adapters.simcse.recipe import SimCSERecipe
 
 SIMCSE: Final = """@inproceedings{gao2021simcse,
@@ -70,7 +71,13 @@ def model_card(
         **{name.replace("_", " "): value for name, value in settings.items()},
     }
     citation = SIMCSE if strategy.name == "fixed" else f"{SIMCSE}\n{bibtex(strategy)}"
-    measured = _table(("task", "Spearman × 100"), {_task(figure): f"{value:.2f}" for figure, value in scores.items()})
+    measured = "\n\n".join(
+        _table(
+            ("task", head), {_task(figure): f"{value:.2f}" for figure, value in scores.items() if _is_accuracy(figure) == kind}
+        )
+        for kind, head in ((False, "Spearman × 100"), (True, "accuracy of a linear classifier, in per cent"))
+        if kind in map(_is_accuracy, scores)
+    )
     return f"""---
 {metadata.to_yaml()}
 ---
@@ -98,7 +105,7 @@ Without sentence-transformers a sentence's embedding is {IN_TRANSFORMERS[pooling
 
 ## Scores
 
-{measured if scores else "None were measured."}
+{measured or "None were measured."}
 
 ## Citation
 
@@ -110,7 +117,10 @@ Without sentence-transformers a sentence's embedding is {IN_TRANSFORMERS[pooling
 
 def _task(figure: str) -> str:
     """Returns what a figure of the evaluation is called in the literature."""
-    known = {"stsb_dev": "STS-B dev", "stsb": "STS-B test", "sickr": "SICK-R", "sts_average": "average of the seven test sets"}
+    known = {
+        **{"stsb_dev": "STS-B dev", "stsb": "STS-B test", "sickr": "SICK-R", "sts_average": "average of the seven test sets"},
+        "transfer_average": "average of the transfer tasks",
+    }
     return known.get(figure, figure.upper())
 
 
@@ -118,14 +128,20 @@ def _word(value: Any) -> str:
     return " ".join(value) if isinstance(value, list) else str(value)
 
 
+def _is_accuracy(figure: str) -> bool:
+    """Returns whether a figure is of the transfer tasks; the others are correlations."""
+    return figure == "transfer_average" or figure.upper() in TRANSFER_TASKS
+
+
 def _result(figure: str, value: float) -> EvalResult:
+    accuracy = _is_accuracy(figure)
     return EvalResult(
-        task_type="semantic-similarity",
-        task_name="Semantic Similarity",
+        task_type="text-classification" if accuracy else "semantic-similarity",
+        task_name="Transfer" if accuracy else "Semantic Similarity",
         dataset_type=figure,
         dataset_name=_task(figure),
-        metric_type="spearman_cosine",
-        metric_name="Spearman of cosine similarity × 100",
+        metric_type="accuracy" if accuracy else "spearman_cosine",
+        metric_name="Accuracy of a linear classifier in per cent" if accuracy else "Spearman of cosine similarity × 100",
         metric_value=round(value, 4),
     )
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from tempplug.errors import ConfigError, DataError, nearest
+from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED
 
 TABLES = (".tsv", ".csv", ".jsonl")
 CHUNK = 1000  # samples that are read and tokenised at a time; more of them hold memory and save no time
@@ -201,8 +203,9 @@ class TokenizedViews(Dataset[list[list[int]]]):
         row: list[list[int]] = [sentence.tolist() for sentence in self._sentences(position)]
         return row * 2 if len(row) == 1 else row
 
+    @cached_property
     def keys(self) -> np.ndarray:
-        """Returns a number for each sentence of each sample, [n, 1 to 3]: the same where the token ids are the same."""
+        """A number for each sentence of each sample, [n, 1 to 3], int64: the same where the token ids are the same."""
         numbers = [
             int.from_bytes(hashlib.blake2b(sentence.tobytes(), digest_size=8).digest(), "little", signed=True)
             for position in range(len(self))
@@ -248,4 +251,4 @@ class ViewCollator:
         masked = torch.where(chosen & (fate < 0.8), self.tokenizer.mask_token_id, input_ids)
         random_tokens = torch.randint(len(self.tokenizer), input_ids.shape)
         masked = torch.where(chosen & (fate >= 0.9), random_tokens, masked)
-        return masked, torch.where(chosen, input_ids, -100)
+        return masked, torch.where(chosen, input_ids, NOT_PREDICTED)

@@ -137,7 +137,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
 
     def keys(self, recipe: SimCSERecipe, data: Sentences) -> np.ndarray | None:
         """Returns what tells sentences apart, where no batch may hold one twice."""
-        return data.views.keys() if recipe.batch_sampler == "no_duplicates" else None
+        return data.views.keys if recipe.batch_sampler == "no_duplicates" else None
 
     def build(self, recipe: SimCSERecipe, data: Sentences, loss: Any) -> SimCSEModule:
         """Returns the pretrained encoder with heads of random weights."""

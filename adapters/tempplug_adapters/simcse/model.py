@@ -9,17 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import explained, load_pretrained
-from tempplug_adapters.huggingface.masked_tokens import logits_of
+from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, pool
 from tempplug_adapters.simcse.by_length import length_groups
-
-IGNORED = -100
-"""The label of a token that is not masked, as `cross_entropy` has it."""
 
 
 def load_config(name: str, dropout: float | None = None) -> Any:
@@ -115,7 +111,7 @@ class SimCSEModel(nn.Module):
             input_ids: [n, T] tokens of all views, one below the other.
             attention_mask: [n, T] non-zero at real tokens.
             mlm_input_ids: [n, T] the same tokens, some of them masked.
-            mlm_labels: [n, T] the masked tokens, -100 elsewhere; where there are none, the loss of them is 0.
+            mlm_labels: [n, T] the masked tokens, `NOT_PREDICTED` elsewhere; where there are none, the loss of them is 0.
         """
         rows, vectors, mlm_losses = [], [], []
         for group, width in length_groups(attention_mask):
@@ -128,12 +124,11 @@ class SimCSEModel(nn.Module):
             rows.append(group)
             vectors.append(self.head(pool(outputs, mask, self.pooling)))
             if mlm_input_ids is not None and mlm_labels is not None:
-                labels = mlm_labels[group, :width]
-                scores = logits_of(self.encoder, mlm_input_ids[group, :width], mask, labels != IGNORED)
-                mlm_losses.append(cross_entropy(scores, labels[labels != IGNORED], reduction="sum"))
+                masked = mlm_input_ids[group, :width], mask, mlm_labels[group, :width]
+                mlm_losses.append(masked_loss_sum(self.encoder, *masked))
         found = {"embedding": torch.cat(vectors)[torch.cat(rows).argsort()]}
         if mlm_labels is not None:
-            found["mlm_loss"] = torch.stack(mlm_losses).sum() / (mlm_labels != IGNORED).sum().clamp(min=1)
+            found["mlm_loss"] = torch.stack(mlm_losses).sum() / (mlm_labels != NOT_PREDICTED).sum().clamp(min=1)
         return found
 
 
