@@ -121,7 +121,7 @@ SUITE = Suite(
                     hidden=16,
                     inner=32,
                 ),
-                "small": _real("reddit", _REDDIT, num_train_epochs=5),
+                "small": _real("reddit", _REDDIT, num_train_epochs=2, max_length=20),
                 "paper": _real("reddit", _REDDIT),
             },
         ),
@@ -131,7 +131,7 @@ SUITE = Suite(
             method=METHOD,
             baseline=BASELINE,
             train=run_recommender,
-            profiles={"small": _real("beauty", _BEAUTY, num_train_epochs=8), "paper": _real("beauty", _BEAUTY)},
+            profiles={"small": _real("beauty", _BEAUTY, num_train_epochs=1, max_length=20), "paper": _real("beauty", _BEAUTY)},
         ),
         Task(
             name="ml-20m",
