@@ -6,16 +6,21 @@ It refuses to average or compare results of different experiments. It must not k
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
 
 from tempplug.errors import ConfigError, DataError
 from tempplug.options import format_value
+from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.results import Difference, Loaded, Summary, paired_difference, summarise
+from tempplug_benchmarks.significance import Comparable, Significance, has_signal, judge
 from tempplug_benchmarks.store import Entry, Failure, Result
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
@@ -55,6 +60,7 @@ class ArmRow:
         reported: what papers report for it.
         failures: seeds that failed, with their messages.
         temperatures: ``first``, ``last``, ``min`` and ``max`` over the seeds; empty where they were not noted.
+        significance: of the primary metric's difference; None where it is of no family of comparisons.
     """
 
     label: str
@@ -64,6 +70,7 @@ class ArmRow:
     reported: tuple[ReportedLine, ...]
     failures: tuple[Failure, ...]
     temperatures: Mapping[str, Summary] = field(default_factory=dict)
+    significance: Significance | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,9 @@ class Comparison:
         dataset: data of the stored results.
         rows: the arms that have results or failures, the task's own first.
         environments: the distinct machines and versions that the results were made on.
+        baseline: label of the arm that the others are compared with.
+        chosen: whether it is the best of several fixed temperatures on validation data, and not the declared one.
+        signal: whether the baseline is clearly better than what was not trained; None where that was not measured.
     """
 
     suite: str
@@ -89,6 +99,9 @@ class Comparison:
     dataset: str
     rows: tuple[ArmRow, ...]
     environments: tuple[str, ...]
+    baseline: str
+    chosen: bool
+    signal: bool | None
 
     @property
     def primary(self) -> Metric:
@@ -113,7 +126,22 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
         here = [each for each in loaded.results if (each.suite, each.profile, each.task) == (suite, profile, task)]
         failed = [each for each in loaded.failures if (each.suite, each.profile, each.task) == (suite, profile, task)]
         comparisons.append(_compare_task(suites[suite].task(task), suite, profile, here, failed))
-    return tuple(comparisons)
+    return _judged(comparisons)
+
+
+def _judged(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """Returns the comparisons with what their differences say, corrected for all of a family."""
+    families: dict[tuple[str, ...], dict[tuple[int, str], Comparable]] = {}
+    for number, each in enumerate(comparisons):
+        family = families.setdefault((each.suite, each.profile_name, each.task.family or each.task.name), {})
+        for row in each.rows:
+            if Arm(row.label).contrasts and (difference := row.differences.get(each.primary.name)):
+                family[number, row.label] = Comparable(difference, each.primary.higher_is_better, each.signal)
+    found = {name: significance for family in families.values() for name, significance in judge(family).items()}
+    return tuple(
+        replace(each, rows=tuple(replace(row, significance=found.get((number, row.label))) for row in each.rows))
+        for number, each in enumerate(comparisons)
+    )
 
 
 def consistent(loaded: Loaded) -> Loaded:
@@ -174,19 +202,33 @@ def _compare_task(
     present = dict.fromkeys(each.arm for each in entries)
     labels = [arm.label for arm in profile.arms if arm.label in present]
     labels += [label for label in present if label not in labels]
-    of_baseline = _values([each for each in results if each.arm == task.baseline], profile)
+    values = {label: _values([each for each in results if each.arm == label], profile) for label in labels}
+    fixed = _fixed_temperatures(task, values)
+    chosen = bool(profile.validation) and len(fixed) > 1
+    baseline = _best(fixed, profile) if chosen else task.baseline
+    of_baseline = values.get(baseline, {})
+    differences = {
+        label: {
+            name: difference
+            for name in (of_baseline if label != baseline else ())
+            if name in values[label] and (difference := paired_difference(values[label][name], of_baseline[name])) is not None
+        }
+        for label in labels
+    }
+    metric = profile.primary_metric()
+    untrained = values.get(UNTRAINED.label, {}).get(metric.name, {})
+    over_untrained = paired_difference(of_baseline[metric.name], untrained) if of_baseline else None
+    signal = has_signal(over_untrained, metric.higher_is_better)
     rows = []
     for label in labels:
         mine = [each for each in results if each.arm == label]
-        values = _values(mine, profile)
         arm = profile.arm(label)
-        differences = {name: paired_difference(values[name], of_baseline[name]) for name in values if name in of_baseline}
         rows.append(
             ArmRow(
                 label=label,
                 resolved=_resolved(mine[0]) if mine else "",
-                summaries={name: summarise(by_seed) for name, by_seed in values.items()},
-                differences={name: each for name, each in differences.items() if each and label != task.baseline},
+                summaries={name: summarise(by_seed) for name, by_seed in values[label].items()},
+                differences=differences[label],
                 reported=tuple(_reported(tables, row) for row in arm.reported) if arm and tables else (),
                 failures=tuple(each for each in failures if each.arm == label),
                 temperatures=_temperatures([each for each in mine if each.temperature]),
@@ -201,7 +243,32 @@ def _compare_task(
         dataset=results[0].dataset if results else profile.dataset,
         rows=tuple(rows),
         environments=tuple(dict.fromkeys(describe_environment(each.hardware, each.versions) for each in results)),
+        baseline=baseline,
+        chosen=chosen,
+        signal=signal,
     )
+
+
+def _fixed_temperatures(task: Task, values: Mapping[str, Mapping[str, Mapping[int, float]]]) -> dict[str, Mapping[str, Any]]:
+    """Returns the metrics of the arms that differ from the declared baseline in a fixed temperature alone, itself included."""
+    name, objective = task.baseline.partition(":")[0].partition("+")[0], task.baseline.rpartition("+")[2]
+    if name != "fixed":
+        return {}
+    alike = re.compile(rf"fixed(:temperature=[^+,]+)?\+{re.escape(objective)}")
+    return {label: each for label, each in values.items() if each and alike.fullmatch(label)}
+
+
+def _best(fixed: Mapping[str, Mapping[str, Any]], profile: Profile) -> str:
+    """Returns the label that is best on validation data over the seeds that all have; of equals the one with most seeds."""
+    seeds = set.intersection(*(set(each[profile.validation]) for each in fixed.values()))
+    metric = next(each for each in profile.metrics if each.name == profile.validation)
+    sign = 1 if metric.higher_is_better else -1
+
+    def score(label: str) -> float:
+        by_seed = fixed[label][profile.validation]
+        return sign * fmean(by_seed[seed] for seed in seeds or by_seed)
+
+    return max(fixed, key=score)
 
 
 def _resolved(result: Result) -> str:

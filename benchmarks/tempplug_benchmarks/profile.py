@@ -51,6 +51,8 @@ class Profile:
         arms: what is compared; one of them is the task's baseline.
         metrics: what a run returns.
         primary: name of the metric that headlines use.
+        validation: name of the metric that may choose among fixed temperatures, measured on data that no other metric sees;
+            empty where there is none.
         source: name of the data, as the method's ``--dataset`` takes it.
         load: makes or reads the data in place of the method: from the recipe, with the run's seed, and the source to the recipe
             as this machine has it (where a model lies, which split a seed means) and the data. A function of a module, so
@@ -65,6 +67,7 @@ class Profile:
     arms: tuple[Arm, ...]
     metrics: tuple[Metric, ...]
     primary: str
+    validation: str = ""
     source: str = ""
     load: Callable[[Any, Source], tuple[Any, Any]] | None = None
     needs: tuple[str, ...] = ()

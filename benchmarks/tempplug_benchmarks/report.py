@@ -31,9 +31,9 @@ def print_report(console: Console, comparisons: Sequence[Comparison], problems: 
     """
     for comparison in comparisons:
         console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(comparison.task.summary)}", highlight=False)
-        console.print(terminal_table(headline(comparison)))
-        if len(comparison.profile.metrics) > 1:
-            for part in fitting(all_metrics(comparison), console.width):
+        tables = (headline(comparison), all_metrics(comparison))
+        for table in tables if len(comparison.profile.metrics) > 1 else tables[:1]:
+            for part in fitting(table, console.width):
                 console.print(terminal_table(part))
         for line in remarks(comparison):
             console.print(Text(line, style="red" if line.startswith("failed:") else "dim"))

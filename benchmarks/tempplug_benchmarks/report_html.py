@@ -69,7 +69,7 @@ def _section(comparison: Comparison) -> list[str]:
     parts = [f"<h2>{escape(title(comparison))}</h2>", f'<p class="soft">{escape(comparison.task.summary)}</p>']
     parts.append(html_table(headline(comparison)))
     figures = [
-        _figure(f"{comparison.primary.name} minus {comparison.task.baseline}, 95 % interval", difference_plot(comparison)),
+        _figure(f"{comparison.primary.name} minus {comparison.baseline}, 95 % interval", difference_plot(comparison)),
         *(
             _figure(f"{metric.name}, mean ± standard deviation", metric_plot(comparison, metric))
             for metric in sorted(comparison.profile.metrics, key=lambda metric: metric != comparison.primary)

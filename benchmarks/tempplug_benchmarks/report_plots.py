@@ -47,7 +47,7 @@ def metric_plot(comparison: Comparison, metric: Metric) -> str:
         summary = row.summaries.get(metric.name)
         if summary is None:
             continue
-        if row.label == comparison.task.baseline:
+        if row.label == comparison.baseline:
             baseline = summary.mean
         std = summary.std or 0.0
         seeds = tuple(summary.values.values()) if summary.count > 1 else ()

@@ -14,6 +14,8 @@ from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.papers import Cell
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.results import Difference, Summary
+from tempplug_benchmarks.significance import Significance
+from tempplug_benchmarks.task import Task
 
 Kind = Literal["measured", "baseline", "reported", "failed"]
 Tone = Literal["", "better", "worse"]
@@ -23,7 +25,8 @@ STILL = 1e-4
 """Share of a temperature that it may move by, as rounding does, and still be the same."""
 READING = (
     "measured: mean ± sample standard deviation over seeds. Difference: paired over the seeds that both arms have, with its "
-    "95 % t interval, not corrected for the number of arms."
+    "95 % t interval. Verdict: by the paired t test's p after Holm's correction for all strategies of the family (level 0.05); "
+    "underpowered: nothing found, with fewer than five seeds; detectable: what four of five such experiments would find."
 )
 REPORTED = (
     "reported: as printed in the papers, for their models and data; where the recipe here is smaller, compare directions, "
@@ -38,8 +41,7 @@ class Row:
     Attributes:
         cells: as many as the table has columns.
         kind: what the line is about.
-        tone: whether the figure in the table's tone column is good or bad news; of a difference, whether its interval
-            excludes zero, and on which side.
+        tone: whether the figure in the table's tone column is good or bad news.
     """
 
     cells: tuple[str, ...]
@@ -100,27 +102,38 @@ def format_cell(cell: Cell | None, metric: Metric) -> str:
 def headline(comparison: Comparison) -> Table:
     """Returns the table of the primary metric: measured, difference to the baseline, and reported beside them."""
     metric = comparison.primary
-    baseline = comparison.task.baseline
-    header = ["arm", f"{metric.name} measured", "seeds", "minus baseline"]
+    header = ["arm", f"{metric.name} measured", "minus baseline", "verdict", "p", "Holm p", "detectable", "seeds"]
     with_reported = any(row.reported for row in comparison.rows)
     if with_reported:
         header.append(f"{metric.name} reported")
     rows = []
     for row in comparison.rows:
         summary, difference = row.summaries.get(metric.name), row.differences.get(metric.name)
+        found, is_baseline = row.significance, row.label == comparison.baseline
         cells = [
             row.label,
             format_summary(summary, metric) if summary or not row.failures else "failed",
+            "baseline" if is_baseline else _with_count(difference, summary, metric),
+            found.verdict if found else NOTHING,
+            format_p(found.p if found else None),
+            format_p(found.adjusted if found else None),
+            NOTHING if found is None or found.detectable is None else f"{found.detectable:.{metric.decimals}f}",
             _seeds(summary, row),
-            "baseline" if row.label == baseline else _with_count(difference, summary, metric),
         ]
         if with_reported:
             parts = [(format_cell(line.cells.get(metric.name), metric), line) for line in row.reported]
             shown = [f"{value} {line.paper.name} {line.table}" for value, line in parts if value != NOTHING]
             cells.append(SEPARATOR.join(shown) or NOTHING)
-        kind: Kind = "failed" if summary is None else "baseline" if row.label == baseline else "measured"
-        rows.append(Row(tuple(cells), kind, tone(difference, metric)))
+        kind: Kind = "failed" if summary is None else "baseline" if is_baseline else "measured"
+        rows.append(Row(tuple(cells), kind, tone(found)))
     return Table(tuple(header), tuple(rows))
+
+
+def format_p(p: float | None) -> str:
+    """Returns two significant digits, ``<0.001`` below that."""
+    if p is None:
+        return NOTHING
+    return "<0.001" if p < 0.001 else f"{p:.2g}"
 
 
 def all_metrics(comparison: Comparison) -> Table:
@@ -130,7 +143,7 @@ def all_metrics(comparison: Comparison) -> Table:
     for row in comparison.rows:
         if row.summaries:
             cells = tuple(format_summary(row.summaries.get(metric.name), metric) for metric in metrics)
-            rows.append(Row((row.label, *cells), "baseline" if row.label == comparison.task.baseline else "measured"))
+            rows.append(Row((row.label, *cells), "baseline" if row.label == comparison.baseline else "measured"))
         for line in row.reported:
             cells = tuple(format_cell(line.cells.get(metric.name), metric) for metric in metrics)
             if set(cells) != {NOTHING}:
@@ -138,11 +151,11 @@ def all_metrics(comparison: Comparison) -> Table:
     return Table(("arm", *(metric.name for metric in metrics)), tuple(rows))
 
 
-def tone(difference: Difference | None, metric: Metric) -> Tone:
-    """Returns whether the interval of a difference excludes zero, and whether that side is the better one."""
-    if difference is None or difference.low is None or difference.high is None or difference.low <= 0 <= difference.high:
+def tone(found: Significance | None) -> Tone:
+    """Returns whether a difference is news after correction, and whether it is good."""
+    if found is None or found.verdict not in ("better", "worse"):
         return ""
-    return "better" if (difference.low > 0) == metric.higher_is_better else "worse"
+    return found.verdict
 
 
 def remarks(comparison: Comparison) -> tuple[str, ...]:
@@ -154,6 +167,11 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
         "recipe: " + (", ".join(f"{key}={format_value(value)}" for key, value in comparison.recipe.items()) or "none"),
         f"{metric.name}: {metric.summary}; {direction} is better",
     ]
+    lines.append(_baseline(comparison))
+    lines.append(f"family of comparisons: the strategies of {_family(comparison.task)}")
+    if comparison.signal is not None:
+        said = "clearly better than" if comparison.signal else "not clearly better than"
+        lines.append(f"signal: the baseline is {said} what was not trained")
     lines += [f"{row.label}: {row.resolved}" for row in comparison.rows if row.resolved not in ("", row.label)]
     lines += [f"{row.label}: {moved}" for row in comparison.rows if (moved := _moved(row))]
     lines += [
@@ -164,6 +182,15 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     lines += dict.fromkeys(f"{line.source}: {_settings(line)}" for line in reported)
     lines += [f"{line.source}, {cell.metric}: {cell.note}" for line in reported for cell in line.cells.values() if cell.note]
     return tuple(map(plain, (*lines, *(f"made on: {environment}" for environment in comparison.environments))))
+
+
+def _baseline(comparison: Comparison) -> str:
+    chosen = f"the best of the fixed temperatures by {comparison.profile.validation}"
+    return f"baseline: {comparison.baseline}, {chosen if comparison.chosen else 'as declared, not chosen on validation data'}"
+
+
+def _family(task: Task) -> str:
+    return f"{task.family} of the suite" if task.family else "this task"
 
 
 def _settings(line: ReportedLine) -> str:

@@ -48,12 +48,14 @@ class Difference:
         low: lower end of the 95 % t interval; None for a single common seed.
         high: upper end.
         count: how many seeds both have.
+        deviation: sample standard deviation of the differences; None for a single common seed.
     """
 
     mean: float
     low: float | None
     high: float | None
     count: int
+    deviation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -130,5 +132,6 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     mean = statistics.fmean(pairs)
     if len(pairs) == 1:
         return Difference(mean, None, None, 1)
-    half = float(t.ppf((1 + CONFIDENCE) / 2, len(pairs) - 1)) * statistics.stdev(pairs) / math.sqrt(len(pairs))
-    return Difference(mean, mean - half, mean + half, len(pairs))
+    deviation = statistics.stdev(pairs)
+    half = float(t.ppf((1 + CONFIDENCE) / 2, len(pairs) - 1)) * deviation / math.sqrt(len(pairs))
+    return Difference(mean, mean - half, mean + half, len(pairs), deviation)

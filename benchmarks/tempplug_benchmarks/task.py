@@ -25,6 +25,8 @@ class Task:
         method: what is trained.
         baseline: label of the arm that the others are compared with, present in every profile.
         profiles: by name, ``quick``, ``small`` and ``paper``; a task may lack one.
+        family: tasks of a suite whose family has one name ask one question, and are corrected for all their comparisons
+            together; empty where the task asks its own.
         papers: name of the transcribed tables (`tempplug_benchmarks.papers`), empty where no paper is answered.
         train: trains one arm with one seed and returns the metrics; a function of a module, so that a worker process
             can import it.
@@ -39,6 +41,7 @@ class Task:
     method: MethodInfo
     baseline: str
     profiles: Mapping[str, Profile]
+    family: str = ""
     papers: str = ""
     train: Callable[[RunContext], Mapping[str, float]] = field(default=run_method, repr=False)
 

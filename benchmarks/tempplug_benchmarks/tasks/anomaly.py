@@ -103,6 +103,7 @@ SUITE = Suite(
             summary=f"images of class {name} are normal and trained on, those of the nine others are anomalies",
             method=METHOD,
             baseline=BASELINE,
+            family="all classes",
             papers="anomaly",
             profiles=_profiles(name),
         )

@@ -95,6 +95,7 @@ SUITE = Suite(
             summary=f"{each.summary}; a graph's own view is its positive, the views of the others are negatives",
             method=METHOD,
             baseline=BASELINE,
+            family="all data sets",
             papers="graph",
             profiles=_profiles(each),
         )

@@ -130,6 +130,7 @@ SUITE = Suite(
             summary=f"{each.summary}; two views of a molecule are a positive pair, other molecules' views are negatives",
             method=METHOD,
             baseline=BASELINE,
+            family="all data sets",
             papers="molecule",
             profiles=_profiles(each),
         )

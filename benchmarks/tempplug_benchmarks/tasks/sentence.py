@@ -112,6 +112,7 @@ def _transfer(profile: Profile, tasks: Sequence[str], labels: Sequence[str]) -> 
         arms=(UNTRAINED, *arms(*labels, reported=_TRANSFER_REPORTED)),
         metrics=(_CHOICE, *metrics),
         primary=metrics[-1].name,
+        validation=_CHOICE.name if _CHOICE in metrics else "",
         needs=(*(name for name in profile.needs if not name.startswith("text/sts/")), "text/sts/STSB", *files),
     )
 
@@ -132,6 +133,7 @@ def _real(
         arms=(UNTRAINED, *arms(*_ARMS, reported=_REPORTED if reported else None)),
         metrics=_REAL_STS,
         primary="Avg",
+        validation=_CHOICE.name,
         source=source,
         load=read_text,
         needs=(source, *needs, *(f"text/sts/{name}" for name in STS)),

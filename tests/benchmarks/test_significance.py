@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tempplug_benchmarks.comparison import Comparison, compare
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.report_tables import headline, remarks
+from tempplug_benchmarks.results import Loaded, load_results, paired_difference
+from tempplug_benchmarks.significance import Comparable, detectable, has_signal, holm, judge, p_value
+from tempplug_benchmarks.store import write_result
+from tempplug_benchmarks.suite import Suite
+
+SEEDS = range(5)
+
+
+def difference(mine: list[float], theirs: list[float]):
+    found = paired_difference(dict(enumerate(mine)), dict(enumerate(theirs)))
+    assert found is not None
+    return found
+
+
+def test_p_is_that_of_the_paired_t_test() -> None:
+    generator = random.Random(1)
+    for count in (2, 3, 10):
+        mine, theirs = ([generator.gauss(level, 1) for _ in range(count)] for level in (0.5, 0))
+        assert p_value(difference(mine, theirs)) == pytest.approx(stats.ttest_rel(mine, theirs).pvalue, abs=1e-12)
+    assert p_value(difference([1.0], [0.0])) is None
+    assert (p_value(difference([1.0, 2.0], [1.0, 2.0])), p_value(difference([2.0, 3.0], [1.0, 2.0]))) == (1.0, 0.0)
+
+
+def test_holm_rejects_what_the_step_down_procedure_rejects() -> None:
+    generator = random.Random(2)
+    for _ in range(200):
+        p_values = [generator.random() ** 4 for _ in range(generator.randint(1, 6))]
+        rejected = set()
+        for rank, position in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+            if p_values[position] >= 0.05 / (len(p_values) - rank):
+                break
+            rejected.add(position)
+        assert {each for each, p in enumerate(holm(p_values)) if p < 0.05} == rejected
+
+
+@pytest.mark.parametrize("comparisons", [1, 8])
+def test_the_detectable_difference_is_found_four_times_in_five(comparisons: int) -> None:
+    generator = np.random.default_rng(3)
+    one = difference(list(generator.normal(size=12)), [0.0] * 12)
+    true = detectable(one, comparisons)
+    assert true is not None
+    assert one.deviation is not None
+    drawn = generator.normal(true, one.deviation, size=(20_000, 12))
+    found = stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05 / comparisons
+    assert 0.75 < found.mean() < 0.85
+
+
+def test_the_verdict_follows_the_corrected_p() -> None:
+    zeros = [0.0] * 3
+    clear, faint = difference([1.0, 1.02, 0.98], zeros), difference([1.0, 1.2, 0.8], zeros)
+    assert p_value(faint) == pytest.approx(0.0131, abs=1e-3)
+    many = {f"arm {number}": Comparable(difference([1.0, -1.0, 0.1], zeros), True, None) for number in range(6)}
+    family = {"clear": Comparable(clear, False, True), "faint": Comparable(faint, True, True), **many}
+    found = judge(family)
+    assert (found["clear"].verdict, found["faint"].verdict) == ("worse", "underpowered")
+    assert judge({"faint": Comparable(faint, True, True)})["faint"].verdict == "better"
+    assert judge({"clear": Comparable(clear, True, False)})["clear"].verdict == "no signal"
+    assert judge({"alone": Comparable(difference([1.0], [0.0]), True, None)})["alone"].verdict == "one seed"
+    five = difference([1.0, -1.0, 0.5, -0.5, 0.1], [0.0] * 5)
+    assert judge({"five": Comparable(five, True, True)})["five"].verdict == "no difference seen"
+
+
+def test_a_baseline_has_a_signal_where_it_is_clearly_better_than_no_training() -> None:
+    clear = difference([1.0, 1.1, 0.9], [0.0, 0.0, 0.0])
+    assert has_signal(clear, higher_is_better=True) is True
+    assert has_signal(clear, higher_is_better=False) is False
+    assert has_signal(difference([1.0, -1.0, 0.5], [0.0] * 3), higher_is_better=True) is False
+    assert has_signal(difference([1.0], [0.0]), higher_is_better=True) is None
+    assert has_signal(None, higher_is_better=True) is None
+
+
+def _measured(toy: ModuleType, tmp_path: Path, scores: dict[str, float], errors: dict[str, float]) -> Comparison:
+    for run in plan(toy.SUITE, "small", SEEDS, strategies=list(scores)):
+        noise = random.Random(f"{run.arm.label} {run.seed}").gauss(0, 0.1)
+        metrics = {"STSB": scores[run.arm.label] + noise, "error": errors[run.arm.label]}
+        write_result(run, tmp_path, metrics, seconds=1)
+    (found,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
+    return found
+
+
+def test_the_baseline_is_the_fixed_temperature_that_validation_chose(toy: ModuleType, tmp_path: Path) -> None:
+    scores = {"fixed+infonce": 70.0, "fixed:temperature=0.5+infonce": 71.0, "fixed+dcl": 90.0, "macl+infonce": 71.5}
+    errors = {"fixed+infonce": 0.3, "fixed:temperature=0.5+infonce": 0.2, "fixed+dcl": 0.1, "macl+infonce": 0.0}
+    declared = _measured(toy, tmp_path, scores, errors)
+    assert (declared.baseline, declared.chosen) == ("fixed+infonce", False)
+    task = replace(toy.SUITE.tasks[0], profiles={"small": replace(toy.SUITE.tasks[0].profiles["small"], validation="error")})
+    (chosen,) = compare(load_results(tmp_path), {"toy": Suite("toy", "validated", (task,))})
+    # the lower error, though dcl's is lower still: another objective is not another temperature
+    assert (chosen.baseline, chosen.chosen) == ("fixed:temperature=0.5+infonce", True)
+    macl = next(row for row in chosen.rows if row.label == "macl+infonce")
+    assert macl.differences["STSB"].mean == pytest.approx(0.5, abs=0.2)
+    assert "baseline: fixed:temperature=0.5+infonce, the best of the fixed temperatures by error" in remarks(chosen)
+
+
+def test_untrained_arms_are_of_no_family_and_say_whether_there_is_a_signal(toy: ModuleType, tmp_path: Path) -> None:
+    scores = {"untrained": 70.0, "fixed+infonce": 70.0, "macl+infonce": 75.0}
+    found = _measured(toy, tmp_path, scores, dict.fromkeys(scores, 0.5))
+    rows = {row.cells[0]: row for row in headline(found).rows}
+    assert found.signal is False
+    assert (rows["macl+infonce"].cells[3], rows["macl+infonce"].tone) == ("no signal", "")
+    assert rows["untrained"].cells[3] == "-"
+    assert "signal: the baseline is not clearly better than what was not trained" in remarks(found)
+
+
+def test_tasks_of_one_family_are_corrected_together(toy: ModuleType, tmp_path: Path) -> None:
+    first = toy.SUITE.tasks[0]
+    for together, expected in (("all", 2.0), ("", 1.0)):
+        tasks = tuple(replace(first, name=name, family=together) for name in ("one", "two"))
+        suite = Suite("toy", "two tasks", tasks)
+        for run in plan(suite, "quick", [0, 1, 2], strategies=["macl+infonce"]):
+            metrics = {"STSB": random.Random(f"{run.task.name} {run.arm.label} {run.seed}").random(), "error": 0.0}
+            write_result(run, tmp_path / (together or "each"), metrics, seconds=1)
+        loaded: Loaded = load_results(tmp_path / (together or "each"))
+        found = [row.significance for each in compare(loaded, {"toy": suite}) for row in each.rows if row.significance]
+        assert len(found) == 2
+        smallest = min(found, key=lambda each: each.p or 0)
+        assert smallest.p is not None
+        assert smallest.adjusted == pytest.approx(min(1.0, expected * smallest.p))
