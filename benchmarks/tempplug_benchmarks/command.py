@@ -16,6 +16,7 @@ from tempplug.errors import ConfigError
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
 from tempplug_adapters.training.termination import EXIT_STATUS, Terminated
+from tempplug_benchmarks import training
 from tempplug_benchmarks.kind import Kind, load_suite
 from tempplug_benchmarks.kinds import kind_of, kinds, reports
 from tempplug_benchmarks.profile import PROFILES
@@ -24,6 +25,11 @@ from tempplug_benchmarks.report_html import page
 _RUN_HELP = """\
 Every finished run is one JSON file below DIR. Killing the command loses at most the runs in flight; the same command
 goes on where it stopped. A result of another recipe, data or spec is never reused: the command stops and says what differs.
+
+Two commands may work on one folder at the same time: each leaves to the other what that one is at.
+
+  tempplug bench run all --output runs                        every suite that trains
+  tempplug bench run all --profile small --workers 2 --time-limit 3600 --output runs
 
 Suites that measure speed take one case at a time, all its implementations in turn in a process of its own, and write
 report.md, speed.svg and speed.png beside the results:
@@ -87,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_RUN_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    run.add_argument("suite", help="name of the suite (tempplug bench list)")
+    run.add_argument("suite", help="name of the suite (tempplug bench list), or all for every suite that trains")
     run.add_argument(
         "--profile",
         choices=PROFILES,
@@ -139,6 +145,9 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
+    if options.suite == training.ALL:
+        _refuse_foreign(options, training, own)
+        return training.run_all(options)
     suite = load_suite(options.suite)
     kind = kind_of(suite)
     _refuse_foreign(options, kind, own)

@@ -1,4 +1,7 @@
-"""Executes one run and leaves its file: the result, or a note of its failure. It must not know what a task trains."""
+"""Executes one run and leaves its file: the result, or a note of its failure. It must not know what a task trains.
+
+A run that another process is at work on is left to that process.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,22 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
-from tempplug.errors import TempplugError
+from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug_adapters.storage.files import remove_leftovers
+from tempplug_adapters.storage.lock import locked
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.run_method import RunContext
-from tempplug_benchmarks.store import Failure, Result, write_failure, write_result
+from tempplug_benchmarks.store import Failure, Result, difference_from, read_result, write_failure, write_result
 
-Outcome = Result | Failure
+
+class Taken:
+    """Another process is at work on the run."""
+
+
+Outcome = Result | Failure | Taken
 
 
 def perform(run: Run, output: Path, data_dir: Path | None, progress: Callable[[float, str], None]) -> Outcome:
@@ -25,9 +35,33 @@ def perform(run: Run, output: Path, data_dir: Path | None, progress: Callable[[f
         output: folder of results.
         data_dir: folder of real data, None where none was given.
         progress: called with the fraction done and a few words.
+
+    Returns:
+        The result, a failure, or that another process has the run. What another process has finished meanwhile is its result.
     """
     work_dir = run.work_dir(output)
     work_dir.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(work_dir))
+        except (ConfigError, FileNotFoundError):  # in work, or removed after it in this very moment
+            return Taken()
+        finished = _finished(run, output)
+        outcome = _train(run, output, work_dir / "training", data_dir, progress) if finished is None else finished
+        if isinstance(outcome, Result):
+            shutil.rmtree(work_dir, ignore_errors=True)
+    return outcome
+
+
+def _finished(run: Run, output: Path) -> Result | None:
+    try:
+        result = read_result(run.path(output)) if run.path(output).exists() else None
+    except DataError:
+        return None
+    return None if result is None or difference_from(run, result) else result
+
+
+def _train(run: Run, output: Path, work_dir: Path, data_dir: Path | None, progress: Callable[[float, str], None]) -> Outcome:
     remove_leftovers(run.path(output).parent)
     run.path(output).unlink(missing_ok=True)  # corrupt or of another experiment, or it would not be run
     context = RunContext(
@@ -47,6 +81,4 @@ def perform(run: Run, output: Path, data_dir: Path | None, progress: Callable[[f
         return write_failure(run, output, str(error), "")
     except Exception as error:
         return write_failure(run, output, f"{type(error).__name__}: {error}", traceback.format_exc())
-    result = write_result(run, output, metrics, time.perf_counter() - started, context.temperature)
-    shutil.rmtree(work_dir, ignore_errors=True)
-    return result
+    return write_result(run, output, metrics, time.perf_counter() - started, context.temperature)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tempplug_benchmarks.comparison import Comparison
 from tempplug_benchmarks.fields import plain
+from tempplug_benchmarks.report_cross import TITLE, cross_table
 from tempplug_benchmarks.report_tables import READING, REPORTED, SEPARATOR, Row, Table, all_metrics, headline, remarks, title
 
 _STYLES = {"baseline": "bold", "reported": "dim", "failed": "red", "measured": ""}
@@ -29,6 +30,15 @@ def print_report(console: Console, comparisons: Sequence[Comparison], problems: 
         comparisons: what to print.
         problems: messages about files that could not be read.
     """
+    across = cross_table(comparisons)
+    if across is not None:
+        table, told = across
+        console.print(f"[bold]{TITLE}[/bold]")
+        for part in fitting(table, console.width):
+            console.print(terminal_table(part))
+        for line in told:
+            console.print(Text(line, style="dim"))
+        console.print()
     for comparison in comparisons:
         console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(comparison.task.summary)}", highlight=False)
         tables = (headline(comparison), all_metrics(comparison))
@@ -52,6 +62,11 @@ def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
         problems: messages about files that could not be read.
     """
     blocks = ["# Benchmark report", *reading(comparisons)]
+    across = cross_table(comparisons)
+    if across is not None:
+        table, told = across
+        lines = "\n".join(f"- {escape_markdown(line)}" for line in told)
+        blocks += [f"## {TITLE}", markdown_table(table), lines]
     for comparison in comparisons:
         blocks += [f"## {escape_markdown(title(comparison))}", escape_markdown(comparison.task.summary)]
         blocks += [markdown_table(headline(comparison))]

@@ -7,6 +7,7 @@ from html import escape
 
 from tempplug_benchmarks.comparison import Comparison
 from tempplug_benchmarks.report import reading
+from tempplug_benchmarks.report_cross import TITLE, cross_table
 from tempplug_benchmarks.report_plots import difference_plot, metric_plot
 from tempplug_benchmarks.report_tables import Table, all_metrics, headline, remarks, title
 
@@ -47,6 +48,10 @@ def html(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
 def html_parts(comparisons: Sequence[Comparison], problems: Sequence[str]) -> list[str]:
     """Returns the report as pieces of HTML for a page; the arguments are those of `html`."""
     parts = ["<h1>Benchmark report</h1>", *(f'<p class="soft">{escape(line)}</p>' for line in reading(comparisons))]
+    across = cross_table(comparisons)
+    if across is not None:
+        table, told = across
+        parts += [f"<h2>{TITLE}</h2>", html_table(table), html_list(told)]
     for comparison in comparisons:
         parts += _section(comparison)
     if problems:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, DataError
 from tempplug.options import format_value
+from tempplug.plugins import SuiteInfo, registry
 from tempplug_benchmarks import report as text
 from tempplug_benchmarks.comparison import Comparison, check_known, compare, consistent
 from tempplug_benchmarks.kind import load_suite
-from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.plan import Run, plan
 from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.report_html import html_parts
@@ -26,6 +28,8 @@ from tempplug_benchmarks.store import Entry, result_files
 from tempplug_benchmarks.suite import Suite
 
 TITLE = "suites that train"
+ALL = "all"
+"""What stands for every suite of this kind where the command wants a name."""
 SUITE: type = Suite
 
 
@@ -43,6 +47,12 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
             default=1,
             metavar="N",
             help="runs at once, each in its own process; threads are divided (default: 1)",
+        ),
+        group.add_argument(
+            "--time-limit",
+            type=float,
+            metavar="SECONDS",
+            help="of one run; what takes longer is ended and noted as failed (default: none)",
         ),
     ]
 
@@ -80,8 +90,35 @@ def _values(settings: Mapping[str, Any]) -> str:
 
 
 def run(suite: Suite, options: argparse.Namespace) -> int:
-    """Trains what is left, prints the table of what was asked, and returns 1 where a run failed."""
-    runs = plan(suite, options.profile, options.seeds, options.tasks, options.strategies)
+    """Trains what is left of a suite, prints the tables of what was asked, and returns 1 where a run failed."""
+    return _run([suite], plan(suite, options.profile, options.seeds, options.tasks, options.strategies), options)
+
+
+def run_all(options: argparse.Namespace) -> int:
+    """Does what `run` does with every suite that trains; what lacks its data is left out, and said so."""
+    if options.tasks:
+        raise ConfigError(f"--tasks {' '.join(options.tasks)} goes with one suite, not with {ALL}: its tasks are all tasks.")
+    known = registry()
+    suites = [suite for info in known.all(SuiteInfo) if isinstance(suite := known.load(info), Suite)]
+    runs: list[Run] = []
+    for suite in suites:
+        for task in suite.tasks:
+            if options.profile not in task.profiles:
+                continue
+            try:
+                task.profile(options.profile).check_data(task.name, _data_dir(options.data_dir))
+            except DataError as error:
+                print(f"left out: {error}", file=sys.stderr)
+            else:
+                runs += plan(suite, options.profile, options.seeds, [task.name], options.strategies)
+    if not runs:
+        raise DataError(
+            f"no task of any suite has its data for profile '{options.profile}': pass --data-dir or set TEMPPLUG_DATA."
+        )
+    return _run(suites, runs, options)
+
+
+def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespace) -> int:
     failures = execute(
         runs,
         options.output,
@@ -89,15 +126,17 @@ def run(suite: Suite, options: argparse.Namespace) -> int:
         Progress(Console(stderr=True)),
         workers=options.workers,
         rerun_changed=options.rerun_changed,
+        time_limit=options.time_limit,
     )
     asked = {(run.suite, run.profile, run.task.name, run.arm.label, run.seed) for run in runs}
+    by_name = {suite.name: suite for suite in suites}
 
     def of_these(entry: Entry) -> bool:
         return (entry.suite, entry.profile, entry.task, entry.arm, entry.seed) in asked
 
-    loaded = load_results(options.output, lambda entry: check_known(entry, suite) if of_these(entry) else None)
+    loaded = load_results(options.output, lambda entry: check_known(entry, by_name[entry.suite]) if of_these(entry) else None)
     these = Loaded(tuple(filter(of_these, loaded.results)), tuple(filter(of_these, loaded.failures)), loaded.problems)
-    text.print_report(Console(), compare(these, {suite.name: suite}), these.problems)
+    text.print_report(Console(), compare(these, by_name), these.problems)
     return 1 if failures else 0
 
 

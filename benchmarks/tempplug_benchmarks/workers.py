@@ -9,16 +9,22 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import cast
 
-from tempplug_benchmarks.perform import Outcome, perform
+from tempplug_benchmarks.perform import Outcome, Taken, perform
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.store import write_failure
+from tempplug_benchmarks.store import Failure, Result, write_failure
+
+PATIENCE = 1.0
+"""Seconds between two looks at runs that other processes have."""
 
 
 def execute_in_processes(
@@ -27,7 +33,8 @@ def execute_in_processes(
     data_dir: Path | None,
     workers: int,
     progress: Progress,
-    finished: Callable[[Run, Outcome], None],
+    finished: Callable[[Run, Result | Failure], None],
+    time_limit: float | None = None,
 ) -> None:
     """Executes runs, ``workers`` at a time; torch's threads are divided among them.
 
@@ -38,40 +45,72 @@ def execute_in_processes(
         workers: processes at once, at least 1.
         progress: is told of every start and step.
         finished: called in this process with every outcome.
+        time_limit: seconds that a run may take, None where it may take as long as it does.
     """
     import torch
 
     threads = max(1, torch.get_num_threads() // workers)
     context = multiprocessing.get_context("spawn")
-    waiting = list(runs)
-    active: dict[Connection, tuple[Run, SpawnProcess]] = {}
+    waiting = deque(runs)
+    active: dict[Connection, _Work] = {}
+    in_vain = 0
     try:
         while waiting or active:
             while waiting and len(active) < workers:
-                run = waiting.pop(0)
+                run = waiting.popleft()
                 receiver, sender = context.Pipe(duplex=False)
                 process = context.Process(target=_work, args=(sender, run, output, data_dir, threads))
                 process.start()
                 sender.close()  # so that the end of the process ends the pipe
-                active[receiver] = (run, process)
+                active[receiver] = _Work(run, process, None if time_limit is None else time.monotonic() + time_limit)
                 progress.start(run.describe())
-            for receiver in cast("list[Connection]", wait(list(active))):
-                run, process = active[receiver]
-                outcome = _receive(receiver, run, process, output, progress)
-                if outcome is not None:
-                    del active[receiver]
-                    process.join()
-                    receiver.close()
-                    finished(run, outcome)
+            for receiver in _ready(active):
+                work = active[receiver]
+                outcome = _receive(receiver, work, output, progress, time_limit)
+                if outcome is None:
+                    continue
+                del active[receiver]
+                work.process.join()
+                receiver.close()
+                if not isinstance(outcome, Taken):
+                    in_vain = 0
+                    finished(work.run, outcome)
+                    continue
+                progress.leave(work.run.describe())
+                waiting.append(work.run)
+                in_vain += 1
+                if in_vain >= len(waiting) and not active:
+                    time.sleep(PATIENCE)
     finally:
-        for _, process in active.values():
-            process.terminate()
-        for _, process in active.values():
-            process.join()
+        for work in active.values():
+            work.process.terminate()
+        for work in active.values():
+            work.process.join()
 
 
-def _receive(receiver: Connection, run: Run, process: SpawnProcess, output: Path, progress: Progress) -> Outcome | None:
+@dataclass(frozen=True)
+class _Work:
+    run: Run
+    process: SpawnProcess
+    until: float | None
+    """When its time is over, by the clock of `time.monotonic`."""
+
+
+def _ready(active: Mapping[Connection, _Work]) -> list[Connection]:
+    """Returns those that have something to say, or whose time is over, as soon as there are any."""
+    ends = [work.until for work in active.values() if work.until is not None]
+    heard = wait(list(active), max(0.0, min(ends) - time.monotonic()) if ends else None)
+    now = time.monotonic()
+    over = [receiver for receiver, work in active.items() if work.until is not None and work.until <= now]
+    return list(dict.fromkeys([*cast("list[Connection]", heard), *over]))
+
+
+def _receive(receiver: Connection, work: _Work, output: Path, progress: Progress, time_limit: float | None) -> Outcome | None:
     """Returns the outcome where there is one; a process that ended without one has crashed."""
+    run, process = work.run, work.process
+    if not receiver.poll():
+        process.kill()
+        return write_failure(run, output, f"it took longer than the time limit of {time_limit:g} s.", "")
     try:
         message = receiver.recv()
     except EOFError:

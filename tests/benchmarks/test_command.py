@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -71,6 +72,11 @@ def test_a_failed_run_is_in_the_table_and_the_exit_code_is_1(
             "seeds=-1 must be different integers, each at least 0 and at most 4294967295.",
         ),
         (["run", "toy", "--output", "out", "--workers", "0"], "workers=0 must be at least 1."),
+        (["run", "all", "--output", "out", "--tasks", "toy-task"], "--tasks toy-task goes with one suite, not with all"),
+        (
+            ["run", "all", "--output", "out", "--budget", "3"],
+            "--budget of suite 'all': only suites that measure speed take that.",
+        ),
         (["report", "absent"], "absent is not a folder"),
     ],
 )
@@ -106,6 +112,39 @@ def test_the_data_folder_comes_from_the_command_or_the_environment(
     assert main([*words, "--data-dir", str(data)]) == 0
     assert main(words) == 2
     assert "TEMPPLUG_DATA" in capsys.readouterr().err
+
+
+def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tempplug_benchmarks import training
+
+    class Known:
+        suites = (toy.SUITE, replace(toy.make_suite(needs=("no.tsv",)), name="toi"), object())
+
+        def all(self, kind: type) -> range:
+            return range(3)
+
+        def load(self, info: int) -> object:
+            return self.suites[info]
+
+    monkeypatch.setattr(training, "registry", Known)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "toy.tsv").touch()
+    words = ["run", "all", "--seeds", "0", "1", "--output", str(tmp_path / "out"), "--data-dir", str(tmp_path)]
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert "toy / toy-task / quick" in captured.out
+    assert "toi / toy-task / quick" in captured.out
+    # both tasks compare strategies, so that there is a table of all
+    assert captured.out.startswith("All tasks\n")
+    assert main([*words, "--profile", "small"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("left out: task 'toy-task' needs no.tsv under the data folder")
+    assert "toi /" not in captured.out
+    monkeypatch.setattr(Known, "suites", (object(), Known.suites[1], object()))
+    assert main([*words, "--profile", "small"]) == 2
+    assert "no task of any suite has its data for profile 'small'" in capsys.readouterr().err
 
 
 def test_an_interruption_keeps_what_is_finished(

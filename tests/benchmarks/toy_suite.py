@@ -1,7 +1,7 @@
 """A suite that trains nothing: figures that follow from the arm and the seed, and faults on request through the environment.
 
 TOY_LOG: file to which every run appends its name. TOY_SLEEP: seconds a run takes. TOY_FAIL: label and seed that raise.
-TOY_CRASH: label and seed whose process ends without a word.
+TOY_CRASH: label and seed whose process ends without a word. TOY_SLOW: label and seed that take ten minutes.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ def train(context: RunContext) -> dict[str, float]:
     for step in range(10):
         context.progress(step / 10, f"step {step}")
         time.sleep(float(os.environ.get("TOY_SLEEP", "0")) / 10)
+    if os.environ.get("TOY_SLOW") == name:
+        time.sleep(600)
     if os.environ.get("TOY_FAIL") == name:
         raise RuntimeError("the toy broke\non purpose")
     if os.environ.get("TOY_CRASH") == name:

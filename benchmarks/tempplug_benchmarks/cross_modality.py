@@ -1,0 +1,123 @@
+"""Strategies across tasks: one table of all modalities, and what ranks over tasks can tell.
+
+A strategy is an arm as its task's recipe has it; other objectives, other options of a strategy that has an arm already, and
+further fixed temperatures stay in the tables of their tasks. This module must not know how anything is printed.
+
+Source: Demšar 2006, Statistical Comparisons of Classifiers over Multiple Data Sets (Friedman's test, Nemenyi's difference).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tempplug_benchmarks.arm import Arm, parse_arm
+from tempplug_benchmarks.comparison import ArmRow, Comparison
+from tempplug_benchmarks.significance import LEVEL
+
+BASELINE = "fixed"
+"""What the baseline of every task is called here: the temperature differs."""
+
+
+@dataclass(frozen=True)
+class TaskColumn:
+    """One task of the table.
+
+    Attributes:
+        comparison: of its arms.
+        rows: by strategy.
+        ranks: by strategy, 1 is best, equals share; empty where there is no signal.
+    """
+
+    comparison: Comparison
+    rows: Mapping[str, ArmRow]
+    ranks: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What ranks over tasks tell of the strategies that all of these tasks have.
+
+    Attributes:
+        strategies: mean rank by strategy, best first.
+        tasks: how many.
+        p: of the Friedman test that all are alike.
+        critical: difference of mean ranks that Nemenyi's test asks for.
+    """
+
+    strategies: Mapping[str, float]
+    tasks: int
+    p: float
+    critical: float
+
+
+def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
+    """Returns a column for each task that compares strategies.
+
+    Args:
+        comparisons: of any suites, profiles and tasks.
+    """
+    found = []
+    for comparison in comparisons:
+        rows = _strategies(comparison)
+        if len(rows) > 1:
+            ranks = {} if comparison.signal is False else _ranks(comparison, rows)
+            found.append(TaskColumn(comparison, rows, ranks))
+    return found
+
+
+def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
+    """Returns what the ranks tell; None where fewer than three tasks have fewer than three strategies in common.
+
+    The tasks and strategies are those that make the largest full table.
+
+    Args:
+        found: see `columns`.
+    """
+    from scipy.stats import friedmanchisquare, studentized_range
+
+    ranked = [each for each in found if each.ranks]
+    best: tuple[list[TaskColumn], list[str]] | None = None
+    for start in ranked:
+        for other in ranked:
+            names = [name for name in start.ranks if name in other.ranks]
+            tasks = [each for each in ranked if all(name in each.ranks for name in names)]
+            size = len(names) * len(tasks)
+            if len(names) >= 3 and len(tasks) >= 3 and (best is None or size > len(best[0]) * len(best[1])):
+                best = tasks, names
+    if best is None:
+        return None
+    tasks, names = best
+    table = [_ranks(each.comparison, {name: each.rows[name] for name in names}) for each in tasks]
+    p = float(friedmanchisquare(*([row[name] for row in table] for name in names)).pvalue)
+    spread = float(studentized_range.ppf(1 - LEVEL, len(names), math.inf)) / math.sqrt(2)
+    means = {name: sum(row[name] for row in table) / len(table) for name in names}
+    critical = spread * math.sqrt(len(names) * (len(names) + 1) / (6 * len(table)))
+    return Ranking(dict(sorted(means.items(), key=lambda item: item[1])), len(table), p, critical)
+
+
+def _strategies(comparison: Comparison) -> dict[str, ArmRow]:
+    """Returns the rows that stand for a strategy, by its name: the arm of the recipe, or the first where there is none."""
+    chosen: dict[str, ArmRow] = {}
+    for row in comparison.rows:
+        if comparison.primary.name not in row.summaries or not Arm(row.label).contrasts:
+            continue
+        if row.label == comparison.baseline:
+            chosen[BASELINE] = row
+            continue
+        name = row.label.partition(":")[0].partition("+")[0]
+        own = parse_arm(name, comparison.task.profile(comparison.profile_name).recipe).label
+        if name != BASELINE and (name not in chosen or row.label == own):
+            chosen[name] = row
+    return chosen
+
+
+def _ranks(comparison: Comparison, rows: Mapping[str, ArmRow]) -> dict[str, float]:
+    """Returns ranks by mean, 1 is best, equals share theirs."""
+    sign = -1 if comparison.primary.higher_is_better else 1
+    means = {name: sign * row.summaries[comparison.primary.name].mean for name, row in rows.items()}
+    return {
+        name: sum(other < mean for other in means.values()) + (1 + sum(other == mean for other in means.values())) / 2
+        for name, mean in means.items()
+    }

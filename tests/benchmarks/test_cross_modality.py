@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from scipy import stats
+
+from tempplug_benchmarks.comparison import Comparison, compare
+from tempplug_benchmarks.cross_modality import columns, ranking
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.report import markdown
+from tempplug_benchmarks.report_cross import cross_table
+from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.store import write_result
+from tempplug_benchmarks.suite import Suite
+
+ARMS = ["fixed+infonce", "macl+reweighted", "macl+infonce", "temperature-free+infonce", "fixed:temperature=0.5+infonce"]
+SCORES = {
+    "one": (70.0, 71.0, 60.0, 69.0, 75.0),
+    "two": (50.0, 52.0, 40.0, 30.0, 55.0),
+    "three": (20.0, 20.0, 19.0, 10.0, 25.0),
+    "four": (80.0, 85.0, 19.0, 79.0, 25.0),
+}
+
+
+def measured(toy: ModuleType, folder: Path, scores: dict[str, tuple[float, ...]]) -> tuple[Comparison, ...]:
+    first = toy.SUITE.tasks[0]
+    suite = Suite("toy", "tasks", tuple(replace(first, name=name) for name in scores))
+    for run in plan(suite, "quick", [0, 1, 2], strategies=ARMS):
+        if run.arm.label in ARMS:
+            noise = random.Random(f"{run.task.name} {run.seed}").random()
+            score = scores[run.task.name][ARMS.index(run.arm.label)] + noise
+            write_result(run, folder, {"STSB": score, "error": 0.5}, seconds=1)
+    return compare(load_results(folder), {"toy": suite})
+
+
+def test_a_strategy_is_as_the_recipe_has_it_and_ranked_among_strategies(toy: ModuleType, tmp_path: Path) -> None:
+    found = {each.comparison.task.name: each for each in columns(measured(toy, tmp_path, SCORES))}
+    # macl with its own objective, not the first of its arms; not the second fixed temperature
+    assert {name: row.label for name, row in found["one"].rows.items()} == {
+        "fixed": "fixed+infonce",
+        "macl": "macl+reweighted",
+        "temperature-free": "temperature-free+infonce",
+    }
+    assert found["one"].ranks == {"macl": 1, "fixed": 2, "temperature-free": 3}
+    assert found["three"].ranks == {"macl": 1.5, "fixed": 1.5, "temperature-free": 3}
+
+
+def test_ranks_are_tested_as_friedman_and_nemenyi_say(toy: ModuleType, tmp_path: Path) -> None:
+    found = ranking(columns(measured(toy, tmp_path, SCORES)))
+    assert found is not None
+    assert found.tasks == 4
+    assert found.strategies == {"macl": 1.125, "fixed": 1.875, "temperature-free": 3.0}
+    assert list(found.strategies) == ["macl", "fixed", "temperature-free"]
+    ranks = [(1, 1, 1.5, 1), (2, 2, 1.5, 2), (3, 3, 3, 3)]
+    assert found.p == pytest.approx(stats.friedmanchisquare(*ranks).pvalue)
+    # q of three groups at 0.05 is 2.343 (Demšar's table 5): 2.343 · sqrt(3 · 4 / (6 · 4))
+    assert found.critical == pytest.approx(2.343 * 0.5**0.5, abs=1e-3)
+    assert ranking(columns(measured(toy, tmp_path / "few", {name: SCORES[name] for name in ("one", "two")}))) is None
+
+
+def test_the_table_says_rank_difference_and_verdict(toy: ModuleType, tmp_path: Path) -> None:
+    comparisons = measured(toy, tmp_path, SCORES)
+    across = cross_table(comparisons)
+    assert across is not None
+    table, told = across
+    rows = {row.cells[0]: row.cells for row in table.rows}
+    assert table.header[:2] == ("strategy", "mean rank")
+    one = table.header.index("toy / one: STSB")
+    assert (rows["macl"][1], rows["macl"][one]) == ("1.12", "1 · +1.00 ▲")
+    assert rows["temperature-free"][one] == "3 · -1.00 ▼"
+    assert rows["fixed"][one].startswith("2 · 70.")
+    assert "mean ranks over 4 tasks of 3 strategies: Friedman p = 0.022; two differ where" in told[1]
+    assert "## All tasks" in markdown(comparisons, [])
+    assert cross_table(comparisons[:1]) is None
+
+
+def test_a_task_without_signal_ranks_nothing(toy: ModuleType, tmp_path: Path) -> None:
+    comparisons = measured(toy, tmp_path, SCORES)
+    quiet = (replace(comparisons[0], signal=False), *comparisons[1:])
+    across = cross_table(quiet)
+    assert across is not None
+    table, told = across
+    position = table.header.index(f"toy / {quiet[0].task.name}: STSB")
+    assert {row.cells[position].partition(" · ")[0] for row in table.rows} == {"no signal"}
+    assert told[-1] == f"no signal, so that nothing is ranked: toy / {quiet[0].task.name} / quick"
