@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tempplug.engine import gemm
 from tempplug.engine.dense import dense_statistics
+from tempplug.engine.several import closed_statistics
 from tempplug.engine.stream import Stream, Streamed
 from tempplug.engine.tiles import Plan, Shape, make_plan
 from tempplug.roles import Block, PairRoles
@@ -40,6 +41,9 @@ def tiled_statistics(
         wanted: what beside the log-sum-exps; asking for anything leaves the fast path.
     """
     found = None if wanted else _streamed(block, logit_map, mirrored)
+    if found is None and not wanted and closes(block, logit_map):
+        closed = closed_statistics(block, logit_map)
+        found = None if closed is None else [closed]
     if found is None:
         found = [_by_slabs(block, logit_map, wanted)]
         if mirrored:
@@ -50,6 +54,11 @@ def tiled_statistics(
 def streams(block: Block, logit_map: LogitMap) -> bool:
     """Returns whether the block goes through the fast path, small temperatures apart."""
     return _has_form(type(logit_map)) and block.positive_similarity is not None and block.anchors.device.type == "cpu"
+
+
+def closes(block: Block, logit_map: LogitMap) -> bool:
+    """Returns whether the block has closed forms, small temperatures apart."""
+    return _has_form(type(logit_map)) and block.roles.positives is None and block.anchors.device.type == "cpu"
 
 
 @cache
