@@ -7,8 +7,8 @@ of a logit is
     E_ij · ∂loss/∂ln Q_i / Q_i                       at a negative,
 
 times the map's slope that of a similarity. Where candidates are the anchors and the map is symmetric, G_ij + G_ji comes from
-the same E, so that one product gives the whole gradient. Positives and negatives are summed apart: no sum is a difference. Where
-no anchor has more than one positive, those pairs are left to plain O(N·D) operations, and tiles hold negatives alone.
+the same E, so that one product gives the whole gradient. Positives and negatives are summed apart: no sum is a difference.
+Where no anchor has more than one positive, those pairs are left to plain O(N·D) operations, and tiles hold negatives alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tempplug.engine import gemm
 from tempplug.engine.marks import Marks, marks_of
 from tempplug.engine.stream import ROOM, SMALLEST_SUM
 from tempplug.engine.tile_logits import ScaledLogits, TileLogits
-from tempplug.engine.tiles import KEPT, Plan, Shape, Tile, make_plan
+from tempplug.engine.tiles import Plan, Shape, Tile, make_plan
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.strategies.tile_forms import ScaleForm
@@ -97,11 +97,9 @@ class Several:
         Args:
             keep: whether a backward pass will follow.
         """
-        numbers = sum((tile.bottom - tile.top) * (tile.right - tile.left) for tile in self.plan.tiles)
-        keep = keep and numbers * (2 if self.logits.scale is None else 1) <= KEPT
         for tile in self.plan.tiles:
             values = self._exponentials(tile, summing=True)
-            if keep:
+            if keep and self.plan.keep:
                 self._kept[tile] = values
         exact = _exact(self.negative_sums, self._negatives == 0)
         if self.marks.several:
@@ -157,7 +155,7 @@ class Several:
             turned = logits.candidates.new_zeros(logits.candidates.shape[::-1])
         for tile in self.plan.tiles:
             rows, columns = self._span(tile)
-            values, slopes = self._kept.pop(tile, None) or self._exponentials(tile)
+            values, slopes = self._kept.pop(tile) if tile in self._kept else self._exponentials(tile)
             marked, first, second = (self._like(values, number) for number in range(3))
             positive = self.marks.positive(tile, marked)
             factor = self._spread(at_negative, rows, columns, first)

@@ -1,9 +1,8 @@
 """The tiled engine: row statistics and gradients in O(N·D) memory, whatever the map, the roles or the temperature.
 
-Two paths. Most blocks go through `stream`: one positive an anchor and a map with an in-place form. What that cannot do
-(several positives, masks, a third party's map, temperatures so small that sums without a maximum lose digits, other devices
-than the CPU) goes through the dense formulas, a few rows at a time and computed again in the backward pass: slower, just as
-exact.
+One positive an anchor goes through `stream`, labels and masks through `several`; both need a map with an in-place form. What
+neither can do (a third party's map, temperatures so small that sums without a maximum lose digits, other devices than the CPU)
+goes through the dense formulas, a few rows at a time and computed again in the backward pass: slower, just as exact.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tempplug import ContrastiveLoss
 from tempplug.engine import gemm, several, tiled
+from tempplug.engine.tiles import Plan, Shape, make_plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*below its floor:RuntimeWarning")
 
@@ -53,6 +55,11 @@ def closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiled, "_by_slabs", refused)
 
 
+def kept_by_none(shape: Shape, triangle: bool) -> Plan:
+    """The plan of a block that is too large for its tiles to be kept."""
+    return replace(make_plan(shape, triangle), keep=False)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -71,7 +78,7 @@ def test_single_and_half_precision_are_those_of_the_oracle(strategy: str, layout
 @pytest.mark.parametrize("case", MANY_ROWS, ids=lambda case: "-".join(map(str, case)))
 def test_many_tiles_add_up(case: tuple[str, str, torch.dtype], keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     strategy, layout, dtype = case
-    monkeypatch.setattr(several, "KEPT", several.KEPT if keep else 0)
+    monkeypatch.setattr(several, "make_plan", make_plan if keep else kept_by_none)
     call = make_call(layout, strategy, 300 if layout == "labels" else 530, 3, dtype)
     compare(strategy, "infonce", call, 1e-10, "tiled")
 
@@ -194,7 +201,7 @@ class Largest(TorchDispatchMode):
 
 def test_labels_keep_no_square(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors have the size of some tiles or of the embeddings, in both passes, however many rows there are."""
-    monkeypatch.setattr(several, "KEPT", 0)
+    monkeypatch.setattr(several, "make_plan", kept_by_none)
     rows = 3000
     view = torch.randn(rows, 16).requires_grad_()
     loss_fn = ContrastiveLoss(layout="labels")
