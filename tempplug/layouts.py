@@ -91,10 +91,10 @@ class Direction:
                 return (self.anchors * sums).sum(1) * (count > 0) / count.clamp(min=1)
             own, others = roles.classes()
             sums = torch.zeros_like(self.candidates).index_add_(0, others, self.candidates[: len(others)])
-            total = (self.anchors * sums[own]).sum(1)
+            sums = sums.index_select(0, own)
             if roles.ignored is not None:
-                total = total - paired_similarity(self.anchors, self.candidates, roles.ignored)
-            return total / roles.positive_count().clamp(min=1)
+                sums.sub_(self.anchors)  # which is no positive of itself
+            return (self.anchors * sums).sum(1) / roles.positive_count().clamp(min=1)
 
 
 class PairLayout(ABC):

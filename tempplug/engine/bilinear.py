@@ -90,8 +90,8 @@ class Bilinear:
                 self._kept[tile] = values
             rows, logits = slice(tile.top, tile.bottom), values[0]
             highest = torch.maximum(most[rows], logits.amax(1))
-            sums[rows] *= torch.exp2(most[rows] - highest)
-            sums[rows] += torch.sub(logits, highest[:, None], out=self._like(logits)).exp2_().sum(1)
+            more = torch.sub(logits, highest[:, None], out=self._like(logits)).exp2_().sum(1)
+            sums[rows] = sums[rows].mul_(torch.exp2(most[rows] - highest)).add_(more) if tile.row_turn else more
             most[rows] = highest
         self.lse = sums.log2_().add_(most)
 
@@ -143,9 +143,9 @@ class Bilinear:
                 of_left, of_right = of_lefts[number], turned[number]
                 along = slope.mul_(softmax)
                 if of_left is not None:
-                    of_left[rows] += gemm.times(along, self._rights[number][columns])
+                    of_left[rows].add_(gemm.times(along, self._rights[number][columns]))
                 if of_right is not None:
-                    of_right[:, columns] += gemm.turned(self._lefts[number][rows], along)
+                    of_right[:, columns].add_(gemm.turned(self._lefts[number][rows], along))
         found = [*of_lefts, *(None if part is None else part.t() for part in turned)]
         return found[: len(wanted)]
 

@@ -30,6 +30,8 @@ from tempplug.strategies.tile_forms import ScaleForm
 from tempplug.types import RowStatistics
 
 LN2 = math.log(2)
+# Powers of 2 up to this, up or down, neither underflow nor overflow, whatever is summed.
+SAFE = 90.0
 
 
 def closed_statistics(block: Block, logit_map: LogitMap) -> RowStatistics | None:
@@ -60,8 +62,11 @@ def closed_statistics(block: Block, logit_map: LogitMap) -> RowStatistics | None
         logit = logit_map.scale * similarity
     elif only is not None:
         logit = logit_map.logit(similarity)
-    # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0.
-    positive = logit if only is not None else torch.where(counts == 1, logit, positive)
+    if only is not None:
+        positive = logit
+    elif bool((alone := counts == 1).any()):
+        # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0.
+        positive = torch.where(alone, logit, positive)
     return RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count())
 
 
@@ -101,12 +106,16 @@ class Several:
             values = self._exponentials(tile, summing=True)
             if keep and self.plan.keep:
                 self._kept[tile] = values
-        exact = _exact(self.negative_sums, self._negatives == 0)
         if self.marks.several:
-            self.similarity /= self._count if self.logits.scale is None else self._count * self.logits.scale / LN2
-            self.logit *= LN2 / self._count
-            exact = exact and _exact(self.positive_sums, self._positives <= 1)
-        return exact
+            self.similarity.div_(self._count)
+            if self.logits.scale is None:
+                self.logit.div_(self._count).mul_(LN2)
+            else:
+                self.similarity.mul_(LN2 / self.logits.scale)
+        if self.logits.reach < SAFE:
+            return True
+        exact = _exact(self.negative_sums, self._negatives == 0)
+        return exact and (not self.marks.several or _exact(self.positive_sums, self._positives <= 1))
 
     def _exponentials(self, tile: Tile, summing: bool = False) -> tuple[Tensor, Tensor | None]:
         """Returns E of a tile, 0 where a pair has no role here, and the slopes."""
@@ -116,18 +125,18 @@ class Several:
         positive = self.marks.positive(tile, marked)
         adds = summing and positive is not None
         if adds:
-            self.similarity[rows] += torch.mul(product, marked, out=other).sum(1)
+            _sum(torch.mul(product, marked, out=other), self.similarity, tile)
         values, slopes = self.logits.bend(product)
         if adds and slopes is not None:
-            self.logit[rows] += torch.mul(values, marked, out=other).sum(1)
+            _sum(torch.mul(values, marked, out=other), self.logit, tile)
         if self.logits.shift:
             values.sub_(self.logits.shift)
         values.exp2_()
         self.marks.sift_(tile, values, positive, other)
         if adds:
-            self.positive_sums[rows] += torch.mul(values, marked, out=other).sum(1)
+            _sum(torch.mul(values, marked, out=other), self.positive_sums, tile)
         if summing:
-            self.negative_sums[rows] += (torch.sub(values, other, out=other) if adds else values).sum(1)
+            _sum(torch.sub(values, other, out=other) if adds else values, self.negative_sums, tile)
         return values, slopes
 
     def backward(
@@ -144,15 +153,14 @@ class Several:
         logits = self.logits
         of_similarity, of_logit, of_positive, of_negative = gradients
         slope = 1.0 if logits.scale is None else logits.scale
-        at_negative = _share(of_negative, self.negative_sums, self._negatives, slope)
-        at_positive = _share(of_positive, self.positive_sums, self._positives, slope)
+        at_negative = _share(of_negative, self.negative_sums, slope)
+        at_positive = _share(of_positive, self.positive_sums, slope) if self.marks.several else at_negative
         of_logit = None if of_logit is None or logits.scale is not None else of_logit / self._count
         of_similarity = None if of_similarity is None else of_similarity / self._count
-        of_anchors = torch.zeros_like(logits.anchors) if wants_anchors else None
-        turned = None
-        if wants_candidates and not logits.mutual:
-            # Transposed, because that is the shape in which their product runs at full speed.
-            turned = logits.candidates.new_zeros(logits.candidates.shape[::-1])
+        of_anchors: Tensor | None = None
+        # Transposed, because that is the shape in which their product runs at full speed.
+        turned: Tensor | None = None
+        wants_candidates &= not logits.mutual
         for tile in self.plan.tiles:
             rows, columns = self._span(tile)
             values, slopes = self._kept.pop(tile) if tile in self._kept else self._exponentials(tile)
@@ -169,15 +177,25 @@ class Several:
                 values.mul_(slopes)
             if positive is not None and of_similarity is not None:
                 values.addcmul_(self._spread(of_similarity, rows, columns, second), positive)
-            if of_anchors is not None:
-                of_anchors[rows] += gemm.times(values, logits.candidates[columns])
-            if turned is not None:
-                turned[:, columns] += gemm.turned(logits.anchors[rows], values)
+            if wants_anchors:
+                of_anchors = self._added(of_anchors, gemm.times(values, logits.candidates[columns]), rows)
+            if wants_candidates:
+                turned = self._added(turned, gemm.turned(logits.anchors[rows], values), (slice(None), columns))
         return of_anchors, None if turned is None else turned.t()
 
     def _span(self, tile: Tile) -> tuple[slice, slice]:
         start = self._starts[tile.panel]
         return slice(tile.top, tile.bottom), slice(start + tile.left, start + tile.right)
+
+    def _added(self, whole: Tensor | None, part: Tensor, where: slice | tuple[slice, slice]) -> Tensor:
+        """Returns a gradient with the part that a tile has in it."""
+        if len(self.plan.tiles) == 1:
+            return part
+        if whole is None:
+            anchors, candidates = self.logits.anchors, self.logits.candidates
+            whole = anchors.new_zeros(anchors.shape if isinstance(where, slice) else candidates.shape[::-1])
+        whole[where].add_(part)
+        return whole
 
     def _like(self, tile: Tensor, number: int) -> Tensor:
         return self._scratch[number, : tile.numel()].view(tile.shape)
@@ -195,11 +213,20 @@ def _exact(sums: Tensor, unread: Tensor) -> bool:
     return low.item() > SMALLEST_SUM and high.item() < torch.finfo(sums.dtype).max
 
 
-def _share(gradient: Tensor | None, sums: Tensor, counts: Tensor, slope: Tensor | float) -> Tensor:
-    """Returns gradient · slope / sum, 0 where nothing was summed."""
+def _share(gradient: Tensor | None, sums: Tensor, slope: Tensor | float) -> Tensor:
+    """Returns gradient · slope / sum; some number where nothing was summed, so that no pair is there to use it."""
     if gradient is None:
         return torch.zeros_like(sums)
-    return (gradient * slope / sums).masked_fill_(counts == 0, 0)
+    return gradient * slope / sums.clamp(min=SMALLEST_SUM)
+
+
+def _sum(values: Tensor, out: Tensor, tile: Tile) -> None:
+    """Adds a tile's sums over its rows; the first tile of a row finds nothing there."""
+    rows = out[tile.top : tile.bottom]
+    if tile.row_turn:
+        rows.add_(values.sum(1))
+    else:
+        torch.sum(values, 1, out=rows)
 
 
 class Closed(torch.autograd.Function):
@@ -222,8 +249,12 @@ class Closed(torch.autograd.Function):
         ctx.save_for_backward(*operands)
         shift = run.logits.shift * LN2
         # A row without positives has no such sum, and whoever averages the rows drops it: any finite number does.
-        positive = run.positive_sums.masked_fill(run.positive_sums == 0, 1.0).log_().add_(shift)
-        return run.similarity, run.logit, positive, run.negative_sums.log().add_(shift)
+        positive, negative = run.positive_sums, run.negative_sums.log()
+        if run.marks.several:
+            positive = positive.clamp(min=SMALLEST_SUM).log_()
+        if shift:
+            positive, negative = positive + shift, negative.add_(shift)
+        return run.similarity, run.logit, positive, negative
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -5,7 +5,6 @@ It knows maps, no roles.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from tempplug.engine import gemm
@@ -25,12 +24,12 @@ class TileLogits:
     Attributes:
         anchors: detached.
         candidates: detached; the very ``anchors`` where the logit of (i, j) is that of (j, i).
-        scale: [] or [N], of maps that are scale · s; else None.
+        scale: a number or [N], of maps that are scale · s; else None.
         reach: the largest base-2 logit, up or down.
         shift: what is subtracted from base-2 logits, so that no sum of their powers leaves the range.
     """
 
-    scale: Tensor | None = None
+    scale: Tensor | float | None = None
 
     def __init__(self, anchors: Tensor, candidates: Tensor, logit_map: LogitMap, form: TileForm) -> None:
         self.anchors = anchors.detach()
@@ -58,7 +57,7 @@ class ScaledLogits(TileLogits):
 
     def __init__(self, anchors: Tensor, candidates: Tensor, logit_map: LogitMap, form: ScaleForm) -> None:
         super().__init__(anchors, candidates, logit_map, form)
-        self.scale = torch.as_tensor(form.slope, dtype=anchors.dtype)
+        self.scale = form.slope
         factor = form.operand_scale
         self._scaled = self.anchors * (factor[:, None] if isinstance(factor, Tensor) else factor)
 
