@@ -93,16 +93,39 @@ class PairRoles:
 
     def positive_count(self) -> Tensor:
         """Returns the number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
-        if self.positives is not None:
-            return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
-        if self.positive_mask is not None:
-            return self.positive_mask.sum(1)
-        return self._class_sizes - (0 if self.ignored is None else 1)
+        return self._positive_count
 
     def negative_count(self) -> Tensor:
         """Returns the number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
+        return self._negative_count
+
+    def only_positives(self) -> Tensor | None:
+        """Returns the column of each anchor's only positive, [N] (0 where it has none); None where masks give one several."""
+        return self._only_positives
+
+    @cached_property
+    def _positive_count(self) -> Tensor:
+        if self.positives is not None:
+            return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
+        if self.positive_mask is not None:
+            return _row_sums(self.positive_mask)
+        return self._class_sizes - (0 if self.ignored is None else 1)
+
+    @cached_property
+    def _only_positives(self) -> Tensor | None:
+        if self.positives is not None:
+            return self.positives.columns(torch.arange(self.anchors, device=self.device))
+        if self.positive_mask is None or int(self._positive_count.max()) > 1:
+            return None
+        # A product with the columns' numbers is the number of the only one; some rows at a time.
+        numbers = torch.arange(self.candidates, dtype=torch.float64, device=self.device)
+        parts = self.positive_mask.view(torch.uint8).split(max(1, (1 << 18) // self.candidates))
+        return torch.cat([part.double() @ numbers for part in parts]).long()
+
+    @cached_property
+    def _negative_count(self) -> Tensor:
         if self.negative_mask is not None:
-            return self.negative_mask.sum(1)
+            return _row_sums(self.negative_mask)
         end = self.candidates if self.extra_start is None else self.extra_start
         everywhere = end - self.negatives_start
         somewhere: list[tuple[int, int, int]] = []
@@ -168,6 +191,11 @@ class PairRoles:
         row_index = torch.arange(self.anchors, device=self.device)[rows]
         column_index = torch.arange(self.candidates, device=self.device)[columns]
         return row_index[:, None], column_index[None, :]
+
+
+def _row_sums(mask: Tensor) -> Tensor:
+    """Returns how many of each row are True, [N]; bytes are summed several times faster than booleans."""
+    return mask.view(torch.uint8).sum(1, dtype=torch.int32).long()
 
 
 @dataclass(frozen=True, slots=True)

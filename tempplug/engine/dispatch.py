@@ -1,7 +1,7 @@
 """Chooses the engine. An explicit choice never falls back silently; ``auto`` takes the fastest that can do the block.
 
 On CUDA that is ``triton`` where it is installed and knows the map and the roles. Elsewhere it is ``tiled``; only small blocks
-without a fast path (several positives, masks, a third party's map) go to ``dense``, which is done with them sooner.
+without a fast path (a third party's map, statistics beside the log-sum-exps) go to ``dense``, which is done with them sooner.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import get_args
 
 from tempplug.engine.dense import dense_statistics
-from tempplug.engine.tiled import streams, tiled_statistics
+from tempplug.engine.tiled import closes, streams, tiled_statistics
 from tempplug.engine.triton import mirrored_statistics, refusal, triton_statistics
 from tempplug.errors import ConfigError
 from tempplug.roles import Block
@@ -66,6 +66,7 @@ def _choose(block: Block, logit_map: LogitMap, wanted: Wanted) -> EngineName:
         return "dense"
     if not wanted and block.anchors.is_cuda and refusal(block, logit_map) is None:
         return "triton"
-    if (not wanted and streams(block, logit_map)) or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:
+    fast = not wanted and (streams(block, logit_map) or closes(block, logit_map))
+    if fast or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:
         return "tiled"
     return "dense"

@@ -1,9 +1,9 @@
 """The tiled engine: row statistics and gradients in O(N·D) memory, whatever the map, the roles or the temperature.
 
-Two paths. Most blocks go through `stream`: one positive an anchor and a map with an in-place form. What that cannot do
-(several positives, masks, a third party's map, temperatures so small that sums without a maximum lose digits, other devices
-than the CPU) goes through the dense formulas, a few rows at a time and computed again in the backward pass: slower, just as
-exact.
+One positive an anchor goes through `stream`, labels and masks through `several`; both need a map with an in-place form. AMCL's
+map goes through `bilinear`. What none of them can do (a third party's map, temperatures so small that sums without a maximum
+lose digits, other devices than the CPU) goes through the dense formulas, a few rows at a time and computed again in the
+backward pass: slower, just as exact.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from tempplug.engine import gemm
+from tempplug.engine.bilinear import bilinear_statistics
 from tempplug.engine.dense import dense_statistics
+from tempplug.engine.several import closed_statistics
 from tempplug.engine.stream import Stream, Streamed
 from tempplug.engine.tiles import Plan, Shape, make_plan
 from tempplug.roles import Block, PairRoles
-from tempplug.strategies.maps import LogitMap
+from tempplug.strategies.maps import LogitMap, PairTemperatureMap
 from tempplug.types import NOTHING, RowStatistics, Wanted
 
 # Numbers of a slab of whole rows; a GPU wants larger ones.
@@ -39,7 +41,9 @@ def tiled_statistics(
         mirrored: whether the columns' statistics are wanted too; the map is then uniform and symmetric.
         wanted: what beside the log-sum-exps; asking for anything leaves the fast path.
     """
-    found = None if wanted else _streamed(block, logit_map, mirrored)
+    found = None
+    if not wanted:
+        found = _closed(block, logit_map) if closes(block, logit_map) else _streamed(block, logit_map, mirrored)
     if found is None:
         found = [_by_slabs(block, logit_map, wanted)]
         if mirrored:
@@ -50,6 +54,22 @@ def tiled_statistics(
 def streams(block: Block, logit_map: LogitMap) -> bool:
     """Returns whether the block goes through the fast path, small temperatures apart."""
     return _has_form(type(logit_map)) and block.positive_similarity is not None and block.anchors.device.type == "cpu"
+
+
+def closes(block: Block, logit_map: LogitMap) -> bool:
+    """Returns whether the block has one of the closed forms, small temperatures apart."""
+    if block.anchors.device.type != "cpu":
+        return False
+    if type(logit_map) is PairTemperatureMap:
+        return block.roles.positives is not None
+    return _has_form(type(logit_map)) and block.roles.positives is None
+
+
+def _closed(block: Block, logit_map: LogitMap) -> list[RowStatistics] | None:
+    if isinstance(logit_map, PairTemperatureMap):
+        return [bilinear_statistics(block, logit_map)]
+    found = closed_statistics(block, logit_map)
+    return None if found is None else [found]
 
 
 @cache
