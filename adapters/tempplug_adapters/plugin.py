@@ -58,6 +58,13 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             extra="sentence-transformers",
         ),
         AdapterInfo(
+            name="lightning",
+            target="tempplug_adapters.lightning",
+            summary="a callback that tells losses their progress and logs their records, and groups for the optimizer",
+            requires=("lightning",),
+            extra="lightning",
+        ),
+        AdapterInfo(
             name="grace",
             target="tempplug_adapters.graph.grace",
             summary="GRACE node representations in PyTorch Geometric",
