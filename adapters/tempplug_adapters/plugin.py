@@ -111,6 +111,14 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             summary="lightly's NTXentLoss and memory bank, without importing lightly",
         ),
         AdapterInfo(
+            name="clip",
+            target="tempplug_adapters.clip.method:ClipMethod",
+            summary="CLIP and other dual encoders of transformers, fine-tuned on images with captions",
+            reference="Radford et al. 2021 (CLIP)",
+            requires=_VISION,
+            extra="vision",
+        ),
+        AdapterInfo(
             name="msc",
             target="tempplug_adapters.msc.model:MSC",
             summary="mean-shifted contrastive anomaly detection with a pretrained backbone",
@@ -198,6 +206,13 @@ def tempplug_register_commands() -> list[CommandInfo]:
                 extra="vision",
             )
             for name, (title, _, _) in _METHODS.items()
+        ),
+        CommandInfo(
+            name="train clip",
+            target="tempplug_adapters.clip.recipe:METHOD",
+            summary="fine-tune CLIP or another dual encoder on images with captions with any temperature strategy",
+            requires=_VISION,
+            extra="vision",
         ),
         CommandInfo(
             name="train msc",
