@@ -15,7 +15,6 @@ from typing import Any, Final
 import torch
 
 from tempplug.errors import DataError, MissingDependencyError
-from tempplug_adapters.images.class_folders import FileList
 from tempplug_adapters.images.encoded_set import EncodedSet
 from tempplug_adapters.storage.files import one_line
 
@@ -199,8 +198,8 @@ class _Rows:
     def read(self, position: int) -> bytes:
         stored = self.rows[position][self.column] or {}
         content: bytes | None = stored.get("bytes")
-        if content is None and stored.get("path"):
-            return FileList((stored["path"],)).read(0)
+        if content is None and (path := Path(stored.get("path") or "")).is_file():
+            return path.read_bytes()
         if content is None:
             raise DataError(f"{self.file_name(position)} holds no bytes.")
         return content
