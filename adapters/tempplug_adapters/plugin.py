@@ -89,6 +89,14 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             extra="molecule",
         ),
         AdapterInfo(
+            name="graphgym",
+            target="tempplug_adapters.graph.graphgym",
+            summary="a network, a loss, metrics and settings for configurations of GraphGym",
+            reference="You et al. 2020 (GraphGym)",
+            requires=("torch_geometric", "lightning", "yacs"),
+            extra="graphgym",
+        ),
+        AdapterInfo(
             name="pygcl",
             target="tempplug_adapters.graph.pygcl:PyGCLLoss",
             summary="a loss for PyGCL's contrast models, without importing PyGCL",

@@ -48,7 +48,7 @@ def test_ties_and_what_is_no_number_count_against_the_model() -> None:
 def test_zero_shot_compares_with_the_mean_direction_of_a_classs_prompts() -> None:
     texts = torch.tensor([[1.0, 0.0], [0.0, 10.0], [0.8, -0.6]])
     prompts = ((0, 1), (2,))
-    images = torch.tensor([[1.0, 1.0], [1.0, -0.2], [0.0, 1.0]])
+    images = torch.tensor([[1.0, 0.1], [1.0, -0.2], [0.0, 1.0]])
     # class 0 points to (1, 1): the long second prompt counts no more than the first
     assert zero_shot(images, torch.tensor([0, 1, 0]), texts, prompts) == 100.0
     assert zero_shot(images, torch.tensor([0, 0, 1]), texts, prompts) == pytest.approx(100 / 3)
