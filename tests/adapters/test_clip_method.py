@@ -99,6 +99,7 @@ def test_temperatures_begin_at_that_of_the_checkpoint(model: Path, pictures: Pat
     pretrained = save_clip(tmp_path / "bound", WORDS, scale=4.6052)
     method, recipe, data = load(pretrained, pictures, evaluated=False)
     assert loss_of(method, recipe, data, "learnable").strategy.initial_temperature == 0.01
+    assert loss_of(method, recipe, data, "individual").strategy.temperature_init == 0.01
 
 
 def test_a_training_is_measured_and_written_as_a_folder_for_transformers(model: Path, pictures: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The PyGCL contract inside the real PyGCL 0.1.2, whose three missing modules are replaced by the little of them it touches."""
+"""The PyGCL contract inside the real PyGCL 0.1.2."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from pygcl_toys import importable_pygcl
 from torch import Tensor
 
 import tempplug
@@ -27,22 +28,9 @@ PAIRS = torch.tensor([0, 0, 0, 1, 2, 2, 3, 3])
 
 @pytest.fixture(scope="module")
 def gcl() -> Iterator[Any]:
-    """PyGCL's models and losses; everything that was put into ``sys.modules`` for them leaves it again."""
-    before = set(sys.modules)
-    scatter = importlib.import_module("torch_geometric.utils").scatter
-    stubs: dict[str, dict[str, Any]] = {
-        "dgl": {"DGLGraph": object},
-        "torch_sparse": {"SparseTensor": object, "coalesce": None},
-        "torch_scatter": {"scatter": scatter},
-    }
-    for name, attributes in stubs.items():
-        assert name not in before, f"{name} is installed: the stub would hide it"
-        sys.modules[name] = ModuleType(name)
-        vars(sys.modules[name]).update(attributes)
-    yield SimpleNamespace(models=importlib.import_module("GCL.models"), losses=importlib.import_module("GCL.losses"))
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in (*stubs, "GCL"):
-            del sys.modules[name]
+    """PyGCL's models and losses."""
+    with importable_pygcl():
+        yield SimpleNamespace(models=importlib.import_module("GCL.models"), losses=importlib.import_module("GCL.losses"))
 
 
 def embeddings(rows: int, seed: int) -> Tensor:
