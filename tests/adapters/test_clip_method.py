@@ -14,7 +14,7 @@ from method_toys import Kill, Killed, weights, without_seconds
 from PIL import Image
 from transformers import AutoTokenizer, CLIPModel, SiglipConfig, SiglipModel
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.clip.captions import load_pairs
 from tempplug_adapters.clip.method import Pairs
 from tempplug_adapters.clip.model import Checkpoint
@@ -208,6 +208,8 @@ def test_faults_say_what_is_wrong(model: Path, tiny_bert: Path, tmp_path: Path) 
     metadata.write_text(json.dumps({"file_name": "0.png", "text": ""}) + "\n")
     with pytest.raises(DataError, match=r"row 0 of .* train has no caption in column text"):
         load_pairs(str(tmp_path), "train", None, **arguments)
+    with pytest.raises(UnknownNameError, match=r"no data set 'cifar1O'\. Did you mean 'cifar10'\?"):
+        load_pairs("cifar1O", "train", None, **arguments)
     with pytest.raises(DataError, match="no-one/nothing cannot be loaded as images with captions"):
         load_pairs("no-one/nothing", "train", None, **arguments)
 

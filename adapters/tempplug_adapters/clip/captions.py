@@ -80,7 +80,9 @@ def load_pairs(
     Raises:
         TempplugError: the data are missing or malformed, or a template has no place for a name.
     """
-    if dataset in DATASETS or _has_class_folders(Path(dataset)):
+    # what neither is here nor looks like a name of the hub is misspelled, which the names of sets can tell
+    named = dataset in DATASETS or ("/" not in dataset and not Path(dataset).exists())
+    if named or _has_class_folders(Path(dataset)):
         for each in templates:
             if each.count("{}") != 1:
                 raise ConfigError(f"templates='{each}' must have one {{}}, the place of a class's name.")

@@ -18,7 +18,8 @@ class ClipRecipe(Recipe):
     """How a pretrained dual encoder is fine-tuned on image–text pairs; temperatures begin at that of its checkpoint.
 
     Source: Radford et al. 2021 (CLIP), section 2.5: a learned temperature, both directions, no decay of gains and biases; the
-    other settings are those that Goyal et al. 2023 (Finetune Like You Pretrain) fine-tune CLIP with on ImageNet.
+    other settings are those that Goyal et al. 2023 (Finetune Like You Pretrain) fine-tune CLIP with on ImageNet, but that the
+    learning rate rises over a tenth of the training, where they have 500 steps.
     """
 
     loss: LossRecipe = _LOSS
@@ -34,7 +35,7 @@ class ClipRecipe(Recipe):
     )
     warmup_steps: Annotated[
         float, Number(at_least=0, help="over which the learning rate rises; below 1 a share of the training")
-    ] = 500
+    ] = 0.1
     lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "cosine"
     model_name_or_path: Annotated[
         str, Text(help="CLIP, SigLIP or another dual encoder of transformers: a folder or a name on the Hugging Face hub")
