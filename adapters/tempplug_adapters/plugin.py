@@ -58,6 +58,13 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             extra="sentence-transformers",
         ),
         AdapterInfo(
+            name="lightning",
+            target="tempplug_adapters.lightning",
+            summary="a callback that tells losses their progress and logs their records, and groups for the optimizer",
+            requires=("lightning",),
+            extra="lightning",
+        ),
+        AdapterInfo(
             name="grace",
             target="tempplug_adapters.graph.grace",
             summary="GRACE node representations in PyTorch Geometric",
@@ -82,6 +89,14 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             extra="molecule",
         ),
         AdapterInfo(
+            name="graphgym",
+            target="tempplug_adapters.graph.graphgym",
+            summary="a network, a loss, metrics and settings for configurations of GraphGym",
+            reference="You et al. 2020 (GraphGym)",
+            requires=("torch_geometric", "lightning", "yacs"),
+            extra="graphgym",
+        ),
+        AdapterInfo(
             name="pygcl",
             target="tempplug_adapters.graph.pygcl:PyGCLLoss",
             summary="a loss for PyGCL's contrast models, without importing PyGCL",
@@ -102,6 +117,14 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
             name="lightly",
             target="tempplug_adapters.vision.lightly:NTXentLoss",
             summary="lightly's NTXentLoss and memory bank, without importing lightly",
+        ),
+        AdapterInfo(
+            name="clip",
+            target="tempplug_adapters.clip.method:ClipMethod",
+            summary="CLIP and other dual encoders of transformers, fine-tuned on images with captions",
+            reference="Radford et al. 2021 (CLIP)",
+            requires=_VISION,
+            extra="vision",
         ),
         AdapterInfo(
             name="msc",
@@ -191,6 +214,13 @@ def tempplug_register_commands() -> list[CommandInfo]:
                 extra="vision",
             )
             for name, (title, _, _) in _METHODS.items()
+        ),
+        CommandInfo(
+            name="train clip",
+            target="tempplug_adapters.clip.recipe:METHOD",
+            summary="fine-tune CLIP or another dual encoder on images with captions with any temperature strategy",
+            requires=_VISION,
+            extra="vision",
         ),
         CommandInfo(
             name="train msc",

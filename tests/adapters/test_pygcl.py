@@ -1,4 +1,4 @@
-"""The PyGCL contract inside the real PyGCL 0.1.2, whose three missing modules are replaced by the little of them it touches."""
+"""The PyGCL contract inside the real PyGCL 0.1.2."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from pygcl_toys import importable_pygcl
 from torch import Tensor
 
 import tempplug
-from tempplug.errors import ConfigError, ShapeError
+from tempplug.errors import ConfigError, ShapeError, UnknownNameError
 from tempplug_adapters.graph.pygcl import PyGCLLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
@@ -27,22 +28,9 @@ PAIRS = torch.tensor([0, 0, 0, 1, 2, 2, 3, 3])
 
 @pytest.fixture(scope="module")
 def gcl() -> Iterator[Any]:
-    """PyGCL's models and losses; everything that was put into ``sys.modules`` for them leaves it again."""
-    before = set(sys.modules)
-    scatter = importlib.import_module("torch_geometric.utils").scatter
-    stubs: dict[str, dict[str, Any]] = {
-        "dgl": {"DGLGraph": object},
-        "torch_sparse": {"SparseTensor": object, "coalesce": None},
-        "torch_scatter": {"scatter": scatter},
-    }
-    for name, attributes in stubs.items():
-        assert name not in before, f"{name} is installed: the stub would hide it"
-        sys.modules[name] = ModuleType(name)
-        vars(sys.modules[name]).update(attributes)
-    yield SimpleNamespace(models=importlib.import_module("GCL.models"), losses=importlib.import_module("GCL.losses"))
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in (*stubs, "GCL"):
-            del sys.modules[name]
+    """PyGCL's models and losses."""
+    with importable_pygcl():
+        yield SimpleNamespace(models=importlib.import_module("GCL.models"), losses=importlib.import_module("GCL.losses"))
 
 
 def embeddings(rows: int, seed: int) -> Tensor:
@@ -174,7 +162,7 @@ def test_masks_may_be_left_out() -> None:
 def test_faults_say_what_is_wrong(gcl: Any) -> None:
     loss = PyGCLLoss()
     view_a, view_b, same = embeddings(5, 0), embeddings(5, 1), torch.eye(5)
-    with pytest.raises(ConfigError, match="pos_mask must hold zeros and ones alone"):
+    with pytest.raises(ConfigError, match=r"pos_mask must hold zeros and ones alone.* In place of weights, give pos_mask > th"):
         loss(view_a, view_b, 0.5 * same, 1 - same)
     with pytest.raises(ShapeError, match=r"neg_mask of shape \[5, 4\] must be \[5, 5\], anchors by samples"):
         loss(view_a, view_b, same, same[:, 1:])
@@ -184,6 +172,40 @@ def test_faults_say_what_is_wrong(gcl: Any) -> None:
         gcl.models.DualBranchContrast(PyGCLLoss(objective="reweighted"), mode="G2L")(**inputs("G2L"))
     with pytest.raises(ShapeError, match=r"intraview_negs=True makes such masks in mode G2L, where it has no meaning"):
         gcl.models.DualBranchContrast(loss, mode="G2L", intraview_negs=True)(**inputs("G2L, one graph"))
+
+
+def test_pygcls_own_spelling_of_the_temperature(gcl: Any) -> None:
+    given = inputs("L2L")
+    theirs = gcl.models.DualBranchContrast(gcl.losses.InfoNCE(tau=0.2), mode="L2L")(**given)
+    ours = gcl.models.DualBranchContrast(PyGCLLoss(tau=0.2), mode="L2L")(**given)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
+    assert PyGCLLoss("learnable", tau=0.2).contrastive_loss.strategy.initial_temperature == 0.2
+    assert PyGCLLoss("macl:alpha=1", tau=0.2).contrastive_loss.strategy.spec().startswith("macl:base_temperature=0.2,alpha=1,")
+    schedule = PyGCLLoss("schedule:period=4", tau=0.2).contrastive_loss.strategy
+    assert (schedule.temperature_min, schedule.temperature_max) == (0.1, 0.4)
+    for wrong, message in (
+        ("temperature-free", "tau=0.2 has no meaning for strategy 'temperature-free'"),
+        ("fixed:temperature=0.3", "the temperature is given twice: tau=0.2 and temperature of strategy 'fixed'"),
+        (tempplug.create_strategy("fixed"), "tau=0.2 cannot be given beside a Fixed instance"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            PyGCLLoss(wrong, tau=0.2)
+    with pytest.raises(UnknownNameError, match="Did you mean 'macl'"):
+        PyGCLLoss("macle", tau=0.2)
+
+
+def test_options_of_debiased_losses_are_refused_with_what_to_use_instead() -> None:
+    with pytest.raises(ConfigError, match=r"tau_plus=0\.1 of PyGCL's debiased losses has no form here: leave the pairs"):
+        PyGCLLoss(tau=0.2, tau_plus=0.1)
+    with pytest.raises(ConfigError, match=r"beta=1 .* a smaller temperature weighs hard negatives more"):
+        PyGCLLoss(beta=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'temperature'"):
+        PyGCLLoss(temperature=0.2)
+
+
+def test_it_is_one_of_pygcls_losses(gcl: Any) -> None:
+    assert isinstance(PyGCLLoss(), gcl.losses.Loss)
+    assert not isinstance(torch.nn.Identity(), gcl.losses.Loss)
 
 
 @pytest.mark.slow

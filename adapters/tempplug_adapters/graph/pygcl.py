@@ -6,14 +6,26 @@ that contract without importing ``GCL``, whose published wheel does not import o
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss, Objective, Strategy
+from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
+from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, ShapeError
+from tempplug.options import format_value
 from tempplug.types import EngineName
+from tempplug_adapters.training.recipe import around
+
+_INSTEAD = {
+    "tau_plus": "leave the pairs that may be positives out of extra_neg_mask; objective 'dcl' takes the positive itself out of "
+    "the denominator",
+    "beta": "a smaller temperature weighs hard negatives more, 'dystress' each pair by its own similarity, objective 'dclw' "
+    "hard positives",
+}
+"""What to use in place of the options of PyGCL's DebiasedInfoNCE and HardnessInfoNCE."""
 
 
 class PyGCLLoss(nn.Module):
@@ -26,20 +38,25 @@ class PyGCLLoss(nn.Module):
     Args:
         strategy: spec string or instance; how similarities become logits.
         objective: spec string or instance; G2L has several positives an anchor, which not every objective has a form for.
+        tau: PyGCL's spelling: the temperature of ``fixed``; of other strategies that around which their papers' ranges lie
+            (``learnable`` begins there, ``schedule`` goes from half to twice).
         engine: as in `tempplug.ContrastiveLoss`.
+        **debiased: ``tau_plus`` and ``beta`` of PyGCL's debiased losses, which are refused with what to use instead.
 
     Attributes:
         contrastive_loss: the loss itself: its ``record`` speaks of the last direction, and ``set_progress`` drives schedules.
 
     Raises:
         UnknownNameError: no such strategy, objective or option.
-        ConfigError: an option is not allowed.
+        ConfigError: an option is not allowed, or ``tau`` has no meaning for the strategy.
+
+    Where PyGCL is imported, this is one of its losses: ``isinstance(loss, GCL.losses.Loss)``.
 
     Source: PyGCL 0.1.2, ``GCL.losses.Loss``. With ``fixed`` the value is that of its ``InfoNCE``, but for
     ``intraview_negs=True``: PyGCL's contrast model marks each anchor as its own negative, as GRACE's paper does not, and here
     that pair is left out.
 
-    >>> loss = PyGCLLoss("fixed:temperature=0.5")  # contrast_model = DualBranchContrast(loss, mode="L2L")
+    >>> loss = PyGCLLoss(tau=0.5)  # contrast_model = DualBranchContrast(loss, mode="L2L")
     >>> view_a, view_b = torch.eye(4), torch.eye(4).roll(1, 0)
     >>> same = torch.eye(4)
     >>> round(loss(anchor=view_a, sample=view_b, pos_mask=same, neg_mask=1 - same).item(), 4)
@@ -47,15 +64,29 @@ class PyGCLLoss(nn.Module):
     """
 
     def __init__(
-        self, strategy: str | Strategy = "fixed", objective: str | Objective = "infonce", *, engine: EngineName = "auto"
+        self,
+        strategy: str | Strategy = "fixed",
+        objective: str | Objective = "infonce",
+        *,
+        tau: float | None = None,
+        engine: EngineName = "auto",
+        **debiased: Any,
     ) -> None:
         super().__init__()
+        for name, value in debiased.items():
+            if name not in _INSTEAD:
+                raise TypeError(f"PyGCLLoss() got an unexpected keyword argument '{name}'")
+            raise ConfigError(f"{name}={value} of PyGCL's debiased losses has no form here: {_INSTEAD[name]}.")
+        if tau is not None:
+            strategy = _around(strategy, tau)
         self.contrastive_loss = ContrastiveLoss(strategy, objective, "masks", engine=engine)
+        _register()
 
     def forward(
         self, anchor: Tensor, sample: Tensor, pos_mask: Tensor | None = None, neg_mask: Tensor | None = None, **given: Any
     ) -> Tensor:
         """Returns `compute` of the same arguments: PyGCL's models call a loss like a function."""
+        _register()
         return self.compute(anchor, sample, pos_mask, neg_mask, **given)
 
     def compute(
@@ -88,6 +119,26 @@ class PyGCLLoss(nn.Module):
         return loss
 
 
+def _register() -> None:
+    """Makes this one of PyGCL's losses to ``isinstance``, once PyGCL is imported, which is not done here."""
+    losses: Any = sys.modules.get("GCL.losses")
+    if losses is not None:
+        losses.Loss.register(PyGCLLoss)
+
+
+def _around(strategy: str | Strategy, tau: float) -> Strategy:
+    if not isinstance(strategy, str):
+        raise ConfigError(f"tau={format_value(tau)} cannot be given beside a {type(strategy).__name__} instance.")
+    name, written = parse_spec(strategy)
+    options = around(tau).get(name)
+    if options is None:
+        create_strategy(strategy)  # a name that does not exist is told first
+        raise ConfigError(f"tau={format_value(tau)} has no meaning for strategy '{name}': leave it out, or write its options.")
+    if twice := [option for option in written if option in options and "temperature" in option]:
+        raise ConfigError(f"the temperature is given twice: tau={format_value(tau)} and {twice[0]} of strategy '{name}'.")
+    return create_strategy(name, **{**options, **written})
+
+
 def _boolean(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
     """Returns a mask as booleans, after a look at its shape and its values."""
     if tuple(mask.shape) != (anchors, candidates):
@@ -99,7 +150,10 @@ def _boolean(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
         return mask
     roles = mask.bool()
     if not torch.equal(roles.to(mask.dtype), mask):
-        raise ConfigError(f"{name} must hold zeros and ones alone: a pair is positive, negative or neither, without weights.")
+        raise ConfigError(
+            f"{name} must hold zeros and ones alone: a pair is positive, negative or neither. In place of weights, give "
+            f"{name} > threshold, and strategy 'dystress', whose temperature follows each pair's own similarity."
+        )
     return roles
 
 

@@ -12,27 +12,13 @@ import torch
 from torch import Tensor, distributed, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-import tempplug
 from tempplug.errors import ConfigError
+from tempplug_adapters.parameter_groups import own_learning_rates
 
 
 def trainable(loss: nn.Module) -> list[nn.Parameter]:
     """Returns the parameters that an optimizer must see, in order of declaration."""
     return [parameter for parameter in loss.parameters() if parameter.requires_grad]
-
-
-def own_learning_rates(module: nn.Module) -> dict[nn.Parameter, float]:
-    """Returns the learning rates that strategies have for what they learn, by parameter; others learn as the model does.
-
-    Args:
-        module: a loss, or what holds some.
-    """
-    return {
-        parameter: strategy.learning_rate
-        for strategy in module.modules()
-        if isinstance(strategy, tempplug.Strategy) and strategy.learning_rate is not None
-        for parameter in strategy.parameters()
-    }
 
 
 def add_parameter_groups(

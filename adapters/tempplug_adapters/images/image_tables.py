@@ -1,7 +1,7 @@
 """Images in tables: data sets of the Hugging Face hub at pinned revisions, and parquet files as the hub writes them.
 
 Both are read with `datasets`, which runs no code of a data set; it keeps a copy of a table in its cache, from which a row is
-read when it is used. Images stay encoded here. This module must not know folders of image files.
+read when it is used. Images stay encoded here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ import torch
 from tempplug.errors import DataError, MissingDependencyError
 from tempplug_adapters.images.encoded_set import EncodedSet
 from tempplug_adapters.storage.files import one_line
+
+Captions = list[tuple[str, ...]]
+"""Of each image, one or several."""
+CAPTIONS: Final = ("text", "caption", "captions", "sentences")
+"""Names that a column of captions has; the first that is there is taken."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,49 @@ def load_parquet(path: Path, split: str, name: str) -> EncodedSet:
     )
 
 
+def load_captioned(dataset: str, split: str, name: str, column: str | None = None) -> tuple[EncodedSet, Captions] | None:
+    """Returns the images of one split with the captions of each, or None where there is no such test set.
+
+    Args:
+        dataset: a folder as `datasets` reads it, images with ``metadata.jsonl`` or ``metadata.csv`` (``file_name``, ``text``)
+            or parquet files, for each split; or a name on the Hugging Face hub, which is downloaded where it is not there yet.
+        split: ``train`` or ``test``.
+        name: of the set.
+        column: of the captions, texts or lists of them; None: one of `CAPTIONS`, else the only column of texts.
+
+    Raises:
+        MissingDependencyError: the library ``datasets`` is not installed.
+        DataError: it cannot be loaded, has no such columns, or an image without a caption.
+    """
+    library = _library(dataset)
+    place = glob.escape(dataset) if Path(dataset).is_dir() else dataset
+    try:
+        tables = library.load_dataset(place)
+    except (OSError, ValueError, library.exceptions.DatasetsError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        offline = " HF_HUB_OFFLINE is set, which allows no download." if os.environ.get("HF_HUB_OFFLINE") else ""
+        raise DataError(f"{dataset} cannot be loaded as images with captions: {one_line(cause)}{offline}") from error
+    found = next((word for word in SPLITS[split] if word in tables), None)
+    if found is None:
+        if split == "test":
+            return None
+        raise DataError(f"{dataset} has no split train, only {', '.join(tables)}.")
+    rows = tables[found]
+    images = [each for each, kind in rows.features.items() if isinstance(kind, library.Image)]
+    texts = [each for each, value in rows[0].items() if isinstance(value, str)]
+    wanted = [column] if column else [each for each in CAPTIONS if each in rows.features] or (texts if len(texts) == 1 else [])
+    if len(images) != 1 or not wanted or wanted[0] not in rows.features:
+        raise DataError(
+            f"{dataset} must have a column of images and one of captions{f' named {column}' if column else ''}; it has "
+            f"{', '.join(rows.features)}."
+        )
+    captions = [(text,) if isinstance(text, str) else tuple(text or ()) for text in rows[wanted[0]]]
+    if (bare := next((row for row, texts in enumerate(captions) if not all(texts) or not texts), None)) is not None:
+        raise DataError(f"row {bare} of {dataset} {found} has no caption in column {wanted[0]}.")
+    encoded = rows.select_columns(images).cast_column(images[0], library.Image(decode=False))
+    return EncodedSet(_Rows(encoded, images[0], dataset), None, (), name), captions
+
+
 def _encoded(rows: Any, library: Any, where: object, name: str) -> EncodedSet:
     images = [column for column, kind in rows.features.items() if isinstance(kind, library.Image)]
     classes = {column: kind.names for column, kind in rows.features.items() if isinstance(kind, library.ClassLabel)}
@@ -148,7 +196,10 @@ class _Rows:
         return len(self.rows)
 
     def read(self, position: int) -> bytes:
-        content: bytes | None = self.rows[position][self.column]["bytes"]
+        stored = self.rows[position][self.column] or {}
+        content: bytes | None = stored.get("bytes")
+        if content is None and (path := Path(stored.get("path") or "")).is_file():
+            return path.read_bytes()
         if content is None:
             raise DataError(f"{self.file_name(position)} holds no bytes.")
         return content

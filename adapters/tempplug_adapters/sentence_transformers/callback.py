@@ -16,7 +16,8 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from tempplug_adapters.huggingface.loss_files import read_loss, verify_checkpoint, write_loss
-from tempplug_adapters.huggingface.parameters import own_learning_rates, trainable
+from tempplug_adapters.huggingface.parameters import trainable
+from tempplug_adapters.parameter_groups import own_learning_rates
 from tempplug_adapters.sentence_transformers.charge import Charge
 from tempplug_adapters.storage.manifest import seal
 

@@ -17,7 +17,8 @@ from torch import nn
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loss_files import LossFilesMixin
-from tempplug_adapters.huggingface.parameters import add_parameter_groups, own_learning_rates
+from tempplug_adapters.huggingface.parameters import add_parameter_groups
+from tempplug_adapters.parameter_groups import own_learning_rates
 from tempplug_adapters.sentence_transformers.callback import TemperatureRankingCallback
 from tempplug_adapters.sentence_transformers.charge import Charge
 

@@ -185,7 +185,8 @@ class Method(ABC, Generic[R, D]):
         objective = temperature.contrastive_objective or loss.objective_of(spec)
         options = loss.options(parse_spec(spec)[0])
         filled = replace(temperature, temperature_strategy=spec, contrastive_objective=objective)
-        made = filled.create_loss(loss.layout, gather=gather, **{**self.known(recipe, data), **options})
+        known = {**self.known(recipe, data), **options}
+        made = filled.create_loss(loss.layout, symmetric=loss.symmetric, gather=gather, **known)
         made.set_length(recipe.num_train_epochs)
         return made
 

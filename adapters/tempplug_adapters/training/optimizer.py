@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from tempplug_adapters.huggingface.parameters import own_learning_rates
+from tempplug_adapters.parameter_groups import own_learning_rates, spared_by_decay
 from tempplug_adapters.training.recipe import Recipe
 
 TRUST = 0.001
@@ -90,21 +90,6 @@ class Treatment:
     rate: float = 1.0
     constant: bool = False
     own: float | None = None
-
-
-def spared_by_decay(module: nn.Module) -> set[str]:
-    """Returns the names of the parameters that parts of a module exempt from weight decay (timm's ``no_weight_decay``).
-
-    Args:
-        module: whose strategies name their temperatures.
-    """
-    spared = {
-        f"{prefix}.{name}" if prefix else name
-        for prefix, part in module.named_modules()
-        if callable(names := getattr(part, "no_weight_decay", None))
-        for name in names()
-    }
-    return spared & {name for name, _ in module.named_parameters()}
 
 
 def parameter_groups(

@@ -74,6 +74,7 @@ class LossRecipe:
         strategy: spec string where no flag names one.
         temperatures: options by strategy, see `around`; a strategy that is not named has its own defaults.
         objective: where `objectives` has none.
+        symmetric: of ``cross-view``: the mean of both directions.
         objectives: by strategy. MACL's paper reweights, and AMCL's NT-Xent form leaves the positive out of the denominator.
     """
 
@@ -81,6 +82,7 @@ class LossRecipe:
     strategy: str = "fixed"
     temperatures: Temperatures = field(default_factory=lambda: around(0.1))
     objective: str = "infonce"
+    symmetric: bool = False
     objectives: Mapping[str, str] = field(default_factory=lambda: {"macl": "reweighted", "amcl": "dcl"})
 
     def objective_of(self, strategy: str) -> str:

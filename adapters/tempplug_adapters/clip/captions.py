@@ -1,0 +1,119 @@
+"""Images with their captions: pairs from a folder or the hub, or images of classes, whose names are the captions.
+
+It must not know models, tokenizers or losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tempplug.errors import ConfigError
+from tempplug_adapters.images.class_folders import split_folders
+from tempplug_adapters.images.image_data import DATASETS, Split, load_images
+from tempplug_adapters.images.image_files import ImageFiles
+from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.images.image_tables import Captions, load_captioned
+
+
+@dataclass(frozen=True)
+class CaptionedImages:
+    """Images, each with one caption or several; as long as there are images.
+
+    Attributes:
+        images: read by position.
+        texts: all captions, each once.
+        captions: of each image, positions in ``texts``.
+        prompts: of each class, positions in ``texts``; none where the images have no classes.
+    """
+
+    images: ImageSet
+    texts: tuple[str, ...]
+    captions: Sequence[tuple[int, ...]]
+    prompts: tuple[tuple[int, ...], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @cached_property
+    def pairs(self) -> torch.Tensor:
+        """[P, 2] int64, image and text of every pair."""
+        counts = torch.tensor([len(each) for each in self.captions])
+        texts = torch.tensor([text for each in self.captions for text in each], dtype=torch.int64)
+        return torch.stack([torch.arange(len(counts)).repeat_interleave(counts), texts], 1)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """[n, K] a number for each caption of each image, the same where the captions are the same."""
+        widest = max(map(len, self.captions))
+        return np.array([each + each[:1] * (widest - len(each)) for each in self.captions], np.int64)
+
+
+def load_pairs(
+    dataset: str,
+    split: Split,
+    data_dir: Path | None,
+    *,
+    size: int,
+    templates: Sequence[str],
+    column: str | None = None,
+    count: int | None = None,
+    seed: int = 0,
+) -> CaptionedImages | None:
+    """Returns images with captions, None where there is no such test set.
+
+    Args:
+        dataset: a name of `tempplug_adapters.images.image_data.DATASETS`, a folder, or a name on the hub, see `load_captioned`.
+        split: ``train`` or ``test``.
+        data_dir: folder of real data, for the names; None loads some of them from the hub.
+        size: pixels of each side of images that come in many sizes.
+        templates: captions of classes, ``{}`` for the name.
+        column: of captions in a table.
+        count: that many images only, drawn at random; None: all.
+        seed: of that draw.
+
+    Raises:
+        TempplugError: the data are missing or malformed, or a template has no place for a name.
+    """
+    # what neither is here nor looks like a name of the hub is misspelled, which the names of sets can tell
+    named = dataset in DATASETS or ("/" not in dataset and not Path(dataset).exists())
+    if named or _has_class_folders(Path(dataset)):
+        for each in templates:
+            if each.count("{}") != 1:
+                raise ConfigError(f"templates='{each}' must have one {{}}, the place of a class's name.")
+        return _of_classes(load_images(dataset, split, data_dir, count=count, seed=seed), templates)
+    found = load_captioned(dataset, split, f"{dataset} {split}", column)
+    if found is None:
+        return None
+    encoded, captions = found
+    if count is not None and count < len(encoded):
+        chosen = torch.randperm(len(encoded), generator=torch.Generator().manual_seed(seed))[:count]
+        encoded, captions = encoded.subset(chosen), [captions[position] for position in chosen.tolist()]
+    return _of_captions(ImageFiles(encoded, size), captions)
+
+
+def _has_class_folders(folder: Path) -> bool:
+    return folder.is_dir() and bool(split_folders(folder)) and not any(folder.rglob("metadata.*"))
+
+
+def _of_classes(images: ImageSet, templates: Sequence[str]) -> CaptionedImages:
+    if images.labels is None:
+        raise ConfigError(f"the set '{images.name}' has no classes, whose names would be the captions.")
+    # a folder's name may write spaces as underscores, a WordNet class lists synonyms
+    names = [name.replace("_", " ").partition(",")[0] for name in images.classes]
+    texts: dict[str, int] = {}
+    prompts = tuple(
+        tuple(texts.setdefault(each.replace("{}", name), len(texts)) for each in dict.fromkeys(templates)) for name in names
+    )
+    return CaptionedImages(images, tuple(texts), [prompts[label] for label in images.labels.tolist()], prompts)
+
+
+def _of_captions(images: ImageSet, captions: Captions) -> CaptionedImages:
+    texts: dict[str, int] = {}
+    found = [tuple(dict.fromkeys(texts.setdefault(text, len(texts)) for text in each)) for each in captions]
+    return CaptionedImages(images, tuple(texts), found)

@@ -1,0 +1,145 @@
+"""CLIP as a method: images against texts, both ways, from a pretrained dual encoder that is kept as a folder for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tempplug_adapters.clip.captions import CaptionedImages, load_pairs
+from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_encoder
+from tempplug_adapters.clip.recipe import ClipRecipe
+from tempplug_adapters.clip.retrieval import recall, zero_shot
+from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.storage.files import write_into
+from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.optimizer import Treatment
+from tempplug_adapters.training.recipe import Temperatures, around
+
+_BATCH = 256
+"""Images or texts that are embedded at a time, where nothing is trained."""
+
+
+class Pairs:
+    """What is trained on, as long as there are images, with what is measured on and what the checkpoint says.
+
+    Args:
+        checkpoint: that training begins with.
+        train: images with captions.
+        test: others, or None.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, train: CaptionedImages, test: CaptionedImages | None) -> None:
+        self.checkpoint, self.train, self.test = checkpoint, train, test
+        self.tokens = checkpoint.tokens(train.texts)
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+
+class ClipMethod(Method[ClipRecipe, Pairs]):
+    """Images and texts of a batch are each other's candidates, and the loss is the mean of both directions.
+
+    Source: Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision.
+    """
+
+    def load(self, recipe: ClipRecipe, source: Source) -> Pairs:
+        """Returns images with captions, those to measure with where there are any, and what the checkpoint says."""
+        checkpoint = Checkpoint.read(recipe.model_name_or_path, recipe.max_length)
+        common: dict[str, Any] = {
+            "size": checkpoint.image_size,
+            "templates": recipe.templates,
+            "column": recipe.caption_column,
+            "seed": recipe.seed,
+        }
+        train = load_pairs(source.dataset, "train", source.data_dir, count=recipe.count, **common)
+        assert train is not None  # its absence is an error
+        test = None
+        if source.evaluated:
+            test = load_pairs(source.dataset, "test", source.data_dir, count=recipe.test_count, **common)
+        return Pairs(checkpoint, train, test)
+
+    def describe(self, data: Pairs) -> str:
+        """Returns the numbers of images and captions."""
+        tested = "" if data.test is None else f", {len(data.test)} images to be measured with"
+        return f"{len(data)} images, {len(data.train.texts)} captions{tested}"
+
+    def known(self, recipe: ClipRecipe, data: Pairs) -> dict[str, Any]:
+        """Returns the number of images, the width of the embeddings, and how many images each class has."""
+        labels = data.train.images.labels
+        counts = {} if labels is None else {"class_counts": labels.bincount(minlength=len(data.train.prompts)).tolist()}
+        return {"size": len(data), "dimension": data.checkpoint.dimension, **counts}
+
+    def keys(self, recipe: ClipRecipe, data: Pairs) -> np.ndarray | None:
+        """Returns what tells captions apart, where no batch may hold one twice."""
+        return data.train.keys if recipe.batch_sampler == "no_duplicates" else None
+
+    def create_loss(self, recipe: ClipRecipe, data: Pairs, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
+        """Returns the loss of the flags; what they leave open lies around the checkpoint's own temperature."""
+        loss = replace(recipe.loss, temperatures=_around(data.checkpoint.temperature))
+        return super().create_loss(replace(recipe, loss=loss), data, temperature, gather=gather)
+
+    def build(self, recipe: ClipRecipe, data: Pairs, loss: Any) -> DualEncoder:
+        """Returns the pretrained model with its loss."""
+        return DualEncoder(load_dual_encoder(recipe.model_name_or_path), data.checkpoint, loss)
+
+    def treatment(self, recipe: ClipRecipe, name: str, parameter: nn.Parameter) -> Treatment:
+        """Returns that weight decay spares gains and biases."""
+        return Treatment(decays=parameter.ndim > 1)
+
+    def collate(self, recipe: ClipRecipe, data: Pairs, index: Tensor) -> dict[str, Any]:
+        """Returns images as they are, bytes, each with one of its captions, drawn at random where it has several."""
+        images, chosen = data.train.images, torch.rand(len(index)).tolist()
+        own = [data.train.captions[position] for position in index.tolist()]
+        texts = [data.tokens[each[int(draw * len(each))]] for each, draw in zip(own, chosen, strict=True)]
+        labels = None if images.labels is None else images.labels[index]
+        return {"index": index, "pixels": images.batch(index), "labels": labels, **data.checkpoint.padded(texts)}
+
+    @torch.no_grad()
+    def evaluate(self, recipe: ClipRecipe, module: Any, data: Pairs, run: Run) -> dict[str, float]:
+        """Returns percentages on the test set: recall at 1, 5 and 10 both ways, and zero-shot accuracy where it has classes."""
+        if data.test is None:
+            return {}
+        test, device = data.test, next(module.parameters()).device
+        tokens, total = data.checkpoint.tokens(test.texts), len(test) + len(test.texts)
+
+        def embedded(size: int, done: int, embed: Callable[[Tensor], Tensor]) -> Tensor:
+            rows = []
+            for index in torch.arange(size).split(_BATCH):
+                rows.append(embed(index).float())
+                run.progress((done + int(index[-1])) / total)
+            return torch.cat(rows)
+
+        def texts_of(index: Tensor) -> Tensor:
+            padded = data.checkpoint.padded([tokens[position] for position in index.tolist()])
+            rows: Tensor = module.embed_texts(**{name: value.to(device) for name, value in padded.items()})
+            return rows
+
+        images = embedded(len(test), 0, lambda index: module.embed_images(test.images.batch(index).to(device)))
+        texts = embedded(len(test.texts), len(test), texts_of)
+        found = {f"image_to_text_r{k}": value for k, value in recall(images, texts, test.pairs).items()}
+        found |= {f"text_to_image_r{k}": value for k, value in recall(texts, images, test.pairs.flip(1)).items()}
+        if test.prompts and test.images.labels is not None:
+            found["zero_shot"] = zero_shot(images, test.images.labels, texts, test.prompts)
+        run.progress(1.0)
+        return found
+
+    def save(self, recipe: ClipRecipe, module: Any, data: Pairs, output_dir: Path) -> None:
+        """Writes model, tokenizer and processor as a folder that transformers loads, the temperature of training in it."""
+        module.write_temperature()
+
+        def write(folder: Path) -> None:
+            module.encoder.save_pretrained(folder)
+            data.checkpoint.save(folder)
+
+        write_into(output_dir, write)
+
+
+def _around(temperature: float) -> Temperatures:
+    # iSogCLR's lowest temperature is 0.05 by default, from where none of CLIP's could fall.
+    return around(temperature, individual={"temperature_init": temperature, "temperature_min": temperature / 2})

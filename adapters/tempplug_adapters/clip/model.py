@@ -1,0 +1,204 @@
+"""Dual encoders of transformers: what a checkpoint says of itself, and images and texts to embeddings in one space.
+
+It must not know data sets or training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModel
+from transformers.image_processing_utils import BaseImageProcessor
+
+from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError
+from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
+from tempplug_adapters.storage.files import write_json
+from tempplug_adapters.training.measurements import numbers_of
+
+_PURPOSE = "a dual encoder: get_text_features, get_image_features and logit_scale, as CLIPModel has them"
+# Of CLIP's training images; what every processor of CLIP has.
+_MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+PROCESSOR_FILE = "preprocessor_config.json"
+
+
+def load_dual_encoder(name: str) -> Any:
+    """Returns the model of a checkpoint, in float32.
+
+    Args:
+        name: a folder or a name on the Hugging Face hub.
+
+    Raises:
+        ConfigError: it cannot be loaded, lacks weights, or is no dual encoder.
+    """
+    model = load_pretrained(AutoModel, name, purpose=_PURPOSE)
+    missing = [each for each in ("get_text_features", "get_image_features", "logit_scale") if not hasattr(model, each)]
+    if missing:
+        raise ConfigError(f"model='{name}' is a {type(model).__name__} and has no {missing[0]}. Wanted is {_PURPOSE}.")
+    return model
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What training must know of a checkpoint before the model is built.
+
+    Attributes:
+        tokenizer: of its texts.
+        temperature: 1/exp(logit_scale), at least CLIP's bound of 1/100.
+        dimension: of the embeddings.
+        image_size: pixels of each side.
+        max_length: tokens of a text at most, special ones included.
+        masked: whether the model knows of padding; SigLIP does not, and is trained with texts of full length.
+        processor: how its images are normalised, as ``preprocessor_config.json`` has it.
+    """
+
+    tokenizer: Any
+    temperature: float
+    dimension: int
+    image_size: int
+    max_length: int
+    masked: bool
+    processor: dict[str, Any]
+
+    @classmethod
+    def read(cls, name: str, max_length: int | None = None) -> Checkpoint:
+        """Returns what a checkpoint says.
+
+        Args:
+            name: a folder or a name on the Hugging Face hub.
+            max_length: tokens of a text at most; None: as many as the model takes.
+
+        Raises:
+            ConfigError: as `load_dual_encoder`.
+        """
+        model, tokenizer = load_dual_encoder(name), load_tokenizer(name)
+        text, vision = model.config.text_config, model.config.vision_config
+        return cls(
+            tokenizer,
+            max(0.01, math.exp(-float(model.logit_scale.detach()))),
+            getattr(model.config, "projection_dim", None) or vision.hidden_size,
+            vision.image_size,
+            min(max_length or text.max_position_embeddings, text.max_position_embeddings),
+            "attention_mask" in tokenizer.model_input_names and not model.config.model_type.startswith("siglip"),
+            _processor(name),
+        )
+
+    def tokens(self, texts: Iterable[str]) -> list[Tensor]:
+        """Returns the token ids of each text, [T] int64."""
+        ids = self.tokenizer(list(texts), truncation=True, max_length=self.max_length)["input_ids"]
+        return [torch.tensor(each) for each in ids]
+
+    def padded(self, tokens: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Returns texts as the model takes them, [B, T]: with a mask, or of full length where it takes none.
+
+        Args:
+            tokens: [T] each.
+        """
+        rows = pad_sequence(list(tokens), batch_first=True, padding_value=self.tokenizer.pad_token_id)
+        if not self.masked:
+            return {"input_ids": F.pad(rows, (0, self.max_length - rows.shape[1]), value=self.tokenizer.pad_token_id)}
+        mask = pad_sequence([torch.ones_like(row) for row in tokens], batch_first=True)
+        return {"input_ids": rows, "attention_mask": mask}
+
+    def save(self, folder: Path) -> None:
+        """Writes tokenizer and processor beside a model."""
+        self.tokenizer.save_pretrained(folder)
+        write_json(folder / PROCESSOR_FILE, self.processor)
+
+
+def _processor(name: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = BaseImageProcessor.get_image_processor_dict(name)[0]
+    except OSError:  # a folder without one is normalised as CLIP's images are
+        found = {"image_processor_type": "CLIPImageProcessor"}
+    return {"image_mean": list(_MEAN), "image_std": list(_STD), **found}
+
+
+class DualEncoder(nn.Module):
+    """Images and texts to the loss.
+
+    The checkpoint's own ``logit_scale`` rests: the temperature is the strategy's.
+
+    Args:
+        model: of `load_dual_encoder`.
+        checkpoint: it comes from.
+        loss_fn: of images as view a and texts as view b.
+
+    Attributes:
+        encoder: the model.
+        loss_fn: as given.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, model: Any, checkpoint: Checkpoint, loss_fn: ContrastiveLoss) -> None:
+        super().__init__()
+        self.encoder, self.loss_fn, self.size = model, loss_fn, checkpoint.image_size
+        for name in ("logit_scale", "logit_bias"):
+            if isinstance(own := getattr(model, name, None), nn.Parameter):
+                own.requires_grad_(False)
+        for name in ("mean", "std"):
+            values = torch.tensor(checkpoint.processor[f"image_{name}"]).reshape(1, 3, 1, 1)
+            self.register_buffer(name, values, persistent=False)
+
+    def forward(self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, **texts: Tensor) -> Tensor:
+        """Returns the loss in nats, [].
+
+        Args:
+            index: [B] positions of the images.
+            pixels: [B, 3, H, W] uint8.
+            labels: [B] classes, where there are any.
+            **texts: of `Checkpoint.padded`, row i the caption of image i.
+        """
+        known = self.loss_fn.taken(index=index, labels=labels)
+        loss: Tensor = self.loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **known)
+        return loss
+
+    def embed_images(self, pixels: Tensor) -> Tensor:
+        """Returns raw embeddings, [B, D].
+
+        Args:
+            pixels: [B, 3, H, W] uint8, brought to the model's size, bicubically, where they have another one.
+        """
+        images = pixels.float() / 255
+        if images.shape[-2:] != (self.size, self.size):
+            images = F.interpolate(images, (self.size, self.size), mode="bicubic", antialias=True).clamp(0, 1)
+        return _pooled(self.encoder.get_image_features(pixel_values=(images - self.mean) / self.std))
+
+    def embed_texts(self, **texts: Tensor) -> Tensor:
+        """Returns raw embeddings, [B, D].
+
+        Args:
+            **texts: of `Checkpoint.padded`.
+        """
+        return _pooled(self.encoder.get_text_features(**texts))
+
+    def measure(self) -> dict[str, float]:
+        """Returns the numbers of the last batch."""
+        return numbers_of(self.loss_fn.record)
+
+    @torch.no_grad()
+    def write_temperature(self) -> None:
+        """Gives the model the temperature of training as its ``logit_scale``, where that is one number for all pairs.
+
+        Other strategies leave the checkpoint's: it changes no order of similarities, only how sure the model says it is.
+        """
+        strategy: Any = self.loss_fn.strategy
+        if strategy.name == "learnable":
+            self.encoder.logit_scale.fill_(float(strategy.log_scale.detach()))
+        elif strategy.name == "fixed":
+            self.encoder.logit_scale.fill_(-math.log(strategy.temperature))
+
+
+def _pooled(output: Any) -> Tensor:
+    embeddings: Tensor = output if isinstance(output, Tensor) else output.pooler_output
+    return embeddings

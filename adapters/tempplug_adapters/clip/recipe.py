@@ -1,0 +1,74 @@
+"""The settings of ``tempplug train clip``, as data: importing this loads no framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from tempplug.options import Choice, Number, Text, Words
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe, Recipe
+
+BATCH_SAMPLERS: Final = ("random", "no_duplicates")
+_LOSS = LossRecipe(layout="cross-view", strategy="learnable", symmetric=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipRecipe(Recipe):
+    """How a pretrained dual encoder is fine-tuned on image–text pairs; temperatures begin at that of its checkpoint.
+
+    Source: Radford et al. 2021 (CLIP), section 2.5: a learned temperature, both directions, no decay of gains and biases; the
+    other settings are those that Goyal et al. 2023 (Finetune Like You Pretrain) fine-tune CLIP with on ImageNet, but that the
+    learning rate rises over a tenth of the training, where they have 500 steps.
+    """
+
+    loss: LossRecipe = _LOSS
+
+    num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the images, fractions allowed")] = 10
+    per_device_train_batch_size: Annotated[
+        int | None, Number(at_least=2, integer=True, help="images a step and process, each with one caption")
+    ] = 512
+    learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 1e-5
+    weight_decay: Annotated[float, Number(at_least=0, help="of weights, never of temperatures, gains and biases")] = 0.1
+    optimizer: Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")] = (
+        "adamw"
+    )
+    warmup_steps: Annotated[
+        float, Number(at_least=0, help="over which the learning rate rises; below 1 a share of the training")
+    ] = 0.1
+    lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "cosine"
+    model_name_or_path: Annotated[
+        str, Text(help="CLIP, SigLIP or another dual encoder of transformers: a folder or a name on the Hugging Face hub")
+    ] = "openai/clip-vit-base-patch32"
+    templates: Annotated[
+        tuple[str, ...], Words(minimum_length=1, help="captions of images that have a class, {} for its name")
+    ] = ("a photo of a {}.",)
+    caption_column: Annotated[
+        str | None, Text(optional=True, help="of captions in a table; none: text, caption, captions or sentences")
+    ] = None
+    max_length: Annotated[
+        int | None,
+        Number(at_least=3, integer=True, optional=True, help="tokens of a caption; none: as the model takes"),
+    ] = None
+    count: Annotated[
+        int | None, Number(at_least=2, integer=True, optional=True, help="images to train on, drawn at random; none: all")
+    ] = None
+    test_count: Annotated[
+        int | None, Number(at_least=1, integer=True, optional=True, help="images to measure with, likewise; none: all")
+    ] = None
+    batch_sampler: Annotated[
+        str, Choice(BATCH_SAMPLERS, help="no_duplicates: a batch holds no caption twice, which would be its own negative")
+    ] = "random"
+
+
+METHOD = MethodInfo(
+    name="clip",
+    summary="Fine-tune CLIP or another dual encoder with any temperature strategy; measure retrieval and zero-shot accuracy.",
+    target="tempplug_adapters.clip.method:ClipMethod",
+    recipes={"finetune": ClipRecipe()},
+    datasets=(
+        "cifar10, imagenette or another set of images with classes, whose names are the captions (see simclr); a folder of "
+        "images with metadata.jsonl or metadata.csv (file_name, text), or of parquet files, for train and test; or OWNER/NAME "
+        "on the Hugging Face hub"
+    ),
+)

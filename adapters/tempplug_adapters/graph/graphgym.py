@@ -1,0 +1,200 @@
+"""GraphGym: contrastive training with any temperature strategy, from a configuration. Importing this module registers it.
+
+``model.type: contrastive`` is the GNN of the configuration between two views of each batch, of nodes or of graphs, whichever
+its head embeds; its loss and its metrics take the place of a classifier's::
+
+    model:
+      type: contrastive
+    contrastive:
+      temperature_strategy: macl
+      temperature_args: [alpha=1, threshold=0.2]
+      objective: infonce
+      dimension: 64             # of the embeddings
+      layout: two-view          # or cross-view: one way, as GraphCL has it
+      drop_edge: [0.2, 0.4]     # share of the edges that each view lacks
+      mask_feature: [0.3, 0.4]  # share of the columns of x that each view lacks
+
+In GraphGym's ``main.py``, `create_model` of this module in place of its own is all: schedules hear of the progress, what is
+learned has its own rate and no weight decay, and Lightning's logs have the record. GraphGym's own `create_model` trains all
+strategies but schedules. Training sees all nodes; validation and test contrast those of their masks. This module must not
+know data sets.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.graphgym import model_builder
+from torch_geometric.graphgym.config import cfg
+from torch_geometric.graphgym.models.gnn import GNN
+from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
+from torch_geometric.graphgym.register import register_config, register_loss, register_metric, register_network
+from torch_geometric.utils import dropout_edge
+
+from tempplug.errors import MissingDependencyError
+from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.lightning import TemperatureCallback
+from tempplug_adapters.parameter_groups import optimizer_groups
+
+NAME = "contrastive"
+"""Of the part of a configuration, of ``model.type``, and of the loss."""
+METRICS = ("temperature", "positive_similarity", "negative_similarity", "infonce")
+"""Names of ``custom_metrics``: means over the batches of a split."""
+
+
+def add_settings(config: Any) -> None:
+    """Adds the settings of `NAME` with their defaults to a configuration.
+
+    Args:
+        config: GraphGym's.
+    """
+    config.contrastive = type(config)(
+        {
+            "temperature_strategy": "fixed",
+            "temperature_args": [],
+            "objective": "infonce",
+            "layout": "two-view",
+            "dimension": 64,
+            "drop_edge": [0.2, 0.4],
+            "mask_feature": [0.3, 0.4],
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Contrasted:
+    """What the network hands to the loss in place of a prediction: the loss itself, and what metrics are made of.
+
+    Attributes:
+        loss: [].
+        numbers: [N, 4] of `METRICS`, the same for each of N anchors.
+        ndim: GraphGym asks a prediction for it.
+    """
+
+    loss: Tensor
+    numbers: Tensor
+    ndim: int = 1
+
+
+class ContrastiveGNN(nn.Module):
+    """GraphGym's GNN with a contrastive loss over two views of a batch.
+
+    Args:
+        dim_in: features of a node.
+        dim_out: not used: classes play no part.
+
+    Raises:
+        TempplugError: the configuration names no strategy or objective, or an option is out of range.
+    """
+
+    def __init__(self, dim_in: int, dim_out: int) -> None:
+        super().__init__()
+        own = cfg.contrastive
+        self.gnn = GNN(dim_in, own.dimension)
+        temperature = TemperatureArguments(
+            own.temperature_strategy, [str(each) for each in own.temperature_args], own.objective
+        )
+        self.loss_fn = temperature.create_loss(own.layout, dimension=own.dimension)
+        self.shares = tuple(zip(own.drop_edge, own.mask_feature, strict=True))
+        # a classifier's metrics would be computed else
+        cfg.custom_metrics = cfg.custom_metrics or list(METRICS)
+
+    def __getattr__(self, name: str) -> Any:
+        # GraphGym's module asks for the parts of its GNN
+        if name in ("encoder", "mp", "pre_mp", "post_mp"):
+            return getattr(self.gnn, name)
+        return super().__getattr__(name)
+
+    def forward(self, batch: Any) -> tuple[Contrasted, Tensor]:
+        """Returns the loss of a batch and, as GraphGym's labels, the positions of its anchors, [N].
+
+        Args:
+            batch: of PyTorch Geometric, with ``split`` where masks choose nodes.
+        """
+        (view_a, labels), (view_b, _) = (self.gnn(view(batch, *shares)) for shares in self.shares)
+        known = self.loss_fn.taken(labels=labels, index=_index(batch, len(view_a)))
+        loss = self.loss_fn(view_a, view_b, **known)
+        record = self.loss_fn.record
+        numbers = torch.stack([getattr(record, {"temperature": "temperature_mean"}.get(name, name)) for name in METRICS])
+        places = torch.arange(len(view_a), device=view_a.device)
+        return Contrasted(loss, numbers.expand(len(view_a), -1)), places
+
+
+def view(batch: Any, drop_edge: float, mask_feature: float) -> Any:
+    """Returns a batch without some edges and some columns of its features.
+
+    Args:
+        batch: stays as it is. While training its ``split`` is forgotten, so that all nodes are contrasted.
+        drop_edge: share of the edges, in [0, 1].
+        mask_feature: share of the columns; integers are left alone.
+    """
+    changed = copy.copy(batch)
+    if "split" in changed and changed.split == "train":
+        del changed["split"]
+    edge_level = [name for name in batch.edge_attrs() if name != "edge_index"]
+    changed.edge_index, kept = dropout_edge(batch.edge_index, p=drop_edge)
+    for name in edge_level:
+        changed[name] = batch[name][kept]
+    if batch.x.is_floating_point():
+        changed.x = batch.x * (torch.rand(batch.x.shape[1], device=batch.x.device) >= mask_feature)
+    return changed
+
+
+def _index(batch: Any, anchors: int) -> Tensor | None:
+    """Returns the positions of the anchors in the data set, where they are nodes."""
+    nodes: Tensor = batch.n_id if "n_id" in batch else torch.arange(batch.num_nodes, device=batch.edge_index.device)
+    if "split" in batch and batch.split != "train" and f"{batch.split}_mask" in batch:
+        nodes = nodes[batch[f"{batch.split}_mask"]]
+    return nodes if len(nodes) == anchors else None
+
+
+class ContrastiveModule(model_builder.GraphGymModule):  # type: ignore[misc]
+    """GraphGym's LightningModule, with what temperatures need of Lightning."""
+
+    def configure_callbacks(self) -> list[Any]:
+        """Returns the callback that tells the progress and logs the record."""
+        return [TemperatureCallback()]
+
+    def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
+        """Returns the optimizer and the scheduler of the configuration, temperatures in groups of their own."""
+        model, *temperatures = optimizer_groups(self.model)
+        optimizer = create_optimizer(iter(model["params"]), self.cfg.optim)
+        for group in temperatures:
+            optimizer.add_param_group(group)
+        return [optimizer], [create_scheduler(optimizer, self.cfg.optim)]
+
+
+def create_model(dim_in: int | None = None, dim_out: int | None = None) -> Any:
+    """Returns the model of the configuration, which Lightning moves to its device: GraphGym's own for any other ``model.type``.
+
+    Args:
+        dim_in: features of a node; None: those of the data set.
+        dim_out: of GraphGym's own models.
+    """
+    if cfg.model.type != NAME:
+        return model_builder.create_model(to_device=False, dim_in=dim_in, dim_out=dim_out)
+    return ContrastiveModule(cfg.share.dim_in if dim_in is None else dim_in, cfg.contrastive.dimension, cfg)
+
+
+def _loss(pred: Any, true: Any) -> tuple[Tensor, Tensor] | None:
+    return (pred.loss, pred.numbers) if isinstance(pred, Contrasted) else None
+
+
+def _metric(column: int) -> Any:
+    return lambda true, pred, task: round(float(torch.cat(pred)[:, column].mean()), cfg.round)
+
+
+if cfg is None:
+    raise MissingDependencyError("GraphGym needs yacs, which is not installed: pip install 'tempplug[graphgym]'.")
+register_config(NAME, add_settings)
+add_settings(cfg)  # GraphGym has made its defaults by now
+register_network(NAME, ContrastiveGNN)
+register_loss(NAME, _loss)
+for _column, _name in enumerate(METRICS):
+    register_metric(_name, _metric(_column))
+
+__all__ = ["METRICS", "ContrastiveGNN", "ContrastiveModule", "create_model"]

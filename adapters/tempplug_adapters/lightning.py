@@ -1,0 +1,129 @@
+"""Lightning: a callback that tells losses their progress and logs their records; `optimizer_groups` for the optimizer.
+
+A LightningModule holds its `tempplug.ContrastiveLoss` as a submodule. Lightning then trains, synchronises and saves what the
+loss learns; two things it cannot know, how far a schedule is and what a step looked like::
+
+    class Contrastive(lightning.LightningModule):
+        def training_step(self, batch, number):
+            return self.loss_fn(self.encoder(batch["a"]), self.encoder(batch["b"]))
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(optimizer_groups(self), lr=1e-3, weight_decay=0.01)
+
+
+    lightning.Trainer(callbacks=[TemperatureCallback()]).fit(Contrastive(), loader)
+
+Works with ``lightning`` and with ``pytorch_lightning``: with those that are imported, else with the first that is installed.
+It must not know models or data.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+import tempplug
+from tempplug.errors import ConfigError, MissingDependencyError
+from tempplug.plugins import registry
+from tempplug_adapters.parameter_groups import optimizer_groups
+from tempplug_adapters.training.measurements import numbers_of
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback as _Callback
+else:
+    _SPELLINGS = ("lightning.pytorch", "pytorch_lightning")
+
+    def _callbacks() -> tuple[type, ...]:
+        loaded = [name for name in _SPELLINGS if name in sys.modules]
+        installed = [name for name in _SPELLINGS if loaded or find_spec(name.partition(".")[0])]
+        if not installed:
+            raise MissingDependencyError("Lightning is not installed: pip install 'tempplug[lightning]'.")
+        return tuple(importlib.import_module(name).Callback for name in loaded or installed[:1])
+
+    # both are a base where both are imported: each Trainer takes callbacks of its own package alone
+    _Callback = type("_Callback", _callbacks(), {})
+
+
+class TemperatureCallback(_Callback):
+    """Tells every loss in a LightningModule how long training is and how far, and logs what its last batch looked like.
+
+    Progress is epochs done, a fraction from 0, told once a step: all micro-batches of an accumulated step share it. The numbers
+    of `tempplug.StepRecord`, its ``temperature_mean`` as ``temperature``, are logged when the Trainer's ``log_every_n_steps``
+    asks for it and after the last batch of an epoch, under the name of the loss where there are several; they wait for the
+    device. The records go to the ``tempplug_log`` plugins too.
+    """
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Tells where a training begins, which Lightning's sanity check needs to know before it."""
+        _tell(pl_module, trainer, 0)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Tells how long the training will be, to schedules whose period depends on it."""
+        epochs = _epochs(trainer)
+        for _, loss in losses_of(pl_module):
+            loss.set_length(epochs)
+        _tell(pl_module, trainer, 0)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Tells how far the training is."""
+        _tell(pl_module, trainer, batch_idx)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Logs the records where a log is due."""
+        # a manual optimisation with several optimizers counts each of their steps
+        step, every = trainer.global_step // max(1, len(trainer.optimizers)), trainer.log_every_n_steps
+        stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if not (stepped and every and step % every == 0) and not trainer.is_last_batch:
+            return
+        losses = losses_of(pl_module)
+        for name, loss in losses:
+            try:
+                record = loss.record
+            except ConfigError:  # not every step need call every loss
+                continue
+            if trainer.is_global_zero:
+                registry().log(record)
+            numbers = numbers_of(record)
+            prefix = f"{name}/" if len(losses) > 1 else ""
+            pl_module.log_dict({f"{prefix}{key}": value for key, value in numbers.items()}, on_step=True, on_epoch=False)
+
+
+def losses_of(module: nn.Module) -> list[tuple[str, tempplug.ContrastiveLoss]]:
+    """Returns the losses in a module with their names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = [(name, each) for name, each in module.named_modules() if isinstance(each, tempplug.ContrastiveLoss)]
+    if not found:
+        raise ConfigError(
+            f"{type(module).__name__} holds no tempplug.ContrastiveLoss: make it an attribute of the module, "
+            "self.loss_fn = tempplug.ContrastiveLoss(...)."
+        )
+    return found
+
+
+def _tell(module: nn.Module, trainer: Any, batch: int) -> None:
+    batches = trainer.num_training_batches  # infinite while they are not counted yet, or cannot be
+    done = batch - batch % trainer.accumulate_grad_batches
+    epoch = trainer.current_epoch + (done / batches if batches else 0)
+    for _, loss in losses_of(module):
+        loss.set_progress(epoch=epoch, step=trainer.global_step)
+
+
+def _epochs(trainer: Any) -> float:
+    """Returns how many epochs a training has, 0 where it has no end; a stream whose batches nobody can count is one."""
+    epochs = [float(trainer.max_epochs)] if (trainer.max_epochs or 0) > 0 else []
+    if trainer.max_steps > 0:
+        batches = trainer.num_training_batches
+        steps = math.ceil(batches / trainer.accumulate_grad_batches) if math.isfinite(batches) else trainer.max_steps
+        epochs.append(trainer.max_steps / max(1, steps))
+    return min(epochs, default=0.0)
+
+
+__all__ = ["TemperatureCallback", "losses_of", "optimizer_groups"]

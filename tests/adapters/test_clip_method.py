@@ -1,0 +1,259 @@
+"""CLIP as a method: its loss beside transformers' own, temperatures from the checkpoint, data, resume and what is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from clip_toys import COLOURS, SIZE, WORDS, save_clip, save_pictures
+from method_toys import Kill, Killed, weights, without_seconds
+from PIL import Image
+from transformers import AutoTokenizer, CLIPModel, SiglipConfig, SiglipModel
+
+from tempplug.errors import ConfigError, DataError, UnknownNameError
+from tempplug_adapters.clip.captions import load_pairs
+from tempplug_adapters.clip.method import Pairs
+from tempplug_adapters.clip.model import Checkpoint
+from tempplug_adapters.clip.recipe import METHOD
+from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.training.method import Run, Source
+from tempplug_adapters.training.train import train
+
+PHOTO = ("a photo of a {}.",)
+FAST = {"learning_rate": 3e-3, "warmup_steps": 0, "per_device_train_batch_size": 5, "lr_scheduler_type": "constant"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_clip(tmp_path_factory.mktemp("clip"), [*WORDS, *map(str, range(10))])
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The library `datasets` keeps tables in a cache of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+        yield
+
+
+def load(model: Path, dataset: Path | str, *, evaluated: bool = True, **settings: Any) -> tuple[Any, Any, Pairs]:
+    recipe = METHOD.recipe(model_name_or_path=str(model), **{**FAST, **settings})
+    method = METHOD.load()
+    return method, recipe, method.load(recipe, Source(str(dataset), None, Path(), evaluated))
+
+
+def loss_of(method: Any, recipe: Any, data: Pairs, strategy: str, objective: str | None = None) -> Any:
+    loss = method.create_loss(recipe, data, TemperatureArguments(strategy, [], objective))
+    loss.set_progress(epoch=0.0)
+    return loss
+
+
+def run(folder: Path, model: Path, dataset: Path | str, strategy: str | None = None, **more: Any) -> dict[str, Any]:
+    settings = {name: more.pop(name) for name in list(more) if name in METHOD.recipe().kinds()}
+    method, recipe, data = load(model, dataset, **settings)
+    return train(method, recipe, data, TemperatureArguments(strategy, [], None), folder, dataset=str(dataset), **more)
+
+
+@pytest.mark.parametrize("strategy", ["fixed", "learnable"])
+def test_loss_and_gradients_are_those_of_transformers(model: Path, pictures: Path, strategy: str) -> None:
+    method, recipe, data = load(model, pictures)
+    module = method.build(recipe, data, loss_of(method, recipe, data, strategy))
+    batch = method.collate(recipe, data, torch.arange(8))
+    loss = module(**batch)
+    loss.backward()
+    theirs = CLIPModel.from_pretrained(model)
+    pixels = (batch["pixels"] / 255 - module.mean) / module.std
+    texts = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    expected = theirs(pixel_values=pixels, **texts, return_loss=True).loss
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+    own = dict(module.encoder.named_parameters())
+    scale = theirs.logit_scale.grad
+    for name, parameter in theirs.named_parameters():
+        if name != "logit_scale":
+            torch.testing.assert_close(own[name].grad, parameter.grad, rtol=1e-4, atol=1e-6)
+    if strategy == "learnable":
+        torch.testing.assert_close(module.loss_fn.strategy.log_scale.grad.squeeze(), scale, rtol=1e-4, atol=1e-6)
+
+
+def test_temperatures_begin_at_that_of_the_checkpoint(model: Path, pictures: Path, tmp_path: Path) -> None:
+    method, recipe, data = load(model, pictures, evaluated=False)
+    begun = math.exp(-2)
+    made = {name: loss_of(method, recipe, data, name).strategy for name in ("learnable", "fixed", "dystress", "individual")}
+    assert made["learnable"].initial_temperature == pytest.approx(begun)
+    assert made["fixed"].temperature == pytest.approx(begun)
+    assert (made["dystress"].temperature_min, made["dystress"].temperature_max) == pytest.approx((begun / 2, begun))
+    assert made["individual"].temperature_min < made["individual"].temperature_init == pytest.approx(begun)
+    own = method.create_loss(recipe, data, TemperatureArguments("fixed:temperature=0.3", [], None)).strategy
+    assert own.temperature == 0.3
+    # OpenAI's checkpoints say ln 100 in single precision, which is above CLIP's bound by its rounding
+    pretrained = save_clip(tmp_path / "bound", WORDS, scale=4.6052)
+    method, recipe, data = load(pretrained, pictures, evaluated=False)
+    assert loss_of(method, recipe, data, "learnable").strategy.initial_temperature == 0.01
+    assert loss_of(method, recipe, data, "individual").strategy.temperature_init == 0.01
+
+
+def test_a_training_is_measured_and_written_as_a_folder_for_transformers(model: Path, pictures: Path, tmp_path: Path) -> None:
+    seen = run(tmp_path, model, pictures, num_train_epochs=12)
+    assert seen["strategy"].startswith("learnable:initial_temperature=0.1353")
+    assert seen["temperature"]["last"] != seen["temperature"]["first"]
+    figures = seen["evaluation"]
+    assert figures.keys() == {f"{way}_r{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)}
+    assert figures["image_to_text_r1"] > 50, "by chance it would be 20"
+    written = CLIPModel.from_pretrained(tmp_path).requires_grad_(False)
+    assert float(written.logit_scale.exp()) == pytest.approx(1 / seen["temperature"]["last"], rel=0.02)
+    state = weights(tmp_path)
+    assert float(written.logit_scale) == pytest.approx(float(state["loss_fn.strategy.log_scale"]), abs=1e-6)
+    for name, value in written.state_dict().items():
+        if name != "logit_scale":
+            assert torch.equal(value, state[f"encoder.{name}"]), name
+    assert AutoTokenizer.from_pretrained(tmp_path)("a red picture")["input_ids"][-1] == 3
+    processor = json.loads((tmp_path / "preprocessor_config.json").read_text())
+    assert processor["image_std"] == pytest.approx([0.2686, 0.2613, 0.2758], abs=1e-4)
+    again = Checkpoint.read(str(tmp_path))
+    assert again.temperature == pytest.approx(math.exp(-float(written.logit_scale)))
+
+
+def test_a_killed_training_goes_on_to_the_same_weights_and_figures(model: Path, pictures: Path, tmp_path: Path) -> None:
+    more = {"num_train_epochs": 2, "training": {"save_steps": 2}}
+    whole = run(tmp_path / "whole", model, pictures, "learnable", **more)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", model, pictures, "learnable", callbacks=[Kill(5)], **more)
+    resumed = run(tmp_path / "killed", model, pictures, "learnable", resume_from_checkpoint="auto", **more)
+    assert without_seconds(resumed) == without_seconds(whole)
+    first, second = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("strategy", ["macl", "dystress", "temperature-free", "schedule", "individual", "head-tail", "amcl"])
+def test_every_strategy_has_a_step(model: Path, strategy: str) -> None:
+    method, recipe, data = load(model, "digits", count=12, evaluated=False)
+    module = method.build(recipe, data, loss_of(method, recipe, data, strategy))
+    module(**method.collate(recipe, data, torch.arange(12))).backward()
+    assert module.encoder.text_projection.weight.grad.any()
+    assert module.encoder.visual_projection.weight.grad.any()
+    assert module.measure()["temperature"] > 0
+
+
+def test_names_of_classes_are_captions(model: Path) -> None:
+    method, recipe, data = load(model, "digits", count=30, test_count=20, templates=("a photo of {}.", "all {}"))
+    assert data.train.texts[:2] == ("a photo of 0.", "all 0")
+    assert len(data.train.texts) == 20
+    label = int(data.train.images.labels[7])
+    assert [data.train.texts[each] for each in data.train.captions[7]] == [f"a photo of {label}.", f"all {label}"]
+    pixels = method.collate(recipe, data, torch.arange(4))["pixels"]
+    assert pixels.shape == (4, 3, 8, 8)
+    module = method.build(recipe, data, loss_of(method, recipe, data, "fixed")).eval()
+    assert module.embed_images(pixels).shape == (4, 16)
+    shares: list[float] = []
+    found = method.evaluate(recipe, module, data, Run(Path(), progress=shares.append))
+    assert 0 <= found["zero_shot"] <= 100
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    with pytest.raises(ConfigError, match=r"templates='a photo' must have one \{\}, the place of a class's name"):
+        load(model, "digits", templates=("a photo",))
+
+
+def test_each_of_several_captions_is_drawn(model: Path, pictures: Path) -> None:
+    method, recipe, data = load(model, pictures)
+    assert data.train.pairs[:4].tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
+    assert data.train.keys.shape == (20, 2)
+    assert len(data.train.texts) == 2 * len(COLOURS)
+    torch.manual_seed(0)
+    drawn = {int(method.collate(recipe, data, torch.tensor([0, 1]))["attention_mask"][0].sum()) for _ in range(20)}
+    assert drawn == {4, 5}, "all red; a red picture"
+    apart = load(model, pictures, batch_sampler="no_duplicates")
+    assert apart[0].keys(apart[1], apart[2]).shape == (20, 2)
+    assert method.keys(recipe, data) is None
+
+
+def test_an_encoder_without_masks_gets_texts_of_full_length(model: Path, pictures: Path, tmp_path: Path) -> None:
+    layers = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ends = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
+    config = SiglipConfig(
+        text_config={**layers, **ends, "vocab_size": 40, "max_position_embeddings": 12, "projection_size": 16},
+        vision_config={**layers, "image_size": SIZE, "patch_size": 4},
+    )
+    SiglipModel(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(model).save_pretrained(tmp_path)
+    method, recipe, data = load(tmp_path, pictures)
+    module = method.build(recipe, data, loss_of(method, recipe, data, "learnable"))
+    batch = method.collate(recipe, data, torch.arange(6))
+    assert batch["input_ids"].shape == (6, 12)
+    assert "attention_mask" not in batch
+    module(**batch).backward()
+    unlearned = {name for name, each in module.named_parameters() if not each.requires_grad}
+    assert unlearned == {"encoder.logit_scale", "encoder.logit_bias"}
+
+
+def test_faults_say_what_is_wrong(model: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is a BertModel and has no get_text_features\. Wanted is a dual encoder"):
+        Checkpoint.read(str(tiny_bert))
+    (tmp_path / "train").mkdir()
+    Image.new("RGB", (SIZE, SIZE)).save(tmp_path / "train" / "0.png")
+    metadata = tmp_path / "train" / "metadata.jsonl"
+    metadata.write_text(json.dumps({"file_name": "0.png", "place": 3}) + "\n")
+    arguments: dict[str, Any] = {"size": SIZE, "templates": PHOTO}
+    with pytest.raises(DataError, match=r"must have a column of images and one of captions; it has image, place"):
+        load_pairs(str(tmp_path), "train", None, **arguments)
+    metadata.write_text(json.dumps({"file_name": "0.png", "text": ""}) + "\n")
+    with pytest.raises(DataError, match=r"row 0 of .* train has no caption in column text"):
+        load_pairs(str(tmp_path), "train", None, **arguments)
+    with pytest.raises(UnknownNameError, match=r"no data set 'cifar1O'\. Did you mean 'cifar10'\?"):
+        load_pairs("cifar1O", "train", None, **arguments)
+    with pytest.raises(DataError, match="no-one/nothing cannot be loaded as images with captions"):
+        load_pairs("no-one/nothing", "train", None, **arguments)
+
+
+def test_a_set_without_a_test_part_is_not_measured(model: Path, tmp_path: Path) -> None:
+    pictures = save_pictures(tmp_path, tested=False)
+    method, recipe, data = load(model, pictures)
+    assert data.test is None
+    assert method.evaluate(recipe, None, data, Run(Path())) == {}
+    assert method.describe(data) == "20 images, 10 captions"
+
+
+def test_parquet_files_of_images_and_texts(model: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict(
+        {"image": [Image.new("RGB", (SIZE, SIZE), colour) for colour in COLOURS.values()], "caption": list(COLOURS)},
+        features=datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")}),
+    )
+    rows.to_parquet(tmp_path / "train.parquet")
+    pairs = load_pairs(str(tmp_path), "train", None, size=SIZE, templates=PHOTO, count=3)
+    assert pairs is not None
+    assert len(pairs) == 3
+    for position, (text,) in enumerate(pairs.captions):
+        assert pairs.images.batch(torch.tensor([position]))[0, :, 0, 0].tolist() == list(COLOURS[pairs.texts[text]])
+
+
+@pytest.mark.slow
+def test_real_images_with_names_of_their_classes(data_dir: Path, tmp_path: Path) -> None:
+    """A small random CLIP on CIFAR-10, whose captions are its classes' names."""
+    words = ["a", "photo", "of", ".", "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    model = save_clip(tmp_path / "model", words, size=32, width=32)
+    recipe = METHOD.recipe(
+        model_name_or_path=str(model),
+        batch_sampler="no_duplicates",
+        num_train_epochs=2,
+        count=1200,
+        test_count=300,
+        per_device_train_batch_size=10,
+        learning_rate=1e-3,
+        warmup_steps=0,
+    )
+    method = METHOD.load()
+    data = method.load(recipe, Source("cifar10-lossless4k", data_dir, Path()))
+    assert "a photo of a airplane." in data.train.texts
+    found = train(method, recipe, data, TemperatureArguments(None, [], None), tmp_path / "out")["evaluation"]
+    assert found["zero_shot"] > 15, "by chance it is 10"
+    assert found["zero_shot"] == pytest.approx(found["image_to_text_r1"])

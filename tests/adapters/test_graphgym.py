@@ -1,0 +1,222 @@
+"""GraphGym with the network, loss and metrics of ours: its own training from a configuration, and the example on Cora."""
+
+# ruff: noqa: E402 - what is imported last warns without yacs
+from __future__ import annotations
+
+import json
+import logging
+import math
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data, InMemoryDataset
+
+pytest.importorskip("yacs", reason="GraphGym needs yacs: pip install 'tempplug[graphgym]'")
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore:.*(many workers|logging interval|pin_memory|litlogger|treespec|configure_callbacks|storage format)"
+    ),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning"),
+]
+
+from torch_geometric.graphgym import model_builder, register
+from torch_geometric.graphgym.config import assert_cfg, cfg, set_run_dir
+from torch_geometric.graphgym.train import GraphGymDataModule, train
+
+from tempplug.errors import UnknownNameError
+from tempplug_adapters.graph import graphgym
+from tempplug_adapters.graph.graphgym import METRICS, ContrastiveModule, create_model, view
+
+EXAMPLES = Path(__file__).parents[2] / "adapters" / "examples"
+EPOCHS = 4
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False}
+
+
+class Ring(InMemoryDataset):
+    """Rings of 24 nodes, as graphs of three splits; or one whose nodes have masks."""
+
+    def __init__(self, graphs: int) -> None:
+        super().__init__()
+        made = [self._ring(seed) for seed in range(graphs)]
+        if graphs == 1:
+            part = torch.arange(24) % 3
+            made[0].y = part
+            made[0].train_mask, made[0].val_mask, made[0].test_mask = part == 0, part == 1, part == 2
+        self._data, self.slices = self.collate(made)
+        for number, split in enumerate(("train", "val", "test")):
+            if graphs > 1:
+                self._data[f"{split}_graph_index"] = torch.arange(number, graphs, 3)
+
+    @staticmethod
+    def _ring(seed: int) -> Data:
+        generator = torch.Generator().manual_seed(seed)
+        here = torch.arange(24)
+        edges = torch.stack([torch.cat([here, here.roll(1)]), torch.cat([here.roll(1), here])])
+        return Data(torch.randn(24, 6, generator=generator), edges, y=torch.tensor([seed % 3]))
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_trace() -> Iterator[None]:
+    """GraphGym has one configuration, and takes over the root logger."""
+    before, handlers, level = cfg.clone(), list(logging.root.handlers), logging.root.level
+    yield
+    cfg.clear()
+    cfg.update(before)
+    for each in set(logging.root.handlers) - set(handlers):
+        each.close()
+    logging.root.handlers, logging.root.level = handlers, level
+    register.loader_dict.pop("rings", None)
+
+
+def configure(folder: Path, strategy: str, *options: str, graphs: int = 1, **more: Any) -> None:
+    register.loader_dict["rings"] = lambda *names: Ring(graphs)
+    settings = {
+        "out_dir": str(folder),
+        "accelerator": "cpu",
+        "num_threads": 1,
+        "dataset.task": "node" if graphs == 1 else "graph",
+        "model.type": "contrastive",
+        "contrastive.temperature_strategy": strategy,
+        "contrastive.temperature_args": list(options),
+        "contrastive.dimension": 8,
+        "gnn.layer_type": "gcnconv",
+        "optim.max_epoch": EPOCHS,
+        "optim.base_lr": 0.02,
+        "train.enable_ckpt": False,
+        **more,
+    }
+    cfg.merge_from_list([each for pair in settings.items() for each in pair])
+    assert_cfg(cfg)
+    set_run_dir(cfg.out_dir)
+    cfg.params = 0
+
+
+def rows(folder: Path, split: str) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "0" / split / "stats.json").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("graphs", [1, 9])
+def test_a_configuration_trains_with_a_schedule_that_hears_its_progress(tmp_path: Path, graphs: int) -> None:
+    configure(tmp_path, "schedule", graphs=graphs)
+    torch.manual_seed(0)
+    data = GraphGymDataModule()
+    train(create_model(), data, trainer_config=QUIET)
+    seen = rows(tmp_path, "train")
+    period = EPOCHS / 5
+    assert [row["temperature"] for row in seen] == pytest.approx(
+        [0.1 + 0.9 * (1 + math.cos(2 * math.pi * epoch / period)) / 2 for epoch in range(EPOCHS)], abs=1e-4
+    )
+    assert seen[-1].keys() >= {"loss", *METRICS}
+    assert len(rows(tmp_path, "test")) == 1
+    assert cfg.custom_metrics == list(METRICS)
+
+
+def test_a_fixed_temperature_is_infonce_and_learns(tmp_path: Path) -> None:
+    configure(tmp_path, "fixed", "temperature=0.5", **{"optim.max_epoch": 30})
+    torch.manual_seed(0)
+    data = GraphGymDataModule()
+    train(create_model(), data, trainer_config=QUIET)
+    seen = rows(tmp_path, "train")
+    assert all(row["temperature"] == 0.5 and row["loss"] == row["infonce"] for row in seen)
+    assert seen[-1]["loss"] < seen[0]["loss"] - 0.1
+    # of 24 nodes all are contrasted in training, of 8 those of the mask in validation
+    assert rows(tmp_path, "val")[-1]["loss"] < seen[-1]["loss"]
+
+
+def test_what_a_strategy_learns_has_its_own_rate_and_no_decay(tmp_path: Path) -> None:
+    configure(tmp_path, "learnable", "initial_temperature=0.2")
+    GraphGymDataModule()
+    model = create_model()
+    (optimizer,), (scheduler,) = model.configure_optimizers()
+    rest, temperatures = optimizer.param_groups
+    scale = model.model.loss_fn.strategy.log_scale
+    assert temperatures["params"] == [scale]
+    assert (temperatures["weight_decay"], temperatures["initial_lr"]) == (0.0, 0.01)
+    assert (rest["weight_decay"], rest["initial_lr"]) == (cfg.optim.weight_decay, 0.02)
+    assert len(rest["params"]) + 1 == len(list(model.parameters()))
+    assert scheduler.optimizer is optimizer
+
+
+def test_graphgyms_own_create_model_trains_it_too(tmp_path: Path) -> None:
+    configure(tmp_path, "macl", "alpha=1")
+    data = GraphGymDataModule()
+    model = model_builder.create_model()
+    assert not isinstance(model, ContrastiveModule)
+    train(model, data, trainer_config=QUIET)
+    temperatures = [row["temperature"] for row in rows(tmp_path, "train")]
+    assert len(temperatures) == EPOCHS
+    assert len(set(temperatures)) > 1
+
+
+def test_other_models_are_graphgyms(tmp_path: Path) -> None:
+    configure(tmp_path, "fixed", **{"model.type": "gnn"})
+    GraphGymDataModule()
+    model = create_model()
+    assert type(model) is model_builder.GraphGymModule
+    batch = Batch.from_data_list([Ring(1)[0]])
+    pred, true = model(batch)
+    assert model_builder.compute_loss(pred, true)[0].isfinite()
+
+
+def test_a_misspelled_strategy_is_told(tmp_path: Path) -> None:
+    configure(tmp_path, "macle")
+    GraphGymDataModule()
+    with pytest.raises(UnknownNameError, match="Did you mean 'macl'"):
+        create_model()
+
+
+def test_a_view_lacks_edges_and_columns_and_leaves_the_batch_alone() -> None:
+    batch = Batch.from_data_list([Ring(1)[0]])
+    batch.edge_attr, batch.split = torch.arange(48), "train"
+    torch.manual_seed(0)
+    changed = view(batch, 0.5, 0.5)
+    assert 0 < changed.num_edges < 48
+    assert torch.equal(changed.edge_index, batch.edge_index[:, changed.edge_attr])
+    lost = (changed.x == 0).all(0)
+    assert 0 < lost.sum() < 6
+    assert torch.equal(changed.x[:, ~lost], batch.x[:, ~lost])
+    assert "split" not in changed
+    assert (batch.split, batch.num_edges) == ("train", 48)
+    batch.split, batch.x = "val", torch.ones(24, 2, dtype=torch.int64)
+    kept = view(batch, 0.0, 1.0)
+    assert kept.split == "val"
+    assert torch.equal(kept.x, batch.x)
+    assert kept.num_edges == 48
+
+
+def test_strategies_of_single_examples_know_the_nodes(tmp_path: Path) -> None:
+    configure(tmp_path, "individual", "size=24")
+    GraphGymDataModule()
+    model = create_model().train()
+    batch = Batch.from_data_list([Ring(1)[0]])
+    batch.split = "train"
+    before = model.model.loss_fn.state_dict()
+    before = {name: value.clone() for name, value in before.items()}
+    model(batch)
+    after = model.model.loss_fn.state_dict()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert graphgym._index(batch, 24).tolist() == list(range(24))
+    batch.split = "val"
+    assert graphgym._index(batch, 8).tolist() == list(range(1, 24, 3))
+    assert graphgym._index(batch, 3) is None
+
+
+@pytest.mark.slow
+def test_the_example_trains_on_cora(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "Cora" / "Cora"
+    place.mkdir(parents=True)
+    (place / "raw").symlink_to(data_dir / "graph" / "planetoid" / "Cora" / "raw")
+    words = ["--cfg", str(EXAMPLES / "graphgym_nodes.yaml"), "dataset.dir", str(tmp_path), "out_dir", str(tmp_path / "out")]
+    words += ["optim.max_epoch", "3", "num_threads", "1"]
+    monkeypatch.setattr(sys, "argv", ["graphgym_nodes.py", *words])
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    runpy.run_path(str(EXAMPLES / "graphgym_nodes.py"), run_name="__main__")
+    temperatures = [row["temperature"] for row in rows(tmp_path / "out" / "graphgym_nodes", "train")]
+    assert len(temperatures) == 3
+    assert temperatures[0] > temperatures[1] > temperatures[2]
+    assert (tmp_path / "out" / "graphgym_nodes" / "agg" / "train" / "best.json").is_file()

@@ -1,0 +1,169 @@
+"""The callback and the groups for Lightning, in trainings of a linear encoder on points."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.loggers.logger import DummyLogger
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import tempplug
+from tempplug.errors import ConfigError
+from tempplug.plugins import registry
+from tempplug_adapters import lightning as adapter
+from tempplug_adapters.lightning import TemperatureCallback, losses_of, optimizer_groups
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(many workers|logging interval)"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:lightning"),
+]
+
+
+class Points(pl.LightningModule):
+    """Points to the loss, which is also evaluated; notes the temperature of every batch."""
+
+    def __init__(self, strategy: str = "fixed", *, second: str | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.Linear(6, 4)
+        self.loss_fn = tempplug.ContrastiveLoss(strategy)
+        if second is not None:
+            self.other = tempplug.ContrastiveLoss(second)
+        self.temperatures: list[float] = []
+
+    def contrast(self, batch: list[Tensor]) -> Tensor:
+        view_a, view_b = (self.encoder(view) for view in batch)
+        loss = self.loss_fn(view_a, view_b)
+        return loss + self.other(view_a, view_b) if hasattr(self, "other") else loss
+
+    def training_step(self, batch: list[Tensor], number: int) -> Tensor:
+        loss = self.contrast(batch)
+        self.temperatures.append(float(self.loss_fn.record.temperature_mean))
+        return loss
+
+    def validation_step(self, batch: list[Tensor], number: int) -> None:
+        self.contrast(batch)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(optimizer_groups(self), lr=0.05, weight_decay=0.5)
+
+
+class Log(DummyLogger):
+    """Keeps what is logged, by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[int, dict[str, float]] = {}
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        self.rows.setdefault(step, {}).update(metrics)
+
+
+def loader() -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(1)
+    points = torch.randn(20, 6, generator=generator)
+    return DataLoader(TensorDataset(points, points + 0.3 * torch.randn(20, 6, generator=generator)), batch_size=5)
+
+
+def fit(module: Points, folder: Path, *, checkpoint: Path | None = None, **more: Any) -> pl.Trainer:
+    options = {"max_epochs": 3, "log_every_n_steps": 1, **more}
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        default_root_dir=folder,
+        logger=Log(),
+        callbacks=[TemperatureCallback()],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    trainer.fit(module, loader(), loader(), ckpt_path=checkpoint)
+    return trainer
+
+
+def cosine(epoch: float, period: float) -> float:
+    return 0.1 + 0.9 * (1 + math.cos(2 * math.pi * epoch / period)) / 2
+
+
+@pytest.mark.parametrize(("accumulated", "stopped"), [(1, False), (2, False), (1, True)])
+def test_a_schedule_hears_how_long_training_is_and_how_far(tmp_path: Path, accumulated: int, stopped: bool) -> None:
+    module = Points("schedule")
+    more = {"max_epochs": -1, "max_steps": 10} if stopped else {}
+    fit(module, tmp_path, accumulate_grad_batches=accumulated, **more)
+    steps, length = (10, 2.5) if stopped else (12, 3)
+    # four batches an epoch, all micro-batches of a step at one progress
+    epochs = [batch // 4 + (batch % 4 - batch % 4 % accumulated) / 4 for batch in range(steps)]
+    assert module.temperatures == pytest.approx([cosine(epoch, length / 5) for epoch in epochs], rel=1e-5)
+
+
+def test_the_record_is_logged_when_a_log_is_due_and_after_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, told = Points("learnable:initial_temperature=0.2"), []
+    monkeypatch.setattr(registry(), "log", told.append)
+    trainer = fit(module, tmp_path, log_every_n_steps=3)
+    assert [module.temperatures.index(float(record.temperature_mean)) for record in told] == [2, 3, 5, 7, 8, 11]
+    rows = trainer.logger.rows
+    assert sorted(rows) == [2, 5, 8, 11]
+    for step, row in rows.items():
+        assert row["temperature"] == pytest.approx(module.temperatures[step])
+    assert {"positive_similarity", "gradient_scale", "infonce"} <= rows[2].keys()
+    assert rows[2]["temperature"] != rows[11]["temperature"]
+    assert float(trainer.callback_metrics["temperature"]) == pytest.approx(module.temperatures[-1])
+    seldom = Points("learnable:initial_temperature=0.2")
+    last = fit(seldom, tmp_path, log_every_n_steps=50).callback_metrics
+    assert float(last["temperature"]) == pytest.approx(seldom.temperatures[-1])
+
+
+def test_several_losses_are_logged_under_their_names(tmp_path: Path) -> None:
+    rows = fit(Points("macl", second="fixed:temperature=0.4"), tmp_path, max_epochs=1).logger.rows
+    assert rows[0]["other/temperature"] == pytest.approx(0.4)
+    assert "loss_fn/temperature" in rows[0]
+    assert "temperature" not in rows[0]
+
+
+def test_temperatures_learn_at_their_own_rate_without_decay(tmp_path: Path) -> None:
+    module = Points("learnable:initial_temperature=0.2")
+    model, temperatures = optimizer_groups(module)
+    assert [id(each) for each in model["params"]] == [id(each) for each in module.encoder.parameters()]
+    assert temperatures["params"] == [module.loss_fn.strategy.log_scale]
+    assert (temperatures["weight_decay"], temperatures["lr"]) == (0.0, 0.01)
+    assert len(optimizer_groups(Points("macl"))) == 1
+    shared = optimizer_groups(Points("learnable:learning_rate=none"))[1]
+    assert shared.keys() == {"params", "weight_decay"}
+    fit(module, tmp_path, max_epochs=1, max_steps=1)
+    # Adam's first step is the learning rate; decay would take half of ln 5 times the rate more
+    assert abs(module.loss_fn.strategy.log_scale.item() - math.log(5)) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    whole = Points("schedule:period=2")
+    fit(whole, tmp_path)
+    first = Points("schedule:period=2")
+    trainer = fit(first, tmp_path, max_epochs=2)
+    trainer.save_checkpoint(tmp_path / "two.ckpt")
+    resumed = Points("schedule:period=2")
+    fit(resumed, tmp_path, checkpoint=tmp_path / "two.ckpt")
+    assert first.temperatures + resumed.temperatures == whole.temperatures
+    for name, value in whole.encoder.state_dict().items():
+        assert torch.equal(value, resumed.encoder.state_dict()[name]), name
+
+
+def test_a_module_without_a_loss_is_told_what_it_lacks() -> None:
+    with pytest.raises(ConfigError, match=r"Linear holds no tempplug\.ContrastiveLoss: make it an attribute"):
+        losses_of(nn.Linear(2, 2))
+
+
+def test_the_other_spelling_of_lightning_takes_the_callback_too() -> None:
+    other = pytest.importorskip("pytorch_lightning")
+    spec = importlib.util.spec_from_file_location("adapter_of_both", adapter.__file__)
+    both = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(both)
+    assert issubclass(both.TemperatureCallback, other.Callback)
+    assert issubclass(both.TemperatureCallback, pl.Callback)
