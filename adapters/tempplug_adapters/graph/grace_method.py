@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from tempplug import ContrastiveLoss
-from tempplug_adapters.graph.grace import GRACE, NodeFeatures, View, corrupt
+from tempplug_adapters.graph.gcn import View
+from tempplug_adapters.graph.grace import GRACE, corrupt
 from tempplug_adapters.graph.grace_recipe import GraceRecipe
-from tempplug_adapters.graph.node_batches import NodeBatch, NodeSampler
+from tempplug_adapters.graph.node_batches import NodeSampler
 from tempplug_adapters.graph.node_data import check_graph, load_graph
-from tempplug_adapters.graph.node_evaluation import PROTOCOLS, evaluate_nodes
+from tempplug_adapters.graph.node_evaluation import check_evaluation, evaluate_nodes
+from tempplug_adapters.graph.node_features import NodeFeatures
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method import Method, Run, Source
 
@@ -38,6 +40,9 @@ class Nodes:
     def __init__(self, graph: Data, name: str = "graph") -> None:
         check_graph(graph, name)
         self.x, self.edge_index, self.labels = graph.x.float(), graph.edge_index, graph.y
+        self.edge_weight = graph.get("edge_weight")
+        masks = [graph.get(name) for name in ("train_mask", "val_mask", "test_mask")]
+        self.masks = None if any(each is None for each in masks) else masks
         self.sampler = NodeSampler(self.edge_index, len(self))
 
     def __len__(self) -> int:
@@ -82,7 +87,10 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
     def load(self, recipe: GraceRecipe, source: Source) -> Nodes:
         """Returns a citation graph, or the graph of a file."""
         graph = load_graph(source.dataset, source.data_dir, source.cache_dir, normalize=not recipe.raw_features)
-        return Nodes(graph, source.dataset)
+        nodes = Nodes(graph, source.dataset)
+        if nodes.labels is not None and source.evaluated:  # said now, what has no figure in the end
+            check_evaluation(nodes.labels, recipe.protocols, nodes.masks)
+        return nodes
 
     def describe(self, data: Nodes) -> str:
         """Returns the numbers of nodes, edges and features."""
@@ -101,32 +109,39 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 
         The whole graph keeps the order of its nodes: where all are contrasted, that of the anchors is of no consequence.
         """
+        reach: tuple[int, ...] = ()
         if len(index) == len(data):
-            part, nodes = NodeBatch(torch.arange(len(data)), data.edge_index, len(data)), None
+            edges, weight, nodes, seeds = data.edge_index, data.edge_weight, None, torch.arange(len(data))
         else:
             part = data.sampler.around(index, recipe.neighbours, recipe.layers)
-            nodes = part.nodes
+            edges, nodes, seeds, reach = part.edge_index, part.nodes, part.nodes[: part.seeds], part.reach
+            weight = None if data.edge_weight is None else data.edge_weight[part.edges]
         shares = zip(_both(recipe.edge_removal), _both(recipe.feature_masking), strict=True)
-        views = [corrupt(part.edge_index, data.x.shape[1], *each) for each in shares]
-        return {"views": views, "nodes": nodes, "seeds": part.nodes[: part.seeds]}
+        views = [replace(corrupt(edges, data.x.shape[1], *each, weight), reach=reach) for each in shares]
+        return {"views": views, "nodes": nodes, "seeds": seeds}
 
     def evaluate(self, recipe: GraceRecipe, module: nn.Module, data: Nodes, run: Run) -> dict[str, float]:
-        """Returns F1-micro and F1-macro × 100 by protocol (see `PROTOCOLS`), nothing where the graph has no classes."""
+        """Returns F1-micro and F1-macro × 100 by protocol (see `evaluate_nodes`), nothing where the graph has no classes."""
         if data.labels is None:
             return {}
-        rows = self.representations(module, data)
-        found: dict[str, float] = {}
-        for number, protocol in enumerate(PROTOCOLS, 1):
-            scores = asdict(evaluate_nodes(rows, data.labels, protocol, recipe.seed))
-            found |= {f"f1_{name} {protocol}": value for name, value in scores.items()}
-            run.progress(number / len(PROTOCOLS))
-        return found
+        scores = evaluate_nodes(
+            self.representations(module, data),
+            data.labels,
+            recipe.protocols,
+            recipe.seed,
+            splits=recipe.splits,
+            strengths=recipe.l2,
+            masks=data.masks,
+            progress=run.progress,
+        )
+        return {f"f1_{name} {protocol}": value for protocol, each in scores.items() for name, value in asdict(each).items()}
 
     @torch.no_grad()
     def representations(self, module: Any, data: Nodes) -> Tensor:
         """Returns the representations of all nodes of the graph as it is, [N, hidden], on the CPU."""
         device = next(module.parameters()).device
-        rows: Tensor = module.grace.representations(module.features.to(device), data.edge_index.to(device)).cpu()
+        weight = None if data.edge_weight is None else data.edge_weight.to(device)
+        rows: Tensor = module.encoder.of_graph(module.features.to(device), data.edge_index.to(device), weight).cpu()
         return rows
 
     def save(self, recipe: GraceRecipe, module: nn.Module, data: Nodes, output_dir: Path) -> None:
