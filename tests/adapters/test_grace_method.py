@@ -14,8 +14,9 @@ from torch_geometric.data import Data
 
 import tempplug_adapters.graph.grace_method as module
 from tempplug.cli import main
-from tempplug_adapters.graph.grace_method import GraceMethod, Nodes
+from tempplug_adapters.graph.grace_method import GraceMethod
 from tempplug_adapters.graph.grace_recipe import METHOD, PROTOCOLS, GraceRecipe
+from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node_generated import citation_graph

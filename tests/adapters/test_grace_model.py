@@ -40,7 +40,7 @@ def written_out(model: GRACE, x: Tensor, view: View) -> Tensor:
 def test_both_views_at_once_are_what_each_is_by_itself(density: float) -> None:
     x, edges = graph(density)
     torch.manual_seed(0)
-    model, features = GRACE(COLUMNS), NodeFeatures(x)
+    model, features = GRACE(GCN(COLUMNS)), NodeFeatures(x)
     for layer in model.encoder.layers:
         torch.nn.init.normal_(layer.bias)
     views = [corrupt(edges, COLUMNS, 0.3, 0.3), corrupt(edges, COLUMNS, 0.5, 0.1), View(edges)]
@@ -56,7 +56,7 @@ def test_the_representations_are_those_of_the_plain_layers(
     x, edges = graph(density)
     weight = torch.rand(120) if weighted else None
     torch.manual_seed(0)
-    model = GRACE(COLUMNS, layers=3)
+    model = GRACE(GCN(COLUMNS, layers=3))
     for layer in model.encoder.layers:
         torch.nn.init.normal_(layer.bias)
     monkeypatch.setattr("tempplug_adapters.graph.gcn._AT_ONCE", 7)
@@ -123,8 +123,8 @@ def test_a_view_keeps_the_weights_of_its_edges() -> None:
 
 def test_only_the_first_nodes_are_embedded_where_asked() -> None:
     x, edges = graph(0.5)
-    model, features = GRACE(COLUMNS, activation="prelu"), NodeFeatures(x)
-    whole, some = model(features, [View(edges)])[0], model(features, [View(edges)], None, 7)[0]
+    model, features = GRACE(GCN(COLUMNS, activation="prelu")), NodeFeatures(x)
+    whole, some = model([View(edges)], features)[0], model([View(edges)], features, None, 7)[0]
     assert some.shape == (7, 32)
     torch.testing.assert_close(some, whole[:7])
 

@@ -7,13 +7,15 @@ Source: Zhu et al. 2020, Deep Graph Contrastive Representation Learning.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 from torch_geometric.utils import dropout_edge, mask_feature
 
-from tempplug_adapters.graph.gcn import GCN, View
+from tempplug_adapters.graph.gcn import View
 from tempplug_adapters.graph.node_features import NodeFeatures
 
 
@@ -34,50 +36,63 @@ def corrupt(
     return View(kept_edges, shown[0], None if edge_weight is None else edge_weight[kept])
 
 
+def corrupted(graph: Data, edge_removal: float, feature_masking: float) -> Data:
+    """Returns `corrupt`'s view of a graph written out, with what its edges have, for encoders that know of no views.
+
+    Args:
+        graph: with ``x`` [N, F] and ``edge_index`` [2, E].
+        edge_removal: probability that an edge is removed, in [0, 1).
+        feature_masking: probability that a column is hidden, in [0, 1).
+    """
+    view = copy.copy(graph)
+    view.edge_index, kept = dropout_edge(graph.edge_index, p=edge_removal)
+    view.x, _ = mask_feature(graph.x, p=feature_masking, mode="col")
+    for name in graph.edge_attrs():
+        if name != "edge_index":
+            view[name] = graph[name][kept]
+    steps = graph.get("num_sampled_edges")
+    if steps is not None:
+        view.num_sampled_edges = [int(each.sum()) for each in kept.split(steps)]
+    return view
+
+
 class GRACE(nn.Module):
     """The encoder whose representations are kept, and the projection head that only the loss sees.
 
     Args:
-        in_features: F, the number of node features.
-        hidden: width of the representations.
-        projection: width of the embeddings.
-        layers: graph convolutions of the encoder.
-        activation: of the encoder, one of relu, prelu, elu.
+        encoder: a `GCN`; or a module from a graph to representations [N, width], such as an `OwnEncoder`.
+        width: of the representations.
+        projection: width inside the projection head.
+        embedding: width of what the loss sees; None for that of the representations.
 
+    >>> from tempplug_adapters.graph.gcn import GCN
     >>> graph = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-    >>> features = NodeFeatures(torch.eye(3))
-    >>> view_a, view_b = GRACE(3)(features, [corrupt(graph, 3, 0.3, 0.3) for _ in range(2)])
+    >>> views = [corrupt(graph, 3, 0.3, 0.3) for _ in range(2)]
+    >>> view_a, view_b = GRACE(GCN(3))(views, NodeFeatures(torch.eye(3)))
     >>> view_a.shape
     torch.Size([3, 32])
     """
 
-    def __init__(
-        self, in_features: int, hidden: int = 32, projection: int = 32, layers: int = 2, activation: str = "relu"
-    ) -> None:
+    def __init__(self, encoder: nn.Module, width: int = 32, projection: int = 32, embedding: int | None = None) -> None:
         super().__init__()
-        self.encoder = GCN(in_features, hidden, layers, activation)
-        self.projection_head = projection_head(hidden, projection, hidden)
+        self.encoder = encoder
+        outwards = width if embedding is None else embedding
+        self.projection_head = nn.Sequential(nn.Linear(width, projection), nn.ELU(), nn.Linear(projection, outwards))
 
     def forward(
-        self, features: NodeFeatures, views: Sequence[View], nodes: Tensor | None = None, first: int | None = None
+        self,
+        views: Sequence[View | Data],
+        features: NodeFeatures | None = None,
+        nodes: Tensor | None = None,
+        first: int | None = None,
     ) -> list[Tensor]:
-        """Returns the embeddings of each view, for the loss, [N, hidden].
+        """Returns the embeddings of each view, for the loss, [N, embedding].
 
         Args:
+            views: of one graph. A `View` needs a `GCN` and features; a ``Data`` has them with it.
             features: see `GCN.of_views`.
-            views: see there.
             nodes: see there.
             first: how many nodes to embed; None for all.
         """
-        return [self.projection_head(hidden[:first]) for hidden in self.encoder.of_views(features, views, nodes)]
-
-
-def projection_head(width: int, projection: int, embedding: int) -> nn.Sequential:
-    """Returns GRACE's projection head.
-
-    Args:
-        width: of the representations.
-        projection: width inside.
-        embedding: width of what the loss sees.
-    """
-    return nn.Sequential(nn.Linear(width, projection), nn.ELU(), nn.Linear(projection, embedding))
+        hidden = self.encoder.of_views(features, views, nodes) if features is not None else map(self.encoder, views)
+        return [self.projection_head(each[:first]) for each in hidden]

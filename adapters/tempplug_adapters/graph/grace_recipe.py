@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tempplug.options import Choice, Flag, Number, Numbers, Words
+from tempplug.options import Choice, Flag, Number, Numbers, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
@@ -45,6 +45,17 @@ class GraceRecipe(Recipe):
     projection: Annotated[int, Number(at_least=1, integer=True, help="width inside the projection head")] = 32
     layers: Annotated[int, Number(at_least=1, integer=True, help="graph convolutions")] = 2
     activation: Annotated[str, Choice(ACTIVATIONS, help="of the encoder")] = "relu"
+    encoder: Annotated[
+        str | None,
+        Text(
+            optional=True,
+            help="your own, MODULE:NAME of a module, class or function, such as torch_geometric.nn:GAT; none: GCN",
+        ),
+    ] = None
+    augmentations: Annotated[
+        tuple[str, ...],
+        Words(help="your own, MODULE:NAME of one callable for both views or of two; none: edges removed and features masked"),
+    ] = ()
     edge_removal: Annotated[
         tuple[float, ...],
         Numbers(_SHARE, minimum_length=1, maximum_length=2, help="share of edges that both views lose, or a and b"),
