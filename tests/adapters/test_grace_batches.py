@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from tempplug_adapters.graph.grace import GRACE, NodeFeatures, View
-from tempplug_adapters.graph.node_batches import NodeSampler
+import pytest
+import torch
+import torch_geometric.typing
+
+from tempplug_adapters.graph.gcn import GCN, View
+from tempplug_adapters.graph.node_batches import NodeBatch, NodeSampler
+from tempplug_adapters.graph.node_features import NodeFeatures
 
 
 def random_edges(nodes: int = 60, edges: int = 300) -> torch.Tensor:
@@ -17,11 +22,71 @@ def test_with_all_neighbours_the_seeds_are_encoded_as_in_the_whole_graph() -> No
     edges = random_edges()
     x = torch.rand(60, 20, generator=torch.Generator().manual_seed(1))
     torch.manual_seed(0)
-    model, features = GRACE(20), NodeFeatures(x)
+    encoder, features = GCN(20), NodeFeatures(x)
     # A layer more than the encoder has: the degrees of the outermost nodes it reads must be whole too.
     batch = NodeSampler(edges, 60).around(torch.tensor([3, 59, 17, 40]), neighbours=1000, layers=3)
-    found = model.encoder(features, [View(batch.edge_index)], batch.nodes)[0][: batch.seeds]
-    torch.testing.assert_close(found, model.representations(features, edges)[[3, 59, 17, 40]], rtol=1e-5, atol=1e-6)
+    found = encoder.of_views(features, [View(batch.edge_index)], batch.nodes)[0][: batch.seeds]
+    torch.testing.assert_close(found, encoder(x, edges)[[3, 59, 17, 40]], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("hops", [1, 2, 3])
+@pytest.mark.parametrize("columns", [20, 3000], ids=["sums-first", "products-first"])
+def test_a_layer_computes_what_the_next_one_reads_to_the_same_result(layers: int, hops: int, columns: int) -> None:
+    edges, chance = random_edges(), torch.Generator().manual_seed(1)
+    torch.manual_seed(0)
+    encoder, features = GCN(columns, layers=layers), NodeFeatures(torch.rand(60, columns, generator=chance))
+    batch = NodeSampler(edges, 60).around(torch.tensor([3, 59, 17, 40]), neighbours=3, layers=hops)
+    weight = torch.rand(batch.edge_index.shape[1], generator=chance)
+    gradients = []
+    for reach in ((), batch.reach):
+        encoder.zero_grad()
+        found = encoder.of_views(features, [View(batch.edge_index, None, weight, reach)], batch.nodes)[0]
+        assert not reach or len(found) == 4
+        gradients.append([found[:4], *torch.autograd.grad(found[:4].square().sum(), list(encoder.parameters()))])
+    for whole, trimmed in zip(*gradients, strict=True):
+        torch.testing.assert_close(trimmed, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_knows_how_far_its_nodes_are() -> None:
+    path = torch.stack((torch.arange(9), torch.arange(1, 10)))  # 0 → 1 → … → 9
+    batch = NodeSampler(path, 10).around(torch.tensor([4, 8]), neighbours=5, layers=3)
+    assert batch.nodes.tolist() == [4, 8, 3, 7, 2, 6, 1, 5]
+    assert batch.reach == (2, 4, 6, 8)
+    assert torch.equal(batch.nodes[batch.edge_index], path[:, batch.edges])
+
+
+def test_pyg_lib_samples_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its operation stands in here: it follows every edge, or the first ones of each node, and tells counts as pyg-lib does."""
+    edges = random_edges()
+    own = NodeSampler(edges, 60)
+    calls: list[list[int]] = []
+
+    def neighbor_sample(colptr: torch.Tensor, row: torch.Tensor, seed: torch.Tensor, counts: list[int], *more: Any) -> Any:
+        calls.append(counts)
+        targets = torch.repeat_interleave(torch.arange(60), colptr.diff())
+        sampled = NodeSampler(torch.stack((row, targets)), 60)
+        with monkeypatch.context() as without:
+            without.setattr(torch_geometric.typing, "WITH_PYG_LIB", False)
+            found = sampled.around(seed, None if counts[0] < 0 else counts[0], len(counts))
+        steps = [found.reach[0], *torch.tensor(found.reach).diff().tolist()]
+        return (*found.edge_index, found.nodes, found.edges, steps, [])
+
+    expected = own.around(torch.tensor([5, 3]), None, 2)
+    monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
+    monkeypatch.setattr(torch.ops.pyg, "neighbor_sample", neighbor_sample, raising=False)
+    found = own.around(torch.tensor([5, 3]), None, 2)
+    assert calls == [[-1, -1]]
+    assert found.reach == expected.reach
+    assert torch.equal(found.nodes, expected.nodes)
+    assert pairs_of(found, edges) == pairs_of(expected, edges)
+    assert torch.equal(found.nodes[found.edge_index], edges[:, found.edges])
+    own.around(torch.tensor([5]), 4, 3)
+    assert calls[1:] == [[4, 4, 4]]
+
+
+def pairs_of(batch: NodeBatch, edges: torch.Tensor) -> list[tuple[int, ...]]:
+    return sorted(map(tuple, edges[:, batch.edges].T.tolist()))
 
 
 def test_sampled_edges_are_edges_and_no_more_than_asked() -> None:

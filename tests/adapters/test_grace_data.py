@@ -85,8 +85,8 @@ def test_a_damaged_file_is_named(data_dir: Path, tmp_path: Path) -> None:
         (Data(x=torch.ones(2, 3), edge_index=EDGES.float()), r"must have edge_index \[2, edges\]"),
         (Data(x=torch.ones(2, 3), edge_index=EDGES + 1), "edge_index names node 2, but there are 2 nodes"),
         (Data(x=torch.ones(2, 3), edge_index=EDGES - 1), "edge_index names node -1, but there are 2 nodes"),
-        (Data(x=torch.ones(2, 3), edge_index=EDGES, y=torch.ones(2)), "y must hold one class"),
-        (Data(x=torch.ones(2, 3), edge_index=EDGES, y=torch.ones(3, dtype=torch.long)), "y must hold one class"),
+        (Data(x=torch.ones(2, 3), edge_index=EDGES, edge_weight=torch.ones(3)), r"a finite number for each of 2 edges, \[2\]"),
+        (Data(x=torch.ones(2, 3), edge_index=EDGES, edge_weight=torch.tensor([1, torch.inf])), "a finite number for each"),
     ],
 )
 def test_a_graph_that_cannot_be_trained_on_says_why(graph: Data, message: str) -> None:

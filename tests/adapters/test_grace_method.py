@@ -14,8 +14,9 @@ from torch_geometric.data import Data
 
 import tempplug_adapters.graph.grace_method as module
 from tempplug.cli import main
-from tempplug_adapters.graph.grace_method import GraceMethod, Nodes
-from tempplug_adapters.graph.grace_recipe import METHOD, GraceRecipe
+from tempplug_adapters.graph.grace_method import GraceMethod
+from tempplug_adapters.graph.grace_recipe import METHOD, PROTOCOLS, GraceRecipe
+from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node_generated import citation_graph
@@ -27,7 +28,7 @@ BATCHES: dict[str, Any] = {"per_device_train_batch_size": 250, "neighbours": 2, 
 @pytest.fixture(autouse=True)
 def quick_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     original = module.evaluate_nodes
-    monkeypatch.setattr(module, "evaluate_nodes", lambda *given: original(*given, steps=60))
+    monkeypatch.setattr(module, "evaluate_nodes", lambda *given, **more: original(*given, **more, steps=60))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_a_run_writes_specs_numbers_and_representations(
     assert results["objective"] == "dcl"
     assert "600 nodes, " in out
     assert results["recipe"]["edge_removal"] == [0.2, 0.4]
-    assert results["evaluation"].keys() == {f"f1_{kind} {name}" for kind in ("micro", "macro") for name in module.PROTOCOLS}
+    assert results["evaluation"].keys() == {f"f1_{kind} {name}" for kind in ("micro", "macro") for name in PROTOCOLS}
     representations = torch.load(tmp_path / "representations.pt", weights_only=True)
     assert representations.shape == (600, 32)
     assert torch.isfinite(representations).all()

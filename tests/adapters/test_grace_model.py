@@ -6,11 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv
 
 import tempplug
 from tempplug.errors import ConfigError
-from tempplug_adapters.graph.grace import GRACE, NodeFeatures, View, corrupt
+from tempplug_adapters.graph.gcn import GCN, View
+from tempplug_adapters.graph.grace import GRACE, corrupt
+from tempplug_adapters.graph.node_features import NodeFeatures
 
 NODES, COLUMNS = 40, 90
 
@@ -29,7 +32,7 @@ def written_out(model: GRACE, x: Tensor, view: View) -> Tensor:
     for layer in model.encoder.layers:
         plain = GCNConv(hidden.shape[1], 32)
         plain.load_state_dict(layer.state_dict())
-        hidden = functional.relu(plain(hidden, view.edge_index))
+        hidden = functional.relu(plain(hidden, view.edge_index, view.edge_weight))
     return hidden
 
 
@@ -37,13 +40,35 @@ def written_out(model: GRACE, x: Tensor, view: View) -> Tensor:
 def test_both_views_at_once_are_what_each_is_by_itself(density: float) -> None:
     x, edges = graph(density)
     torch.manual_seed(0)
-    model, features = GRACE(COLUMNS), NodeFeatures(x)
+    model, features = GRACE(GCN(COLUMNS)), NodeFeatures(x)
     for layer in model.encoder.layers:
         torch.nn.init.normal_(layer.bias)
     views = [corrupt(edges, COLUMNS, 0.3, 0.3), corrupt(edges, COLUMNS, 0.5, 0.1), View(edges)]
-    for view, found in zip(views, model.encoder(features, views), strict=True):
+    for view, found in zip(views, model.encoder.of_views(features, views), strict=True):
         torch.testing.assert_close(found, written_out(model, x, view), rtol=1e-5, atol=1e-6)
-    assert torch.equal(model.representations(features, edges), model.encoder(features, [View(edges)])[0])
+
+
+@pytest.mark.parametrize("density", [0.02, 0.7], ids=["sparse", "dense"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_representations_are_those_of_the_plain_layers(
+    density: float, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, edges = graph(density)
+    weight = torch.rand(120) if weighted else None
+    torch.manual_seed(0)
+    model = GRACE(GCN(COLUMNS, layers=3))
+    for layer in model.encoder.layers:
+        torch.nn.init.normal_(layer.bias)
+    monkeypatch.setattr("tempplug_adapters.graph.gcn._AT_ONCE", 7)
+    expected = written_out(model, x, View(edges, None, weight))
+    for found in (
+        model.encoder.of_graph(NodeFeatures(x), edges, weight),
+        model.encoder(x, edges, weight),
+        model.encoder(Batch.from_data_list([Data(x=x, edge_index=edges, edge_weight=weight)])),
+        model.encoder.of_views(NodeFeatures(x), [View(edges, None, weight)])[0],
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert weight is None or not torch.allclose(expected, written_out(model, x, View(edges)))
 
 
 @pytest.mark.parametrize("density", [0.02, 0.7], ids=["sparse", "dense"])
@@ -88,14 +113,22 @@ def test_the_loss_is_the_mean_of_both_directions_with_same_view_negatives() -> N
     torch.testing.assert_close(tempplug.ContrastiveLoss("fixed:temperature=0.4")(a, b), expected)
 
 
+def test_a_view_keeps_the_weights_of_its_edges() -> None:
+    edges = torch.randint(50, (2, 400))
+    weight = (edges[0] * 50 + edges[1]).float()
+    view = corrupt(edges, 3, 0.5, 0.0, weight)
+    assert view.edge_index.shape[1] < 300
+    assert torch.equal(view.edge_weight, (view.edge_index[0] * 50 + view.edge_index[1]).float())  # type: ignore[arg-type]
+
+
 def test_only_the_first_nodes_are_embedded_where_asked() -> None:
     x, edges = graph(0.5)
-    model, features = GRACE(COLUMNS, activation="prelu"), NodeFeatures(x)
-    whole, some = model(features, [View(edges)])[0], model(features, [View(edges)], None, 7)[0]
+    model, features = GRACE(GCN(COLUMNS, activation="prelu")), NodeFeatures(x)
+    whole, some = model([View(edges)], features)[0], model([View(edges)], features, None, 7)[0]
     assert some.shape == (7, 32)
     torch.testing.assert_close(some, whole[:7])
 
 
 def test_an_unknown_activation_is_refused() -> None:
     with pytest.raises(ConfigError, match="activation='gelu' must be one of relu, prelu, elu"):
-        GRACE(4, activation="gelu")
+        GCN(4, activation="gelu")

@@ -20,9 +20,9 @@ from vision_train_toys import TinyBackbone
 
 from tempplug.errors import DataError
 from tempplug_adapters.graph import grace_recipe, graphcl_recipe, molecule_recipe
-from tempplug_adapters.graph.grace_method import Nodes
 from tempplug_adapters.graph.graphcl_method import Graphs
 from tempplug_adapters.graph.molecule_method import Molecules
+from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.checkpoints import COMPLETE, checkpoints, resume_point
 from tempplug_adapters.training.train import train

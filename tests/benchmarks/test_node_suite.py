@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.utils import contains_isolated_nodes, is_undirected
 
-from tempplug_adapters.graph.grace_method import Nodes
+from tempplug_adapters.graph.nodes import Nodes
 from tempplug_benchmarks.papers import PaperRow, load
 from tempplug_benchmarks.tasks.node_generated import CLASSES, NODES, WORDS, citation_graph
 from tempplug_benchmarks.tasks.node_speed import measure

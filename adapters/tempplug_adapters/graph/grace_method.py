@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,53 +13,70 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from tempplug import ContrastiveLoss
-from tempplug_adapters.graph.grace import GRACE, NodeFeatures, View, corrupt
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.graph.gcn import GCN, View
+from tempplug_adapters.graph.grace import GRACE, corrupt, corrupted
 from tempplug_adapters.graph.grace_recipe import GraceRecipe
-from tempplug_adapters.graph.node_batches import NodeBatch, NodeSampler
-from tempplug_adapters.graph.node_data import check_graph, load_graph
-from tempplug_adapters.graph.node_evaluation import PROTOCOLS, evaluate_nodes
+from tempplug_adapters.graph.node_data import load_graph
+from tempplug_adapters.graph.node_evaluation import check_evaluation, evaluate_nodes
+from tempplug_adapters.graph.node_features import NodeFeatures
+from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.graph.own_modules import (
+    Augmentation,
+    OwnEncoder,
+    augmented,
+    create_augmentation,
+    create_encoder,
+    find,
+    names_of,
+    warn_of_unused,
+)
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.method_info import MethodInfo
 
 REPRESENTATIONS_FILE = "representations.pt"
-"""Of all nodes, [N, hidden], in the output folder."""
+"""Of all nodes, [N, width], in the output folder."""
 
-
-class Nodes:
-    """A graph as long as it has nodes, with a sampler of its neighbourhoods.
-
-    Args:
-        graph: any PyTorch Geometric graph with node features; see `check_graph`.
-        name: what messages call it.
-
-    Raises:
-        DataError: it cannot be trained on.
-    """
-
-    def __init__(self, graph: Data, name: str = "graph") -> None:
-        check_graph(graph, name)
-        self.x, self.edge_index, self.labels = graph.x.float(), graph.edge_index, graph.y
-        self.sampler = NodeSampler(self.edge_index, len(self))
-
-    def __len__(self) -> int:
-        return int(self.x.shape[0])
+_WHOLE = 2**26  # numbers that an encoder of the user's may make of all edges at once, for representations of the whole graph
 
 
 class GraceModule(nn.Module):
-    """Two views of nodes to the loss."""
+    """Two views of nodes to the loss.
 
-    def __init__(self, recipe: GraceRecipe, data: Nodes, loss_fn: ContrastiveLoss) -> None:
+    Args:
+        recipe: of the training.
+        data: whose features a `GCN` multiplies.
+        loss_fn: of the embeddings.
+        encoder: of the user's; None for a `GCN`.
+        plain: whether views are graphs, also for a `GCN`.
+    """
+
+    def __init__(
+        self,
+        recipe: GraceRecipe,
+        data: Nodes,
+        loss_fn: ContrastiveLoss,
+        encoder: OwnEncoder | None = None,
+        plain: bool = False,
+    ) -> None:
         super().__init__()
-        self.features = NodeFeatures(data.x)
-        self.grace = GRACE(self.features.columns, recipe.hidden, recipe.projection, recipe.layers, recipe.activation)
+        self.features = None if encoder is not None or plain else NodeFeatures(data.x)
+        if encoder is None:
+            own = GCN(data.x.shape[1], recipe.hidden, recipe.layers, recipe.activation)
+            self.grace = GRACE(own, recipe.hidden, recipe.projection)
+        else:
+            width = encoder.probe(data.part(torch.arange(2), 1, recipe.layers)).shape[1]
+            self.grace = GRACE(encoder, width, recipe.projection, recipe.hidden)
         self.loss_fn = loss_fn
 
     @property
     def encoder(self) -> nn.Module:
-        """The graph convolutions, whose representations are kept."""
-        return self.grace.encoder
+        """What representations are kept of: the graph convolutions, or the user's module."""
+        own: nn.Module = self.grace.encoder
+        return own.module if isinstance(own, OwnEncoder) else own
 
-    def forward(self, views: Sequence[View], nodes: Tensor | None, seeds: Tensor) -> Tensor:
+    def forward(self, views: Sequence[View | Data], nodes: Tensor | None, seeds: Tensor) -> Tensor:
         """Returns the loss in nats, [].
 
         Args:
@@ -67,8 +85,9 @@ class GraceModule(nn.Module):
             seeds: [s] positions of the nodes to contrast, which come first.
         """
         device = seeds.device
-        features, views = self.features.to(device), [view.to(device) for view in views]
-        view_a, view_b = self.grace(features, views, nodes, None if nodes is None else len(seeds))
+        features = None if self.features is None else self.features.to(device)
+        moved = [view.to(device) for view in views]
+        view_a, view_b = self.grace(moved, features, nodes, None if nodes is None else len(seeds))
         loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.taken(index=seeds))
         return loss
 
@@ -76,13 +95,33 @@ class GraceModule(nn.Module):
 class GraceMethod(Method[GraceRecipe, Nodes]):
     """Both views' nodes are anchors, and of every other node both views are negatives.
 
+    Args:
+        info: its declaration.
+        encoder: any module with ``forward(x, edge_index)`` or ``forward(data)``, or what makes one (see `create_encoder`);
+            None: the recipe's.
+        augmentations: one for both views or one for each, in place of the removal of edges and the masking of features:
+            callables from a ``Data`` to one with the same nodes, random by PyTorch's global generator; empty: the recipe's.
+
     Source: Zhu et al. 2020, Deep Graph Contrastive Representation Learning.
     """
 
+    def __init__(self, info: MethodInfo, encoder: Any = None, augmentations: Sequence[Augmentation] = ()) -> None:
+        super().__init__(info)
+        self._encoder, self._augmentations = encoder, tuple(map(create_augmentation, augmentations))
+        self._named: dict[tuple[str, ...], tuple[Augmentation, ...]] = {}
+
     def load(self, recipe: GraceRecipe, source: Source) -> Nodes:
-        """Returns a citation graph, or the graph of a file."""
+        """Returns a public graph, or the graph of files, after a look at the user's encoder and augmentations."""
+        self._of_user(recipe)
         graph = load_graph(source.dataset, source.data_dir, source.cache_dir, normalize=not recipe.raw_features)
-        return Nodes(graph, source.dataset)
+        nodes = Nodes(graph, source.dataset, source.evaluated)
+        if nodes.labels is not None:  # said now, what has no figure in the end
+            check_evaluation(nodes.labels, recipe.protocols, nodes.masks)
+        return nodes
+
+    def origin(self, recipe: GraceRecipe, data: Nodes) -> dict[str, Any]:
+        """Returns the names of what came from Python."""
+        return names_of(self._encoder, self._augmentations)
 
     def describe(self, data: Nodes) -> str:
         """Returns the numbers of nodes, edges and features."""
@@ -93,48 +132,109 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         return {"size": len(data), "dimension": recipe.hidden}
 
     def build(self, recipe: GraceRecipe, data: Nodes, loss: Any) -> GraceModule:
-        """Returns the model with random weights."""
-        return GraceModule(recipe, data, loss)
+        """Returns the model with random weights, around the user's encoder where there is one."""
+        given, augmentations = self._of_user(recipe)
+        if given is None:
+            warn_of_unused(data.graph, ("edge_weight",), "GCN")
+            if data.edge_weight is not None and bool((data.edge_weight < 0).any()):
+                raise DataError("edge_weight must be at least 0 for the GCN, which divides by the roots of sums of weights.")
+            return GraceModule(recipe, data, loss, None, bool(augmentations))
+        encoder = OwnEncoder(create_encoder(given, data.x.shape[1], recipe.hidden, recipe.layers))
+        encoder.warn_of_unused(data.graph)
+        return GraceModule(recipe, data, loss, encoder)
 
     def collate(self, recipe: GraceRecipe, data: Nodes, index: Tensor) -> dict[str, Any]:
         """Returns two corrupted views of the graph, or of the part around some nodes.
 
         The whole graph keeps the order of its nodes: where all are contrasted, that of the anchors is of no consequence.
         """
-        if len(index) == len(data):
-            part, nodes = NodeBatch(torch.arange(len(data)), data.edge_index, len(data)), None
+        whole = len(index) == len(data)
+        encoder, augmentations = self._of_user(recipe)
+        shares = list(zip(_both(recipe.edge_removal), _both(recipe.feature_masking), strict=True))
+        if encoder is not None or augmentations:
+            graph = data.graph if whole else data.part(index, recipe.neighbours, recipe.layers)
+            if augmentations:
+                plain = [_same_nodes(graph, each) for each in _both(augmentations)]
+            else:
+                plain = [corrupted(graph, *each) for each in shares]
+            nodes = None if whole else graph.n_id
+            return {"views": plain, "nodes": nodes, "seeds": torch.arange(len(data)) if nodes is None else nodes[: len(index)]}
+        reach: tuple[int, ...] = ()
+        if whole:
+            edges, weight, nodes, seeds = data.edge_index, data.edge_weight, None, torch.arange(len(data))
         else:
             part = data.sampler.around(index, recipe.neighbours, recipe.layers)
-            nodes = part.nodes
-        shares = zip(_both(recipe.edge_removal), _both(recipe.feature_masking), strict=True)
-        views = [corrupt(part.edge_index, data.x.shape[1], *each) for each in shares]
-        return {"views": views, "nodes": nodes, "seeds": part.nodes[: part.seeds]}
+            edges, nodes, seeds, reach = part.edge_index, part.nodes, part.nodes[: part.seeds], part.reach
+            weight = None if data.edge_weight is None else data.edge_weight[part.edges]
+        views = [replace(corrupt(edges, data.x.shape[1], *each, weight), reach=reach) for each in shares]
+        return {"views": views, "nodes": nodes, "seeds": seeds}
 
     def evaluate(self, recipe: GraceRecipe, module: nn.Module, data: Nodes, run: Run) -> dict[str, float]:
-        """Returns F1-micro and F1-macro × 100 by protocol (see `PROTOCOLS`), nothing where the graph has no classes."""
+        """Returns F1-micro and F1-macro × 100 by protocol (see `evaluate_nodes`), nothing where the graph has no classes."""
         if data.labels is None:
             return {}
-        rows = self.representations(module, data)
-        found: dict[str, float] = {}
-        for number, protocol in enumerate(PROTOCOLS, 1):
-            scores = asdict(evaluate_nodes(rows, data.labels, protocol, recipe.seed))
-            found |= {f"f1_{name} {protocol}": value for name, value in scores.items()}
-            run.progress(number / len(PROTOCOLS))
-        return found
+        scores = evaluate_nodes(
+            self.representations(recipe, module, data),
+            data.labels,
+            recipe.protocols,
+            recipe.seed,
+            splits=recipe.splits,
+            strengths=recipe.l2,
+            masks=data.masks,
+            progress=run.progress,
+        )
+        return {f"f1_{name} {protocol}": value for protocol, each in scores.items() for name, value in asdict(each).items()}
 
     @torch.no_grad()
-    def representations(self, module: Any, data: Nodes) -> Tensor:
-        """Returns the representations of all nodes of the graph as it is, [N, hidden], on the CPU."""
+    def representations(self, recipe: GraceRecipe, module: Any, data: Nodes) -> Tensor:
+        """Returns the representations of all nodes of the graph as it is, [N, width], on the CPU.
+
+        A user's encoder gets the graph as a whole; or, where batches are trained on and its edges are too many for that, one
+        batch of nodes after the other with all their neighbours, as many steps away as the recipe has layers.
+        """
         device = next(module.parameters()).device
-        rows: Tensor = module.grace.representations(module.features.to(device), data.edge_index.to(device)).cpu()
-        return rows
+        encoder, size = module.grace.encoder, recipe.per_device_train_batch_size
+        if isinstance(encoder, GCN):
+            features = NodeFeatures(data.x) if module.features is None else module.features
+            weight = None if data.edge_weight is None else data.edge_weight.to(device)
+            return encoder.of_graph(features.to(device), data.edge_index.to(device), weight).cpu()
+        if size is None or data.edge_index.shape[1] * recipe.hidden <= _WHOLE:
+            whole: Tensor = encoder(copy.copy(data.graph).to(device)).cpu()  # in place, it would move the data
+            return whole
+        parts = torch.arange(len(data)).split(size)  # type: ignore[no-untyped-call]
+        return torch.cat([encoder(data.part(each, None, recipe.layers).to(device))[: len(each)].cpu() for each in parts])
 
     def save(self, recipe: GraceRecipe, module: nn.Module, data: Nodes, output_dir: Path) -> None:
         """Writes the encoder's weights, and the representations of all nodes."""
         super().save(recipe, module, data, output_dir)
-        rows = self.representations(module, data)
+        rows = self.representations(recipe, module, data)
         write_tensors(output_dir / REPRESENTATIONS_FILE, rows)
 
+    def _of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
+        """Returns the user's encoder, or what makes it, and augmentations, from Python or by their names."""
+        encoder, augmentations = self._encoder, self._augmentations
+        if encoder is None and recipe.encoder is not None:
+            encoder = find(recipe.encoder, "encoder")
+        if not augmentations and recipe.augmentations not in self._named:
+            made = tuple(create_augmentation(find(word, "augmentations")) for word in recipe.augmentations)
+            self._named[recipe.augmentations] = made
+        augmentations = augmentations or self._named[recipe.augmentations]
+        if len(augmentations) > 2:
+            raise ConfigError(f"{len(augmentations)} augmentations must be one for both views, or one for each.")
+        return encoder, augmentations
 
-def _both(shares: tuple[float, ...]) -> tuple[float, float]:
-    return shares[0], shares[-1]
+
+def _same_nodes(graph: Data, augmentation: Augmentation) -> Data:
+    view = augmented(graph, augmentation)
+    if view.num_nodes != graph.num_nodes:
+        raise ConfigError(
+            f"augmentation {augmentation!r} must keep all {graph.num_nodes} nodes, which are contrasted with themselves, but "
+            f"left {view.num_nodes}: hide features or edges of a node instead."
+        )
+    if view.get("num_sampled_edges") is not None:
+        del view.num_sampled_edges  # edges may be others, and in another order
+    return view
+
+
+def _both(each: Sequence[Any]) -> tuple[Any, Any]:
+    return each[0], each[-1]

@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tempplug.options import Choice, Flag, Number, Numbers
+from tempplug.options import Choice, Flag, Number, Numbers, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
 ACTIVATIONS = ("relu", "prelu", "elu")
 DATASETS = ("Cora", "CiteSeer", "PubMed", "DBLP")
+PROTOCOLS: dict[str, tuple[float, float]] = {"10/80/10": (0.1, 0.8), "10/10/80": (0.1, 0.1)}
+"""Shares of the nodes for training and validation by name; the rest is the test set.
+
+PyGCL's ``get_split(train_ratio=0.1, test_ratio=0.8)`` hands the 80 % out as validation nodes and tests on the last 10 %:
+``10/80/10`` is what its users have measured, ``10/10/80`` what the names of its arguments say.
+"""
+PUBLIC = "public"
+"""The protocol whose splits are the masks of the data set."""
 _LOSS = LossRecipe(layout="two-view", temperatures=around(0.5))
 _SHARE = Number(at_least=0, below=1)
 
@@ -37,6 +45,17 @@ class GraceRecipe(Recipe):
     projection: Annotated[int, Number(at_least=1, integer=True, help="width inside the projection head")] = 32
     layers: Annotated[int, Number(at_least=1, integer=True, help="graph convolutions")] = 2
     activation: Annotated[str, Choice(ACTIVATIONS, help="of the encoder")] = "relu"
+    encoder: Annotated[
+        str | None,
+        Text(
+            optional=True,
+            help="your own, MODULE:NAME of a module, class or function, such as torch_geometric.nn:GAT; none: GCN",
+        ),
+    ] = None
+    augmentations: Annotated[
+        tuple[str, ...],
+        Words(help="your own, MODULE:NAME of one callable for both views or of two; none: edges removed and features masked"),
+    ] = ()
     edge_removal: Annotated[
         tuple[float, ...],
         Numbers(_SHARE, minimum_length=1, maximum_length=2, help="share of edges that both views lose, or a and b"),
@@ -46,6 +65,22 @@ class GraceRecipe(Recipe):
     ] = (0.3,)
     neighbours: Annotated[int, Number(at_least=1, integer=True, help="followed a node and layer, with a batch size")] = 15
     raw_features: Annotated[bool, Flag(help="leave the features of a node as they are, not scaled to sum 1")] = False
+    protocols: Annotated[
+        tuple[str, ...],
+        Words(
+            (*PROTOCOLS, PUBLIC),
+            minimum_length=1,
+            help=f"% of the nodes to train the logistic regression on, to choose by and to test on: {', '.join(PROTOCOLS)}; or "
+            f"{PUBLIC}: the masks of the data set",
+        ),
+    ] = tuple(PROTOCOLS)
+    splits: Annotated[int, Number(at_least=1, integer=True, help="random ones of each protocol, averaged")] = 1
+    l2: Annotated[
+        tuple[float, ...],
+        Numbers(
+            Number(at_least=0), minimum_length=1, help="weight decay of the regression; the best on the validation nodes counts"
+        ),
+    ] = (0.0,)
 
 
 METHOD = MethodInfo(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
@@ -47,6 +48,7 @@ def load_graph(dataset: str, data_dir: str | Path | None, cache_dir: str | Path,
     graph = _saved_graph(Path(dataset)) if dataset.endswith(".pt") else _public_graph(dataset, data_dir, Path(cache_dir))
     check_graph(graph, dataset)
     if normalize:
+        graph.x = plain_features(graph.x).float()  # whole numbers cannot be scaled in place
         graph = NormalizeFeatures()(graph)
     return graph
 
@@ -55,7 +57,7 @@ def check_graph(graph: Data, name: str) -> None:
     """Makes sure that nodes of a graph can be contrasted. Isolated nodes, and a graph without edges, are allowed.
 
     Args:
-        graph: with ``x`` [N, F] and ``edge_index`` [2, E]; with ``y`` [N] where nodes are to be classified.
+        graph: with ``x`` [N, F] and ``edge_index`` [2, E]; ``edge_weight`` [E] where edges have weights.
         name: what messages call it.
 
     Raises:
@@ -78,8 +80,50 @@ def check_graph(graph: Data, name: str) -> None:
     if lowest < 0 or highest >= nodes:
         wrong = lowest if lowest < 0 else highest
         raise DataError(f"{name}: edge_index names node {wrong}, but there are {nodes} nodes, counted from 0.")
-    if graph.y is not None and (graph.y.shape != (nodes,) or graph.y.is_floating_point()):
-        raise DataError(f"{name}: y must hold one class (an integer) a node, [{nodes}], not {list(graph.y.shape)}.")
+    weight = graph.get("edge_weight")
+    if weight is not None and (weight.shape != edges.shape[1:] or not bool(torch.isfinite(weight).all())):
+        raise DataError(
+            f"{name}: edge_weight must hold a finite number for each of {edges.shape[1]} edges, [{edges.shape[1]}]."
+        )
+
+
+def plain_features(x: Tensor) -> Tensor:
+    """Returns features as a dense matrix [N, F]: numbers in float32, whole numbers as they are."""
+    dense = x if x.layout == torch.strided else x.to_dense()
+    return dense.float() if dense.is_floating_point() else dense
+
+
+def labels_of(graph: Data, name: str) -> Tensor | None:
+    """Returns the class of each node [N], or 0 and 1 for each class of several a node [N, C]; -1 where a label is missing.
+
+    Args:
+        graph: with ``y`` [N], [N, 1] or [N, C], or without; -1 and NaN are missing labels.
+        name: what messages call it.
+
+    Raises:
+        DataError: ``y`` has another shape, or holds no classes.
+    """
+    if graph.y is None:
+        return None
+    y, nodes = graph.y, int(graph.x.shape[0])
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.ndim not in (1, 2) or len(y) != nodes or y.is_complex():
+        raise DataError(
+            f"{name}: y must hold one class a node, [{nodes}], or several, [{nodes}, classes], not {list(y.shape)}."
+        )
+    if y.is_floating_point():
+        y = torch.where(y.isnan(), -1.0, y)
+        if bool((y != y.round()).any()):
+            raise DataError(
+                f"{name}: y must hold classes, whole numbers, to be measured by; with --no-evaluate it may be anything."
+            )
+    labels = y.long()
+    if int(labels.min()) < -1 or (y.ndim == 2 and int(labels.max()) > 1):
+        wanted = "classes from 0" if y.ndim == 1 else "0 or 1 for each class of a node"
+        raise DataError(
+            f"{name}: y must hold {wanted}, and -1 where a label is missing, not {int(labels.min())} to {int(labels.max())}."
+        )
+    return labels if bool((labels >= 0).any()) else None
 
 
 def _public_graph(dataset: str, data_dir: str | Path | None, cache_dir: Path) -> Data:

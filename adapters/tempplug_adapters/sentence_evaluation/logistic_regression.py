@@ -1,9 +1,8 @@
 """SentEval's classifier, many fits at once: multinomial logistic regression by mini-batches, with early stopping on a dev set.
 
 SentEval fits one classifier after another, 410 of them for a task with nested cross-validation. All of a task are the same
-computation on other rows, so here those whose epochs have as many batches share every operation: one product for the logits
-of a batch of each, one for the gradients. Each fit sees the rows, the order and the start that it would see alone. Knows
-nothing of tasks, folds or encoders.
+computation on other rows, so here those whose epochs have as many batches share every operation (`LinearFits`). Each fit sees
+the rows, the order and the start that it would see alone. Knows nothing of tasks, folds or encoders.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from tempplug.engine.workers import lone_threads
 from tempplug.errors import ConfigError
+from tempplug_adapters.evaluation.linear_fits import LinearFits, with_ones
 
 Rows = NDArray[np.int64]
 """Numbers of rows."""
@@ -105,11 +105,6 @@ class Fitted:
         return (with_ones(features) @ self.weights.transpose(1, 2)).argmax(2)
 
 
-def with_ones(features: Tensor) -> Tensor:
-    """Returns rows [N, D + 1] in float32, 1 behind each, which the bias multiplies."""
-    return torch.cat([features.float(), features.new_ones(len(features), 1, dtype=torch.float32)], dim=1)
-
-
 def fit_all(features: Tensor, labels: Tensor, fits: Sequence[Fit], classes: int, classifier: Classifier) -> list[Fitted]:
     """Returns every fit, in order; all that have as many steps an epoch and as many strengths are trained together.
 
@@ -144,13 +139,12 @@ class _Together:
         self.targets = nn.functional.one_hot(labels, classes).to(rows.dtype)
         self.strengths = len(fits[0].l2)
         self.orders = [fit.orders() for fit in fits]
-        self.decay = rows.new_tensor([fit.l2 for fit in fits]).repeat_interleave(classes, dim=1).unsqueeze(2)
-        self.weights = first_weights(rows.shape[1] - 1, classes).to(rows).repeat(len(fits), self.strengths, 1)
-        self.moments = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
-        self.steps = 0
+        weights = first_weights(rows.shape[1] - 1, classes).to(rows).repeat(len(fits), self.strengths, 1)
+        rate = 0.001 if classifier.optimizer == "adam" else 0.01
+        self.fits = LinearFits(weights, rows.new_tensor([fit.l2 for fit in fits]), classifier.optimizer, rate)
         dev, self.dev_weight = _padded([fit.dev for fit in fits], rows)
         self.dev, self.dev_labels = rows[dev], labels[dev]
-        self.kept, self.best = self.weights.clone(), rows.new_full((len(fits), self.strengths), -1.0, dtype=torch.float64)
+        self.kept, self.best = weights.clone(), rows.new_full((len(fits), self.strengths), -1.0, dtype=torch.float64)
         self.misses, self.stopped = torch.zeros_like(self.best), torch.zeros_like(self.best, dtype=torch.bool)
         self.places = list(range(len(fits)))
 
@@ -172,32 +166,15 @@ class _Together:
         order, weight = _padded([next(orders) for orders in self.orders], self.rows)
         size = self.classifier.batch_size
         for batch, share in zip(torch.split(order, size, 1), torch.split(weight, size, 1), strict=True):
-            self._step(self.rows[batch], self.targets[batch], share / share.sum(1, keepdim=True))
-
-    def _step(self, rows: Tensor, targets: Tensor, share: Tensor) -> None:
-        """Follows the gradient of the mean cross-entropy of a batch [S, B, D + 1], rows of ``share`` 0 left out."""
-        logits = (rows @ self.weights.transpose(1, 2)).reshape(len(self.places), -1, self.strengths, self.classes)
-        slope = logits.softmax(3).sub_(targets.unsqueeze(2)).mul_(share[:, :, None, None]).flatten(2)
-        gradient = torch.baddbmm(self.decay * self.weights, slope.transpose(1, 2), rows)
-        first, second = self.moments
-        self.steps += 1
-        if self.classifier.optimizer == "adam":
-            first.lerp_(gradient, 1 - 0.9)
-            second.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
-            length = second.sqrt().div_(math.sqrt(1 - 0.999**self.steps)).add_(1e-8)
-            self.weights.addcdiv_(first, length, value=-0.001 / (1 - 0.9**self.steps))
-        else:
-            second.mul_(0.99).addcmul_(gradient, gradient, value=1 - 0.99)
-            self.weights.addcdiv_(gradient, second.sqrt().add_(1e-8), value=-0.01)
+            self.fits.step(self.rows[batch], self.targets[batch], share / share.sum(1, keepdim=True))
 
     def _look(self) -> None:
         """Keeps the weights that are better on the dev rows than all before, and stops what failed once too often."""
-        logits = (self.dev @ self.weights.transpose(1, 2)).reshape(len(self.places), -1, self.strengths, self.classes)
-        right = (logits.argmax(3) == self.dev_labels.unsqueeze(2)) * self.dev_weight.unsqueeze(2)
+        right = (self.fits.logits(self.dev).argmax(3) == self.dev_labels.unsqueeze(2)) * self.dev_weight.unsqueeze(2)
         accuracy = right.double().sum(1) / self.dev_weight.double().sum(1, keepdim=True)
         better = (accuracy > self.best) & ~self.stopped
         self.best = torch.where(better, accuracy, self.best)
-        self.kept = torch.where(better.repeat_interleave(self.classes, 1).unsqueeze(2), self.weights, self.kept)
+        self.kept = torch.where(better.repeat_interleave(self.classes, 1).unsqueeze(2), self.fits.weights, self.kept)
         self.stopped |= ~better & (self.misses >= self.classifier.tenacity)
         self.misses += ~better
 
@@ -210,9 +187,9 @@ class _Together:
         if found:
             left = (~done).nonzero().flatten()
             self.orders, self.places = ([each[row] for row in left.tolist()] for each in (self.orders, self.places))
-            for name in ("decay", "weights", "dev", "dev_labels", "dev_weight", "kept", "best", "misses", "stopped"):
+            self.fits.only(left)
+            for name in ("dev", "dev_labels", "dev_weight", "kept", "best", "misses", "stopped"):
                 setattr(self, name, getattr(self, name)[left])
-            self.moments = self.moments[0][left], self.moments[1][left]
         return found
 
 

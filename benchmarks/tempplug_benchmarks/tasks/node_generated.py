@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from tempplug_adapters.graph.grace_method import Nodes
     from tempplug_adapters.graph.grace_recipe import GraceRecipe
+    from tempplug_adapters.graph.nodes import Nodes
     from tempplug_adapters.training.method import Source
 
 VERSION = 1
@@ -27,7 +27,7 @@ _OWN_WORDS = 0.25
 
 def generated_nodes(recipe: GraceRecipe, source: Source) -> tuple[GraceRecipe, Nodes]:
     """Returns the recipe and the graph of its seed."""
-    from tempplug_adapters.graph.grace_method import Nodes
+    from tempplug_adapters.graph.nodes import Nodes
 
     return recipe, Nodes(citation_graph(recipe.seed), "generated")
 

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
-from tempplug_adapters.graph.grace_method import GraceMethod, Nodes
+from tempplug_adapters.graph.grace_method import GraceMethod
 from tempplug_adapters.graph.grace_recipe import METHOD, GraceRecipe
+from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.training.batches import seed_of
 from tempplug_adapters.training.method import Source
 

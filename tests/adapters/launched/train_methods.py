@@ -24,12 +24,12 @@ from method_toys import METHOD as TOY
 from method_toys import Kill, Killed, Points, run, without_seconds
 from molecule_toys import labelled, unlabelled
 
-from tempplug_adapters.graph.grace_method import Nodes
 from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
 from tempplug_adapters.graph.graphcl_method import Graphs
 from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
 from tempplug_adapters.graph.molecule_method import Molecules
 from tempplug_adapters.graph.molecule_recipe import METHOD as MOLECULE
+from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.msc.method import Anomalies
 from tempplug_adapters.msc.recipe import METHOD as MSC

@@ -1,0 +1,159 @@
+"""The GCN of GRACE, which takes several views of one graph at once and computes no more than is asked for.
+
+The first layer is where graphs with wide, sparse features spend their time, so it is told what it needs to know: a view hides
+whole columns of the features, X·diag(m), and X·diag(m)·W = X·(diag(m)·W), so that only the small W is written anew for a view
+and both views share one product with an X that stays as it is. Around sampled nodes, a layer computes the nodes that the next
+one reads. This module must not know the loss, the data sets or the training loop.
+
+Source: Kipf and Welling 2017, Semi-Supervised Classification with Graph Convolutional Networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+from tempplug.errors import ConfigError
+from tempplug_adapters.graph.node_features import NodeFeatures
+from tempplug_adapters.graph.sparse_sum import RowSums
+
+_ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
+_AT_ONCE = 2**14  # nodes whose sums are computed together where no gradient is wanted
+
+
+@dataclass(frozen=True)
+class View:
+    """A corrupted graph: which edges are left, and which columns of the features.
+
+    Attributes:
+        edge_index: [2, E].
+        columns: [F], 1 for a column that is seen and 0 for a hidden one; None where all are seen.
+        edge_weight: [E], 0 or more; None for 1.
+        reach: how many nodes are at most 0, 1, 2, … steps away from those to contrast, which is the order of the nodes; empty
+            where all nodes are wanted of every layer.
+    """
+
+    edge_index: Tensor
+    columns: Tensor | None = None
+    edge_weight: Tensor | None = None
+    reach: tuple[int, ...] = ()
+
+    def to(self, device: torch.device) -> View:
+        """Returns the view on a device."""
+        columns, weight = (None if each is None else each.to(device) for each in (self.columns, self.edge_weight))
+        return View(self.edge_index.to(device), columns, weight, self.reach)
+
+
+class GCN(nn.Module):
+    """Graph convolutions, each followed by the activation.
+
+    Args:
+        in_features: F.
+        hidden: width of every layer, at least 1.
+        layers: how many, at least 1.
+        activation: one of relu, prelu, elu.
+
+    Raises:
+        ConfigError: the activation is not known.
+
+    >>> GCN(3)(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])).shape
+    torch.Size([3, 32])
+    """
+
+    def __init__(self, in_features: int, hidden: int = 32, layers: int = 2, activation: str = "relu") -> None:
+        super().__init__()
+        if activation not in _ACTIVATIONS:
+            raise ConfigError(f"activation='{activation}' must be one of {', '.join(_ACTIVATIONS)}.")
+        # The weights of the edges are worked out once a view here, not once a layer.
+        widths = [in_features] + [hidden] * (layers - 1)
+        self.layers = nn.ModuleList(GCNConv(width, hidden, normalize=False) for width in widths)
+        self.activation = _ACTIVATIONS[activation]()
+
+    def forward(self, x: Tensor | Data, edge_index: Tensor | None = None, edge_weight: Tensor | None = None) -> Tensor:
+        """Returns the representations [N, hidden] of any graph.
+
+        Args:
+            x: [N, F] features; or a ``Data`` or ``Batch`` of PyTorch Geometric, whose ``edge_weight`` counts where it has one.
+            edge_index: [2, E]; None with a graph.
+            edge_weight: [E], 0 or more; None for 1.
+        """
+        if not isinstance(x, Tensor):
+            x, edge_index, edge_weight = x.x, x.edge_index, x.get("edge_weight")
+        hidden = (x if x.layout == torch.strided else x.to_dense()).float()
+        edges, weights = gcn_norm(edge_index, edge_weight, len(hidden), dtype=hidden.dtype)
+        for layer in self.layers:
+            hidden = self.activation(layer(hidden, edges, weights))
+        return hidden
+
+    def of_views(self, features: NodeFeatures, views: Sequence[View], nodes: Tensor | None = None) -> list[Tensor]:
+        """Returns the representations of each view: of all its nodes [N, hidden], or of those that are to be contrasted.
+
+        Args:
+            features: of the nodes of the whole graph.
+            views: at least one.
+            nodes: [n] positions of the nodes that the views number 0 to n - 1; None where they number all.
+        """
+        first = self._layers()[0]
+        count = features.nodes if nodes is None else len(nodes)
+        sums = [self._sums(view, count) for view in views]
+        seen = [first.lin.weight if view.columns is None else first.lin.weight * view.columns for view in views]
+        height, width = sums[0][0].pattern.shape
+        read = None if nodes is None else nodes[:width]
+        if features.sums_first(width, height, len(sums[0][0].pattern.values()), len(first.bias)):
+            rows = features.rows(read)
+            found = [own[0](rows) @ weight.T for own, weight in zip(sums, seen, strict=True)]
+        else:
+            products = features.product(torch.cat(seen), read).chunk(len(views), dim=1)
+            found = [own[0](product) for own, product in zip(sums, products, strict=True)]
+        for place, layer in enumerate(self._layers()):
+            if place:
+                found = [own[place](layer.lin(hidden)) for own, hidden in zip(sums, found, strict=True)]
+            found = [self.activation(hidden + layer.bias) for hidden in found]
+        return found
+
+    @torch.no_grad()
+    def of_graph(self, features: NodeFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Returns the representations of all nodes [N, hidden], without a gradient, a part of the nodes at a time.
+
+        Args:
+            features: of the nodes.
+            edge_index: [2, E].
+            edge_weight: [E], 0 or more; None for 1.
+        """
+        (sums, *_) = self._sums(View(edge_index, None, edge_weight), features.nodes)
+        edges, hidden = len(sums.pattern.values()), features.dense
+        for place, layer in enumerate(self._layers()):
+            weight, first = layer.lin.weight, place == 0
+            multiplied = first and not features.sums_first(features.nodes, features.nodes, edges, len(weight))
+            hidden = features.product(weight) if multiplied else hidden
+            found = hidden.new_empty(features.nodes, len(weight))
+            for part, into in zip(sums.parts(_AT_ONCE), found.split(_AT_ONCE), strict=True):
+                summed = part @ hidden
+                into.copy_(self.activation((summed if multiplied else summed @ weight.T) + layer.bias))
+            hidden = found
+        return hidden
+
+    def _layers(self) -> list[Any]:
+        return list(self.layers)
+
+    def _sums(self, view: View, nodes: int) -> list[RowSums]:
+        """Returns each layer's weighted sums over neighbours, of the nodes that are wanted of it."""
+        edges, weights = gcn_norm(view.edge_index, view.edge_weight, nodes, dtype=torch.float32)
+        source, target = edges
+        layers = len(self.layers)
+        if not view.reach:
+            return [RowSums.from_pairs(target, source, nodes, nodes, weights)] * layers
+        sums = []
+        for width, height in pairwise(view.reach[min(step, len(view.reach) - 1)] for step in range(layers, -1, -1)):
+            wanted = target < height
+            source, target, weights = source[wanted], target[wanted], weights[wanted]
+            sums.append(RowSums.from_pairs(target, source, height, width, weights))
+        return sums
