@@ -119,7 +119,7 @@ class PairRoles:
             return None
         # A product with the columns' numbers is the number of the only one; some rows at a time.
         numbers = torch.arange(self.candidates, dtype=torch.float64, device=self.device)
-        parts = self.positive_mask.view(torch.uint8).split(max(1, (1 << 18) // self.candidates))
+        parts = torch.split(self.positive_mask.view(torch.uint8), max(1, (1 << 18) // self.candidates))
         return torch.cat([part.double() @ numbers for part in parts]).long()
 
     @cached_property

@@ -110,7 +110,7 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
 
         def embedded(size: int, done: int, embed: Callable[[Tensor], Tensor]) -> Tensor:
             rows = []
-            for index in torch.arange(size).split(_BATCH):
+            for index in torch.split(torch.arange(size), _BATCH):
                 rows.append(embed(index).float())
                 run.progress((done + int(index[-1])) / total)
             return torch.cat(rows)

@@ -33,7 +33,7 @@ def recall(anchors: Tensor, candidates: Tensor, pairs: Tensor) -> dict[int, floa
     """
     anchors, candidates = (F.normalize(each.float(), dim=1) for each in (anchors, candidates))
     ranks = []
-    for rows in torch.arange(len(anchors)).split(max(1, _CHUNK // max(1, len(candidates)))):
+    for rows in torch.split(torch.arange(len(anchors)), max(1, _CHUNK // max(1, len(candidates)))):
         inside = pairs[(pairs[:, 0] >= rows[0]) & (pairs[:, 0] <= rows[-1])].to(anchors.device)
         own = torch.zeros(len(rows), len(candidates), dtype=torch.bool, device=anchors.device)
         own[inside[:, 0] - rows[0].item(), inside[:, 1]] = True
