@@ -17,7 +17,7 @@ from torch import Tensor
 from tempplug.distributed import Rows
 from tempplug.embeddings import paired_similarity
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest, quoted
-from tempplug.roles import Pairing, PairRoles
+from tempplug.roles import Pairing, PairRoles, roles_of_masks
 from tempplug.types import LayoutName
 
 
@@ -84,11 +84,10 @@ class Direction:
             if roles.positives is not None:
                 return paired_similarity(self.anchors, self.candidates, roles.positives)
             if roles.positive_mask is not None:
-                only = roles.only_positives()
-                mask = roles.positive_mask.view(torch.uint8)  # which becomes floating point faster than booleans
-                sums = mask.to(self.candidates.dtype) @ self.candidates if only is None else self.candidates[only]
-                count = roles.positive_count()
-                return (self.anchors * sums).sum(1) * (count > 0) / count.clamp(min=1)
+                # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
+                parts = roles.positive_mask.view(torch.uint8).split(256)
+                sums = torch.cat([part.to(self.candidates.dtype) @ self.candidates for part in parts])
+                return (self.anchors * sums).sum(1) / roles.positive_count().clamp(min=1)
             own, others = roles.classes()
             sums = torch.zeros_like(self.candidates).index_add_(0, others, self.candidates[: len(others)])
             sums = sums.index_select(0, own)
@@ -343,13 +342,7 @@ class Masks(PairLayout):
             Direction(
                 anchors=view_a,
                 candidates=view_b,
-                roles=PairRoles(
-                    anchors=view_a.shape[0],
-                    candidates=view_b.shape[0],
-                    device=view_b.device,
-                    positive_mask=positive,
-                    negative_mask=negative,
-                ),
+                roles=roles_of_masks(positive, negative),
                 labels=views.labels,
                 index=views.index,
                 uncertainty=_one_uncertainty(views, 0, self.name),

@@ -99,10 +99,6 @@ class PairRoles:
         """Returns the number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
         return self._negative_count
 
-    def only_positives(self) -> Tensor | None:
-        """Returns the column of each anchor's only positive, [N] (0 where it has none); None where masks give one several."""
-        return self._only_positives
-
     @cached_property
     def _positive_count(self) -> Tensor:
         if self.positives is not None:
@@ -110,17 +106,6 @@ class PairRoles:
         if self.positive_mask is not None:
             return _row_sums(self.positive_mask)
         return self._class_sizes - (0 if self.ignored is None else 1)
-
-    @cached_property
-    def _only_positives(self) -> Tensor | None:
-        if self.positives is not None:
-            return self.positives.columns(torch.arange(self.anchors, device=self.device))
-        if self.positive_mask is None or int(self._positive_count.max()) > 1:
-            return None
-        # A product with the columns' numbers is the number of the only one; some rows at a time.
-        numbers = torch.arange(self.candidates, dtype=torch.float64, device=self.device)
-        parts = torch.split(self.positive_mask.view(torch.uint8), max(1, (1 << 18) // self.candidates))
-        return torch.cat([part.double() @ numbers for part in parts]).long()
 
     @cached_property
     def _negative_count(self) -> Tensor:
@@ -196,6 +181,47 @@ class PairRoles:
 def _row_sums(mask: Tensor) -> Tensor:
     """Returns how many of each row are True, [N]; bytes are summed several times faster than booleans."""
     return mask.view(torch.uint8).sum(1, dtype=torch.int32).long()
+
+
+def _diagonal(*masks: Tensor) -> Pairing | None:
+    """Returns the diagonal of a mask that holds True in every row, the first one by its first row; None where it does not.
+
+    Of two masks it is the diagonal that neither of them has.
+    """
+    rows, columns = masks[0].shape
+    first = masks[0][0] if len(masks) == 1 else ~(masks[0][0] | masks[1][0])
+    shift = int(first.view(torch.uint8).argmax())
+    if shift + rows > columns:
+        return None
+    diagonals = [mask.diagonal(shift) for mask in masks]
+    complete = diagonals[0].all() if len(masks) == 1 else ~(diagonals[0] | diagonals[1]).any()
+    return Pairing(((0, rows, shift),)) if bool(complete) else None
+
+
+def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
+    """Returns the roles that two masks say, by position where both are diagonals: engines are fastest there.
+
+    So it is where row i is positive to candidate i, and all others are negatives but, at most, one more diagonal.
+
+    Args:
+        positive: [N, M] boolean.
+        negative: [N, M] boolean, True nowhere where ``positive`` is.
+    """
+    roles = PairRoles(
+        anchors=positive.shape[0],
+        candidates=positive.shape[1],
+        device=positive.device,
+        positive_mask=positive,
+        negative_mask=negative,
+    )
+    own = _diagonal(positive)
+    if own is None or int(roles.positive_count().sum()) != roles.anchors:
+        return roles
+    left_out = roles.anchors * (roles.candidates - 1) - int(roles.negative_count().sum())
+    ignored = _diagonal(positive, negative) if left_out == roles.anchors else None
+    if left_out and ignored is None:
+        return roles
+    return PairRoles(anchors=roles.anchors, candidates=roles.candidates, device=roles.device, positives=own, ignored=ignored)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,10 @@ def bilinear_statistics(block: Block, logit_map: PairTemperatureMap) -> RowStati
         block: anchors, candidates and their roles.
         logit_map: of this batch.
     """
-    roles, only = block.roles, block.roles.only_positives()
-    if only is None:
-        raise RuntimeError("an anchor has several positives.")
+    roles = block.roles
+    if roles.positives is None:
+        raise RuntimeError("an anchor may have several positives.")
+    columns = roles.positives.columns(torch.arange(roles.anchors))
     run = Bilinear(block, logit_map, make_plan(Shape.of(roles), False))
     operands: tuple[Tensor, ...] = (block.anchors, logit_map.anchors)
     if not run.mutual:
@@ -42,8 +43,8 @@ def bilinear_statistics(block: Block, logit_map: PairTemperatureMap) -> RowStati
     with torch.no_grad():
         run.forward(keep=any(each.requires_grad for each in operands))
     negative: Tensor = ClosedBilinear.apply(run, *operands)  # type: ignore[no-untyped-call]
-    similarity = torch.linalg.vecdot(block.anchors, block.candidates.index_select(0, only))
-    logit = logit_map.at(slice(None), only, paired=True).logit(similarity)
+    similarity = torch.linalg.vecdot(block.anchors, block.candidates.index_select(0, columns))
+    logit = logit_map.at(slice(None), columns, paired=True).logit(similarity)
     return RowStatistics(logit, similarity, logit, negative, roles.positive_count(), roles.negative_count())
 
 

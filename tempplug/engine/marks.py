@@ -15,13 +15,7 @@ from tempplug.roles import PairRoles
 
 
 class Marks(ABC):
-    """The roles of a block, a tile at a time.
-
-    Attributes:
-        several: whether tiles hold positives; where no anchor has more than one, they are seen to elsewhere.
-    """
-
-    several: bool = True
+    """The roles of a block, a tile at a time."""
 
     @abstractmethod
     def positive(self, tile: Tile, out: Tensor) -> Tensor | None:
@@ -33,7 +27,7 @@ class Marks(ABC):
         """
 
     def sift_(self, tile: Tile, values: Tensor, positive: Tensor | None, scratch: Tensor) -> None:
-        """Makes the values of pairs 0 that are neither negative nor a positive of this tile.
+        """Makes the values of pairs 0 that are neither positive nor negative.
 
         Args:
             tile: where.
@@ -80,12 +74,9 @@ class ByMask(Marks):
             raise RuntimeError("these roles hold no masks.")
         # Bytes become floating-point numbers five times faster than booleans.
         self.positives, self.negatives = roles.positive_mask.view(torch.uint8), roles.negative_mask.view(torch.uint8)
-        self.several = roles.only_positives() is None
 
     def positive(self, tile: Tile, out: Tensor) -> Tensor | None:
         """Returns the positives' mask."""
-        if not self.several:
-            return None
         mask = self.positives[tile.top : tile.bottom, tile.left : tile.right]
         return out.copy_(mask) if bool(mask.any()) else None
 

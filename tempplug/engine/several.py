@@ -8,7 +8,6 @@ of a logit is
 
 times the map's slope that of a similarity. Where candidates are the anchors and the map is symmetric, G_ij + G_ji comes from
 the same E, so that one product gives the whole gradient. Positives and negatives are summed apart: no sum is a difference.
-Where no anchor has more than one positive, those pairs are left to plain O(N·D) operations, and tiles hold negatives alone.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def closed_statistics(block: Block, logit_map: LogitMap) -> RowStatistics | None
         block: anchors, candidates and their roles.
         logit_map: with an in-place form.
     """
-    roles, only = block.roles, block.roles.only_positives()
+    roles = block.roles
     form = logit_map.tile_form(roles.candidates, block.anchors.dtype)
     if form is None:
         return None
@@ -55,16 +54,10 @@ def closed_statistics(block: Block, logit_map: LogitMap) -> RowStatistics | None
         if not run.forward(keep=needs_gradient):
             return None
     similarity, logit, positive, negative = Closed.apply(run, scale, *operands)  # type: ignore[no-untyped-call]
-    counts = roles.positive_count()
-    if only is not None:
-        similarity = torch.linalg.vecdot(block.anchors, block.candidates.index_select(0, only)) * (counts > 0)
     if isinstance(logit_map, ScaleMap):
         logit = logit_map.scale * similarity
-    elif only is not None:
-        logit = logit_map.logit(similarity)
-    if only is not None:
-        positive = logit
-    elif bool((alone := counts == 1).any()):
+    counts = roles.positive_count()
+    if bool((alone := counts == 1).any()):
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0.
         positive = torch.where(alone, logit, positive)
     return RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count())
@@ -106,16 +99,14 @@ class Several:
             values = self._exponentials(tile, summing=True)
             if keep and self.plan.keep:
                 self._kept[tile] = values
-        if self.marks.several:
-            self.similarity.div_(self._count)
-            if self.logits.scale is None:
-                self.logit.div_(self._count).mul_(LN2)
-            else:
-                self.similarity.mul_(LN2 / self.logits.scale)
+        self.similarity.div_(self._count)
+        if self.logits.scale is None:
+            self.logit.div_(self._count).mul_(LN2)
+        else:
+            self.similarity.mul_(LN2 / self.logits.scale)
         if self.logits.reach < SAFE:
             return True
-        exact = _exact(self.negative_sums, self._negatives == 0)
-        return exact and (not self.marks.several or _exact(self.positive_sums, self._positives <= 1))
+        return _exact(self.negative_sums, self._negatives == 0) and _exact(self.positive_sums, self._positives <= 1)
 
     def _exponentials(self, tile: Tile, summing: bool = False) -> tuple[Tensor, Tensor | None]:
         """Returns E of a tile, 0 where a pair has no role here, and the slopes."""
@@ -154,7 +145,7 @@ class Several:
         of_similarity, of_logit, of_positive, of_negative = gradients
         slope = 1.0 if logits.scale is None else logits.scale
         at_negative = _share(of_negative, self.negative_sums, slope)
-        at_positive = _share(of_positive, self.positive_sums, slope) if self.marks.several else at_negative
+        at_positive = _share(of_positive, self.positive_sums, slope)
         of_logit = None if of_logit is None or logits.scale is not None else of_logit / self._count
         of_similarity = None if of_similarity is None else of_similarity / self._count
         of_anchors: Tensor | None = None
@@ -249,11 +240,9 @@ class Closed(torch.autograd.Function):
         ctx.save_for_backward(*operands)
         shift = run.logits.shift * LN2
         # A row without positives has no such sum, and whoever averages the rows drops it: any finite number does.
-        positive, negative = run.positive_sums, run.negative_sums.log()
-        if run.marks.several:
-            positive = positive.clamp(min=SMALLEST_SUM).log_()
+        positive, negative = run.positive_sums.clamp(min=SMALLEST_SUM).log_(), run.negative_sums.log()
         if shift:
-            positive, negative = positive + shift, negative.add_(shift)
+            positive, negative = positive.add_(shift), negative.add_(shift)
         return run.similarity, run.logit, positive, negative
 
     @staticmethod

@@ -27,6 +27,9 @@ _INSTEAD = {
 }
 """What to use in place of the options of PyGCL's DebiasedInfoNCE and HardnessInfoNCE."""
 
+# Numbers of a mask that are looked at together.
+PART = 1 << 18
+
 
 class PyGCLLoss(nn.Module):
     """A loss for PyGCL's `DualBranchContrast` and `SingleBranchContrast`, in all modes: L2L, G2G and G2L.
@@ -110,12 +113,14 @@ class PyGCLLoss(nn.Module):
         anchors, candidates = anchor.shape[0], sample.shape[0]
         if pos_mask is None:
             pos_mask = torch.eye(anchors, candidates, dtype=torch.bool, device=anchor.device)
-        positive = _boolean("pos_mask", pos_mask, anchors, candidates)
-        negative = ~positive if neg_mask is None else _boolean("neg_mask", neg_mask, anchors, candidates) & ~positive
+        positive = _bytes("pos_mask", pos_mask, anchors, candidates)
+        negative = positive ^ 1 if neg_mask is None else _bytes("neg_mask", neg_mask, anchors, candidates)
+        negative = negative > positive  # of bytes: negative and not positive, in one pass
         # What the model appended is recognised by its values: M = 2N alone may also be two nodes a graph.
         if candidates == 2 * anchors and torch.equal(sample[anchors:], anchor):
             negative[:, anchors:].fill_diagonal_(False)
-        loss: Tensor = self.contrastive_loss(anchor, sample, positive_mask=positive, negative_mask=negative, **given)
+        roles = {"positive_mask": positive.view(torch.bool), "negative_mask": negative}
+        loss: Tensor = self.contrastive_loss(anchor, sample, **roles, **given)
         return loss
 
 
@@ -139,22 +144,26 @@ def _around(strategy: str | Strategy, tau: float) -> Strategy:
     return create_strategy(name, **{**options, **written})
 
 
-def _boolean(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
-    """Returns a mask as booleans, after a look at its shape and its values."""
+def _bytes(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
+    """Returns a mask as bytes 0 and 1, after a look at its shape and its values."""
     if tuple(mask.shape) != (anchors, candidates):
         raise ShapeError(
             f"{name} of shape {list(mask.shape)} must be [{anchors}, {candidates}], anchors by samples. "
             "PyGCL's intraview_negs=True makes such masks in mode G2L, where it has no meaning."
         )
     if mask.dtype == torch.bool:
-        return mask
-    roles = mask.bool()
-    if not torch.equal(roles.to(mask.dtype), mask):
-        raise ConfigError(
-            f"{name} must hold zeros and ones alone: a pair is positive, negative or neither. In place of weights, give "
-            f"{name} > threshold, and strategy 'dystress', whose temperature follows each pair's own similarity."
-        )
-    return roles
+        return mask.view(torch.uint8)
+    found = torch.empty(mask.shape, dtype=torch.uint8, device=mask.device)
+    # Some rows at a time: what a comparison needs beside the mask stays in the cache.
+    height = max(1, PART // candidates)
+    for rows, own in zip(mask.split(height), found.split(height), strict=True):
+        own.copy_(rows)
+        if own.max() > 1 or not torch.equal(own.to(mask.dtype), rows):
+            raise ConfigError(
+                f"{name} must hold zeros and ones alone: a pair is positive, negative or neither. In place of weights, give "
+                f"{name} > threshold, and strategy 'dystress', whose temperature follows each pair's own similarity."
+            )
+    return found
 
 
 __all__ = ["PyGCLLoss"]
