@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield
 
 
+@cache
 def load(model: Path, dataset: Path | str, *, evaluated: bool = True, **settings: Any) -> tuple[Any, Any, Pairs]:
     recipe = METHOD.recipe(model_name_or_path=str(model), **{**FAST, **settings})
     method = METHOD.load()
