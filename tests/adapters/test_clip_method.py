@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield
 
 
+@cache
 def load(model: Path, dataset: Path | str, *, evaluated: bool = True, **settings: Any) -> tuple[Any, Any, Pairs]:
     recipe = METHOD.recipe(model_name_or_path=str(model), **{**FAST, **settings})
     method = METHOD.load()
@@ -245,10 +247,10 @@ def test_real_images_with_names_of_their_classes(data_dir: Path, tmp_path: Path)
         model_name_or_path=str(model),
         batch_sampler="no_duplicates",
         num_train_epochs=2,
-        count=1200,
-        test_count=300,
+        count=600,
+        test_count=200,
         per_device_train_batch_size=10,
-        learning_rate=1e-3,
+        learning_rate=2e-3,
         warmup_steps=0,
     )
     method = METHOD.load()

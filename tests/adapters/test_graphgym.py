@@ -124,6 +124,7 @@ def test_a_fixed_temperature_is_infonce_and_learns(tmp_path: Path) -> None:
     seen = rows(tmp_path, "train")
     assert all(row["temperature"] == 0.5 and row["loss"] == row["infonce"] for row in seen)
     assert seen[-1]["loss"] < seen[0]["loss"] - 0.1
+    assert seen[-1]["negative_similarity"] < seen[-1]["positive_similarity"] <= 1
     # of 24 nodes all are contrasted in training, of 8 those of the mask in validation
     assert rows(tmp_path, "val")[-1]["loss"] < seen[-1]["loss"]
 
