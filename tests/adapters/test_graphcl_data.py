@@ -40,7 +40,10 @@ def test_graphs_without_features_get_a_one() -> None:
 
 
 def test_labels_are_optional() -> None:
-    assert GraphSet.from_graphs([Data(x=torch.ones(2, 1)), graph(2, [], width=1)]).labels is None
+    some = GraphSet.from_graphs([Data(x=torch.ones(2, 1)), graph(2, [], label=3, width=1)]).labels
+    assert some is not None
+    assert some.tolist() == [-1, 3]
+    assert GraphSet.from_graphs([Data(x=torch.ones(2, 1)), graph(2, [], label=-1, width=1)]).labels is None
     assert GraphSet.from_graphs([Data(x=torch.ones(2))]).x.shape == (2, 1)
 
 

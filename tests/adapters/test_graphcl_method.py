@@ -18,9 +18,10 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.graph.augmentation import AUGMENTATIONS
 from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet
 from tempplug_adapters.graph.graphcl import GraphCL
-from tempplug_adapters.graph.graphcl_method import GraphCLMethod, Graphs
+from tempplug_adapters.graph.graphcl_method import GraphCLMethod
 from tempplug_adapters.graph.graphcl_recipe import AUGMENTATIONS as NAMES
 from tempplug_adapters.graph.graphcl_recipe import METHOD, GraphCLRecipe
+from tempplug_adapters.graph.graphs import Graphs
 from tempplug_adapters.graph.svm import evaluate_svm
 from tempplug_adapters.graph.tu_files import load_tu
 from tempplug_adapters.huggingface import TemperatureArguments
@@ -209,7 +210,7 @@ def test_a_command_writes_encoder_and_numbers(data: Path, tmp_path: Path, capsys
     [
         (
             ["--augmentations", "drop-node"],
-            "augmentations=drop-node must be a list of 0 or more words, each one of",
+            "unknown augmentation 'drop-node'. Did you mean 'drop-nodes'?",
         ),
         (["--temperature-args", "temperature=-1"], "temperature=-1 of strategy 'fixed' must be greater than 0."),
         (["--dataset", "NONE"], "NONE.tar.xz does not exist"),

@@ -8,6 +8,7 @@ not followed where it adds self-loops to the view that is not augmented.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -41,13 +42,42 @@ def augment(graphs: GraphBatch, pool: Sequence[str], generator: torch.Generator 
     Source: You et al. 2020 (GraphCL), section 3.1.
     """
     check_pool(pool)
-    choice = torch.randint(len(pool), (graphs.num_graphs,), generator=generator)
+    kept = keep(graphs, pool, torch.randint(len(pool), (graphs.num_graphs,), generator=generator), generator)
+    new_place = torch.cumsum(kept.nodes, 0) - 1
+    edge_index = new_place[graphs.edge_index[:, kept.edges]]
+    return GraphBatch(kept.x[kept.nodes], edge_index, graphs.batch[kept.nodes], graphs.num_graphs)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What augmentations leave of graphs.
+
+    Attributes:
+        nodes: [n] whether a node stays.
+        edges: [E] whether an edge stays, which needs both of its nodes.
+        x: [n, F] features, of all nodes.
+    """
+
+    nodes: Tensor
+    edges: Tensor
+    x: Tensor
+
+
+def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor, generator: torch.Generator | None = None) -> Keep:
+    """Returns what the augmentations leave.
+
+    Args:
+        graphs: on the CPU.
+        pool: names of `AUGMENTATIONS`; an empty one leaves a graph as it is.
+        choice: [B] position in the pool for each graph.
+        generator: of all random choices; None is the global one.
+    """
     nodes = torch.ones(len(graphs.x), dtype=torch.bool)
     edges = torch.ones(graphs.edge_index.shape[1], dtype=torch.bool)
     x = graphs.x
     for position, name in enumerate(pool):
         chosen = choice == position
-        if not bool(chosen.any()):
+        if not name or not bool(chosen.any()):
             continue
         kept_nodes, kept_edges, features = AUGMENTATIONS[name](graphs, generator)
         of_node = chosen[graphs.batch]
@@ -58,9 +88,7 @@ def augment(graphs: GraphBatch, pool: Sequence[str], generator: torch.Generator 
         if features is not None:
             x = torch.where(of_node[:, None], features, x)
     source, target = graphs.edge_index
-    edges &= nodes[source] & nodes[target]
-    new_place = torch.cumsum(nodes, 0) - 1
-    return GraphBatch(x[nodes], new_place[graphs.edge_index[:, edges]], graphs.batch[nodes], graphs.num_graphs)
+    return Keep(nodes, edges & nodes[source] & nodes[target], x)
 
 
 def check_pool(pool: Sequence[str]) -> None:
@@ -69,7 +97,7 @@ def check_pool(pool: Sequence[str]) -> None:
     Raises:
         UnknownNameError: one does not, or there is none.
     """
-    known = ", ".join(AUGMENTATIONS)
+    known = ", ".join((*AUGMENTATIONS, "MODULE:NAME of your own"))
     if not pool:
         raise UnknownNameError(f"no augmentation is named. Known: {known}.")
     for name in pool:

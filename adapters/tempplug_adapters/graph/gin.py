@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.graph.graph_data import GraphBatch
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 class GINEncoder(nn.Module):
@@ -40,8 +45,9 @@ class GINEncoder(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in range(layers))
         self.width = layers * hidden
 
-    def forward(self, graphs: GraphBatch) -> Tensor:
-        """Returns the representations, [B, layers · hidden]."""
+    def forward(self, graphs: GraphBatch | Data) -> Tensor:
+        """Returns the representations, [B, layers · hidden], also of a ``Data`` or ``Batch`` of PyTorch Geometric."""
+        graphs = GraphBatch.of(graphs)
         x, pooled = graphs.x, []
         for update, norm in zip(self.updates, self.norms, strict=True):
             x = norm(torch.relu(update(x + graphs.neighbours(x))))

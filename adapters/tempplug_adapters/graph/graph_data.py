@@ -47,6 +47,17 @@ class GraphBatch:
         """Sums the rows of a graph's nodes."""
         return RowSums.from_groups(self.batch, self.num_graphs)
 
+    @classmethod
+    def of(cls, graphs: Data | GraphBatch) -> GraphBatch:
+        """Returns the graphs of a ``Data`` or ``Batch`` of PyTorch Geometric; a 1 a node where they have no features."""
+        if isinstance(graphs, GraphBatch):
+            return graphs
+        nodes: Any = graphs.num_nodes
+        edges, of_node = graphs.edge_index, graphs.get("batch")
+        x = graphs.x if graphs.x is not None else torch.ones(nodes, 1, device=edges.device)
+        of_node = edges.new_zeros(nodes) if of_node is None else of_node
+        return cls((x[:, None] if x.ndim == 1 else x).float(), edges, of_node, getattr(graphs, "num_graphs", 1))
+
     def to(self, device: torch.device) -> GraphBatch:
         """Returns the graphs on a device; those that are there already are returned as they are."""
         if self.x.device == device:
@@ -63,7 +74,7 @@ class GraphSet:
         edge_index: [2, E] edges, counted from the first node of their graph.
         node_start: [G + 1] where each graph's nodes begin.
         edge_start: [G + 1] where each graph's edges begin.
-        labels: [G] class of each graph; None where they have none.
+        labels: [G] class of each graph, -1 where it has none; None where no graph has one.
     """
 
     x: Tensor
@@ -92,13 +103,24 @@ class GraphSet:
             num_graphs=len(graphs),
         )
 
+    def graphs(self) -> list[Data]:
+        """Returns each graph by itself, as PyTorch Geometric has it."""
+        from torch_geometric.data import Data
+
+        nodes, edges = (torch.stack([each[:-1], each[1:]], 1).tolist() for each in (self.node_start, self.edge_start))
+        labels = [None] * len(self) if self.labels is None else self.labels
+        return [
+            Data(x=self.x[slice(*own)], edge_index=self.edge_index[:, slice(*between)], y=label)
+            for own, between, label in zip(nodes, edges, labels, strict=True)
+        ]
+
     @classmethod
     def from_graphs(cls, graphs: Iterable[Data]) -> GraphSet:
         """Returns a data set from graphs of PyTorch Geometric: a list of ``Data`` or one of its data sets.
 
         Args:
             graphs: each with ``edge_index`` [2, e] and ``x`` [n, F] or, where no graph has features, ``num_nodes``; ``y``
-                is its class where there is one. Edges may be absent, isolated nodes are kept.
+                is its class where there is one (not where it is -1 or NaN). Edges may be absent, isolated nodes are kept.
 
         Raises:
             DataError: there is no graph, one has no node or edges between nodes that it does not have, or features or
@@ -115,13 +137,13 @@ class GraphSet:
             raise DataError(f"graphs have features of different widths: {sorted({each.shape[1] for each in features})}.")
         nodes = torch.tensor([part.nodes for part in parts])
         edges = torch.tensor([part.edge_index.shape[1] for part in parts])
-        known = [part.label for part in parts if part.label is not None]
+        known = [part.label for part in parts if part.label is not None and part.label >= 0]
         return cls(
             x=torch.cat(features) if features else torch.ones(int(nodes.sum()), 1),
             edge_index=torch.cat([part.edge_index for part in parts], 1),
             node_start=starts(nodes),
             edge_start=starts(edges),
-            labels=torch.tensor(known) if len(known) == len(parts) else None,
+            labels=torch.tensor([-1 if part.label is None else part.label for part in parts]) if known else None,
         )
 
 
@@ -149,7 +171,8 @@ def _checked(position: int, graph: Any) -> _Graph:
         raise DataError(
             f"graph {position} has {nodes} nodes, but edges between nodes {int(edges.min())} to {int(edges.max())}."
         )
-    label = None if graph.y is None or graph.y.numel() != 1 else int(graph.y)
+    y = graph.y
+    label = None if y is None or y.numel() != 1 or (y.is_floating_point() and bool(y.isnan().any())) else int(y)
     return _Graph(nodes, x if x is None or x.shape[1] else None, edges, label)
 
 

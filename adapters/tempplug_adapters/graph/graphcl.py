@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from torch import Tensor, nn
 
 from tempplug_adapters.graph.gin import GINEncoder
 from tempplug_adapters.graph.graph_data import GraphBatch
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 class GraphCL(nn.Module):
@@ -14,7 +19,8 @@ class GraphCL(nn.Module):
     Args:
         features: width of the node features.
         hidden: width of every layer.
-        layers: of the encoder.
+        layers: of the encoder; an embedding has layers · hidden numbers.
+        encoder: in place of GIN, from graphs to representations [B, ``encoder.width``]; its weights stay as they are.
 
     Raises:
         ConfigError: a size is less than 1.
@@ -22,17 +28,17 @@ class GraphCL(nn.Module):
     Source: You et al. 2020, figure 1; widths and initial weights (Xavier, no bias) are those of the authors' code.
     """
 
-    def __init__(self, features: int, hidden: int = 32, layers: int = 3) -> None:
+    def __init__(self, features: int, hidden: int = 32, layers: int = 3, encoder: Any = None) -> None:
         super().__init__()
-        self.encoder = GINEncoder(features, hidden, layers)
-        width = self.encoder.width
-        self.projection_head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-        for module in self.modules():
+        self.encoder = GINEncoder(features, hidden, layers) if encoder is None else encoder
+        width = layers * hidden
+        self.projection_head = nn.Sequential(nn.Linear(self.encoder.width, width), nn.ReLU(), nn.Linear(width, width))
+        for module in (self if encoder is None else self.projection_head).modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def forward(self, graphs: GraphBatch) -> Tensor:
+    def forward(self, graphs: GraphBatch | Data) -> Tensor:
         """Returns the embeddings, [B, layers · hidden]."""
         embeddings: Tensor = self.projection_head(self.encoder(graphs))
         return embeddings

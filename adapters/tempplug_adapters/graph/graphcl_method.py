@@ -2,59 +2,61 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Batch
 
 from tempplug import ContrastiveLoss
-from tempplug_adapters.graph.augmentation import augment
-from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet
+from tempplug_adapters.graph.augmentation import augment, check_pool
+from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.graphcl import GraphCL
 from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
+from tempplug_adapters.graph.graphs import Graphs
+from tempplug_adapters.graph.own_graphs import OwnGraphEncoder, own_views
+from tempplug_adapters.graph.own_modules import (
+    Augmentation,
+    create_augmentation,
+    create_encoder,
+    find,
+    names_of,
+    warn_of_unused,
+)
 from tempplug_adapters.graph.svm import check_classes, evaluate_svm
 from tempplug_adapters.graph.tu_files import load_tu
 from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.method_info import MethodInfo
 
 _AT_ONCE = 128  # graphs whose representations are computed together
 
 
-class Graphs:
-    """A data set whose batches are kept: cutting them, and turning their edges into sparse patterns, takes as long as a step.
+class GraphCLModule(nn.Module):
+    """Graphs and their views to the loss.
 
     Args:
-        graphs: of which labels are looked at by the evaluation alone.
+        recipe: of the training.
+        features: width of the node features.
+        loss_fn: of the embeddings.
+        encoder: of the user's; None for GIN.
     """
 
-    def __init__(self, graphs: GraphSet) -> None:
-        self.all = graphs
-        self._kept: dict[tuple[int, ...], GraphBatch] = {}
-
-    def __len__(self) -> int:
-        return len(self.all)
-
-    def batch(self, index: Tensor) -> GraphBatch:
-        """Returns some of the graphs, [B] positions; the same object where it was asked for these before."""
-        key = tuple(index.tolist())
-        if key not in self._kept:
-            self._kept[key] = self.all.batch(index)
-        return self._kept[key]
-
-
-class GraphCLModule(nn.Module):
-    """Graphs and their views to the loss."""
-
-    def __init__(self, recipe: GraphCLRecipe, features: int, loss_fn: ContrastiveLoss) -> None:
+    def __init__(
+        self, recipe: GraphCLRecipe, features: int, loss_fn: ContrastiveLoss, encoder: OwnGraphEncoder | None = None
+    ) -> None:
         super().__init__()
-        self.graphcl = GraphCL(features, recipe.hidden, recipe.layers)
+        self.graphcl = GraphCL(features, recipe.hidden, recipe.layers, encoder)
         self.loss_fn = loss_fn
 
     @property
     def encoder(self) -> nn.Module:
-        """The graph convolutions, whose representations are measured."""
-        return self.graphcl.encoder
+        """What representations are measured of: the graph convolutions, or the user's module."""
+        encoder = self.graphcl.encoder
+        return encoder.own.module if isinstance(encoder, OwnGraphEncoder) else encoder
 
-    def forward(self, graphs: GraphBatch, views: GraphBatch, index: Tensor) -> Tensor:
+    def forward(self, graphs: GraphBatch | Batch, views: GraphBatch | Batch, index: Tensor) -> Tensor:
         """Returns the loss in nats, [].
 
         Args:
@@ -71,16 +73,28 @@ class GraphCLModule(nn.Module):
 class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
     """One way from the graphs to their views: a graph's negatives are the views of the others.
 
+    Args:
+        info: its declaration.
+        encoder: any module with ``forward(x, edge_index, …)`` or ``forward(batch)``, or what makes one (see `create_encoder`);
+            None: the recipe's.
+        augmentations: of which one is drawn for each graph, see `own_views`; empty: the recipe's.
+
     Source: You et al. 2020 (GraphCL), and its code, which shuffles before the first epoch only.
     """
 
     reshuffled = False
 
+    def __init__(self, info: MethodInfo, encoder: Any = None, augmentations: Sequence[str | Augmentation] = ()) -> None:
+        super().__init__(info)
+        self._encoder, self._augmentations = encoder, tuple(augmentations)
+        self._found: dict[str, Augmentation] = {}
+
     def load(self, recipe: GraphCLRecipe, source: Source) -> Graphs:
         """Returns a data set of the TU collection."""
+        self._of_user(recipe)
         graphs = load_tu(source.dataset, source.cache_dir, source.data_dir)
         if graphs.labels is not None and source.evaluated:
-            check_classes(graphs.labels, recipe.folds)  # refuses now what has no figure in the end
+            check_classes(graphs.labels[graphs.labels >= 0], recipe.folds)  # refuses now what has no figure in the end
         return Graphs(graphs)
 
     def recipe_of(self, recipe: GraphCLRecipe, strategy: str, dataset: str) -> GraphCLRecipe:
@@ -97,30 +111,64 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         return {"size": len(data), "dimension": recipe.layers * recipe.hidden}
 
     def build(self, recipe: GraphCLRecipe, data: Graphs, loss: Any) -> GraphCLModule:
-        """Returns the model with random weights."""
-        return GraphCLModule(recipe, data.all.x.shape[1], loss)
+        """Returns the model with random weights, around the user's encoder where there is one."""
+        features, encoder = data.all.x.shape[1], self._of_user(recipe)[0]
+        if encoder is None:
+            warn_of_unused(data.each[0], (), "GIN")
+            return GraphCLModule(recipe, features, loss)
+        like = next((graph for graph in data.each if int(graph.num_nodes or 0) > 1), data.each[0])
+        own = OwnGraphEncoder(create_encoder(encoder, features, recipe.hidden, recipe.layers), like)
+        own.own.warn_of_unused(like)
+        return GraphCLModule(recipe, features, loss, own)
 
     def collate(self, recipe: GraphCLRecipe, data: Graphs, index: Tensor) -> dict[str, Any]:
         """Returns graphs and a view of each."""
-        graphs = data.batch(index)
-        return {"graphs": graphs, "views": augment(graphs, recipe.augmentations), "index": index}
+        encoder, pool = self._of_user(recipe)
+        names = [each for each in pool if isinstance(each, str)]
+        if encoder is None and len(names) == len(pool):
+            graphs = data.batch(index)
+            return {"graphs": graphs, "views": augment(graphs, names), "index": index}
+        views = own_views([data.each[place] for place in index.tolist()], pool)
+        return {"graphs": data.pyg_batch(index), "views": views, "index": index}
+
+    def origin(self, recipe: GraphCLRecipe, data: Graphs) -> dict[str, Any]:
+        """Returns the names of what came from Python."""
+        return names_of(self._encoder, [each for each in self._augmentations if not isinstance(each, str)])
 
     def evaluate(self, recipe: GraphCLRecipe, module: nn.Module, data: Graphs, run: Run) -> dict[str, float]:
         """Returns the accuracy in % of a support vector machine, mean over the folds; nothing where graphs have no classes."""
-        if data.all.labels is None:
+        labels = data.all.labels
+        if labels is None:
             return {}
-        rows = self.representations(module, data)
-        score = evaluate_svm(rows, data.all.labels, recipe.seed, recipe.folds, run.progress)
+        labelled = labels >= 0
+        rows = self.representations(module, data)[labelled]
+        score = evaluate_svm(rows, labels[labelled], recipe.seed, recipe.folds, run.progress)
         return {"accuracy": score.accuracy}
 
     @torch.no_grad()
     def representations(self, module: Any, data: Graphs) -> Tensor:
-        """Returns the representations of all graphs, without the projection head, [G, layers · hidden], on the CPU.
+        """Returns the representations of all graphs, without the projection head, [G, width], on the CPU.
 
         Args:
             module: in evaluation mode.
             data: in the order of the result.
         """
-        device = next(module.parameters()).device
+        device, encoder = next(module.parameters()).device, module.graphcl.encoder
+        own = isinstance(encoder, OwnGraphEncoder)
         parts = torch.split(torch.arange(len(data)), _AT_ONCE)
-        return torch.cat([module.encoder(data.all.batch(part).to(device)).cpu() for part in parts])
+        batches = (copy.copy(data.pyg_batch(part)) if own else data.all.batch(part) for part in parts)
+        return torch.cat([encoder(batch.to(device)).cpu() for batch in batches])
+
+    def _of_user(self, recipe: GraphCLRecipe) -> tuple[Any, tuple[str | Augmentation, ...]]:
+        """Returns the user's encoder, or what makes it, and all augmentations, those of the user's found by their names."""
+        encoder = self._encoder
+        if encoder is None and recipe.encoder is not None:
+            encoder = find(recipe.encoder, "encoder")
+        pool = self._augmentations or recipe.augmentations
+        names = [each for each in pool if isinstance(each, str) and ":" not in each]
+        if names:
+            check_pool(names)
+        for word in pool:
+            if isinstance(word, str) and ":" in word and word not in self._found:
+                self._found[word] = create_augmentation(find(word, "augmentations"))
+        return encoder, tuple(self._found.get(each, each) if isinstance(each, str) else each for each in pool)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from tempplug.options import Number, Words
+from tempplug.options import Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
@@ -44,10 +44,17 @@ class GraphCLRecipe(Recipe):
     augmentations: Annotated[
         tuple[str, ...],
         Words(
-            AUGMENTATIONS,
-            help=f"one is drawn for each graph, of these: {', '.join(AUGMENTATIONS)}; none: GraphCL's pool for the data set",
+            help=f"one is drawn for each graph, of these: {', '.join(AUGMENTATIONS)}, and MODULE:NAME of your own; none: "
+            "GraphCL's pool for the data set",
         ),
     ] = ()
+    encoder: Annotated[
+        str | None,
+        Text(
+            optional=True,
+            help="your own, MODULE:NAME of a module, class or function, such as torch_geometric.nn:GCN; none: GIN",
+        ),
+    ] = None
     folds: Annotated[int, Number(at_least=2, integer=True, help="of the cross-validation that measures the encoder")] = 10
 
     # two checkpoints a training: where it takes half a second, ten would be a fifth of it

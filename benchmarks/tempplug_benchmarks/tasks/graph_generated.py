@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tempplug_adapters.graph.graph_data import GraphSet
-    from tempplug_adapters.graph.graphcl_method import Graphs
     from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
+    from tempplug_adapters.graph.graphs import Graphs
     from tempplug_adapters.training.method import Source
 
 VERSION = 1
@@ -24,7 +24,7 @@ _SMALLEST, _LARGEST = 8, 20
 
 def generated_graphs(recipe: GraphCLRecipe, source: Source, *, features: bool) -> tuple[GraphCLRecipe, Graphs]:
     """Returns the recipe and the graphs, which are the same for every seed."""
-    from tempplug_adapters.graph.graphcl_method import Graphs
+    from tempplug_adapters.graph.graphs import Graphs
 
     return recipe, Graphs(generate(COUNT, features, seed=0))
 

@@ -25,8 +25,8 @@ from method_toys import Kill, Killed, Points, run, without_seconds
 from molecule_toys import labelled, unlabelled
 
 from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
-from tempplug_adapters.graph.graphcl_method import Graphs
 from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
+from tempplug_adapters.graph.graphs import Graphs
 from tempplug_adapters.graph.molecule_method import Molecules
 from tempplug_adapters.graph.molecule_recipe import METHOD as MOLECULE
 from tempplug_adapters.graph.nodes import Nodes
