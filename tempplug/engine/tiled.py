@@ -8,13 +8,12 @@ exact.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from tempplug.engine import gemm
 from tempplug.engine.dense import dense_statistics
+from tempplug.engine.single import has_form
 from tempplug.engine.stream import Stream, Streamed
 from tempplug.engine.tiles import Plan, Shape, make_plan
 from tempplug.roles import Block, PairRoles
@@ -49,14 +48,7 @@ def tiled_statistics(
 
 def streams(block: Block, logit_map: LogitMap) -> bool:
     """Returns whether the block goes through the fast path, small temperatures apart."""
-    return _has_form(type(logit_map)) and block.positive_similarity is not None and block.anchors.device.type == "cpu"
-
-
-@cache
-def _has_form(kind: type[LogitMap]) -> bool:
-    """Returns whether a class of maps has an in-place form that no subclass has made untrue by another logit or slope."""
-    order = [[name in each.__dict__ for each in kind.__mro__].index(True) for name in ("tile_form", "logit", "slope")]
-    return kind.tile_form is not LogitMap.tile_form and order[0] <= min(order[1:])
+    return has_form(type(logit_map)) and block.positive_similarity is not None and block.anchors.device.type == "cpu"
 
 
 def _streamed(block: Block, logit_map: LogitMap, mirrored: bool) -> list[RowStatistics] | None:
