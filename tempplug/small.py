@@ -22,7 +22,6 @@ from tempplug.inputs import FLOATS, check_integers, check_uncertainty
 from tempplug.layouts import Direction, PairLayout
 from tempplug.objectives.base import Objective
 from tempplug.record import Step, Trace
-from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import transformed
 from tempplug.types import Auxiliary, Batch
@@ -49,7 +48,7 @@ def small_loss(
         step: where the pieces of the record go.
     """
     strategy, objective, layout = loss_fn.strategy, loss_fn.objective, loss_fn.layout
-    closed_forms = not objective.top and _closed(strategy.__class__, objective.__class__)
+    closed_forms = not objective.top and _closed(type(strategy), type(objective))  # type: ignore[arg-type]
     if not closed_forms or loss_fn.engine not in ("auto", "tiled") or transformed():
         return None, None
     raw = _plain_rows(view_a, view_b, given)
