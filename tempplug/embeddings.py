@@ -81,7 +81,7 @@ def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor 
     with torch.no_grad():
         wide = at_least_float32(embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings))
         norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-        if wide.device.type != "cpu" or not _ordinary(norm):
+        if wide.device.type != "cpu" or not ordinary(norm):
             smallest = max(SMALLEST_NORM, torch.finfo(embeddings[0].dtype).tiny)
             # The largest entry is divided out first, so that squares neither overflow nor underflow; the result does not
             # change with it, so neither does the gradient.
@@ -103,7 +103,7 @@ def _plain_unit_rows(embeddings: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     return unit, zero.squeeze(1)
 
 
-def _ordinary(norm: Tensor) -> bool:
+def ordinary(norm: Tensor) -> bool:
     """Returns whether all norms are numbers of a size at which squares are exact; a NaN fails both comparisons."""
     low, high = torch.aminmax(norm)
     return low.item() > 1e-6 and high.item() < 1e6

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from tempplug import positions
 from tempplug.distributed import Rows
 from tempplug.embeddings import paired_similarity
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest, quoted
@@ -116,6 +116,19 @@ class PairLayout(ABC):
     def directions(self, views: Views) -> list[Direction]:
         """Returns one direction, or both of a symmetric layout."""
 
+    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
+        """Returns the roles of a call of one process on the CPU, and whether the columns are anchors as well.
+
+        The anchors are then the first of all rows (view_a, view_b, queue, hard negatives), the candidates the last. None where
+        there are several blocks, or where more than positions says the roles: `directions` knows.
+
+        Args:
+            size: B, of either view.
+            queued: rows of the queue, 0 without one.
+            extra: hard negatives, 0 without any.
+        """
+        return None
+
     def refuse_gather(self) -> bool:
         """Returns whether the layout has no meaning across processes."""
         return False
@@ -124,14 +137,6 @@ class PairLayout(ABC):
 def _own(views: Views) -> Pairing:
     """Returns the pairing of each local row with itself among all rows."""
     return Pairing(((0, views.size, views.rows.offset),))
-
-
-@lru_cache(maxsize=64)
-def _of_both(size: int, offset: int, total: int, swapped: bool) -> Pairing:
-    """Returns the pairing of the joined rows with themselves, or with their counterpart in the other view."""
-    # Anchor i of view_b is row size + i of the anchors and total + offset + i of the candidates.
-    first, second = (offset + total, offset - size) if swapped else (offset, offset + total - size)
-    return Pairing(((0, size, first), (size, 2 * size, second)))
 
 
 def _twice(values: Tensor | None) -> Tensor | None:
@@ -143,6 +148,11 @@ def _with_extra(candidates: Tensor, views: Views) -> tuple[Tensor, int | None]:
     if views.hard_negatives is None:
         return candidates, None
     return torch.cat([candidates, views.hard_negatives]), candidates.shape[0]
+
+
+def _extra(views: Views) -> int:
+    """Returns how many hard negatives there are."""
+    return 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
 
 
 def _given(tensor: Tensor | None, name: str) -> Tensor:
@@ -175,8 +185,7 @@ class TwoView(PairLayout):
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [2B, 2G (+ H)]."""
         anchors, everyone = _given(views.joined, self.name), _given(views.all_joined, self.name)
-        candidates, extra_start = _with_extra(everyone, views)
-        where = views.size, views.rows.offset, views.rows.total
+        candidates, _ = _with_extra(everyone, views)
         uncertainty = None
         if views.uncertainty is not None:
             pair = [_one_uncertainty(views, position, self.name) for position in (0, 1)]
@@ -185,21 +194,16 @@ class TwoView(PairLayout):
             Direction(
                 anchors=anchors,
                 candidates=candidates,
-                roles=PairRoles(
-                    anchors=2 * views.size,
-                    candidates=candidates.shape[0],
-                    device=views.device,
-                    positives=_of_both(*where, swapped=True),
-                    ignored=_of_both(*where, swapped=False),
-                    square=views.rows.world == 1,
-                    extra_start=extra_start,
-                    extra_anchors=views.size,
-                ),
+                roles=positions.two_view(views.size, views.rows.offset, views.rows.total, _extra(views), views.device),
                 labels=_twice(views.labels),
                 index=_twice(views.index),
                 uncertainty=uncertainty,
             )
         ]
+
+    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
+        """Returns the roles of [2B, 2B (+ H)]."""
+        return positions.two_view(size, 0, size, extra), False
 
 
 class CrossView(PairLayout):
@@ -218,29 +222,26 @@ class CrossView(PairLayout):
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [B, G (+ H)], and its counterpart where symmetric (hard negatives serve view_a's anchors)."""
         view_a, view_b = _given(views.view_a, self.name), _given(views.view_b, self.name)
-        forward, extra_start = _with_extra(_given(views.all_b, self.name), views)
-        blocks = [(view_a, forward, extra_start)]
+        forward, _ = _with_extra(_given(views.all_b, self.name), views)
+        blocks = [(view_a, forward, _extra(views))]
         if self.symmetric:
-            blocks.append((view_b, _given(views.all_a, self.name), None))
+            blocks.append((view_b, _given(views.all_a, self.name), 0))
         return [
             Direction(
                 anchors=anchors,
                 candidates=candidates,
-                roles=PairRoles(
-                    anchors=anchors.shape[0],
-                    candidates=candidates.shape[0],
-                    device=views.device,
-                    positives=_own(views),
-                    extra_start=start,
-                    extra_anchors=anchors.shape[0],
-                ),
+                roles=positions.cross_view(views.size, views.rows.offset, views.rows.total, extra, views.device),
                 labels=views.labels,
                 index=views.index,
                 uncertainty=_one_uncertainty(views, position, self.name),
-                mirrored=position == 1 and views.rows.world == 1 and extra_start is None,
+                mirrored=position == 1 and views.rows.world == 1 and views.hard_negatives is None,
             )
-            for position, (anchors, candidates, start) in enumerate(blocks)
+            for position, (anchors, candidates, extra) in enumerate(blocks)
         ]
+
+    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
+        """Returns the roles of [B, B (+ H)]; None where symmetric with hard negatives, which one direction alone sees."""
+        return None if self.symmetric and extra else (positions.cross_view(size, 0, size, extra), self.symmetric)
 
 
 class Queue(PairLayout):
@@ -254,25 +255,21 @@ class Queue(PairLayout):
         view_a, view_b = _given(views.view_a, self.name), _given(views.view_b, self.name)
         if views.queue is None:
             raise ShapeError("layout 'queue' needs queue=, the past candidates [K, D].")
-        candidates, extra_start = _with_extra(torch.cat([view_b, views.queue]), views)
+        candidates, _ = _with_extra(torch.cat([view_b, views.queue]), views)
         return [
             Direction(
                 anchors=view_a,
                 candidates=candidates,
-                roles=PairRoles(
-                    anchors=view_b.shape[0],
-                    candidates=candidates.shape[0],
-                    device=candidates.device,
-                    positives=Pairing(((0, view_b.shape[0], 0),)),
-                    negatives_start=view_b.shape[0],
-                    extra_start=extra_start,
-                    extra_anchors=view_b.shape[0],
-                ),
+                roles=positions.queue(view_b.shape[0], views.queue.shape[0], _extra(views), candidates.device),
                 labels=views.labels,
                 index=views.index,
                 uncertainty=_one_uncertainty(views, 0, self.name),
             )
         ]
+
+    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
+        """Returns the roles of [B, B + K (+ H)]."""
+        return (positions.queue(size, queued, extra), False) if queued else None
 
 
 class Labels(PairLayout):
@@ -293,7 +290,7 @@ class Labels(PairLayout):
             anchors, everyone, own = _given(views.view_a, self.name), _given(views.all_a, self.name), _own(views)
         else:
             anchors, everyone = views.joined, _given(views.all_joined, self.name)
-            own = _of_both(views.size, views.rows.offset, views.rows.total, swapped=False)
+            own = positions.of_both(views.size, views.rows.offset, views.rows.total, swapped=False)
             labels, all_labels = torch.cat([labels] * 2), torch.cat([all_labels] * 2)
             index = _twice(views.index)
             second = _one_uncertainty(views, 1, self.name)

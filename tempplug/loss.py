@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import torch
@@ -23,10 +24,12 @@ from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import check_embeddings, check_finite, check_integers, check_read, check_uncertainty, common_type
 from tempplug.layouts import Direction, PairLayout, Views, create_layout
 from tempplug.objectives.base import Objective
+from tempplug.precision import plain_precision
 from tempplug.record import Step, Trace, build_record
 from tempplug.reduction import blame, no_losses, over_anchors, over_directions
 from tempplug.replay import Replay, recomputing
 from tempplug.roles import Block, PairRoles
+from tempplug.small import small_loss
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import explained, transformed
@@ -147,7 +150,7 @@ class ContrastiveLoss(nn.Module):
         inside = transformed()
         # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
         with (
-            torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False),
+            plain_precision(device.type),
             explained(self.layout.name, self.strategy.name) if inside else nullcontext(),
         ):
             losses = [self._head(first, second, given, step) for first, second in heads]
@@ -259,10 +262,15 @@ class ContrastiveLoss(nn.Module):
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
     def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step) -> Tensor:
+        observing = self.training and getattr(self.strategy.observe, "__func__", None) is not Strategy.observe
+        known: LogitMap | None = None
+        if not observing:
+            loss, known = small_loss(self, view_a, view_b, given, step)
+            if loss is not None:
+                return loss
         views, zero = build_views(view_a, view_b, given, self.layout, self.strategy, self.gather, twice=self.engine == "dense")
         step.zero_norm += zero
         directions = self.layout.directions(views)
-        observing = self.training and getattr(self.strategy.observe, "__func__", None) is not Strategy.observe
         if observing and transformed():
             raise ConfigError(
                 f"strategy '{self.strategy.name}' learns from every batch, which no transform of torch.func allows: call "
@@ -270,7 +278,7 @@ class ContrastiveLoss(nn.Module):
             )
         prepared: list[Prepared] = []
         for direction in directions:
-            found = self._prepare(direction, views, prepared[0] if direction.mirrored else None, observing)
+            found = self._prepare(direction, views, prepared[0] if direction.mirrored else None, observing, known)
             if found is None:
                 message = (
                     f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0, here and in later such batches."
@@ -281,13 +289,13 @@ class ContrastiveLoss(nn.Module):
                 return over_anchors(row_losses, None, views, self.reduction)
             prepared.append(found)
         losses, valid = [], []
-        every = self._statistics(prepared, step)
+        every = self._statistics(prepared, directions[-1].mirrored, step)
         for (block, logit_map, batch, fresh), direction, statistics in zip(prepared, directions, every, strict=True):
             if fresh:
                 self.strategy.observe(batch, statistics)
             losses.append(self._row_losses(block, logit_map, batch, statistics))
             valid.append(self._valid(block.roles, statistics))
-            step.traces.append(Trace(direction.detached(), logit_map.detached(), statistics.detached()))
+            step.traces.append(partial(Trace, direction.detached(), logit_map.detached(), statistics.detached()))
         row_losses, kept = over_directions(losses, valid)
         step.row_losses.append((row_losses.detach(), kept))
         return over_anchors(row_losses, kept, views, self.reduction)
@@ -300,7 +308,9 @@ class ContrastiveLoss(nn.Module):
         paired = statistics.positive_count > 0
         return paired if lonely is None else paired & lonely
 
-    def _prepare(self, direction: Direction, views: Views, mirror: Prepared | None, observing: bool) -> Prepared | None:
+    def _prepare(
+        self, direction: Direction, views: Views, mirror: Prepared | None, observing: bool, known: LogitMap | None
+    ) -> Prepared | None:
         """Returns the block of a direction, its map and batch; None where no anchor of any process has a positive.
 
         A mirror image shares what its original found out; a second computation of a call has the map of the first.
@@ -333,15 +343,16 @@ class ContrastiveLoss(nn.Module):
         recalled = self._replay.recall(batch, self.strategy.name) if observing and recomputing() else None
         if recalled is not None:
             return block, recalled, batch, False
-        logit_map = self.objective.first_map(self.strategy.prepare(batch))
+        # A map that the short way made already serves the first direction, and its mirror image above.
+        logit_map = known if mirror is None and known is not None else self.objective.first_map(self.strategy.prepare(batch))
         if observing:
             self._replay.remember(batch, logit_map)
         return block, logit_map, batch, observing
 
-    def _statistics(self, prepared: list[Prepared], step: Step) -> list[RowStatistics]:
+    def _statistics(self, prepared: list[Prepared], mirrored: bool, step: Step) -> list[RowStatistics]:
         """Returns the statistics of every direction; those of a block and its mirror image come from one pass."""
         (block, logit_map, *_), *others = prepared
-        mirrored = bool(others) and others[0][1] is logit_map
+        mirrored = mirrored and others[0][1] is logit_map
         wanted = Wanted(self.strategy.needs_negative_similarity and self.training, self.objective.top)
         first, step.engine = row_statistics(self.engine, block, logit_map, mirrored=mirrored, wanted=wanted)
         for other, other_map, *_ in others[len(first) - 1 :]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -121,14 +122,14 @@ class Step:
 
     Attributes:
         device: of the embeddings.
-        traces: one per direction and head.
+        traces: what returns one of each direction and head.
         row_losses: of each head, and which rows have a positive (None: all).
         zero_norm: which rows had no norm, for every input that held some.
         engine: that ran.
     """
 
     device: torch.device
-    traces: list[Trace] = field(default_factory=list)
+    traces: list[Callable[[], Trace]] = field(default_factory=list)
     row_losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
     zero_norm: list[Tensor] = field(default_factory=list)
     engine: str = ""
@@ -146,7 +147,7 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
         step: what the call left behind.
         strategy: of the call, for its bounds and how often it hit its floor.
     """
-    traces = step.traces
+    traces = [trace() for trace in step.traces]
     means = [losses.mean() if valid is None else losses.sum() / valid.sum().clamp(min=1) for losses, valid in step.row_losses]
     loss = means[0] if len(means) == 1 else torch.stack(means).sum()
     nothing = loss.new_empty(0)

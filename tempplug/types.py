@@ -127,6 +127,10 @@ class Auxiliary:
     second: RowStatistics | None = None
 
 
+ClosedForm = tuple[Tensor, Tensor, Tensor | None]
+"""Row losses [N], their derivative by negative_lse, and that by positive_logit: None where it is minus the former."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """What the last call of the loss looked like: detached scalars (tensors), converted to numbers only when logged.
@@ -182,4 +186,4 @@ class StepRecord:
         return {**self.numbers(), "engine": self.engine}
 
 
-__all__ = ["Auxiliary", "Batch", "EngineName", "LayoutName", "Reduction", "RowStatistics", "StepRecord", "Wanted"]
+__all__ = ["Auxiliary", "Batch", "ClosedForm", "EngineName", "LayoutName", "Reduction", "RowStatistics", "StepRecord", "Wanted"]

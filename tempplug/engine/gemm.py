@@ -1,25 +1,42 @@
 """Matrix products of the tiled engine, through the fastest routine that this machine has for them.
 
-torch hands float32 products on x86 to MKL, which leaves half of an AVX-512 processor unused where it is not Intel's. oneDNN
-does not, and torch carries it; its door is a private operator, so it is probed once, compared with the plain product, and
-left alone where it is missing or differs. ``TEMPPLUG_GEMM=mm`` in the environment turns it off.
+torch hands float32 products on x86 to MKL, which leaves half of an AVX-512 processor unused where it is not Intel's, and beats
+every other where it is. oneDNN, which torch carries behind a private operator, is the other way round. Which of them wins
+depends on the shape as well, so each product is timed once for each class of shapes, on numbers of its own, in some
+milliseconds: the plain product stays where the other fails, errs, or is not clearly faster. ``TEMPPLUG_GEMM=mm`` or ``onednn``
+in the environment answers without a probe; so do torch's deterministic algorithms, with ``mm``, because a probe may decide
+otherwise another day.
+
+``into`` of a product is where its result goes: it is added to what is there, or with ``fresh`` overwrites it.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from functools import cache
+from time import perf_counter
 
 import torch
 from torch import Tensor
 
 # Below about so many multiplications the plain product's smaller overhead wins.
 SMALL = 1 << 20
+# The plain product is left only for one that is faster by more than this.
+CLEARLY = 0.95
+# Seconds that the rounds of a probe take at most, and how many rounds it makes at most and at least.
+BUDGET, MOST, LEAST = 0.03, 7, 2
+# Sides of the matrices that a probe multiplies.
+LONGEST, DEEPEST = 2048, 1024
+Product = Callable[[Tensor, Tensor], Tensor]
+_choices: dict[tuple[str, int, int, int], int] = {}
+_lock = threading.Lock()
 
 
 @cache
 def accelerated() -> bool:
-    """Returns whether oneDNN's product is there and right."""
+    """Returns whether oneDNN's product is there, right, and not turned off."""
     if os.environ.get("TEMPPLUG_GEMM") == "mm" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     a = torch.linspace(-1, 1, 33 * 17).reshape(33, 17)
@@ -38,20 +55,97 @@ def _linear(a: Tensor, b: Tensor) -> Tensor:
     return product
 
 
-def _fast(a: Tensor, multiplications: int) -> bool:
-    return multiplications >= SMALL and a.dtype == torch.float32 and accelerated()
+# The plain way first; each of the others is one that oneDNN does at full speed on some machines.
+_WAYS: dict[str, tuple[Product, ...]] = {
+    "outer": (lambda a, b: torch.mm(a, b.t()), lambda a, b: _linear(a, b)),
+    "times": (torch.mm, lambda tile, b: _linear(tile, b.t())),
+    "turned": (
+        lambda tile, a: torch.mm(tile.t(), a),
+        lambda tile, a: _linear(a.t().contiguous(), tile.t()).t(),
+        lambda tile, a: _linear(tile.t().contiguous(), a.t()),
+    ),
+}
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
     """Returns a @ b.T, [N, M], from a [N, K] and b [M, K]."""
-    return _linear(a, b) if _fast(a, a.numel() * len(b)) else a @ b.t()
+    rows, depth = a.shape
+    return _WAYS["outer"][_way("outer", rows, b.shape[0], depth, a)](a, b)
 
 
-def times(tile: Tensor, b: Tensor) -> Tensor:
+def times(tile: Tensor, b: Tensor, into: Tensor | None = None, fresh: bool = False) -> Tensor:
     """Returns tile @ b, [R, K], from a tile [R, C] and b [C, K]."""
-    return _linear(tile, b.t()) if _fast(tile, tile.numel() * b.shape[1]) else tile @ b
+    rows, columns = tile.shape
+    way = _way("times", rows, columns, b.shape[1], tile)
+    if way or into is None:
+        return _put(_WAYS["times"][way](tile, b), into, fresh)
+    return torch.mm(tile, b, out=into) if fresh else into.addmm_(tile, b)
 
 
-def turned(a: Tensor, tile: Tensor) -> Tensor:
-    """Returns a.T @ tile, [K, C], from a [R, K] and a tile [R, C]: the shape in which the product runs at full speed."""
-    return _linear(a.t().contiguous(), tile.t()) if _fast(tile, tile.numel() * a.shape[1]) else a.t() @ tile
+def turned(tile: Tensor, a: Tensor, into: Tensor | None = None, fresh: bool = False) -> Tensor:
+    """Returns tile.T @ a, [C, K], from a tile [R, C] and a [R, K]."""
+    rows, columns = tile.shape
+    way = _way("turned", rows, columns, a.shape[1], tile)
+    if way or into is None:
+        # Copied where the tile is cut: the fast product is slow on rows with gaps between them.
+        return _put(_WAYS["turned"][way](tile.contiguous() if way == 1 else tile, a), into, fresh)
+    return torch.mm(tile.t(), a, out=into) if fresh else into.addmm_(tile.t(), a)
+
+
+def _put(product: Tensor, into: Tensor | None, fresh: bool) -> Tensor:
+    if into is None:
+        return product
+    return into.copy_(product) if fresh else into.add_(product)
+
+
+def _way(kind: str, rows: int, columns: int, depth: int, like: Tensor) -> int:
+    """Returns which of the ways of a product to take, 0 for the plain one."""
+    if rows * columns * depth < SMALL or like.dtype != torch.float32 or not accelerated():
+        return 0
+    key = kind, rows.bit_length(), columns.bit_length(), depth.bit_length()
+    way = _choices.get(key)
+    if way is None:
+        with _lock:
+            if key not in _choices:
+                _choices[key] = _probed(kind, rows, columns, depth)
+        way = _choices[key]
+    return way
+
+
+def _probed(kind: str, rows: int, columns: int, depth: int) -> int:
+    """Returns the fastest way of a product of about these shapes."""
+    if os.environ.get("TEMPPLUG_GEMM") == "onednn":
+        return 1
+    if torch.are_deterministic_algorithms_enabled():
+        return 0
+    rows, columns, depth = min(rows, LONGEST), min(columns, LONGEST), min(depth, DEEPEST)
+    with torch.inference_mode(False), torch.no_grad():
+        a, b = (torch.linspace(-1, 1, each * depth).view(each, depth) for each in (rows, columns))
+        tile = torch.linspace(-1, 1, rows * columns).view(rows, columns)
+        operands = {"outer": (a, b), "times": (tile, b), "turned": (tile, a)}[kind]
+        into = None if kind == "outer" else torch.zeros_like(a if kind == "times" else b)
+        times_of: list[list[float]] = []
+        ways = _WAYS[kind]
+        for way in ways:
+            _once(way, operands, into, way is ways[0])
+            times_of.append([_once(way, operands, into, way is ways[0])])
+        rounds = min(MOST, max(LEAST, int(BUDGET / sum(map(min, times_of)))))
+        for _ in range(rounds):
+            for way, found in zip(ways, times_of, strict=True):
+                found.append(_once(way, operands, into, way is ways[0]))
+    fastest = [min(found) for found in times_of]
+    best = min(range(len(ways)), key=fastest.__getitem__)
+    return best if fastest[best] < CLEARLY * fastest[0] else 0
+
+
+def _once(way: Product, operands: tuple[Tensor, Tensor], into: Tensor | None, plain: bool) -> float:
+    """Returns the seconds of a product and of its addition to what is there, after others that left the caches to them."""
+    operands[0].mul_(1.0), operands[1].mul_(1.0)
+    start = perf_counter()
+    if into is None:
+        way(*operands)
+    elif plain:
+        into.addmm_(operands[0].t() if way is _WAYS["turned"][0] else operands[0], operands[1])
+    else:
+        into.add_(way(*operands))
+    return perf_counter() - start

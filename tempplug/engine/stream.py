@@ -9,7 +9,6 @@ For row i with coefficient a_i = ∂loss/∂lse_i · slope / sum_i, the gradient
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -66,21 +65,15 @@ class Stream:
         anchors, form, plan = self.anchors, self.form, self.plan
         keep = keep and plan.keep
         scratch = _Scratch(plan.largest if form.scratch else 0, anchors)
-        whole = len(plan.tiles) == 1
-        of_rows = anchors.new_empty(0 if whole else len(anchors))
-        mirrors = self.columns or (plan.triangle and not whole)
+        of_rows = anchors.new_empty(len(anchors))
+        mirrors = self.columns or plan.triangle
         of_columns = anchors.new_zeros(len(self.panels[0]) if mirrors else 0)
 
         def work(index: int, turns: Turns | InOrder) -> None:
-            nonlocal of_rows
             tile = plan.tiles[index]
             values = self._exponentials(tile, scratch)
-            sums = values.sum(1)
-            if whole:
-                of_rows = sums
-            else:
-                target = of_rows[tile.top : tile.bottom]
-                turns.take(("row", tile.top), tile.row_turn, target.add_ if tile.row_turn else target.copy_, sums)
+            target = of_rows[tile.top : tile.bottom]
+            turns.take(("row", tile.top), tile.row_turn, target.add_ if tile.row_turn else target.copy_, values.sum(1))
             if mirrors and tile.panel == 0 and tile.mirrors:
                 below = of_columns[tile.left + tile.mirrored_from : tile.right]
                 turns.take(("column", tile.group), tile.column_turn, below.add_, values[:, tile.mirrored_from :].sum(0))
@@ -91,16 +84,10 @@ class Stream:
         run(range(len(plan.tiles)), work, self.threads)
         if plan.triangle and mirrors:
             of_rows += of_columns
-        self.row_sums = self._affine(of_rows, counts)
-        exact = _exact(self.row_sums)
+        self.row_sums = form.total(of_rows, counts)
         if self.columns:
-            self.column_sums = self._affine(of_columns, counts)
-            exact = exact and _exact(self.column_sums)
-        return exact
-
-    def _affine(self, sums: Tensor, counts: Tensor) -> Tensor:
-        form = self.form
-        return sums if form.factor == 1 and form.offset == 0 else sums * form.factor + counts * form.offset
+            self.column_sums = form.total(of_columns, counts)
+        return exact(self.row_sums) and (not self.columns or exact(self.column_sums))
 
     def _exponentials(self, tile: Tile, scratch: _Scratch) -> Tensor:
         left = self.anchors[tile.top : tile.bottom]
@@ -141,44 +128,33 @@ class Stream:
         b = a if plan.triangle else None
         if of_columns is not None:
             b = of_columns * self.form.slope / self.column_sums
-        whole = len(plan.tiles) == 1
-        of_anchors: Tensor | None = None
-        if wants_anchors and not whole:
-            of_anchors = torch.empty_like(anchors)
-        # Transposed, because that is the shape in which their product runs at full speed.
-        turned: list[Tensor | None] = [
-            panel.new_zeros(panel.shape[1], len(panel)) if wanted and plan.mirrors[number] else None
+        of_anchors = torch.empty_like(anchors) if wants_anchors else None
+        of_panels: list[Tensor | None] = [
+            torch.zeros_like(panel) if wanted and plan.mirrors[number] else None
             for number, (panel, wanted) in enumerate(zip(self.panels, wants_panels, strict=True))
         ]
         scratch = _Scratch(plan.largest if self.form.scratch or b is not None else 0, anchors)
 
         def work(index: int, turns: Turns | InOrder) -> None:
-            nonlocal of_anchors
             tile = plan.tiles[index]
             rows, left, panel = slice(tile.top, tile.bottom), anchors[tile.top : tile.bottom], self.panels[tile.panel]
             values = self._weights(index, scratch)
             both = b is not None and tile.panel == 0
             if b is not None and both:
                 values.mul_(torch.add(a[rows, None], b[None, tile.left : tile.right], out=scratch.like(values)))
-            if wants_anchors:
+            if of_anchors is not None:
                 product = gemm.times(values, panel[tile.left : tile.right])
                 if not both:
                     product.mul_(a[rows, None])
-                if of_anchors is None:
-                    of_anchors = product
-                elif not whole:
-                    target = of_anchors[rows]
-                    turns.take(("row", tile.top), tile.row_turn, target.add_ if tile.row_turn else target.copy_, product)
-            columns = turned[tile.panel]
+                target = of_anchors[rows]
+                turns.take(("row", tile.top), tile.row_turn, target.add_ if tile.row_turn else target.copy_, product)
+            columns = of_panels[tile.panel]
             if columns is not None and tile.mirrors:
-                scaled = left if both else left * a[rows, None]
-                # A copy where the tile is cut: the fast product is slow on rows with gaps between them.
-                mirrored = gemm.turned(scaled, values[:, tile.mirrored_from :].contiguous())
-                below = columns[:, tile.left + tile.mirrored_from : tile.right]
+                mirrored = gemm.turned(values[:, tile.mirrored_from :], left if both else left * a[rows, None])
+                below = columns[tile.left + tile.mirrored_from : tile.right]
                 turns.take(("column", tile.group), tile.column_turn, below.add_, mirrored)
 
         run(range(len(plan.tiles)), work, self.threads)
-        of_panels: list[Tensor | None] = [None if part is None else part.t() for part in turned]
         if plan.triangle and of_anchors is not None:
             if of_panels[0] is not None:
                 of_anchors.add_(of_panels[0])
@@ -204,7 +180,8 @@ class _Scratch:
         return flat[: tile.numel()].view(tile.shape)
 
 
-def _exact(sums: Tensor) -> bool:
+def exact(sums: Tensor) -> bool:
+    """Returns whether these sums of exponentials neither overflowed nor lost what may have underflowed."""
     low, high = torch.aminmax(sums)
     return low.item() > SMALLEST_SUM and high.item() < torch.finfo(sums.dtype).max
 
@@ -231,10 +208,10 @@ class Streamed(torch.autograd.Function):
         ctx.scale = None if scale is None else scale.detach()
         # Kept for what autograd checks: that nobody changed them in place, and that the graph is still there.
         ctx.save_for_backward(anchors, *others)
-        rows = _logarithm(stream.row_sums, stream.form.shift)
+        rows = stream.form.logarithm(stream.row_sums)
         if not stream.columns:
             return similarity.clone(), rows
-        return similarity.clone(), rows, _logarithm(stream.column_sums, stream.form.shift)
+        return similarity.clone(), rows, stream.form.logarithm(stream.column_sums)
 
     @staticmethod
     def backward(ctx: Any, of_similarity: Tensor, of_rows: Tensor, *of_columns: Tensor) -> tuple[Tensor | None, ...]:
@@ -310,7 +287,7 @@ def _whole(stream: Stream, of_panels: list[Tensor | None]) -> Tensor:
     """Returns the candidates' gradient [M, D], put together from those of the panels."""
     first = of_panels[0]
     if first is not None and len(first) == len(stream.candidates):
-        return first.contiguous()
+        return first
     whole = torch.zeros_like(stream.candidates)
     for (start, end), part in zip(stream.spans, of_panels, strict=False):
         if part is not None:
@@ -335,10 +312,3 @@ def _add_pairs(stream: Stream, gradient: Tensor, of_anchors: Tensor | None, of_c
             of_anchors[start:stop].addcmul_(candidates[start + shift : stop + shift], factor)
         if of_candidates is not None:
             of_candidates[start + shift : stop + shift].addcmul_(anchors[start:stop], factor)
-
-
-def _logarithm(sums: Tensor, shift: float) -> Tensor:
-    logarithm = sums.log()
-    if shift:
-        logarithm += shift * math.log(2)
-    return logarithm

@@ -8,8 +8,6 @@ backward pass: slower, just as exact.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -17,6 +15,7 @@ from tempplug.engine import gemm
 from tempplug.engine.bilinear import bilinear_statistics
 from tempplug.engine.dense import dense_statistics
 from tempplug.engine.several import closed_statistics
+from tempplug.engine.single import has_form
 from tempplug.engine.stream import Stream, Streamed
 from tempplug.engine.tiles import Plan, Shape, make_plan
 from tempplug.roles import Block, PairRoles
@@ -53,7 +52,7 @@ def tiled_statistics(
 
 def streams(block: Block, logit_map: LogitMap) -> bool:
     """Returns whether the block goes through the fast path, small temperatures apart."""
-    return _has_form(type(logit_map)) and block.positive_similarity is not None and block.anchors.device.type == "cpu"
+    return has_form(type(logit_map)) and block.positive_similarity is not None and block.anchors.device.type == "cpu"
 
 
 def closes(block: Block, logit_map: LogitMap) -> bool:
@@ -62,7 +61,7 @@ def closes(block: Block, logit_map: LogitMap) -> bool:
         return False
     if type(logit_map) is PairTemperatureMap:
         return block.roles.positives is not None
-    return _has_form(type(logit_map)) and block.roles.positives is None
+    return has_form(type(logit_map)) and block.roles.positives is None
 
 
 def _closed(block: Block, logit_map: LogitMap) -> list[RowStatistics] | None:
@@ -70,13 +69,6 @@ def _closed(block: Block, logit_map: LogitMap) -> list[RowStatistics] | None:
         return [bilinear_statistics(block, logit_map)]
     found = closed_statistics(block, logit_map)
     return None if found is None else [found]
-
-
-@cache
-def _has_form(kind: type[LogitMap]) -> bool:
-    """Returns whether a class of maps has an in-place form that no subclass has made untrue by another logit or slope."""
-    order = [[name in each.__dict__ for each in kind.__mro__].index(True) for name in ("tile_form", "logit", "slope")]
-    return kind.tile_form is not LogitMap.tile_form and order[0] <= min(order[1:])
 
 
 def _streamed(block: Block, logit_map: LogitMap, mirrored: bool) -> list[RowStatistics] | None:

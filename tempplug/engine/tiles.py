@@ -20,8 +20,6 @@ ROWS, COLUMNS = 512, 2048
 # Where all tiles fit into this many numbers they are kept from the forward pass, finer ones that waste less of the triangle.
 KEPT = 16 << 20
 FINE_ROWS, FINE_COLUMNS = 256, 1024
-# A square up to this side is one tile.
-SINGLE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +84,6 @@ def make_plan(shape: Shape, triangle: bool) -> Plan:
     total += shape.extra_anchors * shape.extra_columns
     keep = total <= KEPT
     rows, columns = (FINE_ROWS, FINE_COLUMNS) if keep else (ROWS, COLUMNS)
-    if max(side, shape.columns) <= SINGLE:
-        rows = columns = SINGLE
     tiles = list(_numbered(shape, triangle, rows, columns))
     largest = max((tile.bottom - tile.top) * (tile.right - tile.left) for tile in tiles)
     first, second = (any(tile.mirrors and tile.panel == panel for tile in tiles) for panel in (0, 1))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tempplug.options import Configured
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import Auxiliary, RowStatistics
+from tempplug.types import Auxiliary, ClosedForm, RowStatistics
 
 
 class Objective(Configured, nn.Module):
@@ -42,6 +42,17 @@ class Objective(Configured, nn.Module):
             auxiliary: batch-wide positive similarities, and the statistics of the second pass where `second_map` asked.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement row_loss(statistics) -> [N].")
+
+    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
+        """Returns what `row_loss` does, and its derivatives, for anchors with one positive and some negatives.
+
+        Optional: small batches are done sooner with it. Without it autograd finds the same.
+
+        Args:
+            statistics: as of `row_loss`, without gradient.
+            auxiliary: as of `row_loss`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no closed form.")
 
     def first_map(self, logit_map: LogitMap) -> LogitMap:
         """Returns the map to train with, in place of the strategy's; the same one unless the objective changes it."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from tempplug.objectives.base import Objective, softplus
-from tempplug.types import Auxiliary, RowStatistics
+from tempplug.objectives.base import Objective, margin, softplus
+from tempplug.types import Auxiliary, ClosedForm, RowStatistics
 
 
 class InfoNCE(Objective):
@@ -35,3 +36,8 @@ class InfoNCE(Objective):
         if statistics.positive_lse is statistics.positive_logit:
             return loss
         return loss + (statistics.positive_lse - statistics.positive_logit)
+
+    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
+        """Returns softplus(d), with the slope W = sigmoid(d)."""
+        difference = margin(statistics)
+        return softplus(difference), torch.sigmoid(difference), None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-import torch
-
 from tempplug.options import Temperature
 from tempplug.strategies.base import Strategy
-from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.strategies.maps import LogitMap, constant_scale
 from tempplug.types import Batch
 
 
@@ -30,6 +28,7 @@ class Fixed(Strategy):
     name: ClassVar[str] = "fixed"
     formula: ClassVar[str] = "l = s / τ"
     source: ClassVar[str] = "Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations"
+    needs_embeddings: ClassVar[bool] = False
 
     temperature: float
 
@@ -39,4 +38,4 @@ class Fixed(Strategy):
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ for every pair."""
         similarity = batch.positive_similarity
-        return ScaleMap(torch.tensor(1 / self.temperature, dtype=similarity.dtype, device=similarity.device))
+        return constant_scale(1 / self.temperature, similarity.dtype, similarity.device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -67,6 +68,16 @@ class LogitMap(ABC):
         return None
 
 
+# Forms of constants alone, which every batch would make anew.
+_log_odds_form = lru_cache(maxsize=64)(LogOddsForm)
+_cosine_form = lru_cache(maxsize=64)(CosineForm)
+
+
+@lru_cache(maxsize=64)
+def _scale_form(scale: float, columns: int) -> ScaleForm:
+    return ScaleForm(scale, scale, columns)
+
+
 class ScaleMap(LogitMap):
     """l = scale · s, with one scale for all pairs or one per anchor.
 
@@ -112,8 +123,24 @@ class ScaleMap(LogitMap):
 
     def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
         """Returns the form that folds the scale into the anchors' rows."""
+        if self.uniform:
+            return _scale_form(self.scale.item(), columns)
         scale = self.scale.detach()
-        return ScaleForm(scale, float(scale.max() if scale.ndim else scale), columns)
+        return ScaleForm(scale, float(scale.max()), columns)
+
+
+@lru_cache(maxsize=64)
+def constant_scale(scale: float, dtype: torch.dtype, device: torch.device) -> ScaleMap:
+    """Returns the map of one scale that no batch changes.
+
+    Args:
+        scale: 1/τ, greater than 0.
+        dtype: of the similarities.
+        device: of the similarities.
+    """
+    # Not of inference mode, because training will use it as well.
+    with torch.inference_mode(False):
+        return ScaleMap(torch.tensor(scale, dtype=dtype, device=device))
 
 
 class _BoundScaleMap(ScaleMap):
@@ -262,7 +289,7 @@ class LogOddsMap(LogitMap):
 
     def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
         """Returns the form without an exponential."""
-        return LogOddsForm(self.eps, dtype)
+        return _log_odds_form(self.eps, dtype)
 
 
 class ProfileMap(LogitMap):
@@ -355,5 +382,5 @@ class ProfileMap(LogitMap):
     def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
         """Returns the polynomial form of the published profile; the others go through ``logit`` and ``slope``."""
         if self.profile == "cosine" and self.detach:
-            return CosineForm(self.temperature_min, self.range, columns, dtype)
+            return _cosine_form(self.temperature_min, self.range, columns, dtype)
         return PlainForm(self.logit, self.slope, 1 / self.temperature_min, columns)

@@ -48,6 +48,7 @@ class TileForm(ABC):
         factor: of E = factor · u + offset.
         offset: of E = factor · u + offset.
         slope: W · slope = E · d logit / d similarity; [] or [N] or a number.
+        straight: whether ``slope`` is the derivative of the logit itself, for every pair.
         scratch: whether both methods need a second tile.
     """
 
@@ -57,6 +58,7 @@ class TileForm(ABC):
     factor: float = 1.0
     offset: float = 0.0
     slope: Tensor | float = 1.0
+    straight: bool = False
     scratch: bool = False
 
     @abstractmethod
@@ -72,19 +74,30 @@ class TileForm(ABC):
     def weigh_(self, tile: Tensor, scratch: Tensor) -> None:
         """Turns u into W; called after `exponentiate_` with the same tensors."""
 
+    def total(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """Returns the sums of E, [N] in units of 2^shift, from those of u over ``counts`` [N] pairs."""
+        return sums if self.factor == 1 and self.offset == 0 else sums * self.factor + counts * self.offset
+
+    def logarithm(self, sums: Tensor) -> Tensor:
+        """Returns the natural logarithm of the sums of E that `total` returned."""
+        logarithm = sums.log()
+        return logarithm.add_(self.shift * math.log(2)) if self.shift else logarithm
+
 
 class ScaleForm(TileForm):
     """l = scale · s: base 2, the scale folded into the operand, and W is E.
 
     Args:
-        scale: [] or [N], detached.
+        scale: one, or [N], detached.
         largest: the largest scale.
         columns: M.
     """
 
-    def __init__(self, scale: Tensor, largest: float, columns: int) -> None:
-        self.operand_scale = scale * LOG2E if scale.ndim else largest * LOG2E
-        self.slope = scale if scale.ndim else largest
+    straight = True
+
+    def __init__(self, scale: Tensor | float, largest: float, columns: int) -> None:
+        self.operand_scale = scale * LOG2E
+        self.slope = scale
         self.reach, self.shift = LOG2E * largest, top_anchor(largest, columns)
 
     def exponentiate_(self, tile: Tensor, scratch: Tensor) -> None:

@@ -252,6 +252,18 @@ def _row_loss(objective: Objective, positive: Tensor, negative_lse: Tensor) -> T
         raise ConformanceError(f"row_loss raised {error!r} for anchors with one positive.") from error
 
 
+def _check_closed_form(objective: Objective, positive: Tensor, negative: Tensor) -> None:
+    statistics = _statistics(positive, negative)
+    auxiliary = Auxiliary(statistics.positive_similarity, _statistics(positive / 10, positive / 10 + 2))
+    loss, of_negative, of_positive = objective.closed_form(statistics, auxiliary)
+    leaves = positive.requires_grad_(), negative.requires_grad_()
+    expected = _row_loss(objective, *leaves)
+    slopes = torch.autograd.grad(expected.sum(), leaves)
+    found = loss, -of_negative if of_positive is None else of_positive, of_negative
+    for name, ours, theirs in zip(("the loss", "a derivative", "a derivative"), found, (expected, *slopes), strict=True):
+        _require(torch.allclose(ours, theirs, rtol=1e-9, atol=1e-9), f"closed_form returns {name} that is not row_loss's.")
+
+
 def check_objective(objective: Objective, *, shift_invariant: bool = True) -> None:
     """Checks that an objective keeps its contract; returns nothing when it does.
 
@@ -262,7 +274,8 @@ def check_objective(objective: Objective, *, shift_invariant: bool = True) -> No
 
     Raises:
         ConformanceError: `row_loss` is not [N], or not finite in value and gradient for margins d from -200 to 200; a row
-            shift changes it; or the loss or a gradient of the whole is missing or not finite.
+            shift changes it; `closed_form`, where there is one, differs from it; or the loss or a gradient of the whole is
+            missing or not finite.
 
     >>> from tempplug import create_objective
     >>> check_objective(create_objective("infonce"))
@@ -283,6 +296,8 @@ def check_objective(objective: Objective, *, shift_invariant: bool = True) -> No
             for gradient in torch.autograd.grad(value.sum(), (positive, negative), allow_unused=True):
                 finite = gradient is not None and bool(gradient.isfinite().all())
                 _require(finite, f"the gradient of row_loss is missing or not finite in {dtype}.")
+        if type(objective).closed_form is not Objective.closed_form:
+            _check_closed_form(objective, positive.detach(), negative.detach())
         shifted = _row_loss(objective, positive + 3, negative + 3)
         same = torch.allclose(shifted, value, rtol=1e-9, atol=1e-9)
         _require(same or not shift_invariant, "a constant added to all logits of a row changes its loss.")

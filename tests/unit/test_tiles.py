@@ -79,7 +79,6 @@ def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setattr(tiles, name, rows)
     for name in ("COLUMNS", "FINE_COLUMNS"):
         monkeypatch.setattr(tiles, name, columns)
-    monkeypatch.setattr(tiles, "SINGLE", 0)
     make_plan.cache_clear()
     yield
     make_plan.cache_clear()
@@ -143,10 +142,10 @@ def test_whoever_adds_to_the_same_sums_has_a_turn_of_its_own(layout: str, extra:
 
 
 def test_a_small_square_is_one_tile_and_a_large_one_is_not_kept() -> None:
-    single = make_plan(Shape.of(two_view(tiles.SINGLE // 2, 0)), True)
+    single = make_plan(Shape.of(two_view(tiles.FINE_ROWS // 2, 0)), True)
     assert len(single.tiles) == 1
     assert single.keep
-    cut = make_plan(Shape.of(two_view(tiles.SINGLE // 2 + 1, 0)), True)
+    cut = make_plan(Shape.of(two_view(tiles.FINE_ROWS // 2 + 1, 0)), True)
     assert len(cut.tiles) > 1
     assert cut.keep
     large = make_plan(Shape.of(two_view(3000, 0)), True)
