@@ -85,7 +85,7 @@ class Direction:
                 return paired_similarity(self.anchors, self.candidates, roles.positives)
             if roles.positive_mask is not None:
                 # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
-                parts = roles.positive_mask.view(torch.uint8).split(256)
+                parts = torch.split(roles.positive_mask.view(torch.uint8), 256)
                 sums = torch.cat([part.to(self.candidates.dtype) @ self.candidates for part in parts])
                 return (self.anchors * sums).sum(1) / roles.positive_count().clamp(min=1)
             own, others = roles.classes()

@@ -105,7 +105,7 @@ def _bytes(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
     found = torch.empty(mask.shape, dtype=torch.uint8, device=mask.device)
     # Some rows at a time: what a comparison needs beside the mask stays in the cache.
     height = max(1, PART // candidates)
-    for rows, own in zip(mask.split(height), found.split(height), strict=True):
+    for rows, own in zip(torch.split(mask, height), torch.split(found, height), strict=True):
         own.copy_(rows)
         if own.max() > 1 or not torch.equal(own.to(mask.dtype), rows):
             raise ConfigError(
