@@ -224,8 +224,8 @@ class Closed(torch.autograd.Function):
     """What a pass that has run found, with gradient."""
 
     @staticmethod
-    def forward(ctx: Any, run: Several, scale: Tensor | None, *operands: Tensor) -> tuple[Tensor, ...]:
-        """Returns the positives' similarity, logit and log-sum-exp and the negatives' log-sum-exp, [N] each.
+    def forward(ctx: Any, run: Several, scale: Tensor | None, *operands: Tensor) -> tuple[Tensor | None, ...]:
+        """Returns the positives' similarity, logit and log-sum-exp and the negatives' log-sum-exp, [N] each; no scaled logit.
 
         Args:
             ctx: of autograd.
@@ -243,7 +243,9 @@ class Closed(torch.autograd.Function):
         positive, negative = run.positive_sums.clamp(min=SMALLEST_SUM).log_(), run.negative_sums.log()
         if shift:
             positive, negative = positive.add_(shift), negative.add_(shift)
-        return run.similarity, run.logit, positive, negative
+        # Copies: what its own graph held would never be freed.
+        logit = run.logit.clone() if run.logits.scale is None else None
+        return run.similarity.clone(), logit, positive, negative
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:

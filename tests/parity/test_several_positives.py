@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -208,3 +210,21 @@ def test_labels_keep_no_square(monkeypatch: pytest.MonkeyPatch) -> None:
     with Largest() as largest:
         loss_fn(view, labels=torch.arange(rows) % 10).backward()
     assert largest.numbers < rows * rows / 2
+
+
+@pytest.mark.parametrize("strategy", ["fixed", "dystress"])
+def test_a_call_without_backward_pass_leaves_nothing_behind(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that its own graph held would never be freed, nor would the tiles."""
+    passes: list[weakref.ref[several.Several]] = []
+
+    class Watched(several.Several):
+        def forward(self, keep: bool) -> bool:
+            passes.append(weakref.ref(self))
+            return super().forward(keep)
+
+    monkeypatch.setattr(several, "Several", Watched)
+    loss = ContrastiveLoss(strategy, layout="labels")(views_of(8, 1)[0].requires_grad_(), labels=torch.arange(8) % 3)
+    assert passes[0]() is not None
+    del loss
+    gc.collect()
+    assert passes[0]() is None
