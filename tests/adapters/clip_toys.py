@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import CLIPConfig, CLIPModel, PreTrainedTokenizerFast
 
 SPECIAL = ["<pad>", "<unk>", "<bos>", "<eos>"]
-COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (20, 40, 220), "yellow": (230, 220, 20), "grey": (128,) * 3}
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (20, 40, 220), "yellow": (230, 220, 20), "white": (230,) * 3}
 SIZE = 16
 
 

@@ -13,6 +13,7 @@ import torch
 from clip_toys import COLOURS, SIZE, WORDS, save_clip, save_pictures
 from method_toys import Kill, Killed, weights, without_seconds
 from PIL import Image
+from torch import Tensor
 from transformers import AutoTokenizer, CLIPModel, SiglipConfig, SiglipModel
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError
@@ -134,6 +135,33 @@ def test_a_killed_training_goes_on_to_the_same_weights_and_figures(model: Path, 
     assert without_seconds(resumed) == without_seconds(whole)
     first, second = weights(tmp_path / "whole"), weights(tmp_path / "killed")
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+class Perfect(torch.nn.Module):
+    """Embeds pictures by their mean colour, and texts by the colour that they name."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.colours = {tokenizer.convert_tokens_to_ids(name): torch.tensor(rgb) - 128.0 for name, rgb in COLOURS.items()}
+
+    def embed_images(self, pixels: Tensor) -> Tensor:
+        return pixels.float().mean((2, 3)) - 128
+
+    def embed_texts(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return torch.stack([next(self.colours[each] for each in row if each in self.colours) for row in input_ids.tolist()])
+
+
+def test_figures_are_those_of_every_pair_of_the_test_set(model: Path, pictures: Path) -> None:
+    method, recipe, data = load(model, pictures)
+    module = Perfect(data.checkpoint.tokenizer)
+    assert set(method.evaluate(recipe, module, data, Run(Path())).values()) == {100.0}
+    red, green = (module.colours[data.checkpoint.tokenizer.convert_tokens_to_ids(each)].clone() for each in ("red", "green"))
+    for name, colour in (("red", green), ("green", red)):
+        module.colours[data.checkpoint.tokenizer.convert_tokens_to_ids(name)] = colour
+    found = method.evaluate(recipe, module, data, Run(Path()))
+    # two colours of five are mistaken for each other, each with two captions and two pictures
+    assert found["image_to_text_r1"] == found["text_to_image_r1"] == 60.0
 
 
 @pytest.mark.parametrize("strategy", ["macl", "dystress", "temperature-free", "schedule", "individual", "head-tail", "amcl"])

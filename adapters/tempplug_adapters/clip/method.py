@@ -131,10 +131,9 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
 
     def save(self, recipe: ClipRecipe, module: Any, data: Pairs, output_dir: Path) -> None:
         """Writes model, tokenizer and processor as a folder that transformers loads, the temperature of training in it."""
-        module.write_temperature()
 
         def write(folder: Path) -> None:
-            module.encoder.save_pretrained(folder)
+            module.encoder.save_pretrained(folder, state_dict=module.exported())
             data.checkpoint.save(folder)
 
         write_into(output_dir, write)

@@ -186,17 +186,18 @@ class DualEncoder(nn.Module):
         """Returns the numbers of the last batch."""
         return numbers_of(self.loss_fn.record)
 
-    @torch.no_grad()
-    def write_temperature(self) -> None:
-        """Gives the model the temperature of training as its ``logit_scale``, where that is one number for all pairs.
+    def exported(self) -> dict[str, Tensor]:
+        """Returns the model's weights, with the temperature of training as ``logit_scale`` where that is one for all pairs.
 
         Other strategies leave the checkpoint's: it changes no order of similarities, only how sure the model says it is.
         """
+        state: dict[str, Tensor] = dict(self.encoder.state_dict())
         strategy: Any = self.loss_fn.strategy
-        if strategy.name == "learnable":
-            self.encoder.logit_scale.fill_(float(strategy.log_scale.detach()))
-        elif strategy.name == "fixed":
-            self.encoder.logit_scale.fill_(-math.log(strategy.temperature))
+        if strategy.name in ("learnable", "fixed"):
+            learned = strategy.name == "learnable"
+            scale = float(strategy.log_scale.detach()) if learned else -math.log(strategy.temperature)
+            state["logit_scale"] = torch.full_like(state["logit_scale"], scale)
+        return state
 
 
 def _pooled(output: Any) -> Tensor:

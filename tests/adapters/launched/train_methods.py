@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import clip_toys
 import msc_toys
 import recommendation_toys
 import simcse_toys
@@ -24,6 +25,7 @@ from method_toys import METHOD as TOY
 from method_toys import Kill, Killed, Points, run, without_seconds
 from molecule_toys import labelled, unlabelled
 
+from tempplug_adapters.clip.recipe import METHOD as CLIP
 from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
 from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
 from tempplug_adapters.graph.graphs import Graphs
@@ -37,6 +39,7 @@ from tempplug_adapters.recommendation.dcrec_recipe import METHOD as DCREC
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.simcse.recipe import METHOD as SIMCSE
 from tempplug_adapters.training import trainer
+from tempplug_adapters.training.method import Source
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node_generated import citation_graph
 
@@ -91,6 +94,19 @@ def simcse(world: int) -> tuple[Any, Any, Any]:
     return SIMCSE, recipe, simcse_toys.read(folder, "triplets.csv", recipe)
 
 
+@cache
+def pictures() -> tuple[Path, Path]:
+    """Each process has its own, likewise."""
+    folder = Path(WRITTEN.name)
+    return clip_toys.save_clip(folder / "clip", clip_toys.WORDS), clip_toys.save_pictures(folder / "pictures", count=16)
+
+
+def clip(world: int) -> tuple[Any, Any, Any]:
+    model, folder = pictures()
+    recipe = CLIP.recipe(model_name_or_path=str(model), num_train_epochs=2, per_device_train_batch_size=8 // world)
+    return CLIP, recipe, CLIP.load().load(recipe, Source(str(folder), None, Path(), evaluated=False))
+
+
 JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
     "exact": exact,
     "toy": toy,
@@ -100,6 +116,7 @@ JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
     "msc": msc,
     "simcse": simcse,
     "dcrec": dcrec,
+    "clip": clip,
 }
 MEASURED = ("toy", "molecule", "simcse")
 
@@ -146,6 +163,7 @@ def refuse(path: Path, write: Any) -> None:
 
 def main(folder: str) -> None:
     sentences()
+    pictures()
     dist.init_process_group("gloo")
     if dist.get_rank():
         trainer.write_file = refuse
