@@ -113,7 +113,8 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
     def load(self, recipe: GraceRecipe, source: Source) -> Nodes:
         """Returns a public graph, or the graph of files, after a look at the user's encoder and augmentations."""
         self._of_user(recipe)
-        graph = load_graph(source.dataset, source.data_dir, source.cache_dir, normalize=not recipe.raw_features)
+        files = (recipe.node_features, recipe.node_labels)
+        graph = load_graph(source.dataset, source.data_dir, source.cache_dir, not recipe.raw_features, *files)
         nodes = Nodes(graph, source.dataset, source.evaluated)
         if nodes.labels is not None:  # said now, what has no figure in the end
             check_evaluation(nodes.labels, recipe.protocols, nodes.masks)

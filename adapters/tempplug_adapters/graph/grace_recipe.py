@@ -10,7 +10,6 @@ from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
 ACTIVATIONS = ("relu", "prelu", "elu")
-DATASETS = ("Cora", "CiteSeer", "PubMed", "DBLP")
 PROTOCOLS: dict[str, tuple[float, float]] = {"10/80/10": (0.1, 0.8), "10/10/80": (0.1, 0.1)}
 """Shares of the nodes for training and validation by name; the rest is the test set.
 
@@ -65,6 +64,12 @@ class GraceRecipe(Recipe):
     ] = (0.3,)
     neighbours: Annotated[int, Number(at_least=1, integer=True, help="followed a node and layer, with a batch size")] = 15
     raw_features: Annotated[bool, Flag(help="leave the features of a node as they are, not scaled to sum 1")] = False
+    node_features: Annotated[
+        str | None, Text(optional=True, help="file with a row a node (.csv, .tsv, .txt, .npy, .pt), for a table of edges")
+    ] = None
+    node_labels: Annotated[
+        str | None, Text(optional=True, help="file with the class of each node, or 0 and 1 for several; -1: not known")
+    ] = None
     protocols: Annotated[
         tuple[str, ...],
         Words(
@@ -88,5 +93,6 @@ METHOD = MethodInfo(
     summary="Train node representations with GRACE and any temperature strategy, and classify nodes by them.",
     target="tempplug_adapters.graph.grace_method:GraceMethod",
     recipes={"temperature-free": GraceRecipe()},
-    datasets=f"{', '.join(DATASETS)}, or a .pt file with a PyTorch Geometric Data",
+    datasets="graph of Planetoid (Cora), CitationFull (CitationFull/Cora), Coauthor (CS), Amazon (Photo) or OGB (ogbn-arxiv); "
+    "a .pt file with a Data of PyTorch Geometric or its (data, slices); or a table of edges (.csv, .tsv, .txt, .npy)",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.graphcl import GraphCL
 from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
 from tempplug_adapters.graph.graphs import Graphs
+from tempplug_adapters.graph.ogb_files import load_ogb
 from tempplug_adapters.graph.own_graphs import OwnGraphEncoder, own_views
 from tempplug_adapters.graph.own_modules import (
     Augmentation,
@@ -25,6 +27,7 @@ from tempplug_adapters.graph.own_modules import (
     names_of,
     warn_of_unused,
 )
+from tempplug_adapters.graph.saved_graphs import read_graphs
 from tempplug_adapters.graph.svm import check_classes, evaluate_svm
 from tempplug_adapters.graph.tu_files import load_tu
 from tempplug_adapters.training.method import Method, Run, Source
@@ -90,12 +93,19 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         self._found: dict[str, Augmentation] = {}
 
     def load(self, recipe: GraphCLRecipe, source: Source) -> Graphs:
-        """Returns a data set of the TU collection."""
+        """Returns a data set of the TU collection or of OGB, or the graphs of a file."""
         self._of_user(recipe)
-        graphs = load_tu(source.dataset, source.cache_dir, source.data_dir)
-        if graphs.labels is not None and source.evaluated:
-            check_classes(graphs.labels[graphs.labels >= 0], recipe.folds)  # refuses now what has no figure in the end
-        return Graphs(graphs)
+        name = source.dataset
+        if name.endswith(".pt"):
+            graphs = Graphs(read_graphs(Path(name)))
+        elif name.lower().startswith("ogbg-"):
+            graphs = Graphs(load_ogb(name, source.data_dir))
+        else:
+            graphs = Graphs(load_tu(name, source.cache_dir, source.data_dir))
+        labels = graphs.all.labels
+        if labels is not None and source.evaluated:
+            check_classes(labels[labels >= 0], recipe.folds)  # refuses now what has no figure in the end
+        return graphs
 
     def recipe_of(self, recipe: GraphCLRecipe, strategy: str, dataset: str) -> GraphCLRecipe:
         """Returns the recipe with the augmentations for the data set, where it names none."""

@@ -70,5 +70,6 @@ METHOD = MethodInfo(
     summary="Train a graph encoder with GraphCL and any temperature strategy, and classify graphs by their representations.",
     target="tempplug_adapters.graph.graphcl_method:GraphCLMethod",
     recipes={"graphcl": GraphCLRecipe()},
-    datasets="data set of the TU collection, for example MUTAG",
+    datasets="data set of the TU collection (MUTAG) or of OGB (ogbg-molhiv), or a .pt file with graphs of PyTorch Geometric: a "
+    "list of Data, or the (data, slices) of a data set",
 )

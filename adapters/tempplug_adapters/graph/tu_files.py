@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.archives import read_archived_texts
+from tempplug_adapters.data_files.archives import read_archived_texts, read_text
 from tempplug_adapters.data_files.downloads import download
 from tempplug_adapters.graph.graph_data import GraphSet, starts
 
@@ -31,21 +31,29 @@ def load_tu(name: str, cache_dir: Path, data_dir: Path | None = None) -> GraphSe
     Args:
         name: as the collection writes it, for example ``MUTAG``.
         cache_dir: folder for what is downloaded.
-        data_dir: folder of real data, which holds ``graph/tu/NAME.tar.xz`` or ``NAME.zip``; None downloads.
+        data_dir: folder of real data, which holds ``graph/tu/NAME.tar.xz`` or ``NAME.zip``, or ``NAME/raw`` as PyTorch
+            Geometric's ``TUDataset`` leaves it; None downloads.
 
     Raises:
         DataError: the archive is missing or damaged, or does not hold the data set.
     """
+    parts = {part: f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels", "node_labels")}
     if data_dir is None:
         archive = download(_URL.format(name=name), cache_dir / f"{name}.zip", None)
     else:
         archive = data_dir / "graph" / "tu" / f"{name}.tar.xz"
         if not archive.is_file() and archive.with_name(f"{name}.zip").is_file():
             archive = archive.with_name(f"{name}.zip")
-        if not archive.is_file():
+        left = [data_dir / each / name / "raw" for each in ("graph/tu", "tu", "")]
+        folder = next((each for each in left if each.is_dir()), None)
+        if not archive.is_file() and folder is not None:
+            archive = folder
+        elif not archive.is_file():
             raise DataError(f"{archive} does not exist: the data folder must hold the TU data set '{name}' there.")
-    parts = {part: f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels", "node_labels")}
-    texts = read_archived_texts(archive, parts.values())
+    if archive.is_dir():
+        texts = {file: read_text(archive / file) for file in parts.values() if (archive / file).is_file()}
+    else:
+        texts = read_archived_texts(archive, parts.values())
     missing = [file for part, file in parts.items() if file not in texts and part != "node_labels"]
     if missing:
         raise DataError(f"{archive} must hold {', '.join(missing)}.")

@@ -109,6 +109,8 @@ def _training(info: MethodInfo, recipe: Recipe, words: list[str]) -> dict[str, A
         action.default = argparse.SUPPRESS  # what is not given must not count as given
     parsed, unknown = parser.parse_known_args(words)
     if unknown:
+        if unknown[0].partition("=")[0] == "--device":
+            raise ConfigError("--device is no flag of a training, which takes a GPU if there is one; --use-cpu does without.")
         known = [
             spelling for each in (parser, build_parser(info)) for action in each._actions for spelling in action.option_strings
         ]
