@@ -11,7 +11,6 @@ from __future__ import annotations
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from tempplug.engine import gemm
 from tempplug.engine.bilinear import bilinear_statistics
 from tempplug.engine.dense import dense_statistics
 from tempplug.engine.several import closed_statistics
@@ -77,7 +76,7 @@ def _streamed(block: Block, logit_map: LogitMap, mirrored: bool) -> list[RowStat
     if form is None or similarity is None:
         return None
     plan = make_plan(Shape.of(roles), roles.square and logit_map.uniform and logit_map.symmetric)
-    stream = Stream(block, form, plan, mirrored, _threads(plan, anchors.dtype))
+    stream = Stream(block, form, plan, mirrored, _threads(plan))
     scale = next(iter(logit_map.tensors()), None)
     operands = (anchors,) if block.candidates is anchors else (anchors, block.candidates)
     needs_gradient = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (scale, *operands))
@@ -99,14 +98,10 @@ def _positive_pairs(roles: PairRoles, logit_map: LogitMap) -> LogitMap:
     return logit_map.at(rows, roles.positives.columns(rows), paired=True)
 
 
-def _threads(plan: Plan, dtype: torch.dtype) -> int:
-    """Returns how many tiles are worked on at once.
-
-    The plain product has threads of its own, which a tile's thread cannot turn off.
-    """
+def _threads(plan: Plan) -> int:
+    """Returns how many tiles are worked on at once."""
     numbers = sum((tile.bottom - tile.top) * (tile.right - tile.left) for tile in plan.tiles)
-    alone = numbers < WORTH_THREADS or dtype != torch.float32 or not gemm.accelerated()
-    return 1 if alone else torch.get_num_threads()
+    return 1 if numbers < WORTH_THREADS else torch.get_num_threads()
 
 
 def _by_slabs(block: Block, logit_map: LogitMap, wanted: Wanted) -> RowStatistics:

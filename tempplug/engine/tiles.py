@@ -15,8 +15,8 @@ from torch import Tensor
 
 from tempplug.roles import PairRoles
 
-# One tile of 4 MB runs in the shared cache; smaller ones start too many products, larger ones leave the cache.
-ROWS, COLUMNS = 512, 2048
+# One tile of 2 MB runs in a core's own cache; smaller ones start too many products, larger ones leave the cache.
+ROWS, COLUMNS = 512, 1024
 # Where all tiles fit into this many numbers they are kept from the forward pass, finer ones that waste less of the triangle.
 KEPT = 16 << 20
 FINE_ROWS, FINE_COLUMNS = 256, 1024

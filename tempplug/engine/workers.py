@@ -94,8 +94,14 @@ def run(tasks: Sequence[Task], work: Callable[[Task, Turns | InOrder], None], th
                         errors.append(error)
                     turns.fail()
 
-    for future in [lone_threads(threads).submit(loop) for _ in range(threads)]:
-        future.result()
+    pool, own = lone_threads(threads), torch.get_num_threads()
+    # MKL's number of threads is that of the process, so meanwhile the caller has one as well.
+    torch.set_num_threads(1)
+    try:
+        for future in [pool.submit(loop) for _ in range(threads)]:
+            future.result()
+    finally:
+        torch.set_num_threads(own)
     if errors:
         raise errors[0]
 

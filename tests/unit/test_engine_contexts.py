@@ -201,7 +201,7 @@ def test_no_gradients_no_graph_and_the_same_loss(mode: Any, strategy: str, engin
 def test_no_gradients_with_several_threads(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = views(800, 4)
     expected = ContrastiveLoss(engine="tiled")(a, b)
-    monkeypatch.setattr(tiled, "_threads", lambda plan, dtype: 2)
+    monkeypatch.setattr(tiled, "_threads", lambda plan: 2)
     with mode():
         loss = ContrastiveLoss(engine="tiled")(a, b)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)

@@ -33,7 +33,7 @@ def tiny_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Many small tiles, and as many threads as torch has."""
     for name, size in {"FINE_ROWS": 8, "FINE_COLUMNS": 16, "ROWS": 8, "COLUMNS": 16}.items():
         monkeypatch.setattr(tiles, name, size)
-    monkeypatch.setattr(tiled, "_threads", lambda plan, dtype: torch.get_num_threads())
+    monkeypatch.setattr(tiled, "_threads", lambda plan: torch.get_num_threads())
     monkeypatch.setattr(loss, "small_loss", lambda *arguments: (None, None))
     make_plan.cache_clear()
     yield
@@ -147,7 +147,7 @@ def test_losses_and_gradients_are_the_same_bits_whatever_the_number_of_threads(
 @pytest.mark.parametrize("layout", ["two-view", "cross-view"])
 def test_large_products_are_the_same_bits_whatever_the_number_of_threads(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of the usual size, whose products a library may split among threads of its own."""
-    monkeypatch.setattr(tiled, "_threads", lambda plan, dtype: torch.get_num_threads())
+    monkeypatch.setattr(tiled, "_threads", lambda plan: torch.get_num_threads())
     assert_same_bits_with_several_threads(layout, "fixed", rows=1200, dimension=64)
 
 
