@@ -263,11 +263,9 @@ class ContrastiveLoss(nn.Module):
 
     def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step) -> Tensor:
         observing = self.training and getattr(self.strategy.observe, "__func__", None) is not Strategy.observe
-        known: LogitMap | None = None
-        if not observing:
-            loss, known = small_loss(self, view_a, view_b, given, step)
-            if loss is not None:
-                return loss
+        loss, known = (None, None) if observing else small_loss(self, view_a, view_b, given, step)
+        if loss is not None:
+            return loss
         views, zero = build_views(view_a, view_b, given, self.layout, self.strategy, self.gather, twice=self.engine == "dense")
         step.zero_norm += zero
         directions = self.layout.directions(views)

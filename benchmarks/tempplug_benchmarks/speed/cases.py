@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tempplug_benchmarks.speed.case import OURS, Case, Quantity, SpeedSuite, SpeedTask
@@ -55,7 +55,7 @@ def case(
         more: further fields of `Case`.
     """
     parts = [loss, f"{rows}x{dimension}", *([tag] if tag else [])]
-    more.setdefault("temperature", 0.05 if loss in ("one-way", "two-way") else 0.1)
+    more.setdefault("temperature", 0.05 if loss in ("one-way", "two-way", "hard-negatives") else 0.1)
     return Case(
         name="-".join(parts),
         quantity=quantity,
@@ -186,6 +186,27 @@ def _single(loss: str, summary: str) -> SpeedTask:
     return _time_task(loss, summary, [quick], [case(loss, 2048, 128, OTHERS[loss])])
 
 
+SMALL_BATCHES = {
+    "nt-xent": ((256, 128),),
+    "one-way": ((64, 128), (64, 768), (256, 768)),
+    "hard-negatives": ((64, 768), (512, 128)),
+    "queue": ((64, 128), (256, 128)),
+}
+SEVERAL_POSITIVES = {"labels": ((64, 128), (256, 128), (1024, 128)), "masks": ((64, 128), (256, 128), (2048, 128))}
+
+
+def _of_losses(name: str, summary: str, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> SpeedTask:
+    """Returns a task of several losses; the smallest size of each is measured with kept memory as well."""
+    cases: list[Case] = []
+    for loss, its_sizes in sizes.items():
+        cases += [case(loss, rows, width, tag="batch") for rows, width in its_sizes]
+        cases.append(case(loss, *its_sizes[0], tag="batch-kept", environment=KEEP_MEMORY))
+    quick = tuple(case(loss, 32, 16, tag="batch") for loss in sizes)
+    return SpeedTask(
+        name=name, summary=summary, quantity="time", profiles={"quick": quick, "small": tuple(cases), "paper": tuple(cases)}
+    )
+
+
 SUITE = SpeedSuite(
     name="speed",
     summary="time, memory and exactness of a forward and backward pass, tempplug beside eager code and other libraries",
@@ -196,6 +217,10 @@ SUITE = SpeedSuite(
         _single("temperature-free", "Temperature-Free InfoNCE: logits are log-odds of the similarity"),
         _single("one-way", "in-batch negatives in one direction (multiple-negatives ranking, SimCSE)"),
         _single("two-way", "both directions (CLIP)"),
+        _of_losses(
+            "small-batches", "batches that one tile holds: two views, one direction, hard negatives, a queue", SMALL_BATCHES
+        ),
+        _of_losses("several-positives", "several positives an anchor: classes (SupCon), masks (PyGCL)", SEVERAL_POSITIVES),
         _grace(),
         _plain_products(),
         _kept_memory(),

@@ -95,6 +95,37 @@ def open_clip(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
     return (F.cross_entropy(scale * first @ second.T, diagonal) + F.cross_entropy(scale * second @ first.T, diagonal)) / 2
 
 
+def hard_negatives(view_a: Tensor, view_b: Tensor, temperature: float, *, hard_negatives: Tensor) -> Tensor:
+    """One direction with hard negatives behind the candidates, as SimCSE's supervised loss."""
+    scores = F.normalize(view_a) @ F.normalize(torch.cat([view_b, hard_negatives])).T / temperature
+    return F.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
+
+
+def queue(view_a: Tensor, view_b: Tensor, temperature: float, *, queue: Tensor) -> Tensor:
+    """MoCo's loss: each row against its key and the rows of a queue."""
+    anchors, keys = F.normalize(view_a), F.normalize(view_b)
+    scores = torch.cat([(anchors * keys).sum(1, keepdim=True), anchors @ F.normalize(queue).T], dim=1) / temperature
+    return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.int64, device=scores.device))
+
+
+def labels(view_a: Tensor, view_b: Tensor, temperature: float, *, labels: Tensor) -> Tensor:
+    """SupCon's loss: all rows of both views are anchors, those of the same class their positives."""
+    rows, classes = _both(view_a, view_b), torch.cat([labels, labels])
+    logits = rows @ rows.T / temperature
+    itself = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    positive = (classes[:, None] == classes[None, :]) & ~itself
+    log_probability = logits - torch.logsumexp(logits.masked_fill(itself, -math.inf), 1, keepdim=True)
+    return -((log_probability * positive).sum(1) / positive.sum(1)).mean()
+
+
+def masks(view_a: Tensor, view_b: Tensor, temperature: float, *, positive_mask: Tensor, negative_mask: Tensor) -> Tensor:
+    """PyGCL's InfoNCE of one direction, its roles given as two masks."""
+    logits = F.normalize(view_a) @ F.normalize(view_b).T / temperature
+    exponentials = torch.exp(logits) * (positive_mask | negative_mask)
+    log_probability = logits - torch.log(exponentials.sum(1, keepdim=True))
+    return -((log_probability * positive_mask).sum(1) / positive_mask.sum(1)).mean()
+
+
 def _both(view_a: Tensor, view_b: Tensor) -> Tensor:
     return F.normalize(torch.cat([view_a, view_b]))
 

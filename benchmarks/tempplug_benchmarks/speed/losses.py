@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ from tempplug.errors import UnknownNameError, nearest
 from tempplug.types import EngineName, LayoutName
 from tempplug_benchmarks.speed import formulas, libraries
 from tempplug_benchmarks.speed.libraries import LossFunction
+
+QUEUED = 4096
+CLASSES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,7 @@ class Loss:
         layout: name of the layout.
         symmetric: see `ContrastiveLoss`.
         formula: the loss in eager PyTorch, of views and temperature.
+        inputs: what else a call takes, by name, from its first view; the same for every call of a shape.
         others: further implementations by name.
     """
 
@@ -58,12 +63,14 @@ class Loss:
     objective: str = "infonce"
     layout: LayoutName = "two-view"
     symmetric: bool = False
-    formula: Callable[[Tensor, Tensor, float], Tensor]
+    formula: Callable[..., Tensor]
+    inputs: Callable[[Tensor], dict[str, Tensor]] | None = None
     others: Mapping[str, Implementation] = field(default_factory=dict)
 
     def ours(self, temperature: float, engine: EngineName = "auto") -> ContrastiveLoss:
         """Returns tempplug's module."""
-        return ContrastiveLoss(
+        made = ContrastiveLoss if self.inputs is None else partial(WithInputs, self.inputs)
+        return made(
             self.strategy.format(temperature=temperature),
             self.objective,
             self.layout,
@@ -73,7 +80,7 @@ class Loss:
 
     def eager(self, temperature: float) -> LossFunction:
         """Returns the eager formula."""
-        return partial(_at, self.formula, temperature)
+        return partial(_at, self.formula, temperature, inputs=self.inputs)
 
     def compiled(self, temperature: float) -> LossFunction:
         """Returns the eager formula, compiled for the shapes that it meets."""
@@ -102,8 +109,50 @@ class Loss:
         return known[name]
 
 
-def _at(formula: Callable[[Tensor, Tensor, float], Tensor], temperature: float, view_a: Tensor, view_b: Tensor) -> Tensor:
-    return formula(view_a, view_b, temperature)
+Inputs = Callable[[Tensor], dict[str, Tensor]]
+
+
+class WithInputs(ContrastiveLoss):
+    """A loss whose calls take more than views.
+
+    Args:
+        inputs: see `Loss`.
+        arguments: of `ContrastiveLoss`.
+        options: of `ContrastiveLoss`.
+    """
+
+    def __init__(self, inputs: Inputs, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.inputs = inputs
+
+    def forward(self, view_a: Tensor, view_b: Tensor) -> Tensor:  # type: ignore[override]
+        """Returns the loss."""
+        return super().forward(view_a, view_b, **self.inputs(view_a))
+
+
+def _at(
+    formula: Callable[..., Tensor], temperature: float, view_a: Tensor, view_b: Tensor, inputs: Inputs | None = None
+) -> Tensor:
+    return formula(view_a, view_b, temperature, **({} if inputs is None else inputs(view_a)))
+
+
+def _for_each_shape(make: Callable[[int, int], dict[str, Tensor]]) -> Inputs:
+    """Returns inputs that are made once for each shape, precision and device; numbers from a generator of their own."""
+    made = lru_cache(maxsize=4)(
+        lambda rows, width, dtype, device: {
+            name: value.to(device, dtype if value.is_floating_point() else None) for name, value in make(rows, width).items()
+        }
+    )
+    return lambda view: made(*view.shape, view.dtype, view.device)
+
+
+def _rows(count: int, width: int) -> Tensor:
+    return torch.randn(count, width, generator=torch.Generator().manual_seed(1))
+
+
+def _one_positive(rows: int, width: int) -> dict[str, Tensor]:
+    own = torch.eye(rows, dtype=torch.bool)
+    return {"positive_mask": own, "negative_mask": ~own}
 
 
 def _without_temperature(formula: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, float], Tensor]:
@@ -149,6 +198,30 @@ LOSSES = {
                 make=libraries.cached_multiple_negatives_ranking, package="sentence_transformers"
             ),
         },
+    ),
+    "hard-negatives": Loss(
+        strategy="fixed:temperature={temperature}",
+        layout="cross-view",
+        formula=formulas.hard_negatives,
+        inputs=_for_each_shape(lambda rows, width: {"hard_negatives": _rows(rows, width)}),
+    ),
+    "queue": Loss(
+        strategy="fixed:temperature={temperature}",
+        layout="queue",
+        formula=formulas.queue,
+        inputs=_for_each_shape(lambda rows, width: {"queue": _rows(QUEUED, width)}),
+    ),
+    "labels": Loss(
+        strategy="fixed:temperature={temperature}",
+        layout="labels",
+        formula=formulas.labels,
+        inputs=_for_each_shape(lambda rows, width: {"labels": torch.arange(rows) % CLASSES}),
+    ),
+    "masks": Loss(
+        strategy="fixed:temperature={temperature}",
+        layout="masks",
+        formula=formulas.masks,
+        inputs=_for_each_shape(_one_positive),
     ),
     "two-way": Loss(
         strategy="fixed:temperature={temperature}",
