@@ -76,5 +76,5 @@ def test_the_loss_is_that_of_the_layout() -> None:
     layouts: list[PairLayout] = [Masks(), CrossView()]
     losses = [ContrastiveLoss(layout=layout, reduction="none") for layout in layouts]
     by_mask = losses[0](a, b, positive_mask=OWN, negative_mask=~OWN)
-    assert torch.equal(by_mask, losses[1](a, b))
+    torch.testing.assert_close(by_mask, losses[1](a, b), rtol=1e-12, atol=0)
     assert losses[0].record.to_dict() == losses[1].record.to_dict()

@@ -135,7 +135,7 @@ class GCN(nn.Module):
             multiplied = first and not features.sums_first(features.nodes, features.nodes, edges, len(weight))
             hidden = features.product(weight) if multiplied else hidden
             found = hidden.new_empty(features.nodes, len(weight))
-            for part, into in zip(sums.parts(_AT_ONCE), found.split(_AT_ONCE), strict=True):
+            for part, into in zip(sums.parts(_AT_ONCE), torch.split(found, _AT_ONCE), strict=True):
                 summed = part @ hidden
                 into.copy_(self.activation((summed if multiplied else summed @ weight.T) + layer.bias))
             hidden = found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +76,7 @@ class GRACE(nn.Module):
 
     def __init__(self, encoder: nn.Module, width: int = 32, projection: int = 32, embedding: int | None = None) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder: Any = encoder
         outwards = width if embedding is None else embedding
         self.projection_head = nn.Sequential(nn.Linear(width, projection), nn.ELU(), nn.Linear(projection, outwards))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class Graphs:
 
     def __init__(self, graphs: GraphSet | Iterable[Data]) -> None:
         if isinstance(graphs, torch.utils.data.DataLoader):
-            graphs = graphs.dataset
+            graphs = cast("Iterable[Data]", graphs.dataset)
         if not isinstance(graphs, GraphSet | Iterable) or isinstance(graphs, Data):
             raise DataError(f"graphs must be a data set, a list or a loader of graphs, not {type(graphs).__name__}.")
         self._given = None if isinstance(graphs, GraphSet) else list(graphs)
