@@ -42,11 +42,12 @@ METRICS = (
     ),
     *(
         Metric(
-            name=f"popularity {ranking}",
-            figure=f"popularity ndcg@10 {ranking}",
-            summary=f"NDCG@10 × 100 of the most popular items among {_AMONG[ranking]}, equal for all arms",
+            name=f"popularity {kind.upper()}@10 {ranking}",
+            figure=f"popularity {kind}@10 {ranking}",
+            summary=f"{kind.upper()}@10 × 100 of the most popular items among {_AMONG[ranking]}, equal for all arms",
         )
         for ranking in RANKINGS
+        for kind in ("hr", "ndcg")
     ),
 )
 _REPORTED = {
