@@ -61,12 +61,14 @@ class Section:
         return f"{self.suite} / {self.task.name} / {self.profile} / {self.setting.slug}"
 
     def label(self, result: SpeedResult) -> str:
-        """Returns a case in few words: its size, with loss and temperature where the task has several of them."""
+        """Returns a case in few words: its size; loss, temperature and environment where the task has several of them."""
         case, cases = result.run.case, [each.run.case for each in self.results]
         words = [case.loss] if len({each.loss for each in cases}) > 1 else []
         words.append(f"{case.rows}×{case.dimension}")
         if len({each.temperature for each in cases if each.loss == case.loss}) > 1:
             words.append(f"τ={case.temperature:g}")
+        if case.environment and not all(each.environment for each in cases):
+            words.append("in the environment below")
         return " ".join(words)
 
     def ratio(self, result: SpeedResult, implementation: str) -> float | None:
