@@ -99,14 +99,16 @@ def _plain_rows(view_a: Tensor, view_b: Tensor | None, given: Mapping[str, Any])
     if type(view_a) not in _PLAIN or view_a.is_nested:
         return None
     raw = [view_a, view_b, *(given[name] for name, _ in _BEHIND if given[name] is not None)]
-    if given["hard_negatives"] is not None and type(raw[-1]) in _PLAIN and not raw[-1].is_nested and raw[-1].ndim == 3:
-        raw[-1] = raw[-1].flatten(0, 1) if raw[-1].shape[:1] == view_a.shape[:1] else None
     dtype, dimension = view_a.dtype, view_a.shape[-1:]
     for each in raw:
         if type(each) not in _PLAIN or each.dtype is not dtype or not each.is_cpu or each.layout is not torch.strided:
             return None
-        if each.is_nested or each.ndim != 2 or each.shape[1:] != dimension or not each.numel():
+        if each.is_nested or not each.numel():
             return None
+    if given["hard_negatives"] is not None and raw[-1].ndim == 3 and raw[-1].shape[:1] == view_a.shape[:1]:
+        raw[-1] = raw[-1].flatten(0, 1)
+    if any(each.ndim != 2 or each.shape[1:] != dimension for each in raw):
+        return None
     return raw if view_b is not None and view_a.shape == view_b.shape and dtype in FLOATS.dtypes else None
 
 

@@ -154,6 +154,8 @@ _number.__name__, _whole.__name__ = "number", "integer"
 
 
 def _add(group: Any, name: str, **more: Any) -> None:
+    if "help" in more:
+        more["help"] = more["help"].replace("%", "%%")  # which argparse would fill in
     spellings = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
     if more.get("action") is argparse.BooleanOptionalAction and "_" in name:
         # BooleanOptionalAction makes a negative of each spelling itself
