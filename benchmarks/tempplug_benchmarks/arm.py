@@ -39,7 +39,17 @@ class Arm:
     @property
     def contrasts(self) -> bool:
         """Whether it has a strategy and an objective."""
-        return _OBJECTIVE.search(self.label) is not None
+        return bool(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, str] | tuple[()]:
+        """The specs of strategy and objective as they are written; empty where nothing is contrasted.
+
+        >>> Arm("fixed:temperature=1e+3+dcl").parts
+        ('fixed:temperature=1e+3', 'dcl')
+        """
+        strategy, *objectives = _OBJECTIVE.split(self.label, maxsplit=1)
+        return (strategy, objectives[0]) if objectives else ()
 
 
 class Specs(NamedTuple):
@@ -92,11 +102,11 @@ def resolve(arm: Arm, recipe: Recipe) -> Specs:
     Raises:
         TempplugError: a spec names an unknown strategy, objective or option, or a value out of range.
     """
-    if not arm.contrasts:
+    if not arm.parts:
         return Specs()
     from tempplug import create_objective
 
-    strategy, objective = _OBJECTIVE.split(arm.label, maxsplit=1)
+    strategy, objective = arm.parts
     name, given = parse_spec(strategy)
     epochs = recipe.changed(**arm.changes).num_train_epochs
     return Specs(_strategy(name, {**recipe.loss.options(name), **given}, epochs), create_objective(objective).spec())

@@ -6,13 +6,13 @@ It refuses to average or compare results of different experiments. It must not k
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, DataError
 from tempplug.options import format_value
 from tempplug_benchmarks.arm import UNTRAINED, Arm
@@ -251,15 +251,19 @@ def _compare_task(
 
 def _fixed_temperatures(task: Task, values: Mapping[str, Mapping[str, Mapping[int, float]]]) -> dict[str, Mapping[str, Any]]:
     """Returns the metrics of the arms that differ from the declared baseline in a fixed temperature alone, itself included."""
-    name, objective = task.baseline.partition(":")[0].partition("+")[0], task.baseline.rpartition("+")[2]
-    if name != "fixed":
-        return {}
-    alike = re.compile(rf"fixed(:temperature=[^+,]+)?\+{re.escape(objective)}")
-    return {label: each for label, each in values.items() if each and alike.fullmatch(label)}
+    found = {}
+    for label, metrics in values.items():
+        parts, declared = Arm(label).parts, Arm(task.baseline).parts
+        if not (metrics and parts and declared and parts[1] == declared[1]):
+            continue
+        (name, options), (of_declared, _) = parse_spec(parts[0]), parse_spec(declared[0])
+        if name == of_declared == "fixed" and set(options) <= {"temperature"}:
+            found[label] = metrics
+    return found
 
 
 def _best(fixed: Mapping[str, Mapping[str, Any]], profile: Profile) -> str:
-    """Returns the label that is best on validation data over the seeds that all have; of equals the one with most seeds."""
+    """Returns the label whose mean on validation data is best, over the seeds that all have (its own where none is common)."""
     seeds = set.intersection(*(set(each[profile.validation]) for each in fixed.values()))
     metric = next(each for each in profile.metrics if each.name == profile.validation)
     sign = 1 if metric.higher_is_better else -1

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import Arm, parse_arm
 from tempplug_benchmarks.comparison import ArmRow, Comparison
 from tempplug_benchmarks.significance import LEVEL
@@ -42,7 +43,7 @@ class Ranking:
     Attributes:
         strategies: mean rank by strategy, best first.
         tasks: how many.
-        p: of the Friedman test that all are alike.
+        p: of the Friedman test that all are alike; 1 where all ranks are equal.
         critical: difference of mean ranks that Nemenyi's test asks for.
     """
 
@@ -68,9 +69,9 @@ def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
 
 
 def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
-    """Returns what the ranks tell; None where fewer than three tasks have fewer than three strategies in common.
+    """Returns what the ranks tell; None where no three tasks have three strategies in common.
 
-    The tasks and strategies are those that make the largest full table.
+    Of the strategies that two tasks share, and all tasks that have these, the ones that make the largest table are taken.
 
     Args:
         found: see `columns`.
@@ -90,7 +91,8 @@ def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
         return None
     tasks, names = best
     table = [_ranks(each.comparison, {name: each.rows[name] for name in names}) for each in tasks]
-    p = float(friedmanchisquare(*([row[name] for row in table] for name in names)).pvalue)
+    all_equal = all(len(set(row.values())) == 1 for row in table)
+    p = 1.0 if all_equal else float(friedmanchisquare(*([row[name] for row in table] for name in names)).pvalue)
     spread = float(studentized_range.ppf(1 - LEVEL, len(names), math.inf)) / math.sqrt(2)
     means = {name: sum(row[name] for row in table) / len(table) for name in names}
     critical = spread * math.sqrt(len(names) * (len(names) + 1) / (6 * len(table)))
@@ -101,12 +103,13 @@ def _strategies(comparison: Comparison) -> dict[str, ArmRow]:
     """Returns the rows that stand for a strategy, by its name: the arm of the recipe, or the first where there is none."""
     chosen: dict[str, ArmRow] = {}
     for row in comparison.rows:
-        if comparison.primary.name not in row.summaries or not Arm(row.label).contrasts:
+        parts = Arm(row.label).parts
+        if comparison.primary.name not in row.summaries or not parts:
             continue
         if row.label == comparison.baseline:
             chosen[BASELINE] = row
             continue
-        name = row.label.partition(":")[0].partition("+")[0]
+        name, _ = parse_spec(parts[0])
         own = parse_arm(name, comparison.task.profile(comparison.profile_name).recipe).label
         if name != BASELINE and (name not in chosen or row.label == own):
             chosen[name] = row

@@ -46,14 +46,15 @@ def perform(run: Run, output: Path, data_dir: Path | None, progress: Callable[[f
             stack.enter_context(locked(work_dir))
         except (ConfigError, FileNotFoundError):  # in work, or removed after it in this very moment
             return Taken()
-        finished = _finished(run, output)
+        finished = finished_result(run, output)
         outcome = _train(run, output, work_dir / "training", data_dir, progress) if finished is None else finished
         if isinstance(outcome, Result):
             shutil.rmtree(work_dir, ignore_errors=True)
     return outcome
 
 
-def _finished(run: Run, output: Path) -> Result | None:
+def finished_result(run: Run, output: Path) -> Result | None:
+    """Returns the result of this very experiment where it is on disk, whole."""
     try:
         result = read_result(run.path(output)) if run.path(output).exists() else None
     except DataError:

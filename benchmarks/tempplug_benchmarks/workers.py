@@ -18,7 +18,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import cast
 
-from tempplug_benchmarks.perform import Outcome, Taken, perform
+from tempplug_benchmarks.perform import Outcome, Taken, finished_result, perform
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.store import Failure, Result, write_failure
@@ -110,6 +110,9 @@ def _receive(receiver: Connection, work: _Work, output: Path, progress: Progress
     run, process = work.run, work.process
     if not receiver.poll():
         process.kill()
+        process.join()
+        if (finished := finished_result(run, output)) is not None:
+            return finished  # it was written in the last moment
         return write_failure(run, output, f"it took longer than the time limit of {time_limit:g} s.", "")
     try:
         message = receiver.recv()

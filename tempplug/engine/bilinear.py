@@ -130,10 +130,7 @@ class Bilinear:
         lse = self.lse.masked_fill(self.lse == -torch.inf, torch.inf)
         lefts, rights = wanted[:2], wanted[2:] or (False, False)
         of_lefts = [torch.zeros_like(left) if wants else None for left, wants in zip(self._lefts, lefts, strict=True)]
-        # Transposed, because that is the shape in which their product runs at full speed.
-        turned = [
-            right.new_zeros(right.shape[::-1]) if wants else None for right, wants in zip(self._rights, rights, strict=True)
-        ]
+        of_rights = [torch.zeros_like(right) if wants else None for right, wants in zip(self._rights, rights, strict=True)]
         for tile in self.plan.tiles:
             rows, columns = self._span(tile)
             logits, *slopes = self._kept.pop(tile) if tile in self._kept else self._logits(tile, slopes=True)
@@ -141,14 +138,13 @@ class Bilinear:
             if self.mutual:
                 softmax.add_(logits.sub_(lse[None, columns]).exp2_().mul_(gradient[None, columns]))
             for number, slope in enumerate(slopes):
-                of_left, of_right = of_lefts[number], turned[number]
+                of_left, of_right = of_lefts[number], of_rights[number]
                 along = slope.mul_(softmax)
                 if of_left is not None:
-                    of_left[rows].add_(gemm.times(along, self._rights[number][columns]))
+                    gemm.times(along, self._rights[number][columns], of_left[rows])
                 if of_right is not None:
-                    of_right[:, columns].add_(gemm.turned(self._lefts[number][rows], along))
-        found = [*of_lefts, *(None if part is None else part.t() for part in turned)]
-        return found[: len(wanted)]
+                    gemm.turned(along, self._lefts[number][rows], of_right[columns])
+        return [*of_lefts, *of_rights][: len(wanted)]
 
     def _span(self, tile: Tile) -> tuple[slice, slice]:
         start = self._starts[tile.panel]

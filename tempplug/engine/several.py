@@ -149,8 +149,7 @@ class Several:
         of_logit = None if of_logit is None or logits.scale is not None else of_logit / self._count
         of_similarity = None if of_similarity is None else of_similarity / self._count
         of_anchors: Tensor | None = None
-        # Transposed, because that is the shape in which their product runs at full speed.
-        turned: Tensor | None = None
+        of_candidates: Tensor | None = None
         wants_candidates &= not logits.mutual
         for tile in self.plan.tiles:
             rows, columns = self._span(tile)
@@ -169,22 +168,22 @@ class Several:
             if positive is not None and of_similarity is not None:
                 values.addcmul_(self._spread(of_similarity, rows, columns, second), positive)
             if wants_anchors:
-                of_anchors = self._added(of_anchors, gemm.times(values, logits.candidates[columns]), rows)
+                of_anchors = self._added(of_anchors, gemm.times(values, logits.candidates[columns]), rows, logits.anchors)
             if wants_candidates:
-                turned = self._added(turned, gemm.turned(logits.anchors[rows], values), (slice(None), columns))
-        return of_anchors, None if turned is None else turned.t()
+                part = gemm.turned(values, logits.anchors[rows])
+                of_candidates = self._added(of_candidates, part, columns, logits.candidates)
+        return of_anchors, of_candidates
 
     def _span(self, tile: Tile) -> tuple[slice, slice]:
         start = self._starts[tile.panel]
         return slice(tile.top, tile.bottom), slice(start + tile.left, start + tile.right)
 
-    def _added(self, whole: Tensor | None, part: Tensor, where: slice | tuple[slice, slice]) -> Tensor:
+    def _added(self, whole: Tensor | None, part: Tensor, where: slice, like: Tensor) -> Tensor:
         """Returns a gradient with the part that a tile has in it."""
         if len(self.plan.tiles) == 1:
             return part
         if whole is None:
-            anchors, candidates = self.logits.anchors, self.logits.candidates
-            whole = anchors.new_zeros(anchors.shape if isinstance(where, slice) else candidates.shape[::-1])
+            whole = torch.zeros_like(like)
         whole[where].add_(part)
         return whole
 

@@ -1,33 +1,22 @@
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from rich.console import Console
+from run_checks import run_all
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_benchmarks.plan import Run, plan
-from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.runner import execute
-from tempplug_benchmarks.store import Failure, read_failure
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.store import read_failure
 
 HERE = Path(__file__).parent
-
-
-def run_all(runs: Sequence[Run], output: Path, **options: object) -> tuple[list[Failure], str]:
-    """Returns the failures and the lines that were printed."""
-    shown = io.StringIO()
-    failures = execute(runs, output, None, Progress(Console(file=shown, width=400)), **options)  # type: ignore[arg-type]
-    return failures, shown.getvalue()
 
 
 def figures(output: Path) -> dict[str, object]:

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from rich.console import Console
+from run_checks import run_all
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.storage.lock import locked
 from tempplug_benchmarks.perform import Taken, perform
-from tempplug_benchmarks.plan import Run, plan
-from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.runner import execute
-from tempplug_benchmarks.store import Failure, Result, read_failure
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.store import Result, read_failure
 
 HERE = Path(__file__).parent
 HOLDER = "import sys, time\nfrom tempplug_adapters.storage.lock import locked\nwith locked(sys.argv[1]):\n"
 HOLDER += "    print('held', flush=True)\n    sys.stdin.read()\n"
-
-
-def run_all(runs: Sequence[Run], output: Path, **options: object) -> tuple[list[Failure], str]:
-    shown = io.StringIO()
-    failures = execute(runs, output, None, Progress(Console(file=shown, width=400)), **options)  # type: ignore[arg-type]
-    return failures, shown.getvalue()
 
 
 def test_a_run_in_work_elsewhere_is_left_and_its_result_taken_over(

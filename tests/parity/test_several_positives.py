@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tempplug import ContrastiveLoss
-from tempplug.engine import gemm, several, tiled
+from tempplug.engine import gemm, several
 from tempplug.engine.tiles import Plan, Shape, make_plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*below its floor:RuntimeWarning")
@@ -47,14 +47,7 @@ MANY_ROWS = [
 TOLERANCE = {"temperature-free": 2e-3}
 
 
-@pytest.fixture(autouse=True)
-def closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here may take the other path unseen."""
-
-    def refused(*arguments: object) -> None:
-        raise AssertionError("these blocks have closed forms")
-
-    monkeypatch.setattr(tiled, "_by_slabs", refused)
+pytestmark = pytest.mark.usefixtures("closed_forms_alone")
 
 
 def kept_by_none(shape: Shape, triangle: bool) -> Plan:

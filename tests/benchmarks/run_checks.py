@@ -1,0 +1,21 @@
+"""Running a plan as tests do: quietly, with what was said."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from tempplug_benchmarks.plan import Run
+from tempplug_benchmarks.progress import Progress
+from tempplug_benchmarks.runner import execute
+from tempplug_benchmarks.store import Failure
+
+
+def run_all(runs: Sequence[Run], output: Path, **options: object) -> tuple[list[Failure], str]:
+    """Returns the failures and the lines that were printed."""
+    shown = io.StringIO()
+    failures = execute(runs, output, None, Progress(Console(file=shown, width=400)), **options)  # type: ignore[arg-type]
+    return failures, shown.getvalue()
