@@ -144,23 +144,9 @@ class ContrastiveLoss(nn.Module):
             "positive_mask": positive_mask,
             "negative_mask": negative_mask,
         }
-        heads = split_heads(view_a, view_b)
-        device = heads[0][0].device if isinstance(heads[0][0], Tensor) else torch.device("cpu")
-        self._last[:] = step, _ = Step(device), None
-        inside = transformed()
-        # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
-        with (
-            plain_precision(device.type),
-            explained(self.layout.name, self.strategy.name) if inside else nullcontext(),
-        ):
-            losses = [self._head(first, second, given, step) for first, second in heads]
-        loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
-        if inside:
-            self._last[:] = None, None  # what the transform lets nobody see outside of it
-        # Inputs were finite. On CUDA, looking would wait for the device.
-        elif device.type == "cpu" and not math.isfinite(loss.item() if loss.ndim == 0 else loss.sum().item()):
-            blame(self)
-        return loss
+        self._last[:] = step, _ = Step(), None
+        loss, known = small_loss(self, view_a, view_b, given, step)
+        return self._long(view_a, view_b, given, step, known) if loss is None else loss
 
     if TYPE_CHECKING:
         # `nn.Module` promises Any; a loss is a tensor.
@@ -261,11 +247,39 @@ class ContrastiveLoss(nn.Module):
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
-    def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step) -> Tensor:
-        observing = self.training and getattr(self.strategy.observe, "__func__", None) is not Strategy.observe
-        loss, known = (None, None) if observing else small_loss(self, view_a, view_b, given, step)
-        if loss is not None:
-            return loss
+    def _long(
+        self,
+        view_a: Tensor | Sequence[Tensor],
+        view_b: Tensor | Sequence[Tensor] | None,
+        given: dict[str, Any],
+        step: Step,
+        known: LogitMap | None,
+    ) -> Tensor:
+        """Returns what `forward` does, of every call; a map that the short way made already is known."""
+        heads = split_heads(view_a, view_b)
+        device = heads[0][0].device if isinstance(heads[0][0], Tensor) else torch.device("cpu")
+        inside = transformed()
+        losses = []
+        # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
+        with (
+            plain_precision(device.type),
+            explained(self.layout.name, self.strategy.name) if inside else nullcontext(),
+        ):
+            for first, second in heads:
+                loss = None
+                if first is not view_a:
+                    loss, known = small_loss(self, first, second, given, step)
+                losses.append(self._head(first, second, given, step, known) if loss is None else loss)
+        total = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
+        if inside:
+            self._last[:] = None, None  # what the transform lets nobody see outside of it
+        # Inputs were finite. On CUDA, looking would wait for the device.
+        elif device.type == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
+            blame(self)
+        return total
+
+    def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step, known: LogitMap | None) -> Tensor:
+        observing = self.training and self.strategy.observes
         views, zero = build_views(view_a, view_b, given, self.layout, self.strategy, self.gather, twice=self.engine == "dense")
         step.zero_norm += zero
         directions = self.layout.directions(views)

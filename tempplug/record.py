@@ -121,14 +121,12 @@ class Step:
     """What a call leaves behind for whoever reads its record.
 
     Attributes:
-        device: of the embeddings.
         traces: what returns one of each direction and head.
         row_losses: of each head, and which rows have a positive (None: all).
         zero_norm: which rows had no norm, for every input that held some.
         engine: that ran.
     """
 
-    device: torch.device
     traces: list[Callable[[], Trace]] = field(default_factory=list)
     row_losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
     zero_norm: list[Tensor] = field(default_factory=list)
@@ -150,7 +148,7 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     traces = [trace() for trace in step.traces]
     means = [losses.mean() if valid is None else losses.sum() / valid.sum().clamp(min=1) for losses, valid in step.row_losses]
     loss = means[0] if len(means) == 1 else torch.stack(means).sum()
-    nothing = loss.new_empty(0)
+    nothing, device = loss.new_empty(0), loss.device
     sampled = [_temperatures(trace) for trace in traces]
     negatives = torch.cat([nothing, *(similarity for _, similarity in sampled)])
 
@@ -168,8 +166,8 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
         negative_similarity=negatives.mean(),
         positive_probability=1 - scale,
         gradient_scale=scale,
-        zero_norm_rows=_total([each.sum() for each in step.zero_norm], step.device),
-        anchors_without_negative=_total([(each.negative_count == 0).sum() for each in statistics], step.device),
+        zero_norm_rows=_total([each.sum() for each in step.zero_norm], device),
+        anchors_without_negative=_total([(each.negative_count == 0).sum() for each in statistics], device),
         floor_hits=getattr(strategy, "floor_hits", torch.zeros((), dtype=torch.int64)).detach().clone(),
         finite=torch.isfinite(loss),
         engine=step.engine,

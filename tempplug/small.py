@@ -2,12 +2,12 @@
 
 The parts are those of `tempplug.loss`: strategy, objective and layout are asked for what they know in closed form, the engine's
 single tile does the rest, and nothing is made that only larger or stranger calls need. Whatever does not fit, wrong arguments
-among it, is left to the long way, which says what is wrong.
+among it, is left to the long way, which says what is wrong. A call is so short that each function it enters is felt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from tempplug import distributed
 from tempplug.claims import holds
-from tempplug.engine.single import Closed, Places, SingleTile, find_places, has_form, reduced
+from tempplug.engine.single import Closed, Places, SingleTile, find_places, has_form
 from tempplug.inputs import FLOATS, check_integers, check_uncertainty
 from tempplug.layouts import Direction, PairLayout
 from tempplug.objectives.base import Objective
+from tempplug.precision import plain_precision
 from tempplug.record import Step, Trace
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import transformed
@@ -31,32 +32,55 @@ if TYPE_CHECKING:
 
 _PLAIN = (Tensor, nn.Parameter)
 _CPU = torch.device("cpu")
-# What may stand behind the views among all rows, and where.
-_BEHIND = (("queue", 2), ("hard_negatives", -1))
+_ENGINES = ("auto", "tiled")
+_NOTHING: dict[str, Tensor] = {}
+_NO_SCALE = (None,)
 
 
 def small_loss(
-    loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: Mapping[str, Any], step: Step
+    loss_fn: ContrastiveLoss,
+    view_a: Tensor | Sequence[Tensor],
+    view_b: Tensor | Sequence[Tensor] | None,
+    given: Mapping[str, Any],
+    step: Step,
 ) -> tuple[Tensor | None, LogitMap | None]:
     """Returns the loss of a head; None where the call must go the long way, and then its logit map if that is made already.
 
+    The loss is finite, because all its logits are.
+
     Args:
-        loss_fn: the loss that was called; its strategy is not to observe this batch.
+        loss_fn: the loss that was called.
         view_a: the argument of the call.
         view_b: likewise.
         given: the optional arguments by name, None where left out.
         step: where the pieces of the record go.
     """
-    strategy, objective, layout = loss_fn.strategy, loss_fn.objective, loss_fn.layout
-    closed_forms = not objective.top and _closed(type(strategy), type(objective))  # type: ignore[arg-type]
-    if not closed_forms or loss_fn.engine not in ("auto", "tiled") or transformed():
+    # From the dict, because looking for a module in its parent takes as long as an operation on tensors.
+    modules: dict[str, Any] = loss_fn._modules
+    strategy, objective = modules["strategy"], modules["objective"]
+    if not (_is_plain(view_a) and _is_plain(view_b)) or not _closed(type(strategy), type(objective)) or transformed():  # type: ignore[arg-type]
         return None, None
-    raw = _plain_rows(view_a, view_b, given)
-    if raw is None or (loss_fn.gather and distributed.active()):
+    if torch.is_autocast_enabled("cpu"):
+        with plain_precision("cpu"):
+            return small_loss(loss_fn, view_a, view_b, given, step)
+    raw: list[Tensor] = [view_a, view_b]  # type: ignore[list-item]
+    shape, dtype = raw[0].shape, raw[0].dtype
+    if raw[1].shape != shape or raw[1].dtype is not dtype or len(shape) != 2 or 0 in shape or dtype not in FLOATS.dtypes:
         return None, None
-    places = _places(layout, view_a.shape[0], *[0 if given[name] is None else raw[at].shape[0] for name, at in _BEHIND])
-    of_anchors = _of_anchors(loss_fn, given, view_a.shape[0])
-    if places is None or of_anchors is None or (of_anchors and places.mirrored):
+    if loss_fn.engine not in _ENGINES or (loss_fn.training and strategy.observes) or objective.top:
+        return None, None
+    extras = {}
+    for name, value in given.items():
+        if value is not None:
+            extras[name] = value
+    queued, hard, of_anchors = 0, 0, _NOTHING
+    if extras or loss_fn.gather:
+        found = _extras(loss_fn, extras, raw)
+        if found is None:
+            return None, None
+        queued, hard, of_anchors = found
+    places = _places(loss_fn.layout, shape[0], queued, hard)
+    if places is None or (of_anchors and places.mirrored):
         return None, None
     tile = SingleTile(places, raw)
     if not tile.ordinary:
@@ -65,25 +89,25 @@ def small_loss(
     logit_map = objective.first_map(strategy.prepare(Batch(similarity, **of_anchors)))
     if not has_form(type(logit_map)) or (places.mirrored and not (logit_map.uniform and logit_map.symmetric)):
         return None, logit_map
-    scale = next(iter(logit_map.tensors()), None)
-    detached = logit_map if scale is None else logit_map.detached()
+    learned = logit_map.tensors()
+    detached = logit_map.detached() if learned else logit_map
     second_map = objective.second_map(detached)
     second = None if second_map is None else tile.copy()
-    if (second is not None and second_map is not None and not second.read(second_map)) or not tile.read(detached):
+    if (second is not None and not second.read(second_map)) or not tile.read(detached):
         return None, logit_map
-    closed = [
-        objective.closed_form(statistics, Auxiliary(similarity, None if second is None else second.statistics[direction]))
-        for direction, statistics in enumerate(tile.statistics)
-    ]
-    row_losses = closed[0][0] if len(closed) == 1 else (closed[0][0] + closed[1][0]) / 2
+    for direction, statistics in enumerate(tile.statistics):
+        auxiliary = Auxiliary(similarity, None if second is None else second.statistics[direction])
+        tile.closed.append(objective.closed_form(statistics, auxiliary))
+        step.traces.append(partial(_trace, tile, detached, direction))
     step.engine = "tiled"
-    step.row_losses.append((row_losses, None))
-    step.traces += [partial(_trace, tile, detached, direction) for direction in range(len(closed))]
-    learning = raw if scale is None else [scale, *raw]
-    if not (torch.is_grad_enabled() and any(each.requires_grad for each in learning)):
-        return reduced(row_losses, loss_fn.reduction), None
-    loss: Tensor = Closed.apply(tile, closed, loss_fn.reduction, scale, *raw)  # type: ignore[no-untyped-call]
+    step.row_losses.append((tile.row_losses, None))
+    loss: Tensor = Closed.apply(tile, loss_fn.reduction, *(learned or _NO_SCALE), *raw)  # type: ignore[no-untyped-call]
     return loss, None
+
+
+def _is_plain(rows: object) -> bool:
+    """Returns whether this is a dense tensor on the CPU, of no subclass."""
+    return type(rows) in _PLAIN and not rows.is_nested and rows.is_cpu and rows.layout is torch.strided  # type: ignore[attr-defined]
 
 
 @cache
@@ -94,50 +118,46 @@ def _closed(strategy: Any, objective: Any) -> bool:
     return true and not strategy.needs_embeddings and objective.closed_form is not Objective.closed_form
 
 
-def _plain_rows(view_a: Tensor, view_b: Tensor | None, given: Mapping[str, Any]) -> list[Tensor] | None:
-    """Returns all embeddings in the order of `PairLayout.only_block` where nothing is to be said about them, else None."""
-    if type(view_a) not in _PLAIN or view_a.is_nested:
-        return None
-    raw = [view_a, view_b, *(given[name] for name, _ in _BEHIND if given[name] is not None)]
-    dtype, dimension = view_a.dtype, view_a.shape[-1:]
-    for each in raw:
-        if type(each) not in _PLAIN or each.dtype is not dtype or not each.is_cpu or each.layout is not torch.strided:
-            return None
-        if each.is_nested or not each.numel():
-            return None
-    if given["hard_negatives"] is not None and raw[-1].ndim == 3 and raw[-1].shape[:1] == view_a.shape[:1]:
-        raw[-1] = raw[-1].flatten(0, 1)
-    if any(each.ndim != 2 or each.shape[1:] != dimension for each in raw):
-        return None
-    return raw if view_b is not None and view_a.shape == view_b.shape and dtype in FLOATS.dtypes else None
-
-
 @lru_cache(maxsize=64)
-def _places(layout: PairLayout, size: int, queued: int, extra: int) -> Places | None:
+def _places(layout: PairLayout, size: int, queued: int, hard: int) -> Places | None:
     """Returns where the roles of a call of this shape are in one tile, None where they are not."""
-    found = layout.only_block(size, queued, extra) if holds(type(layout), "only_block", "directions") else None
-    ends = tuple(accumulate(rows for rows in (size, size, queued, extra) if rows))
+    found = layout.only_block(size, queued, hard) if holds(type(layout), "only_block", "directions") else None
+    ends = tuple(accumulate(rows for rows in (size, size, queued, hard) if rows))
     return None if found is None else find_places(*found, ends)
 
 
-def _of_anchors(loss_fn: ContrastiveLoss, given: Mapping[str, Any], size: int) -> dict[str, Tensor] | None:
-    """Returns what is known of each anchor, by name; None where only the long way can say whether that is so."""
-    found: dict[str, Tensor] = {}
-    for name, value in given.items():
-        if value is None:
-            continue
-        joins = loss_fn.layout.joins_views
+def _extras(
+    loss_fn: ContrastiveLoss, extras: Mapping[str, Any], raw: list[Tensor]
+) -> tuple[int, int, dict[str, Tensor]] | None:
+    """Returns the rows of a queue and of hard negatives, which join the raw ones, and what is known of each anchor, by name.
+
+    None where only the long way can say whether all that is right.
+    """
+    (size, dimension), layout = raw[0].shape, loss_fn.layout
+    if loss_fn.gather and distributed.active():
+        return None
+    behind = {"queue": 0, "hard_negatives": 0}
+    of_anchors: dict[str, Tensor] = {}
+    for name, value in extras.items():  # in the order of the arguments, a queue before hard negatives
         if name not in loss_fn.takes or "mask" in name:
             return None
-        if name in ("labels", "index"):
-            one = check_integers(name, value, _CPU, size)
-            found[name] = torch.cat([one, one]) if joins else one  # type: ignore[list-item, assignment]
+        if name in behind:
+            if not _is_plain(value) or value.dtype is not raw[0].dtype:
+                return None
+            rows = value.flatten(0, 1) if name == "hard_negatives" and value.ndim == 3 and len(value) == size else value
+            if rows.ndim != 2 or rows.shape[1] != dimension or not len(rows):
+                return None
+            behind[name] = len(rows)
+            raw.append(rows)
         elif name == "uncertainty":
             some = check_uncertainty(value, _CPU, size)
-            if isinstance(some, tuple) is not joins:
+            if isinstance(some, tuple) is not layout.joins_views:
                 return None
-            found[name] = torch.cat(some) if joins else some  # type: ignore[arg-type, assignment]
-    return found
+            of_anchors[name] = torch.cat(some) if layout.joins_views else some  # type: ignore[arg-type, assignment]
+        else:
+            one = check_integers(name, value, _CPU, size)
+            of_anchors[name] = torch.cat([one, one]) if layout.joins_views else one  # type: ignore[list-item, assignment]
+    return behind["queue"], behind["hard_negatives"], of_anchors
 
 
 def _trace(tile: SingleTile, logit_map: LogitMap, direction: int) -> Trace:

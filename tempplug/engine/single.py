@@ -116,23 +116,53 @@ class SingleTile:
         unit: [N (+ M), D] unit rows of everything.
         positive_similarity: [N].
         statistics: of the rows, and of the columns where they are anchors, after `read`.
+        closed: row losses of each direction and their derivatives: for whoever knows the objective to add.
     """
+
+    __slots__ = (
+        "_pairs",
+        "_scratch",
+        "_values",
+        "anchors",
+        "candidates",
+        "closed",
+        "dtype",
+        "form",
+        "norm",
+        "ordinary",
+        "partners",
+        "places",
+        "positive_similarity",
+        "statistics",
+        "sums",
+        "uniform",
+        "unit",
+    )
 
     def __init__(self, places: Places, raw: Sequence[Tensor]) -> None:
         self.places = places
+        self.closed: list[ClosedForm] = []
+        self.dtype = raw[0].dtype
         wide = at_least_float32(torch.cat([each.detach() for each in raw]))
         self.norm = norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
         self.ordinary = ordinary(norm)
-        if self.ordinary:
-            self.unit = unit = wide.div_(norm)
-            count, others = places.roles.anchors, places.roles.candidates
-            self.anchors = unit if count == unit.shape[0] else unit[:count]
-            self.candidates = unit if others == unit.shape[0] else unit[-others:]
-            self._values: Tensor | None = gemm.outer(self.anchors, self.candidates)
-            # Apart from the product, in which the one large summand would cost the small ones their last digits; so below.
-            square = places.roles.square
-            self.partners = unit.index_select(0, places.partners) if square else self.candidates[:count]
-            self.positive_similarity = (self.anchors * self.partners).sum(1)
+        if not self.ordinary:
+            return
+        self.unit = unit = wide.div_(norm)
+        count, others = places.roles.anchors, places.roles.candidates
+        self.anchors = unit if count == unit.shape[0] else unit[:count]
+        self.candidates = unit if others == unit.shape[0] else unit[-others:]
+        self._values: Tensor | None = gemm.outer(self.anchors, self.candidates)
+        # Apart from the product, in which the one large summand would cost the small ones their last digits; so below.
+        square = places.roles.square
+        self.partners = unit.index_select(0, places.partners) if square else self.candidates[:count]
+        self.positive_similarity = torch.linalg.vecdot(self.anchors, self.partners)
+
+    @property
+    def row_losses(self) -> Tensor:
+        """Row losses, [N]: their mean over the directions."""
+        first, *others = self.closed
+        return (first[0] + others[0][0]) / 2 if others else first[0]
 
     def copy(self) -> SingleTile:
         """Returns a tile of the same similarities, for another map; to be made before `read`."""
@@ -187,32 +217,34 @@ class SingleTile:
         self.form.weigh_(values, self._scratch)
         return values
 
-    def _of_similarities(
-        self, closed: Sequence[ClosedForm], shares: int, weight: Tensor | None, turns: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Returns G [N, M], 0 at the positive pairs, and their gradients [N]; for the arguments see `gradients`."""
+    def _of_similarities(self, shares: int, weight: Tensor | None, turns: bool) -> tuple[Tensor, Tensor]:
+        """Returns G [N, M], 0 at the positive pairs, and minus their gradients [N]; for the arguments see `gradients`."""
         form, count = self.form, self.anchors.shape[0]
         slope = form.slope / shares
-        at_pairs = slope if form.straight else self._pairs.slope(self.positive_similarity) / shares
-        coefficients, pairs = [], []
-        for (_, of_lse, of_logit), sums in zip(closed, self.sums, strict=True):
-            of_pair = of_lse * -at_pairs if of_logit is None else of_logit * at_pairs
+        coefficients, pulls = [], []
+        for (_, of_lse, of_logit), sums in zip(self.closed, self.sums, strict=True):
             if weight is not None:
-                of_lse, of_pair = of_lse * weight, of_pair * weight
-            coefficients.append(of_lse * slope / sums)
-            pairs.append(of_pair)
+                of_lse = of_lse * weight
+            pull = of_lse * slope
+            coefficients.append(pull / sums)
+            if of_logit is not None:
+                pull = of_logit * -slope if weight is None else of_logit * weight * -slope
+            pulls.append(pull)
+        pull = pulls[0] if len(pulls) == 1 else pulls[0] + pulls[1]
+        if not form.straight:
+            pull = pull * (self._pairs.slope(self.positive_similarity) / form.slope)
         values, rows = self._weights(), coefficients[0].unsqueeze(1)
-        if turns:
-            (values if values.shape[1] == count else values[:, :count]).mul_(rows + coefficients[0])
-            if values.shape[1] > count:
-                values[:, count:].mul_(rows)
-        else:
+        if not turns:
             values.mul_(rows + coefficients[1] if len(coefficients) > 1 else rows)
-        return values, pairs[0] if len(pairs) == 1 else pairs[0] + pairs[1]
+        elif values.shape[1] == count:
+            values.mul_(rows + coefficients[0])
+        else:
+            values[:, :count].mul_(rows + coefficients[0])
+            values[:, count:].mul_(rows)
+        return values, pull
 
     def gradients(
         self,
-        closed: Sequence[ClosedForm],
         shares: int,
         factor: Tensor,
         weight: Tensor | None,
@@ -222,40 +254,41 @@ class SingleTile:
         """Returns the gradients of the first raw rows, [last, D], and of the scale where one is given.
 
         Args:
-            closed: row losses of each direction and their derivatives.
             shares: what all gradients are divided by.
             factor: [], what they are multiplied by.
             weight: [N] gradient of each row's loss in units of ``factor``; None where all are 1.
             scale: the map's own where it is learned.
             last: rows of U whose gradient is wanted.
         """
-        places, count = self.places, self.anchors.shape[0]
-        first = self.unit.shape[0] - self.candidates.shape[0]
+        places, unit, norm, anchors, candidates = self.places, self.unit, self.norm, self.anchors, self.candidates
+        everything, count = len(unit), len(anchors)
+        first = everything - len(candidates)
         # With hard negatives, the gradient along U counts some pairs from both ends and some from one.
-        turns = places.roles.square and self.uniform and (scale is None or self.unit.shape[0] == count)
-        values, pair = self._of_similarities(closed, shares, weight, turns)
+        turns = places.roles.square and self.uniform and (scale is None or everything == count)
+        values, pull = self._of_similarities(shares, weight, turns)
         along = None
         if last == count and (turns or first):
-            of_unit = gemm.times(values, self.candidates)
+            of_unit = of_anchors = gemm.times(values, candidates)
         else:
-            of_unit = self.unit.new_empty(last, self.unit.shape[1])
-            gemm.times(values, self.candidates, of_unit[:count], fresh=True)
+            of_unit = unit.new_empty(last, unit.shape[1])
+            of_anchors = of_unit[:count]
+            gemm.times(values, candidates, of_anchors, fresh=True)
             if first == 0 and not turns:
                 if scale is not None:
-                    along = torch.linalg.vecdot(self.anchors, of_unit[:count]).add_(pair * self.positive_similarity)
-                gemm.turned(values[:, :count], self.anchors, of_unit[:count])
-            if last > count:
-                gemm.turned(values[:, count - first : last - first], self.anchors, of_unit[count:], fresh=True)
-        of_anchors = of_unit if last == count else of_unit[:count]
+                    along = torch.linalg.vecdot(anchors, of_anchors).sub_(pull * self.positive_similarity)
+                gemm.turned(values[:, :count], anchors, of_anchors)
         if first == 0:  # each pair has both its ends among the anchors
-            of_anchors.addcmul_(self.partners, (pair + pair.take(places.partners)).unsqueeze(1))
-        else:
-            pair = pair.unsqueeze(1)
-            of_anchors.addcmul_(self.partners, pair)
-            if last > count:
-                of_unit[first : first + count].addcmul_(self.anchors, pair)
-        unit, norm, ones = self.unit, self.norm, places.gains(self.unit)
-        if last < unit.shape[0]:
+            pull = pull + pull.take(places.partners)
+        pull = pull.unsqueeze(1)
+        of_anchors.addcmul_(self.partners, pull, value=-1)
+        if last > count:
+            columns = values if first == count and last == everything else values[:, count - first : last - first]
+            of_others = of_unit[count:]
+            gemm.turned(columns, anchors, of_others, fresh=True)
+            if first:
+                (of_others if last - count == count else of_others[:count]).addcmul_(anchors, pull, value=-1)
+        ones = places.gains(unit)
+        if last < everything:
             unit, norm, ones = unit[:last], norm[:last], ones[:last]
         of_raw, radial = _normalised_backward(of_unit, unit, factor / norm, ones, 0)
         if scale is None:
@@ -270,37 +303,28 @@ def has_form(kind: type[LogitMap]) -> bool:
     return kind.tile_form is not LogitMap.tile_form and holds(kind, "tile_form", "logit", "slope")
 
 
-def reduced(losses: Tensor, reduction: Reduction) -> Tensor:
-    """Returns the mean or the sum of losses [N], or a copy of them."""
-    if reduction == "none":
-        return losses.clone()
-    return losses.mean() if reduction == "mean" else losses.sum()
-
-
 class Closed(torch.autograd.Function):
     """The losses of a tile's rows, reduced, with their gradient in closed form."""
 
     @staticmethod
-    def forward(
-        ctx: Any, tile: SingleTile, closed: Sequence[ClosedForm], reduction: Reduction, scale: Tensor | None, *raw: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, tile: SingleTile, reduction: Reduction, scale: Tensor | None, *raw: Tensor) -> Tensor:
         """Returns the loss.
 
         Args:
             ctx: of autograd.
-            tile: that was read.
-            closed: row losses of each direction and their derivatives.
+            tile: that was read, and whose losses are there.
             reduction: of the losses.
             scale: the map's own where it is learned.
             raw: as the tile's.
         """
-        losses = closed[0][0] if len(closed) == 1 else (closed[0][0] + closed[1][0]) / 2
-        ctx.tile, ctx.closed, ctx.scale = tile, closed, None if scale is None else scale.detach()
-        ctx.shares = len(closed) * (losses.shape[0] if reduction == "mean" else 1)
-        ctx.dtype = raw[0].dtype
+        losses = tile.row_losses
+        ctx.tile, ctx.scale = tile, None if scale is None else scale.detach()
+        ctx.shares = len(tile.closed) * (losses.shape[0] if reduction == "mean" else 1)
         # Kept for what autograd checks: that the graph is still there.
         ctx.save_for_backward(tile.unit)
-        return reduced(losses, reduction)
+        if reduction == "mean":
+            return losses.mean()
+        return losses.sum() if reduction == "sum" else losses.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -309,6 +333,9 @@ class Closed(torch.autograd.Function):
             raise RuntimeError(
                 "engine='tiled' has no second derivative: call backward without create_graph=True, or use engine='dense'."
             )
+        if torch.is_autocast_enabled("cpu"):
+            with plain_precision("cpu"):
+                return Closed.backward(ctx, *gradients)
         _, (factor,), tile = ctx.saved_tensors, gradients, ctx.tile
         weight, ends = None, tile.places.ends
         if factor.ndim:
@@ -316,14 +343,15 @@ class Closed(torch.autograd.Function):
             largest = factor.abs().amax()
             largest = torch.where(largest > 0, largest, 1.0)
             factor, weight = largest, factor / largest
-        wants_scale, *needed = ctx.needs_input_grad[3:]
+        wants_scale, *needed = ctx.needs_input_grad[2:]
         last = ends[-1]
         if not needed[-1]:
             last = max([tile.anchors.shape[0], *(end for end, wanted in zip(ends, needed, strict=True) if wanted)])
-        with plain_precision(factor.device.type):
-            of_raw, of_scale = tile.gradients(ctx.closed, ctx.shares, factor, weight, ctx.scale if wants_scale else None, last)
+        of_raw, of_scale = tile.gradients(ctx.shares, factor, weight, ctx.scale if wants_scale else None, last)
+        if of_raw.dtype is not tile.dtype:
+            of_raw = of_raw.to(tile.dtype)
         parts, start = [], 0
         for end, wanted in zip(ends, needed, strict=True):
-            parts.append(of_raw[start:end].to(ctx.dtype) if wanted else None)
+            parts.append(of_raw[start:end] if wanted else None)
             start = end
-        return None, None, None, of_scale, *parts
+        return None, None, of_scale, *parts

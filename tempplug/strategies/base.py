@@ -61,6 +61,11 @@ class Strategy(Configured, nn.Module):
     def observe(self, batch: Batch, statistics: RowStatistics) -> None:
         """Sees the statistics of the batch, in training mode only, after the engine and before the objective."""
 
+    @property
+    def observes(self) -> bool:
+        """Whether `observe` does anything."""
+        return getattr(self.observe, "__func__", None) is not Strategy.observe
+
     def set_progress(self, epoch: float, step: int | None = None) -> None:
         """Tells how far training is; strategies that do not depend on it ignore it.
 
