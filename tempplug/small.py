@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from tempplug import distributed
 from tempplug.claims import holds
-from tempplug.engine.single import Closed, Places, SingleTile, find_places, has_form
+from tempplug.engine.single import LARGEST, Closed, Places, SingleTile, find_places, has_form
 from tempplug.inputs import FLOATS, check_integers, check_uncertainty
-from tempplug.layouts import Direction, PairLayout
+from tempplug.layouts import Direction, Masks, PairLayout
 from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, Trace
+from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import transformed
 from tempplug.types import Auxiliary, Batch
@@ -65,7 +66,7 @@ def small_loss(
             return small_loss(loss_fn, view_a, view_b, given, step)
     raw: list[Tensor] = [view_a, view_b]  # type: ignore[list-item]
     shape, dtype = raw[0].shape, raw[0].dtype
-    if raw[1].shape != shape or raw[1].dtype is not dtype or len(shape) != 2 or 0 in shape or dtype not in FLOATS.dtypes:
+    if raw[1].dtype is not dtype or len(shape) != 2 or 0 in shape or dtype not in FLOATS.dtypes:
         return None, None
     if loss_fn.engine not in _ENGINES or (loss_fn.training and strategy.observes) or objective.top:
         return None, None
@@ -73,13 +74,13 @@ def small_loss(
     for name, value in given.items():
         if value is not None:
             extras[name] = value
-    queued, hard, of_anchors = 0, 0, _NOTHING
+    places, of_anchors = None, _NOTHING
     if extras or loss_fn.gather:
-        found = _extras(loss_fn, extras, raw)
-        if found is None:
-            return None, None
-        queued, hard, of_anchors = found
-    places = _places(loss_fn.layout, shape[0], queued, hard)
+        found = _read(loss_fn, extras, raw)
+        if found is not None:
+            places, of_anchors = found
+    elif raw[1].shape == shape:
+        places = _places(loss_fn.layout, shape[0], 0, 0)
     if places is None or (of_anchors and places.mirrored):
         return None, None
     tile = SingleTile(places, raw)
@@ -126,20 +127,54 @@ def _places(layout: PairLayout, size: int, queued: int, hard: int) -> Places | N
     return None if found is None else find_places(*found, ends)
 
 
-def _extras(
-    loss_fn: ContrastiveLoss, extras: Mapping[str, Any], raw: list[Tensor]
-) -> tuple[int, int, dict[str, Tensor]] | None:
-    """Returns the rows of a queue and of hard negatives, which join the raw ones, and what is known of each anchor, by name.
+@lru_cache(maxsize=8)
+def _diagonals(rows: int, columns: int, left_out: int | None) -> tuple[Tensor, Tensor, Places | None]:
+    """Returns the masks of positives and negatives [N, M] where row i is positive to candidate i, and where their roles are.
 
-    None where only the long way can say whether all that is right.
+    Args:
+        rows: N.
+        columns: M, at least N.
+        left_out: row i has candidate i + ``left_out`` that is neither; None where all others are negatives.
+    """
+    ignored = None if left_out is None else Pairing(((0, rows, left_out),))
+    roles = PairRoles(anchors=rows, candidates=columns, device=_CPU, positives=Pairing(((0, rows, 0),)), ignored=ignored)
+    pairs = roles.tile(slice(None), slice(None))
+    return roles.positive(*pairs), roles.negative(*pairs), find_places(roles, False, (rows, rows + columns))
+
+
+def _places_of_masks(positive: Tensor, negative: Tensor) -> Places | None:
+    """Returns where the roles are that two masks [N, M] say, None where they are not such `_diagonals`."""
+    rows, columns = positive.shape
+    if rows > columns or rows * columns > LARGEST:
+        return None
+    positives, negatives, places = _diagonals(rows, columns, None)
+    if not torch.equal(positive, positives):
+        return None
+    if not torch.equal(negative, negatives):
+        left_out = int((positive[0] | negative[0]).view(torch.uint8).argmin())
+        if left_out + rows > columns:
+            return None
+        _, negatives, places = _diagonals(rows, columns, left_out)
+        if not torch.equal(negative, negatives):
+            return None
+    return places
+
+
+def _read(
+    loss_fn: ContrastiveLoss, extras: Mapping[str, Any], raw: list[Tensor]
+) -> tuple[Places | None, dict[str, Tensor]] | None:
+    """Returns where the roles are, and what is known of each anchor by name; None where only the long way can tell.
+
+    Rows of a queue and hard negatives join the raw ones.
     """
     (size, dimension), layout = raw[0].shape, loss_fn.layout
     if loss_fn.gather and distributed.active():
         return None
     behind = {"queue": 0, "hard_negatives": 0}
+    masks: list[Tensor] = []
     of_anchors: dict[str, Tensor] = {}
     for name, value in extras.items():  # in the order of the arguments, a queue before hard negatives
-        if name not in loss_fn.takes or "mask" in name:
+        if name not in loss_fn.takes:
             return None
         if name in behind:
             if not _is_plain(value) or value.dtype is not raw[0].dtype:
@@ -149,6 +184,10 @@ def _extras(
                 return None
             behind[name] = len(rows)
             raw.append(rows)
+        elif name in ("positive_mask", "negative_mask"):
+            if not _is_plain(value) or value.dtype is not torch.bool or value.shape != (size, len(raw[1])):
+                return None
+            masks.append(value)
         elif name == "uncertainty":
             some = check_uncertainty(value, _CPU, size)
             if isinstance(some, tuple) is not layout.joins_views:
@@ -157,7 +196,11 @@ def _extras(
         else:
             one = check_integers(name, value, _CPU, size)
             of_anchors[name] = torch.cat([one, one]) if layout.joins_views else one  # type: ignore[list-item, assignment]
-    return behind["queue"], behind["hard_negatives"], of_anchors
+    if type(layout) is Masks:
+        fits = len(masks) == 2 and len(raw[1]) > 0 and raw[1].shape[1:] == (dimension,)
+        return (_places_of_masks(*masks), of_anchors) if fits else None
+    fits = raw[1].shape == (size, dimension)
+    return (_places(layout, size, *behind.values()), of_anchors) if fits else None
 
 
 def _trace(tile: SingleTile, logit_map: LogitMap, direction: int) -> Trace:

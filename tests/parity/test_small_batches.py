@@ -14,8 +14,9 @@ from oracle_cases import COUNTS, OBJECTIVES, ONE_POSITIVE, build, compare, make_
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from tempplug import Batch, ContrastiveLoss, loss
+from tempplug import Batch, ContrastiveLoss, loss, small
 from tempplug.engine import single
+from tempplug.errors import ConfigError
 from tempplug.objectives.infonce import InfoNCE
 from tempplug.strategies.fixed import Fixed
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -86,6 +87,68 @@ def test_both_ways_have_one_loss_gradient_and_record(
     for ours, long in zip(numbers, others, strict=True):
         torch.testing.assert_close(ours, long, rtol=1e-12, atol=1e-14)
     assert record == pytest.approx(of_other, rel=1e-12)
+
+
+def diagonal_masks(kind: str, rows: int) -> tuple[int, Tensor, Tensor]:
+    """Returns how many candidates there are, and the masks of positives and negatives."""
+    one, everything = torch.eye(rows, dtype=torch.bool), torch.ones(rows, rows, dtype=torch.bool)
+    none = ~everything
+    if kind == "one view":
+        return rows, one, ~one
+    if kind == "both views":  # an anchor is no negative of its own
+        return 2 * rows, torch.cat([one, none], 1), torch.cat([~one, ~one], 1)
+    return 2 * rows, torch.cat([none, one], 1), torch.cat([everything, ~one], 1)
+
+
+@pytest.mark.parametrize("kind", ["one view", "both views", "behind"])
+@pytest.mark.parametrize("strategy", ["fixed:temperature=0.1", "macl", "learnable"])
+def test_masks_that_are_diagonals_go_the_short_way(
+    kind: str, strategy: str, short: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns, positive, negative = diagonal_masks(kind, 9)
+    found = []
+    for largest in (small.LARGEST, 0):
+        monkeypatch.setattr(small, "LARGEST", largest)
+        torch.manual_seed(0)
+        a, b = (torch.randn(rows, 5, dtype=torch.float64, requires_grad=True) for rows in (9, columns))
+        loss_fn = ContrastiveLoss(strategy, layout="masks").double()
+        value = loss_fn(a, b, positive_mask=positive, negative_mask=negative)
+        found.append([value, *torch.autograd.grad(value, [a, b, *loss_fn.parameters()])])
+    assert short == [kind != "behind", False]
+    for ours, long in zip(*found, strict=True):
+        torch.testing.assert_close(ours, long, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["one view", "both views", "behind"])
+def test_masks_with_a_pair_more_or_less_go_the_long_way(kind: str, short: list[bool]) -> None:
+    """Each pair in turn that is a negative, or left out, becomes the other; a second positive; a positive too few."""
+    columns, positive, negative = diagonal_masks(kind, 4)
+    a, b = torch.randn(4, 5, dtype=torch.float64), torch.randn(columns, 5, dtype=torch.float64)
+    loss_fn = ContrastiveLoss("fixed:temperature=0.5", layout="masks")
+    logits = 2 * normalize(a) @ normalize(b).T
+    for row, column in torch.cartesian_prod(torch.arange(4), torch.arange(columns)).tolist():
+        pairs = []
+        if not positive[row, column]:
+            changed = negative.clone()
+            changed[row, column] = ~changed[row, column]
+            pairs.append((positive, changed))
+            second = positive.clone()
+            second[row, column] = True
+            pairs.append((second, negative & ~second))
+        for positives, negatives in pairs:
+            value = loss_fn(a, b, positive_mask=positives, negative_mask=negatives)
+            everything = logits.masked_fill(~(positives | negatives), -torch.inf).logsumexp(1)
+            mean = (logits * positives).sum(1) / positives.sum(1)
+            assert value.item() == pytest.approx((everything - mean).mean().item(), rel=1e-12)
+    assert len(short) >= 4 * columns
+    assert not any(short)
+
+
+def test_masks_that_contradict_each_other_are_refused_in_small_batches() -> None:
+    columns, positive, _ = diagonal_masks("one view", 4)
+    a, b = torch.randn(2, columns, 5)
+    with pytest.raises(ConfigError, match="overlap"):
+        ContrastiveLoss(layout="masks")(a, b, positive_mask=positive, negative_mask=torch.ones_like(positive))
 
 
 def eager(layout: str, a: Tensor, b: Tensor, extra: Tensor, temperature: float) -> Tensor:
