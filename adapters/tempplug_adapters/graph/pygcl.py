@@ -124,11 +124,11 @@ class PyGCLLoss(nn.Module):
         if appended:
             negative[:, anchors:].fill_diagonal_(False)
         roles = {"positive_mask": positive, "negative_mask": negative}
-        if appended or candidates == anchors:
-            # Candidates that are ignored can only be the appended anchors: no other diagonal is as long.
-            if roles_of_masks(positive, negative).positives == _pairing(anchors):
-                roles = {"hard_negatives": sample[anchors:]} if appended else {}
-                sample = sample[:anchors] if appended else sample
+        # Of such blocks no other diagonal than that of the appended anchors can be left out.
+        square = appended or candidates == anchors
+        if square and roles_of_masks(positive, negative).positives == _pairing(anchors):
+            roles = {"hard_negatives": sample[anchors:]} if appended else {}
+            sample = sample[:anchors] if appended else sample
         loss: Tensor = self.contrastive_loss(anchor, sample, **roles, **given)
         return loss
 
