@@ -16,6 +16,7 @@ from torch import Tensor
 
 import tempplug
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError
+from tempplug.types import EngineName
 from tempplug_adapters.graph.pygcl import PyGCLLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
@@ -80,11 +81,15 @@ def test_a_fixed_temperature_is_pygcls_infonce_in_a_single_branch(gcl: Any, grap
 
 @pytest.mark.parametrize("mode", ["L2L", "G2G"])
 @pytest.mark.parametrize("strategy", [f"fixed:temperature={TEMPERATURE}", "macl", "dystress", "temperature-free"])
-def test_intra_view_negatives_leave_out_the_anchor(gcl: Any, mode: str, strategy: str) -> None:
+@pytest.mark.parametrize("engine", ["auto", "dense"])
+def test_intra_view_negatives_leave_out_the_anchor(gcl: Any, mode: str, strategy: str, engine: EngineName) -> None:
     given = inputs(mode)
-    value = gcl.models.DualBranchContrast(PyGCLLoss(strategy), mode=mode, intraview_negs=True)(**given)
-    grace = tempplug.ContrastiveLoss(strategy, layout="two-view")(*given.values())
+    value = gcl.models.DualBranchContrast(PyGCLLoss(strategy, engine=engine), mode=mode, intraview_negs=True)(**given)
+    grace = tempplug.ContrastiveLoss(strategy, layout="two-view", engine="dense")(*given.values())
     torch.testing.assert_close(value, grace, rtol=1e-10, atol=0)
+    expected = gradients(grace, given)
+    for name, gradient in gradients(value, given).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-9, atol=1e-14)
     unrepaired = gcl.models.DualBranchContrast(gcl.losses.InfoNCE(tau=TEMPERATURE), mode=mode, intraview_negs=True)(**given)
     if strategy.startswith("fixed"):
         assert unrepaired > value + 0.1, "PyGCL no longer takes the anchor for a negative: the repair can go"
@@ -107,6 +112,33 @@ def test_extra_masks_are_heard(gcl: Any) -> None:
     overlapping = {"extra_pos_mask": friends, "extra_neg_mask": spared}
     mixed = gcl.models.DualBranchContrast(PyGCLLoss(f"fixed:temperature={TEMPERATURE}"), mode="L2L")(**given, **overlapping)
     torch.testing.assert_close(mixed, values[1])
+
+
+@pytest.mark.parametrize("kind", ["one to one", "anchors appended"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+@pytest.mark.parametrize("changed", ["nothing", "a positive", "a negative", "a diagonal"])
+def test_masks_of_rows_one_to_one_are_said_by_position(kind: str, dtype: torch.dtype, changed: str) -> None:
+    anchor, other, appended = embeddings(NODES, 0), embeddings(NODES, 1), kind == "anchors appended"
+    sample = torch.cat([other, anchor]) if appended else other
+    positive = torch.eye(NODES, len(sample))
+    if changed == "a positive":
+        positive[2] = positive[2].roll(1)
+    negative = 1 - positive
+    if changed == "a negative":
+        negative[1, 4] = 0
+    if changed == "a diagonal":
+        positive, negative = positive.roll(1, 1), negative.roll(1, 1)
+    loss, heard = PyGCLLoss(tau=TEMPERATURE), dict[str, Any]()
+    loss.contrastive_loss.register_forward_pre_hook(lambda _, __, given: heard.update(given), with_kwargs=True)
+    value = loss(anchor, sample, positive.to(dtype), negative.to(dtype))
+    assert set(heard) == (
+        {"positive_mask", "negative_mask"} if changed != "nothing" else ({"hard_negatives"} if appended else set())
+    )
+    logits = torch.nn.functional.normalize(anchor) @ torch.nn.functional.normalize(sample).T / TEMPERATURE
+    if appended:
+        negative[:, NODES:].fill_diagonal_(0)
+    kept = logits.masked_fill((positive + negative) == 0, -torch.inf)
+    torch.testing.assert_close(value, (kept.logsumexp(1) - (logits * positive).sum(1)).mean(), rtol=1e-10, atol=0)
 
 
 def test_a_graph_without_nodes_leaves_the_mean(gcl: Any) -> None:

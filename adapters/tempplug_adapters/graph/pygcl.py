@@ -7,15 +7,18 @@ that contract without importing ``GCL``, whose published wheel does not import o
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
+from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy, positions
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, ShapeError
+from tempplug.layouts import CrossView, Direction, Masks, Views
 from tempplug.options import format_value
+from tempplug.roles import Pairing, PairRoles, roles_of_masks
 from tempplug.types import EngineName
 from tempplug_adapters.training.recipe import around
 
@@ -82,7 +85,7 @@ class PyGCLLoss(nn.Module):
             raise ConfigError(f"{name}={value} of PyGCL's debiased losses has no form here: {_INSTEAD[name]}.")
         if tau is not None:
             strategy = _around(strategy, tau)
-        self.contrastive_loss = ContrastiveLoss(strategy, objective, "masks", engine=engine)
+        self.contrastive_loss = ContrastiveLoss(strategy, objective, _Roles(), engine=engine)
         _register()
 
     def forward(
@@ -113,21 +116,58 @@ class PyGCLLoss(nn.Module):
         anchors, candidates = anchor.shape[0], sample.shape[0]
         if pos_mask is None:
             pos_mask = torch.eye(anchors, candidates, dtype=torch.bool, device=anchor.device)
-        positive = _bytes("pos_mask", pos_mask, anchors, candidates)
-        negative = positive ^ 1 if neg_mask is None else _bytes("neg_mask", neg_mask, anchors, candidates)
-        negative = negative > positive  # of bytes: negative and not positive, in one pass
+        positive = _truths("pos_mask", pos_mask, anchors, candidates)
+        negative = ~positive if neg_mask is None else _truths("neg_mask", neg_mask, anchors, candidates)
+        negative = negative.view(torch.uint8) > positive.view(torch.uint8)  # negative and not positive, in one pass
         # What the model appended is recognised by its values: M = 2N alone may also be two nodes a graph.
-        if candidates == 2 * anchors and torch.equal(sample[anchors:], anchor):
+        appended = candidates == 2 * anchors and torch.equal(sample[anchors:], anchor)
+        if appended:
             negative[:, anchors:].fill_diagonal_(False)
-        roles = {"positive_mask": positive.view(torch.bool), "negative_mask": negative}
+        roles = {"positive_mask": positive, "negative_mask": negative}
+        # Of such blocks no other diagonal than that of the appended anchors can be left out.
+        square = appended or candidates == anchors
+        if square and roles_of_masks(positive, negative).positives == _pairing(anchors):
+            roles = {"hard_negatives": sample[anchors:]} if appended else {}
+            sample = sample[:anchors] if appended else sample
         loss: Tensor = self.contrastive_loss(anchor, sample, **roles, **given)
         return loss
+
+
+class _Roles(Masks):
+    """What masks say; or without masks, row i belongs to row i, and hard negatives are the anchors again, each but for itself.
+
+    This is for speed alone: where positions say the roles, small batches have closed forms, and large ones need no masks.
+    """
+
+    takes = Masks.takes | {"hard_negatives"}
+    _paired = CrossView()
+
+    def directions(self, views: Views) -> list[Direction]:
+        """Returns the block [N, N], [N, 2N] with hard negatives, or that of the masks."""
+        if views.positive_mask is not None:
+            return super().directions(views)
+        directions = self._paired.directions(views)
+        extra = 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
+        return [replace(each, roles=_among_anchors(each.roles, extra)) for each in directions]
+
+    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
+        """Returns the roles of [N, N] or, with hard negatives, [N, 2N]."""
+        return _among_anchors(positions.cross_view(size, 0, size, extra), extra), False
+
+
+def _among_anchors(roles: PairRoles, extra: int) -> PairRoles:
+    return replace(roles, ignored=_pairing(extra, extra)) if extra else roles
+
+
+def _pairing(rows: int, shift: int = 0) -> Pairing:
+    return Pairing(((0, rows, shift),))
 
 
 def _register() -> None:
     """Makes this one of PyGCL's losses to ``isinstance``, once PyGCL is imported, which is not done here."""
     losses: Any = sys.modules.get("GCL.losses")
-    if losses is not None:
+    # Registered again and again, all classes of Python with abstract methods would forget what they know of each other.
+    if losses is not None and not issubclass(PyGCLLoss, losses.Loss):
         losses.Loss.register(PyGCLLoss)
 
 
@@ -144,26 +184,23 @@ def _around(strategy: str | Strategy, tau: float) -> Strategy:
     return create_strategy(name, **{**options, **written})
 
 
-def _bytes(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
-    """Returns a mask as bytes 0 and 1, after a look at its shape and its values."""
+def _truths(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
+    """Returns a mask as booleans, after a look at its shape and its values."""
     if tuple(mask.shape) != (anchors, candidates):
         raise ShapeError(
             f"{name} of shape {list(mask.shape)} must be [{anchors}, {candidates}], anchors by samples. "
             "PyGCL's intraview_negs=True makes such masks in mode G2L, where it has no meaning."
         )
     if mask.dtype == torch.bool:
-        return mask.view(torch.uint8)
-    found = torch.empty(mask.shape, dtype=torch.uint8, device=mask.device)
-    # Some rows at a time: what a comparison needs beside the mask stays in the cache.
-    height = max(1, PART // candidates)
-    for rows, own in zip(torch.split(mask, height), torch.split(found, height), strict=True):
-        own.copy_(rows)
-        if own.max() > 1 or not torch.equal(own.to(mask.dtype), rows):
+        return mask
+    # Some rows at a time: what is computed beside the mask stays in the cache.
+    for rows in torch.split(mask.detach(), max(1, PART // candidates)):
+        if torch.addcmul(rows, rows, rows, value=-1).abs_().max():  # x - x² is 0 for 0 and 1 alone
             raise ConfigError(
                 f"{name} must hold zeros and ones alone: a pair is positive, negative or neither. In place of weights, give "
                 f"{name} > threshold, and strategy 'dystress', whose temperature follows each pair's own similarity."
             )
-    return found
+    return mask.bool()
 
 
 __all__ = ["PyGCLLoss"]
