@@ -117,7 +117,7 @@ def test_extra_masks_are_heard(gcl: Any) -> None:
 @pytest.mark.parametrize("kind", ["one to one", "anchors appended"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 @pytest.mark.parametrize("changed", ["nothing", "a positive", "a negative", "a diagonal"])
-def test_masks_of_rows_one_to_one_are_said_by_position(kind: str, dtype: torch.dtype, changed: str) -> None:
+def test_masks_of_rows_one_to_one_and_nearly_so(kind: str, dtype: torch.dtype, changed: str) -> None:
     anchor, other, appended = embeddings(NODES, 0), embeddings(NODES, 1), kind == "anchors appended"
     sample = torch.cat([other, anchor]) if appended else other
     positive = torch.eye(NODES, len(sample))
@@ -128,12 +128,7 @@ def test_masks_of_rows_one_to_one_are_said_by_position(kind: str, dtype: torch.d
         negative[1, 4] = 0
     if changed == "a diagonal":
         positive, negative = positive.roll(1, 1), negative.roll(1, 1)
-    loss, heard = PyGCLLoss(tau=TEMPERATURE), dict[str, Any]()
-    loss.contrastive_loss.register_forward_pre_hook(lambda _, __, given: heard.update(given), with_kwargs=True)
-    value = loss(anchor, sample, positive.to(dtype), negative.to(dtype))
-    assert set(heard) == (
-        {"positive_mask", "negative_mask"} if changed != "nothing" else ({"hard_negatives"} if appended else set())
-    )
+    value = PyGCLLoss(tau=TEMPERATURE)(anchor, sample, positive.to(dtype), negative.to(dtype))
     logits = torch.nn.functional.normalize(anchor) @ torch.nn.functional.normalize(sample).T / TEMPERATURE
     if appended:
         negative[:, NODES:].fill_diagonal_(0)

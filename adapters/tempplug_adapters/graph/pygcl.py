@@ -7,18 +7,15 @@ that contract without importing ``GCL``, whose published wheel does not import o
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy, positions
+from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.layouts import CrossView, Direction, Masks, Views
 from tempplug.options import format_value
-from tempplug.roles import Pairing, PairRoles, roles_of_masks
 from tempplug.types import EngineName
 from tempplug_adapters.training.recipe import around
 
@@ -85,7 +82,7 @@ class PyGCLLoss(nn.Module):
             raise ConfigError(f"{name}={value} of PyGCL's debiased losses has no form here: {_INSTEAD[name]}.")
         if tau is not None:
             strategy = _around(strategy, tau)
-        self.contrastive_loss = ContrastiveLoss(strategy, objective, _Roles(), engine=engine)
+        self.contrastive_loss = ContrastiveLoss(strategy, objective, "masks", engine=engine)
         _register()
 
     def forward(
@@ -120,47 +117,10 @@ class PyGCLLoss(nn.Module):
         negative = ~positive if neg_mask is None else _truths("neg_mask", neg_mask, anchors, candidates)
         negative = negative.view(torch.uint8) > positive.view(torch.uint8)  # negative and not positive, in one pass
         # What the model appended is recognised by its values: M = 2N alone may also be two nodes a graph.
-        appended = candidates == 2 * anchors and torch.equal(sample[anchors:], anchor)
-        if appended:
+        if candidates == 2 * anchors and torch.equal(sample[anchors:], anchor):
             negative[:, anchors:].fill_diagonal_(False)
-        roles = {"positive_mask": positive, "negative_mask": negative}
-        # Of such blocks no other diagonal than that of the appended anchors can be left out.
-        square = appended or candidates == anchors
-        if square and roles_of_masks(positive, negative).positives == _pairing(anchors):
-            roles = {"hard_negatives": sample[anchors:]} if appended else {}
-            sample = sample[:anchors] if appended else sample
-        loss: Tensor = self.contrastive_loss(anchor, sample, **roles, **given)
+        loss: Tensor = self.contrastive_loss(anchor, sample, positive_mask=positive, negative_mask=negative, **given)
         return loss
-
-
-class _Roles(Masks):
-    """What masks say; or without masks, row i belongs to row i, and hard negatives are the anchors again, each but for itself.
-
-    This is for speed alone: where positions say the roles, small batches have closed forms, and large ones need no masks.
-    """
-
-    takes = Masks.takes | {"hard_negatives"}
-    _paired = CrossView()
-
-    def directions(self, views: Views) -> list[Direction]:
-        """Returns the block [N, N], [N, 2N] with hard negatives, or that of the masks."""
-        if views.positive_mask is not None:
-            return super().directions(views)
-        directions = self._paired.directions(views)
-        extra = 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
-        return [replace(each, roles=_among_anchors(each.roles, extra)) for each in directions]
-
-    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
-        """Returns the roles of [N, N] or, with hard negatives, [N, 2N]."""
-        return _among_anchors(positions.cross_view(size, 0, size, extra), extra), False
-
-
-def _among_anchors(roles: PairRoles, extra: int) -> PairRoles:
-    return replace(roles, ignored=_pairing(extra, extra)) if extra else roles
-
-
-def _pairing(rows: int, shift: int = 0) -> Pairing:
-    return Pairing(((0, rows, shift),))
 
 
 def _register() -> None:
