@@ -74,10 +74,9 @@ class Progress:
             if self._all is not None:
                 self._bars.update(self._all, completed=self._done, description=self._count())
 
-    def leave(self, name: str) -> None:
-        """Tells that the run of that name has not started after all."""
-        if self._bars is not None:
-            self._bars.remove_task(self._bar_of.pop(name))
+    def note(self, line: str) -> None:
+        """Tells something that is worth a line, while runs go on."""
+        self._say(line)
 
     def _count(self) -> str:
         return f"[{self._done}/{self._total}]"

@@ -1,25 +1,28 @@
-"""Executes runs: one after the other, or several at once in processes of their own.
+"""Goes through a plan: what is finished stays, what is left is executed, and what came of it is written, by this process.
 
 Every finished run is on disk before the next one starts, so that killing the program loses at most the runs in flight and
 the same command goes on where it stopped. A run that raises is noted and the others go on; one that another process is at
-work on comes last, so that two commands share a folder. This module must not know what
-a task trains.
+work on comes last, so that two commands share a folder. This module must not know what a task trains, nor where runs are
+executed.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from tempplug.errors import ConfigError
-from tempplug_benchmarks.perform import Taken, perform
+from tempplug_benchmarks.claim import Claim, claim
+from tempplug_benchmarks.executor import Executor, Job, Lost
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.resume import Todo, left_of
-from tempplug_benchmarks.store import Failure, Result, difference_from, read_result
-from tempplug_benchmarks.workers import PATIENCE, execute_in_processes
+from tempplug_benchmarks.store import Failure, Result, difference_from, failure_of, read_result
+
+PATIENCE = 1.0
+"""Seconds between two looks at runs that other processes have."""
 
 
 def outcome_line(run: Run, outcome: Result | Failure) -> str:
@@ -54,37 +57,13 @@ def check_data(runs: Sequence[Run], data_dir: Path | None) -> None:
         run.sizes.check_data(run.task.name, data_dir)
 
 
-def _execute_here(
-    runs: Sequence[Run],
-    output: Path,
-    data_dir: Path | None,
-    progress: Progress,
-    finished: Callable[[Run, Result | Failure], None],
-) -> None:
-    waiting, in_vain = deque(runs), 0
-    while waiting:
-        run = waiting.popleft()
-        progress.start(run.describe())
-        outcome = perform(run, output, data_dir, progress.step(run.describe()))
-        if not isinstance(outcome, Taken):
-            in_vain = 0
-            finished(run, outcome)
-            continue
-        progress.leave(run.describe())
-        waiting.append(run)
-        in_vain += 1
-        if in_vain >= len(waiting):
-            time.sleep(PATIENCE)
-
-
 def execute(
     runs: Sequence[Run],
     output: Path,
     data_dir: Path | None,
     progress: Progress,
-    workers: int = 1,
+    executor: Executor,
     rerun_changed: bool = False,
-    time_limit: float | None = None,
 ) -> list[Failure]:
     """Executes what is left of a plan.
 
@@ -93,34 +72,73 @@ def execute(
         output: folder of results.
         data_dir: folder of real data, None where none was given.
         progress: is told of every start and end.
-        workers: how many runs at once, at least 1; with 1 and no limit they run in this process.
+        executor: what carries out the runs.
         rerun_changed: see `remaining`.
-        time_limit: seconds that a run may take; one that takes longer is ended and noted as failed. None is no limit.
 
     Returns:
         The runs that failed.
 
     Raises:
-        ConfigError: a stored result is of another experiment, ``workers`` is less than 1, or the limit not above 0.
+        ConfigError: a stored result is of another experiment, or the executor cannot carry out a run.
         DataError: real data are needed and missing; nothing was run.
     """
-    if workers < 1:
-        raise ConfigError(f"workers={workers} must be at least 1.")
-    if time_limit is not None and not time_limit > 0:
-        raise ConfigError(f"time_limit={time_limit} must be above 0 seconds.")
     todo = remaining(runs, output, rerun_changed)
     check_data(todo.runs, data_dir)
     failures: list[Failure] = []
-    with progress:
-        progress.begin(len(runs), todo.finished, todo.corrupt)
 
-        def finished(run: Run, outcome: Result | Failure) -> None:
-            progress.finish(run.describe(), outcome_line(run, outcome))
-            if isinstance(outcome, Failure):
-                failures.append(outcome)
+    def finished(run: Run, outcome: Result | Failure) -> None:
+        progress.finish(run.describe(), outcome_line(run, outcome))
+        if isinstance(outcome, Failure):
+            failures.append(outcome)
 
-        if workers == 1 and time_limit is None:
-            _execute_here(todo.runs, output, data_dir, progress, finished)
-        else:
-            execute_in_processes(todo.runs, output, data_dir, workers, progress, finished, time_limit)
+    if not todo.runs:
+        with progress:
+            progress.begin(len(runs), todo.finished, todo.corrupt)
+        return failures
+    with ExitStack() as claims, executor:  # runs are released when nothing is at work on them any more
+        executor.check(todo.runs)
+        with progress:
+            progress.begin(len(runs), todo.finished, todo.corrupt)
+            _go_through(todo.runs, output, executor, progress, finished, claims)
     return failures
+
+
+def _go_through(
+    runs: Sequence[Run],
+    output: Path,
+    executor: Executor,
+    progress: Progress,
+    finished: Callable[[Run, Result | Failure], None],
+    held: ExitStack,
+) -> None:
+    waiting = deque(runs)
+    claims: dict[Job, Claim] = {}
+    lost: Counter[Job] = Counter()
+    while waiting or claims:
+        for _ in range(len(waiting)):
+            run = waiting.popleft()
+            claimed = claim(run, output) if executor.has_room(run) else None
+            if claimed is None:
+                waiting.append(run)
+                continue
+            progress.start(run.describe())
+            if isinstance(claimed, Result):
+                finished(run, claimed)
+                continue
+            job = Job(run, claimed.work_dir / "training", progress.step(run.describe()))
+            claims[job] = claimed
+            held.callback(claimed.release)
+            executor.start(job)
+        if not claims and waiting:
+            time.sleep(PATIENCE)
+        for job, outcome in executor.wait(PATIENCE):
+            if isinstance(outcome, Lost):
+                lost[job] += 1
+                if lost[job] < executor.attempts:
+                    progress.note(f"{job.run.describe()}: {outcome.cause}; it is run again.")
+                    executor.start(job)
+                    continue
+                often = f", {lost[job]} times" if lost[job] > 1 else ""
+                outcome = failure_of(job.run, f"{outcome.cause}{often}.")
+            claims.pop(job).settle(outcome)
+            finished(job.run, outcome)

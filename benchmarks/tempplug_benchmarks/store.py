@@ -94,11 +94,16 @@ class Failure(Entry):
 Record = TypeVar("Record", Result, Failure)
 
 
-def write_result(
-    run: Run, output: Path, metrics: Mapping[str, float], seconds: float, temperature: Mapping[str, float] | None = None
-) -> Result:
-    """Writes the file of a finished run, removes the note of an earlier failure, and returns what it wrote."""
-    result = Result(
+def result_of(run: Run, metrics: Mapping[str, float], seconds: float, temperature: Mapping[str, float] | None = None) -> Result:
+    """Returns the result of a run that was executed by this process, on this machine.
+
+    Args:
+        run: what was executed.
+        metrics: what was measured.
+        seconds: wall time.
+        temperature: see `Result`.
+    """
+    return Result(
         **_place(run),
         metrics=dict(metrics),
         **run.identity(),
@@ -108,9 +113,38 @@ def write_result(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         temperature=dict(temperature or {}),
     )
-    write_text(run.path(output), json.dumps({"format": FORMAT, **asdict(result)}, indent=2, allow_nan=False) + "\n")
-    failure_path(run, output).unlink(missing_ok=True)
+
+
+def failure_of(run: Run, error: str, trace: str = "") -> Failure:
+    """Returns the note of a run that failed."""
+    return Failure(**_place(run), error=error, trace=trace)
+
+
+def write(run: Run, output: Path, record: Result | Failure) -> None:
+    """Writes the file of a finished run in the place of the note of an earlier failure, or a note for the report.
+
+    What failed is tried again by the same command.
+    """
+    file = run.path(output) if isinstance(record, Result) else failure_path(run, output)
+    write_text(file, json.dumps({"format": FORMAT, **asdict(record)}, indent=2, allow_nan=False) + "\n")
+    if isinstance(record, Result):
+        failure_path(run, output).unlink(missing_ok=True)
+
+
+def write_result(
+    run: Run, output: Path, metrics: Mapping[str, float], seconds: float, temperature: Mapping[str, float] | None = None
+) -> Result:
+    """Writes and returns what `result_of` returns."""
+    result = result_of(run, metrics, seconds, temperature)
+    write(run, output, result)
     return result
+
+
+def write_failure(run: Run, output: Path, error: str, trace: str) -> Failure:
+    """Writes and returns what `failure_of` returns."""
+    failure = failure_of(run, error, trace)
+    write(run, output, failure)
+    return failure
 
 
 def _place(run: Run) -> dict[str, Any]:
@@ -120,13 +154,6 @@ def _place(run: Run) -> dict[str, Any]:
 def failure_path(run: Run, output: Path) -> Path:
     """Returns the file that notes the failure of a run."""
     return run.path(output).with_suffix(FAILED)
-
-
-def write_failure(run: Run, output: Path, error: str, trace: str) -> Failure:
-    """Notes a failed run beside the place of its result, for the report; the same command tries it again."""
-    failure = Failure(**_place(run), error=error, trace=trace)
-    write_text(failure_path(run, output), json.dumps({"format": FORMAT, **asdict(failure)}, indent=2) + "\n")
-    return failure
 
 
 def result_files(folder: Path, pattern: str) -> list[Path]:

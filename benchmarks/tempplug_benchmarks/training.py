@@ -17,6 +17,7 @@ from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_benchmarks import report as text
 from tempplug_benchmarks.comparison import Comparison, check_known, compare, consistent
+from tempplug_benchmarks.executors import NAMES, create_executor
 from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.plan import Run, plan
 from tempplug_benchmarks.profile import Profile
@@ -44,15 +45,22 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
         group.add_argument(
             "--workers",
             type=int,
-            default=1,
             metavar="N",
-            help="runs at once, each in its own process; threads are divided (default: 1)",
+            help="runs at once, each in its own process; threads are divided (default: 1; on a cluster all that find room)",
         ),
         group.add_argument(
             "--time-limit",
             type=float,
             metavar="SECONDS",
             help="of one run; what takes longer is ended and noted as failed (default: none)",
+        ),
+        group.add_argument(
+            "--executor", choices=NAMES, default="local", help="local: this machine; ray: a Ray cluster (default: local)"
+        ),
+        group.add_argument(
+            "--ray-address",
+            metavar="HOST:PORT",
+            help="of the cluster (default: the environment's RAY_ADDRESS, or the cluster that this machine is of)",
         ),
     ]
 
@@ -74,6 +82,7 @@ def details(suite: Suite, task: str) -> Iterator[str]:
         yield f"    recipe: {_values(profile.settings())}"
         if profile.training:
             yield f"    training: {_values(profile.training)}"
+        yield f"    sets aside on a cluster: {profile.resources}"
         for arm in profile.arms:
             changes = f" ({_values(arm.changes)})" if arm.changes else ""
             yield f"    arm {arm.label}{changes}{' (baseline)' if arm.label == found.baseline else ''}"
@@ -119,15 +128,9 @@ def run_all(options: argparse.Namespace) -> int:
 
 
 def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespace) -> int:
-    failures = execute(
-        runs,
-        options.output,
-        _data_dir(options.data_dir),
-        Progress(Console(stderr=True)),
-        workers=options.workers,
-        rerun_changed=options.rerun_changed,
-        time_limit=options.time_limit,
-    )
+    data_dir = _data_dir(options.data_dir)
+    executor = create_executor(options.executor, data_dir, options.workers, options.time_limit, options.ray_address)
+    failures = execute(runs, options.output, data_dir, Progress(Console(stderr=True)), executor, options.rerun_changed)
     asked = {(run.suite, run.profile, run.task.name, run.arm.label, run.seed) for run in runs}
     by_name = {suite.name: suite for suite in suites}
 

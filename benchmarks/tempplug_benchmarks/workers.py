@@ -1,140 +1,163 @@
 """Runs in processes of their own, several at once: a crash or a lack of memory costs one run, not the program.
 
-It must not know what a run is made of; `tempplug_benchmarks.perform` does the work and writes the file.
+It must not know what a run is made of, nor where results are kept.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import cast
+from types import TracebackType
+from typing import Self
 
-from tempplug_benchmarks.perform import Outcome, Taken, finished_result, perform
+from tempplug_benchmarks.executor import Job, Lost, Outcome
+from tempplug_benchmarks.perform import perform
 from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.store import Failure, Result, write_failure
+from tempplug_benchmarks.store import failure_of
 
-PATIENCE = 1.0
-"""Seconds between two looks at runs that other processes have."""
+Message = tuple[float, str] | Outcome
+"""What is heard of a run: how far it is, and at the end what came of it."""
 
 
-def execute_in_processes(
-    runs: Sequence[Run],
-    output: Path,
-    data_dir: Path | None,
-    workers: int,
-    progress: Progress,
-    finished: Callable[[Run, Result | Failure], None],
-    time_limit: float | None = None,
-) -> None:
-    """Executes runs, ``workers`` at a time; torch's threads are divided among them.
+class Child:
+    """A process that executes one run.
 
     Args:
-        runs: to be executed, in order.
-        output: folder of results.
+        run: which one.
+        work_dir: folder for checkpoints.
+        data_dir: folder of real data, None where none was given.
+        threads: of torch, at least 1.
+        time_limit: seconds that the run may take, None where it may take as long as it does.
+    """
+
+    def __init__(self, run: Run, work_dir: Path, data_dir: Path | None, threads: int, time_limit: float | None = None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._run, self._time_limit = run, time_limit
+        self._receiver, sender = context.Pipe(duplex=False)
+        self._process = context.Process(target=_work, args=(sender, run, work_dir, data_dir, threads))
+        self._process.start()
+        sender.close()  # so that the end of the process ends the pipe
+        self._until = math.inf if time_limit is None else time.monotonic() + time_limit
+
+    @property
+    def handles(self) -> tuple[Connection, int]:
+        """What `multiprocessing.connection.wait` waits for: a message, or the end of the process."""
+        return self._receiver, self._process.sentinel
+
+    def left(self) -> float:
+        """Returns the seconds that the run has left; infinity without a limit."""
+        return self._until - time.monotonic()
+
+    def hear(self) -> Message | None:
+        """Returns the next message, None where there is none yet. One that takes too long is ended."""
+        over = self.left() <= 0
+        if over:
+            self._process.kill()
+            self._process.join()
+        ended = not self._process.is_alive()
+        while self._receiver.poll():  # what it said before its end comes first
+            try:
+                message: Message = self._receiver.recv()
+            except (EOFError, OSError):
+                self._process.join()
+                ended = True
+                break
+            if not (over and isinstance(message, tuple)):
+                return message
+        if over:
+            return failure_of(self._run, f"it took longer than the time limit of {self._time_limit:g} s.")
+        if not ended:
+            return None
+        code = self._process.exitcode or 0
+        return Lost(f"its process ended without a result ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
+
+    def close(self, kill: bool = False) -> None:
+        """Waits for the end of the process.
+
+        Args:
+            kill: whether it is ended, whatever it is at.
+        """
+        if kill:
+            self._process.kill()
+        self._process.join()
+        self._receiver.close()
+
+
+def listen(children: Collection[Child], timeout: float) -> None:
+    """Waits until one of them has something to say, or its time is over.
+
+    Args:
+        children: to listen to.
+        timeout: seconds after which it returns anyhow.
+    """
+    left = min((child.left() for child in children), default=timeout)
+    wait([handle for child in children for handle in child.handles], max(0.0, min(left, timeout)))
+
+
+class InProcesses:
+    """Carries out several runs at once on this machine, each in a process of its own; torch's threads are divided among them.
+
+    Args:
         data_dir: folder of real data, None where none was given.
         workers: processes at once, at least 1.
-        progress: is told of every start and step.
-        finished: called in this process with every outcome.
         time_limit: seconds that a run may take, None where it may take as long as it does.
     """
-    import torch
 
-    threads = max(1, torch.get_num_threads() // workers)
-    context = multiprocessing.get_context("spawn")
-    waiting = deque(runs)
-    active: dict[Connection, _Work] = {}
-    in_vain = 0
-    try:
-        while waiting or active:
-            while waiting and len(active) < workers:
-                run = waiting.popleft()
-                receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(sender, run, output, data_dir, threads))
-                process.start()
-                sender.close()  # so that the end of the process ends the pipe
-                active[receiver] = _Work(run, process, None if time_limit is None else time.monotonic() + time_limit)
-                progress.start(run.describe())
-            for receiver in _ready(active):
-                work = active[receiver]
-                outcome = _receive(receiver, work, output, progress, time_limit)
-                if outcome is None:
-                    continue
-                del active[receiver]
-                work.process.join()
-                receiver.close()
-                if not isinstance(outcome, Taken):
-                    in_vain = 0
-                    finished(work.run, outcome)
-                    continue
-                progress.leave(work.run.describe())
-                waiting.append(work.run)
-                in_vain += 1
-                if in_vain >= len(waiting) and not active:
-                    time.sleep(PATIENCE)
-    finally:
-        for work in active.values():
-            work.process.terminate()
-        for work in active.values():
-            work.process.join()
+    attempts = 1
 
+    def __init__(self, data_dir: Path | None, workers: int, time_limit: float | None = None) -> None:
+        self._data_dir, self._workers, self._time_limit = data_dir, workers, time_limit
+        self._children: dict[Job, Child] = {}
 
-@dataclass(frozen=True)
-class _Work:
-    run: Run
-    process: SpawnProcess
-    until: float | None
-    """When its time is over, by the clock of `time.monotonic`."""
+    def __enter__(self) -> Self:
+        import torch
+
+        self._threads = max(1, torch.get_num_threads() // self._workers)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for child in self._children.values():
+            child.close(kill=True)
+
+    def check(self, runs: Sequence[Run]) -> None:
+        """Takes any run."""
+
+    def has_room(self, run: Run) -> bool:
+        """Returns whether a worker is free."""
+        return len(self._children) < self._workers
+
+    def start(self, job: Job) -> None:
+        """Starts a process."""
+        self._children[job] = Child(job.run, job.work_dir, self._data_dir, self._threads, self._time_limit)
+
+    def wait(self, timeout: float) -> list[tuple[Job, Outcome]]:
+        """Listens to the processes."""
+        listen(self._children.values(), timeout)
+        ended: list[tuple[Job, Outcome]] = []
+        for job, child in list(self._children.items()):
+            message = child.hear()
+            if isinstance(message, tuple):
+                job.step(*message)
+            elif message is not None:
+                self._children.pop(job).close()
+                ended.append((job, message))
+        return ended
 
 
-def _ready(active: Mapping[Connection, _Work]) -> list[Connection]:
-    """Returns those that have something to say, or whose time is over, as soon as there are any."""
-    ends = [work.until for work in active.values() if work.until is not None]
-    heard = wait(list(active), max(0.0, min(ends) - time.monotonic()) if ends else None)
-    now = time.monotonic()
-    over = [receiver for receiver, work in active.items() if work.until is not None and work.until <= now]
-    return list(dict.fromkeys([*cast("list[Connection]", heard), *over]))
-
-
-def _receive(receiver: Connection, work: _Work, output: Path, progress: Progress, time_limit: float | None) -> Outcome | None:
-    """Returns the outcome where there is one; a process that ended without one has crashed."""
-    run, process = work.run, work.process
-    if not receiver.poll():
-        process.kill()
-        process.join()
-        if (finished := finished_result(run, output)) is not None:
-            return finished  # it was written in the last moment
-        return write_failure(run, output, f"it took longer than the time limit of {time_limit:g} s.", "")
-    try:
-        message = receiver.recv()
-    except EOFError:
-        process.join()
-        code = process.exitcode or 0
-        cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return write_failure(run, output, f"its process ended without a result ({cause}).", "")
-    if isinstance(message, tuple):
-        progress.step(run.describe())(*message)
-        return None
-    outcome: Outcome = message
-    return outcome
-
-
-def _work(sender: Connection, run: Run, output: Path, data_dir: Path | None, threads: int) -> None:
-    import torch
-
+def _work(sender: Connection, run: Run, work_dir: Path, data_dir: Path | None, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption reaches the parent, which ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch  # which takes a while, in which the parent may end
+
     torch.set_num_threads(threads)
-    sender.send(perform(run, output, data_dir, lambda fraction, text: sender.send((fraction, text))))
+    sender.send(perform(run, work_dir, data_dir, lambda fraction, text: sender.send((fraction, text))))
 
 
 def _end_with_parent() -> None:

@@ -15,7 +15,7 @@ from run_checks import run_all
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.storage.lock import locked
-from tempplug_benchmarks.perform import Taken, perform
+from tempplug_benchmarks.claim import claim
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.store import Result, read_failure
 
@@ -37,7 +37,7 @@ def test_a_run_in_work_elsewhere_is_left_and_its_result_taken_over(
     assert holder.stdin is not None
     try:
         assert holder.stdout.readline() == b"held\n"
-        assert isinstance(perform(runs[0], tmp_path, None, lambda fraction, text: None), Taken)
+        assert claim(runs[0], tmp_path) is None
         waits: list[float] = []
 
         def patience(seconds: float) -> None:
@@ -63,8 +63,7 @@ def test_a_run_in_work_elsewhere_is_left_and_its_result_taken_over(
         "fixed+infonce 0",
     ]
     assert "[3/3] toy-task · fixed+infonce · seed 0: STSB" in shown
-    outcome = perform(runs[0], tmp_path, None, lambda fraction, text: None)
-    assert isinstance(outcome, Result)
+    assert isinstance(claim(runs[0], tmp_path), Result)
     assert len(log.read_text().splitlines()) == 3, "what is finished is not run again"
 
 

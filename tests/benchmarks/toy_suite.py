@@ -1,7 +1,8 @@
 """A suite that trains nothing: figures that follow from the arm and the seed, and faults on request through the environment.
 
 TOY_LOG: file to which every run appends its name. TOY_SLEEP: seconds a run takes. TOY_FAIL: label and seed that raise.
-TOY_CRASH: label and seed whose process ends without a word. TOY_SLOW: label and seed that take ten minutes.
+TOY_CRASH: label and seed whose process ends without a word. TOY_SLOW: label and seed that take ten minutes. TOY_HOLD: file with
+labels and seeds, one a line, that wait as long as they stand there.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def train(context: RunContext) -> dict[str, float]:
     for step in range(10):
         context.progress(step / 10, f"step {step}")
         time.sleep(float(os.environ.get("TOY_SLEEP", "0")) / 10)
+    while (hold := os.environ.get("TOY_HOLD")) and name in Path(hold).read_text(encoding="utf-8").splitlines():
+        time.sleep(0.05)
     if os.environ.get("TOY_SLOW") == name:
         time.sleep(600)
     if os.environ.get("TOY_FAIL") == name:

@@ -1,0 +1,256 @@
+"""Runs on the machines of a Ray cluster, each in a process of its own as on this one, and written by this one alone.
+
+A run is a Ray task that asks for what its profile declares, works in a temporary folder of its machine and sends back how far
+it is and, at the end, its record: machines need the data and the software under one path, but share no folder of results.
+It must not know what a run is made of, nor where results are kept.
+
+Source: Moritz et al. 2018, Ray: A Distributed Framework for Emerging AI Applications.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tempplug.errors import ConfigError, MissingDependencyError, install_command
+from tempplug_adapters.storage.files import one_line, remove_leftovers, staging
+from tempplug_benchmarks.executor import Job, Lost, Outcome
+from tempplug_benchmarks.plan import Run
+from tempplug_benchmarks.resources import Resources, in_words
+from tempplug_benchmarks.store import Failure, failure_of
+from tempplug_benchmarks.workers import Child, Message, listen
+
+GIB = 2**30
+PATIENCE = 120.0
+"""Seconds that a run waits for a machine while none of the cluster, which has lost some, is large enough."""
+INTERVAL = 1.0
+"""Seconds between two messages about how far a run is, and between two looks at the cluster."""
+_PASSED_ON = ("PYTHONPATH", "HF_HUB_OFFLINE")
+"""Variables of the environment that runs elsewhere have as runs here do, with all of our own."""
+
+
+@dataclass
+class _Sent:
+    """A run that was sent off: whether it has begun, and since when no machine is large enough for it."""
+
+    job: Job
+    begun: bool = False
+    homeless_since: float | None = None
+
+
+class OnRay:
+    """Carries out runs on a Ray cluster, as many at once as it has room for.
+
+    Args:
+        data_dir: folder of real data, None where none was given; of one path on all machines.
+        workers: runs at once at most, None for no bound.
+        time_limit: seconds that a run may take from its start on its machine, None where it may take as long as it does.
+        address: of the cluster; None is the one that RAY_ADDRESS names, or that runs on this machine.
+    """
+
+    attempts = 3
+
+    def __init__(
+        self,
+        data_dir: Path | None,
+        workers: int | None = None,
+        time_limit: float | None = None,
+        address: str | None = None,
+    ) -> None:
+        self._data_dir, self._workers, self._time_limit, self._address = data_dir, workers, time_limit, address
+        self._sent: dict[Any, _Sent] = {}
+        self._nodes: list[Mapping[str, float]] = []
+        self._looked = 0.0
+
+    def __enter__(self) -> Self:
+        self._ray = _connect(self._address)
+        self._task = self._ray.remote(_execute)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ray.shutdown()  # which ends what is still at work
+
+    def check(self, runs: Sequence[Run]) -> None:
+        """Makes sure that some machine of the cluster is large enough for each run.
+
+        Raises:
+            ConfigError: none is; the message says what is wanted and what there is.
+        """
+        for run in {(run.task.name, run.profile): run for run in runs}.values():
+            if lack := self._lack(run):
+                raise ConfigError(f"{lack}: add a machine, or leave out --executor ray to use this one as it is.")
+
+    def has_room(self, run: Run) -> bool:
+        """Returns whether fewer runs of its kind were sent off than find room on the cluster at once."""
+        if self._workers is not None and len(self._sent) >= self._workers:
+            return False
+        alike = sum(sent.job.run.sizes.resources == run.sizes.resources for sent in self._sent.values())
+        return alike < max(1, self._room(run.sizes.resources))
+
+    def start(self, job: Job) -> None:
+        """Sends a run off."""
+        wanted = job.run.sizes.resources
+        task = self._task.options(
+            num_cpus=wanted.cpus,
+            num_gpus=wanted.gpus,
+            memory=int(wanted.memory * GIB),
+            num_returns="streaming",
+            max_retries=0,  # who counts attempts tells the user of them
+            name=job.run.describe(),
+        )
+        self._sent[task.remote(job.run, self._data_dir, self._time_limit)] = _Sent(job)
+        job.step(0.0, "waits for a machine")
+
+    def wait(self, timeout: float) -> list[tuple[Job, Outcome]]:
+        """Listens to the cluster."""
+        if not self._sent:
+            return []
+        ready, _ = self._ray.wait(list(self._sent), timeout=timeout)
+        ended: list[tuple[Job, Outcome]] = []
+        for stream in ready:
+            sent = self._sent[stream]
+            sent.begun = True
+            message = self._hear(stream, sent.job.run)
+            if isinstance(message, tuple):
+                sent.job.step(*message)
+            else:
+                del self._sent[stream]
+                ended.append((sent.job, message))
+        return ended + self._given_up()
+
+    def _hear(self, stream: Any, run: Run) -> Message:
+        """Returns the next message of a run; errors of Ray are messages, too."""
+        from ray.exceptions import RayError, RayTaskError
+
+        try:
+            message: Message = self._ray.get(next(stream))
+        except RayTaskError as error:  # such as what the machine's software cannot unpickle
+            cause = error.cause or error
+            return failure_of(run, f"{type(cause).__name__}: {one_line(cause)}", str(error))
+        except (RayError, StopIteration) as error:
+            return Lost(f"its worker was lost ({one_line(error).partition('. ')[0].rstrip('.')})")
+        return message
+
+    def _given_up(self) -> list[tuple[Job, Outcome]]:
+        """Returns failures for runs that have waited too long for a machine that the cluster has lost."""
+        ended: list[tuple[Job, Outcome]] = []
+        now = time.monotonic()
+        for stream, sent in list(self._sent.items()):
+            if sent.begun or not (lack := self._lack(sent.job.run)):
+                sent.homeless_since = None
+            elif sent.homeless_since is None:
+                sent.homeless_since = now
+            elif now - sent.homeless_since >= PATIENCE:
+                self._ray.cancel(stream, force=True)
+                del self._sent[stream]
+                ended.append((sent.job, failure_of(sent.job.run, f"{lack}.")))
+        return ended
+
+    def _machines(self) -> Sequence[Mapping[str, float]]:
+        """Returns what each machine of the cluster has, looked up from time to time."""
+        now = time.monotonic()
+        if not self._nodes or now - self._looked >= INTERVAL:
+            self._looked = now
+            self._nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return self._nodes
+
+    def _room(self, wanted: Resources) -> int:
+        """Returns how many such runs find room at once on a cluster that does nothing else."""
+        amounts = {"CPU": wanted.cpus, "GPU": wanted.gpus, "memory": wanted.memory * GIB}
+        return sum(
+            min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in amounts.items() if amount)
+            for node in self._machines()
+        )
+
+    def _lack(self, run: Run) -> str:
+        """Returns what a run needs that no machine has, empty where one has it."""
+        wanted = run.sizes.resources
+        if self._room(wanted):
+            return ""
+        has = {in_words(node.get("CPU", 0), node.get("GPU", 0), node.get("memory", 0) / GIB): None for node in self._machines()}
+        return (
+            f"profile '{run.profile}' of task '{run.task.name}' needs {wanted} on one machine, "
+            f"but the machines of the Ray cluster have {' / '.join(has)}"
+        )
+
+
+def _connect(address: str | None) -> Any:
+    """Returns Ray, connected to a cluster.
+
+    Raises:
+        ConfigError: there is none.
+        MissingDependencyError: Ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependencyError(f"executor='ray' needs Ray, which is not installed: {install_command('ray')}.") from error
+    asked = address or os.environ.get("RAY_ADDRESS") or "auto"
+    if asked != "auto":
+        _check_answers(asked)
+    names = [name for name in os.environ if name in _PASSED_ON or name.startswith("TEMPPLUG_")]
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(
+            address=asked,
+            runtime_env={"env_vars": {name: os.environ[name] for name in names}},
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"ray_address={asked} leads to no Ray cluster ({one_line(error)}): start one by `ray start --head`."
+        ) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray would end the process by a status of its own
+    return ray
+
+
+def _check_answers(address: str) -> None:
+    """Makes sure that something listens at an address, for which Ray itself would try a quarter of an hour.
+
+    Raises:
+        ConfigError: nothing does, or it is no address.
+    """
+    host, _, port = address.rpartition(":")
+    if "/" in host or not host or not port.isdigit():
+        raise ConfigError(f"ray_address={address} must be HOST:PORT, as `ray start --head` tells it.")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"ray_address={address} does not answer ({error}): is `ray start --head` running there?") from error
+
+
+def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Iterator[Message]:
+    """Executes a run on a machine of the cluster; what it yields last is what came of it."""
+    host = socket.gethostname()
+    yield 0.0, f"begins on {host}"
+    folder = Path(tempfile.gettempdir()) / f"tempplug-{getpass.getuser()}"
+    remove_leftovers(folder)  # of runs that were killed here
+    with staging(folder / "run") as work_dir:
+        child = Child(run, work_dir, data_dir, run.sizes.resources.cpus, time_limit)
+        ended, told = False, time.monotonic()
+        try:
+            while not ended:
+                listen([child], INTERVAL)
+                message = child.hear()
+                ended = message is not None and not isinstance(message, tuple)
+                if isinstance(message, Failure):
+                    message = replace(message, error=f"on {host}: {message.error}")
+                if message is not None and (ended or time.monotonic() - told >= INTERVAL):
+                    told = time.monotonic()
+                    yield message
+        finally:
+            child.close(kill=not ended)

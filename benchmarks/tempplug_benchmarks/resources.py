@@ -1,0 +1,37 @@
+"""What a run asks of the machine that it is sent to. It must not know who sends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a cluster sets aside for one run; on one's own machine nothing is asked.
+
+    Attributes:
+        cpus: cores, at least 1; torch has as many threads.
+        gpus: may be a part of one, where several runs share it; 0 hides all GPUs from the run.
+        memory: of the machine, in GiB.
+    """
+
+    cpus: int = 1
+    gpus: float = 0
+    memory: float = 2
+
+    def __str__(self) -> str:
+        """Returns them in words.
+
+        >>> print(Resources(), Resources(cpus=4, gpus=0.5, memory=12.25), sep="; ")
+        1 CPU, no GPU, 2 GiB; 4 CPUs, 0.5 GPU, 12.2 GiB
+        """
+        return in_words(self.cpus, self.gpus, self.memory)
+
+
+def in_words(cpus: float, gpus: float, memory: float) -> str:
+    """Returns an amount of CPUs, GPUs and GiB of memory in words."""
+    return f"{_count(cpus, 'CPU')}, {_count(gpus, 'GPU') if gpus else 'no GPU'}, {float(f'{memory:.3g}'):g} GiB"
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:g} {what}{'s' if number > 1 else ''}"

@@ -1,0 +1,218 @@
+"""A Ray cluster of two machines, each with one processor, both of them this one: what is planned is carried out there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from run_checks import run_all
+from test_runner import alive, executed, figures, wait_for
+
+from tempplug.errors import ConfigError, MissingDependencyError
+from tempplug_benchmarks import ray_executor
+from tempplug_benchmarks.executors import create_executor
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.resources import Resources
+from tempplug_benchmarks.store import failure_path, read_failure, read_result
+from tempplug_benchmarks.suite import Suite
+
+HERE = Path(__file__).parent
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """The cluster. Runs have the environment that it was started in, so the toy's orders stand for all tests."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray") as folder:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("TOY_LOG", f"{folder}/log")
+        patch.setenv("TOY_HOLD", f"{folder}/hold")
+        patch.setenv("TOY_SLOW", "fixed+infonce 1")
+        patch.setenv("TOY_FAIL", "macl+infonce 1")
+        patch.setenv("TOY_CRASH", "fixed+dcl 1")
+        from ray.cluster_utils import Cluster
+
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        try:
+            started.add_node(num_cpus=1)
+            patch.setenv("RAY_ADDRESS", started.address)
+            yield started
+        finally:
+            started.shutdown()
+
+
+@pytest.fixture
+def log(cluster: Any) -> Path:
+    """Which runs began, and in which processes."""
+    path = Path(os.environ["TOY_LOG"])
+    path.unlink(missing_ok=True)
+    return path
+
+
+@pytest.fixture
+def hold(cluster: Any) -> Iterator[Callable[..., None]]:
+    """Makes runs wait where they are, those of an earlier call alone excepted."""
+    path = Path(os.environ["TOY_HOLD"])
+
+    def names(*held: str) -> None:
+        path.write_text("\n".join(held), encoding="utf-8")
+
+    names()
+    yield names
+    names()
+
+
+def processes(log: Path) -> dict[str, int]:
+    """Returns the newest process of every run that began."""
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return {name: int(process) for name, _, process in (line.rpartition(" ") for line in lines)}
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def asking(suite: Suite, **wanted: float) -> Suite:
+    """Returns the suite with other needs."""
+    (task,) = suite.tasks
+    quick = replace(task.profiles["quick"], resources=Resources(**wanted))  # type: ignore[arg-type]
+    return Suite(suite.name, suite.summary, (replace(task, profiles={"quick": quick}),))
+
+
+def test_killed_workers_cost_an_attempt_and_change_nothing(
+    toy: ModuleType, tmp_path: Path, log: Path, hold: Callable[..., None]
+) -> None:
+    runs = plan(toy.SUITE, "quick", [0])
+    hold("fixed+infonce 0", "macl+infonce 0")
+
+    def kill() -> None:
+        wait_for(lambda: len(processes(log)) == 2, seconds=120)  # at once, so on both machines
+        own, other = processes(log)["fixed+infonce 0"], processes(log)["macl+infonce 0"]
+        os.kill(own, signal.SIGKILL)
+        os.kill(parent_of(other), signal.SIGKILL)
+        hold()
+        wait_for(lambda: not alive(other))
+
+    with ThreadPoolExecutor() as threads:
+        killed = threads.submit(kill)
+        failures, shown = run_all(runs, tmp_path / "ray", "ray")
+        killed.result()
+    assert failures == []
+    assert "toy-task · fixed+infonce · seed 0: its process ended without a result (signal 9); it is run again." in shown
+    assert "toy-task · macl+infonce · seed 0: its worker was lost (The worker died unexpectedly" in shown
+    assert shown.count("it is run again.") == 2
+    assert sorted(executed(log)) == sorted(f"{run.arm.label} 0" for run in (*runs, *runs[:2]))
+    run_all(runs, tmp_path / "here")
+    assert figures(tmp_path / "ray") == figures(tmp_path / "here")
+    assert not list((tmp_path / "ray").rglob("*.work"))
+
+
+def test_what_fails_is_noted_by_its_cause(toy: ModuleType, tmp_path: Path, log: Path) -> None:
+    runs = plan(asking(toy.SUITE, memory=0.5), "quick", [1])
+    failures, _ = run_all([*runs, *plan(toy.SUITE, "quick", [0])[:1]], tmp_path, "ray", time_limit=15)
+    notes = {failure.arm: failure for failure in failures}
+    assert notes["fixed+infonce"].error.endswith(": it took longer than the time limit of 15 s.")
+    assert notes["macl+infonce"].error.endswith(": RuntimeError: the toy broke\non purpose")
+    assert "toy_suite.py" in notes["macl+infonce"].trace
+    assert notes["fixed+dcl"].error == "its process ended without a result (exit code 7), 3 times."
+    assert all(read_failure(failure_path(run, tmp_path)) == notes[run.arm.label] for run in runs)
+    assert executed(log).count("fixed+dcl 1") == 3
+    assert len(figures(tmp_path)) == 1
+
+
+def test_the_same_command_goes_on_after_a_kill_and_two_share_the_rest(
+    toy: ModuleType, tmp_path: Path, log: Path, hold: Callable[..., None]
+) -> None:
+    words = ["run", "toy", "--output", str(tmp_path / "ray"), "--seeds", "2", "3", "--strategies", "macl+infonce"]
+    command = [sys.executable, str(HERE / "toy_main.py"), *words, "--executor", "ray"]
+    hold("macl+infonce 2")
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: "macl+infonce 2" in processes(log) and len(figures(tmp_path / "ray")) >= 1, seconds=120)
+    finally:
+        driver.kill()
+        driver.wait()
+    held = processes(log)["macl+infonce 2"]
+    wait_for(lambda: not alive(held))
+    hold()
+    kept, began = figures(tmp_path / "ray"), executed(log)
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert all(f"{len(kept)} of 4 runs are finished already." in each[1] for each in told)
+    again = executed(log)[len(began) :]
+    assert len(again) == len(set(again)) == 4 - len(kept), "every run that was left was executed once"
+    run_all(plan(toy.SUITE, "quick", [2, 3], strategies=["macl+infonce"]), tmp_path / "here")
+    assert figures(tmp_path / "ray") == figures(tmp_path / "here")
+
+
+def test_needs_reach_ray_and_a_machine_that_is_lost_is_missed(
+    toy: ModuleType,
+    tmp_path: Path,
+    cluster: Any,
+    log: Path,
+    hold: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import ray
+
+    (run, *_) = plan(asking(toy.SUITE, cpus=2, gpus=1, memory=0.5), "quick", [4])
+    with pytest.raises(ConfigError, match=r"task 'toy-task' needs 2 CPUs, 1 GPU, 0\.5 GiB on one machine, but the"):
+        run_all([run], tmp_path, "ray")
+    assert not list(tmp_path.iterdir()), "nothing was begun"
+    monkeypatch.setattr(ray_executor, "PATIENCE", 1.0)
+    large = cluster.add_node(num_cpus=2, num_gpus=1)
+    failures, _ = run_all([run], tmp_path / "first", "ray")
+    assert failures == []
+    assert read_result(run.path(tmp_path / "first")).hardware["threads"] == 2
+    hold("fixed+infonce 4")
+
+    def lose() -> None:
+        wait_for(lambda: len(executed(log)) == 2, seconds=120)
+        wait_for(lambda: "GPU" not in ray.available_resources())
+        cluster.remove_node(large, allow_graceful=False)
+
+    with ThreadPoolExecutor() as threads:
+        lost = threads.submit(lose)
+        ((failure,), shown) = run_all([run], tmp_path / "second", "ray")
+        lost.result()
+    assert "it is run again." in shown
+    assert failure.error.startswith("profile 'quick' of task 'toy-task' needs 2 CPUs, 1 GPU, 0.5 GiB on one machine, but the")
+    assert "1 CPU, no GPU, " in failure.error
+
+
+def test_software_that_a_machine_lacks_is_named(
+    toy: ModuleType, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text("from toy_suite import train\ndef train_here(context): return train(context)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_here  # type: ignore[import-not-found]
+
+    (task,) = toy.SUITE.tasks
+    suite = Suite("toy", "nothing", (replace(task, train=only_here.train_here),))
+    ((failure,), _) = run_all(plan(suite, "quick", [0])[:1], tmp_path / "out", "ray")
+    assert "No module named 'only_here'" in failure.error
+
+
+def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("here", "ray://here:10001", ":6379"):
+        with pytest.raises(ConfigError, match=f"ray_address={address} must be HOST:PORT"):
+            create_executor("ray", None, ray_address=address).__enter__()
+    with pytest.raises(ConfigError, match=r"ray_address=127\.0\.0\.1:1 does not answer"):
+        create_executor("ray", None, ray_address="127.0.0.1:1").__enter__()
+    with pytest.raises(ConfigError, match="ray_address=here:1 goes with --executor ray"):
+        create_executor("local", None, ray_address="here:1")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingDependencyError, match=r"needs Ray, which is not installed: pip install 'tempplug\[ray\]'"):
+        create_executor("ray", None).__enter__()
