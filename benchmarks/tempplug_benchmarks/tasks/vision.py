@@ -55,6 +55,23 @@ METRICS = (
         decimals=3,
     ),
 )
+_MORE_METRICS = {
+    "top-5": tuple(
+        Metric(
+            name=f"{name} top-5",
+            figure=f"{figure} top-5",
+            summary=f"test images in %, their class among the first five of {of}",
+        )
+        for name, figure, of in (("kNN", "knn", "the vote"), ("linear", "linear", "the linear classifier"))
+    ),
+    "few-labels": tuple(
+        Metric(
+            name=f"{count} labels",
+            summary=f"test accuracy in % of a logistic regression that learns from {count} images of each class, or all of it",
+        )
+        for count in (10, 20, 50, 100, 200, 500)
+    ),
+}
 _EVALUATIONS = ("knn", "linear-probe", "report")
 _WITHOUT_SOFTMAX = ("simsiam", "barlow-twins")
 
@@ -148,8 +165,15 @@ def _stand_ins(each: PaperProfile) -> dict[str, Profile]:
     found = {}
     for name, profile in _REDUCED.items():
         shared = {setting: getattr(profile.recipe, setting) for setting in VisionRecipe.kinds()}
-        found[name] = replace(profile, recipe=own.changed(**shared), arms=_arms(each, reported=False))
+        found[name] = _measured(replace(profile, recipe=own.changed(**shared), arms=_arms(each, reported=False)), each)
     return found
+
+
+def _measured(profile: Profile, each: PaperProfile) -> Profile:
+    """Returns a profile with the further evaluations of a paper's."""
+    more = tuple(metric for name in each.evaluations for metric in _MORE_METRICS[name])
+    recipe = profile.recipe.changed(evaluations=(*_EVALUATIONS, *each.evaluations))
+    return replace(profile, recipe=recipe, metrics=(*profile.metrics, *more))
 
 
 def _task(each: PaperProfile, by_name: tuple[str, ...], reduced: dict[str, Profile]) -> Task:
@@ -160,7 +184,7 @@ def _task(each: PaperProfile, by_name: tuple[str, ...], reduced: dict[str, Profi
         baseline=PLAIN if each.method in _WITHOUT_SOFTMAX else fixed(each.baseline),
         papers="vision",
         by_name=by_name,
-        profiles={**reduced, "paper": _paper(each)},
+        profiles={**reduced, "paper": _measured(_paper(each), each)},
     )
 
 

@@ -34,6 +34,7 @@ class PaperProfile:
         dystress: likewise.
         more: further arms.
         reported: the rows of paper tables that an arm answers, by its label.
+        evaluations: beyond those of all tasks: ``top-5`` and ``few-labels``.
         workers: processes that read images beside the training.
     """
 
@@ -50,6 +51,7 @@ class PaperProfile:
     dystress: str = "dystress"
     more: tuple[str, ...] = ()
     reported: Mapping[str, tuple[PaperRow, ...]] = field(default_factory=dict)
+    evaluations: tuple[str, ...] = ()
     workers: int = 0
 
 
@@ -149,6 +151,7 @@ PAPERS = (
     ),
     PaperProfile(
         task="stl10",
+        evaluations=("few-labels",),
         dataset="stl10-unlabeled",
         images=100_000,
         summary="100,000 images without labels, 96 x 96, and 13,000 of 10 classes to measure with; AMCL's recipe",
@@ -179,6 +182,7 @@ PAPERS = (
     ),
     PaperProfile(
         task="imagenet-100",
+        evaluations=("top-5",),
         dataset="imagenet-100",
         images=126_689,
         summary="131,689 images of 100 classes of ImageNet; MACL's recipe",
@@ -196,6 +200,7 @@ PAPERS = (
     ),
     PaperProfile(
         task="imagenet",
+        evaluations=("top-5",),
         dataset="imagenet",
         images=1_281_167,
         summary="1,331,167 images of 1,000 classes; MACL's recipe",

@@ -40,6 +40,7 @@ def _amcl(task: str, name: str, changes: dict[str, Any], imagenet: bool = False)
             changes={**own.get(method, {}), **changes},
             baseline=0.2 if imagenet else 0.1,
             temperatures=(0.2 if imagenet else 0.1,),
+            evaluations=of.evaluations,
             workers=of.workers,
         )
         for method, title in _AMCL_METHODS.items()
