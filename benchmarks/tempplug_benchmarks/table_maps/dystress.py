@@ -68,7 +68,7 @@ def _own_long_tail(number: str, dataset: str) -> TableMap:
 
 
 _RANGES = {f"DySTreSS {low:g}-{high:g}": _range(low, high) for low, high in ((0.07, 0.1), (0.07, 0.2), (0.07, 0.5), (0.1, 0.2))}
-_KUKLEVA = {"Kukleva et al. (2023)": "schedule+infonce", "DySTreSS": _OURS}
+_KUKLEVA = {"Kukleva et al. (2023)": "schedule:period={400}+infonce", "DySTreSS": _OURS}
 _SHORT_BARLOW = "vision/imagenet-100-barlow-twins@num_train_epochs=200,per_device_train_batch_size=256,warmup_steps=0.05"
 _GEOMETRY = {"uniformity": "uniformity", "interclass_uniformity": "interclass uniformity"}
 _COMPARED = {"SimCLR": _FIXED, "DCL": _DCL, "DCLW": "fixed:temperature=0.1+dclw", "DySTreSS": _OURS}

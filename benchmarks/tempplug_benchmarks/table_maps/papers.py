@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.plan import Run, check_seeds, choose_arms
 from tempplug_benchmarks.suite import Suite
@@ -51,16 +52,37 @@ def tables_of(names: Sequence[str], paper: str | None) -> list[TableMap]:
     return found
 
 
-def arms_of(answer: Answer, task: Task, profile: str) -> dict[str, str]:
-    """Returns the arms of an answer in a profile, by the printed heading: epochs in braces become as many of its own."""
-    sizes = task.profile(profile)
-    whole = task.profile("paper").recipe.num_train_epochs
-    share = sizes.recipe.num_train_epochs / whole
-    return {method: _EPOCHS.sub(lambda found: f"{float(found[1]) * share:g}", arm) for method, arm in answer.arms.items()}
+def task_of(answer: Answer) -> tuple[Suite, Task]:
+    """Returns suite and task of an answer."""
+    name, _, of = answer.task.partition("/")
+    suite: Suite = load_suite(name)
+    return suite, suite.task(of)
+
+
+def runs_of(answer: Answer, profile: str, seeds: Sequence[int]) -> dict[str, list[Run]]:
+    """Returns the runs of an answer by the printed heading of their rows, one a seed; nothing where there is no such profile.
+
+    Epochs in braces become as many of the profile's own; what means the same as one of the task's arms is that arm.
+
+    Args:
+        answer: whose.
+        profile: name of the profile.
+        seeds: see `Recipe.seed`.
+    """
+    suite, task = task_of(answer)
+    if profile not in task.profiles:
+        return {}
+    share = task.profile(profile).recipe.num_train_epochs / task.profile("paper").recipe.num_train_epochs
+    found = {}
+    for method, written in answer.arms.items():
+        label = _EPOCHS.sub(lambda epochs: f"{float(epochs[1]) * share:g}", written)
+        [(arm, specs)] = choose_arms(task, profile, [label], baseline=False).values()
+        found[method] = [Run(suite.name, profile, task, arm, specs, seed) for seed in seeds]
+    return found
 
 
 def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) -> tuple[list[Suite], list[Run], list[str]]:
-    """Returns the runs of tables, each once, with their suites, and the tasks that have no such profile.
+    """Returns the runs of tables, each once, seed by seed within a task; their suites; and the tasks without such a profile.
 
     Args:
         tables: with answers.
@@ -72,23 +94,20 @@ def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) 
     """
     check_seeds(seeds)
     suites: dict[str, Suite] = {}
-    wanted: dict[tuple[str, str], dict[str, None]] = {}
-    tasks: dict[tuple[str, str], Task] = {}
+    # rows that mean one training, however they are written, are one
+    by_task: dict[str, dict[tuple[Specs, str], list[Run]]] = {}
     without: dict[str, None] = {}
     for answer in (answer for table in tables for answer in table.answers):
-        name, _, of = answer.task.partition("/")
-        suite = suites.setdefault(name, load_suite(name))
-        task = tasks.setdefault((name, of), suite.task(of))
-        if profile not in task.profiles:
+        suite, _ = task_of(answer)
+        suites.setdefault(suite.name, suite)
+        found = runs_of(answer, profile, seeds)
+        if not found:
             without.setdefault(answer.task)
-            continue
-        wanted.setdefault((name, of), {}).update(dict.fromkeys(arms_of(answer, task, profile).values()))
-    runs: list[Run] = []
-    for (name, of), labels in wanted.items():
-        task = tasks[name, of]
-        arms = choose_arms(task, profile, list(labels), baseline=False).values()
-        runs += [Run(name, profile, task, arm, specs, seed) for seed in seeds for arm, specs in arms]
-    return list(suites.values()), runs, list(without)
+        for runs in found.values():
+            meaning = runs[0].specs, repr(runs[0].arm.changes)
+            by_task.setdefault(answer.task, {}).setdefault(meaning, runs)
+    planned = [run for arms in by_task.values() for of_seed in zip(*arms.values(), strict=True) for run in of_seed]
+    return list(suites.values()), planned, list(without)
 
 
 def listing() -> Iterator[str]:
@@ -99,7 +118,7 @@ def listing() -> Iterator[str]:
         for table in paper.tables:
             yield f"  {table.number}: {table.title}"
             if table.answers:
-                needs = dict.fromkeys(name for answer in table.answers for name in _task(answer).profile("paper").needs)
+                needs = dict.fromkeys(name for answer in table.answers for name in task_of(answer)[1].profile("paper").needs)
                 yield f"    tempplug bench run --table {key}/{table.number} --profile paper --output DIR"
                 if needs:
                     yield f"      with --data-dir, which has {', '.join(needs)}"
@@ -110,10 +129,3 @@ def listing() -> Iterator[str]:
                 yield f"    not{f' {of}' if of and table.answers else ''}: {gap.why}"
         yield ""
     yield "`tempplug bench run --paper PAPER` runs all tables of a paper; smaller profiles are in its --help."
-
-
-def _task(answer: Answer) -> Task:
-    name, _, of = answer.task.partition("/")
-    suite = load_suite(name)
-    assert isinstance(suite, Suite)
-    return suite.task(of)

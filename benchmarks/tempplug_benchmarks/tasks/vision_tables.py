@@ -49,7 +49,8 @@ def _amcl(task: str, name: str, changes: dict[str, Any], imagenet: bool = False)
 
 def _variant(task: str, name: str, summary: str, **fields: Any) -> PaperProfile:
     of = _OF[task]
-    return PaperProfile(task=name, dataset=of.dataset, images=of.images, summary=summary, **{"workers": of.workers, **fields})
+    same = {"dataset": of.dataset, "images": of.images, "evaluations": of.evaluations, "workers": of.workers}
+    return PaperProfile(task=name, summary=summary, **{**same, **fields})
 
 
 _MOCO_CIFAR = {"num_train_epochs": 200, "per_device_train_batch_size": 128, "augmentation": "simclr-cifar"}
