@@ -10,6 +10,7 @@ import inspect
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
+from functools import cache
 from numbers import Real
 from typing import Any, ClassVar, get_type_hints
 
@@ -252,8 +253,9 @@ class Option:
     kind: Kind | None
 
 
+@cache
 def options_of(target: type) -> tuple[Option, ...]:
-    """Returns the options that the constructor of ``target`` takes, in order.
+    """Returns the options that the constructor of ``target`` takes, in order; annotations are read once a class.
 
     Args:
         target: a class whose ``__init__`` annotates its options with ``Annotated[type, Number(...)]`` and its like; or a

@@ -1,7 +1,8 @@
 """An arm: one strategy with one objective, written ``STRATEGY[:options]+OBJECTIVE``, which is also what reports call it.
 
 Options that are not written come from the recipe, so that ``macl+infonce`` means one thing in every suite: MACL as the method's
-papers set it, under InfoNCE. This module must not know tasks or runs, and loads torch only to resolve specs.
+papers set it, under InfoNCE. Settings of the recipe that one arm alone has stand behind an ``@``: ``schedule+infonce@heads=3``.
+This module must not know tasks or runs, and loads torch only to resolve specs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tempplug.arguments import parse_spec
+from tempplug.arguments import parse_options, parse_spec
 from tempplug.errors import ConfigError, UnknownNameError, nearest
 from tempplug.options import format_value, options_of
 from tempplug.plugins import StrategyInfo, registry
@@ -20,6 +21,8 @@ from tempplug_benchmarks.papers import PaperRow
 
 # A plus sign belongs to a number (1e+3) unless a letter, the start of an objective's name, follows it.
 _OBJECTIVE = re.compile(r"\+(?=[a-z])", re.IGNORECASE)
+NO_OBJECTIVE = "none"
+"""Behind the plus sign where a method has no softmax: AMCL has a form for SimSiam and Barlow Twins."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Arm:
     """What is trained beside other arms.
 
     Attributes:
-        label: ``STRATEGY[:options]+OBJECTIVE``; or a plain name where nothing is contrasted.
+        label: ``STRATEGY[:options]+OBJECTIVE[@SETTING=VALUE,...]``; or a plain name where nothing is contrasted.
         reported: the rows of paper tables that it answers.
         changes: settings of the recipe that this arm alone has.
     """
@@ -48,7 +51,7 @@ class Arm:
         >>> Arm("fixed:temperature=1e+3+dcl").parts
         ('fixed:temperature=1e+3', 'dcl')
         """
-        strategy, *objectives = _OBJECTIVE.split(self.label, maxsplit=1)
+        strategy, *objectives = _OBJECTIVE.split(self.label.partition("@")[0], maxsplit=1)
         return (strategy, objectives[0]) if objectives else ()
 
 
@@ -67,29 +70,46 @@ def arms(*labels: str, reported: Mapping[str, tuple[PaperRow, ...]] | None = Non
     """Returns arms.
 
     Args:
-        *labels: ``STRATEGY[:options]+OBJECTIVE`` each.
+        *labels: ``STRATEGY[:options]+OBJECTIVE[@SETTING=VALUE,...]`` each.
         reported: rows of paper tables by label; none where the papers answer another question.
     """
-    return tuple(Arm(label, (reported or {}).get(label, ())) for label in labels)
+    return tuple(Arm(label, (reported or {}).get(label, ()), split_changes(label)[1]) for label in labels)
+
+
+def split_changes(text: str) -> tuple[str, dict[str, Any]]:
+    """Returns what stands before the ``@`` of an arm or a task, and the settings behind it.
+
+    Raises:
+        ConfigError: there is nothing behind it, no ``SETTING=VALUE``, or a slash, which no name of a folder has.
+
+    >>> split_changes("cifar10@num_train_epochs=400,optimizer=sgd")
+    ('cifar10', {'num_train_epochs': 400, 'optimizer': 'sgd'})
+    """
+    name, at, rest = text.partition("@")
+    if "/" in rest:
+        raise ConfigError(f"'{text}' must have no slash behind its @.")
+    return name, parse_options(rest.split(",")) if at else {}
 
 
 def parse_arm(text: str, recipe: Recipe) -> Arm:
-    """Returns the arm that ``STRATEGY[+OBJECTIVE]`` means.
+    """Returns the arm that ``STRATEGY[+OBJECTIVE][@SETTING=VALUE,...]`` means.
 
     Args:
-        text: spec string of a strategy and, behind ``+``, of an objective.
+        text: spec string of a strategy and, behind ``+``, of an objective, and settings of the recipe that it alone has.
         recipe: whose objective is taken where there is none.
 
     Raises:
-        ConfigError: the strategy or the objective is empty or malformed.
+        ConfigError: the strategy, the objective or a setting is empty or malformed.
 
-    >>> parse_arm("macl:alpha=2", Recipe()).label, parse_arm("macl+dcl", Recipe()).label
-    ('macl:alpha=2+reweighted', 'macl+dcl')
+    >>> parse_arm("macl:alpha=2", Recipe()).label, parse_arm("macl+dcl@seed=3", Recipe()).label
+    ('macl:alpha=2+reweighted', 'macl+dcl@seed=3')
     """
-    strategy, *objectives = _OBJECTIVE.split(text, maxsplit=1)
+    contrast, changes = split_changes(text)
+    strategy, *objectives = _OBJECTIVE.split(contrast, maxsplit=1)
     if not strategy.strip():
         raise ConfigError(f"arm '{text}' must be STRATEGY or STRATEGY+OBJECTIVE, such as fixed:temperature=0.05+dcl.")
-    return Arm(f"{strategy}+{objectives[0] if objectives else recipe.loss.objective_of(strategy)}")
+    objective = objectives[0] if objectives else recipe.loss.objective_of(strategy)
+    return Arm(f"{strategy}+{objective}{text[len(contrast) :]}", changes=changes)
 
 
 def resolve(arm: Arm, recipe: Recipe) -> Specs:
@@ -109,7 +129,8 @@ def resolve(arm: Arm, recipe: Recipe) -> Specs:
     strategy, objective = arm.parts
     name, given = parse_spec(strategy)
     epochs = recipe.changed(**arm.changes).num_train_epochs
-    return Specs(_strategy(name, {**recipe.loss.options(name), **given}, epochs), create_objective(objective).spec())
+    resolved = _strategy(name, {**recipe.loss.options(name), **given}, epochs)
+    return Specs(resolved, None if objective == NO_OBJECTIVE else create_objective(objective).spec())
 
 
 def _strategy(name: str, given: Mapping[str, Any], epochs: float) -> str:

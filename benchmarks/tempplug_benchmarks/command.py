@@ -21,6 +21,7 @@ from tempplug_benchmarks.kind import Kind, load_suite
 from tempplug_benchmarks.kinds import kind_of, kinds, reports
 from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.report_html import page
+from tempplug_benchmarks.table_maps import papers
 
 _RUN_HELP = """\
 Every finished run is one JSON file below DIR. Killing the command loses at most the runs in flight; the same command
@@ -46,8 +47,23 @@ objective where there is none, come from the method's recipe:
   --strategies macl+dcl                       the same strategy with another objective
   --strategies macl:alpha=1 fixed:temperature=0.07+flatnce
   --strategies all temperature-free:eps=1e-3  the task's arms and one more
+  --strategies schedule+infonce@heads=3       with settings of the recipe that it alone has
 
-The task's baseline always runs too, because every arm is compared with it. Exit code: 0, 1 where a run failed, 2 on an error.
+A TASK may have settings of the recipe for all arms, which results keep apart: --tasks cifar10@num_train_epochs=400.
+Epochs, batch and learning rate are the paper profile's; smaller profiles change their own in the same proportion.
+
+What a table of a paper compares is run in place of a suite (tempplug bench list --papers has all):
+
+  tempplug bench run --table temperature-free/3 --output runs
+  tempplug bench run --table macl/9 macl/B.3 --profile small --output runs
+  tempplug bench run --paper macl --profile paper --data-dir DIR --output runs
+
+Arms, methods and metrics are the table's in every profile, and so is what its rows or columns vary. Recipe, length and data
+are the paper's in profile paper alone: small and quick have their own, which never are the paper's experiment. Quick has
+generated data; where small has none of a data set, it has CIFAR-10 or what the task says.
+
+Except in tables, the task's baseline always runs too, because every arm is compared with it. Exit code: 0, 1 where a run
+failed, 2 on an error.
 """
 
 
@@ -84,6 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     listing = actions.add_parser("list", help="show suites, tasks, profiles and arms", description="Show what can be run.")
     listing.add_argument("suite", nargs="?", help="show the tasks and profiles of this suite")
     listing.add_argument("--task", metavar="TASK", help="show all about this one: arms, recipe, metrics")
+    listing.add_argument(
+        "--papers", action="store_true", help="show the command of every table and figure of five papers, or why there is none"
+    )
     listing.set_defaults(action=_list)
 
     run = actions.add_parser(
@@ -93,7 +112,11 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_RUN_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    run.add_argument("suite", help="name of the suite (tempplug bench list), or all for every suite that trains")
+    run.add_argument(
+        "suite",
+        nargs="?",
+        help="name of the suite (tempplug bench list), or all for every suite that trains; none with --table",
+    )
     run.add_argument(
         "--profile",
         choices=PROFILES,
@@ -122,6 +145,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(options: argparse.Namespace) -> int:
+    if options.papers:
+        if options.suite or options.task:
+            raise ConfigError("--papers must stand alone: it shows tables of papers, not a suite.")
+        print("\n".join(papers.listing()))
+        return 0
     if options.suite:
         suite = load_suite(options.suite)
         kind = kind_of(suite)
@@ -145,9 +173,15 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
-    if options.suite == training.ALL:
+    if options.suite in (None, training.ALL) or options.table or options.paper:
         _refuse_foreign(options, training, own)
-        return training.run_all(options)
+        if not (options.table or options.paper):
+            if options.suite is None:
+                raise ConfigError("name a suite, all, --table PAPER/NUMBER or --paper PAPER: tempplug bench list shows them.")
+            return training.run_all(options)
+        if options.suite is not None:
+            raise ConfigError(f"suite '{options.suite}' must not go together with --table or --paper, which name their own.")
+        return training.run_tables(options)
     suite = load_suite(options.suite)
     kind = kind_of(suite)
     _refuse_foreign(options, kind, own)
@@ -160,7 +194,11 @@ def _refuse_foreign(options: argparse.Namespace, kind: Kind, own: Mapping[str, S
     for title, actions in own.items():
         given = [each.option_strings[0] for each in actions if getattr(options, each.dest) != each.default]
         if title != kind.TITLE and given:
-            raise ConfigError(f"{', '.join(given)} of suite '{options.suite}': only {title} take that.")
+            raise ConfigError(f"{', '.join(given)} of {_named(options)}: only {title} take that.")
+
+
+def _named(options: argparse.Namespace) -> str:
+    return "tables of papers" if options.suite is None else f"suite '{options.suite}'"
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -277,7 +277,7 @@ def _best(fixed: Mapping[str, Mapping[str, Any]], profile: Profile) -> str:
 
 def _resolved(result: Result) -> str:
     changes = ", ".join(f"{name}={format_value(value)}" for name, value in result.changes.items())
-    specs = "" if result.strategy is None else f"{result.strategy}+{result.objective}"
+    specs = "+".join(filter(None, (result.strategy, result.objective)))
     return " with ".join(filter(None, (specs, changes)))
 
 

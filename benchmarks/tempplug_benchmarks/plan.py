@@ -85,14 +85,17 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9._-]", "-", label.lower())
 
 
-def choose_arms(task: Task, profile: str, wanted: Sequence[str] | None) -> dict[str, tuple[Arm, Specs]]:
-    """Returns the arms to run by label, the task's baseline always among them.
+def choose_arms(
+    task: Task, profile: str, wanted: Sequence[str] | None, *, baseline: bool = True
+) -> dict[str, tuple[Arm, Specs]]:
+    """Returns the arms to run by label.
 
     Args:
         task: whose arms.
         profile: name of the profile.
         wanted: labels, ``STRATEGY[+OBJECTIVE]`` specs, or ``all`` for every arm of the task; None means ``all``. What means the
             same as one of the task's arms is that arm.
+        baseline: whether the task's is always among them.
 
     Raises:
         ConfigError: two arms would share a folder.
@@ -100,7 +103,7 @@ def choose_arms(task: Task, profile: str, wanted: Sequence[str] | None) -> dict[
     """
     recipe = task.profile(profile).recipe
     own = {arm.label: (arm, resolve(arm, recipe)) for arm in task.profile(profile).arms}
-    chosen = {task.baseline: own[task.baseline]} if wanted and ALL_ARMS not in wanted else {}
+    chosen = {task.baseline: own[task.baseline]} if baseline and wanted and ALL_ARMS not in wanted else {}
     for text in wanted or (ALL_ARMS,):
         if text == ALL_ARMS:
             found = list(own.values())
@@ -109,7 +112,8 @@ def choose_arms(task: Task, profile: str, wanted: Sequence[str] | None) -> dict[
         else:
             arm = parse_arm(text, recipe)
             specs = resolve(arm, recipe)
-            found = [next((each for each in own.values() if each[1] == specs), (arm, specs))]
+            same = (each for each in own.values() if each[1] == specs and each[0].changes == arm.changes)
+            found = [next(same, (arm, specs))]
         for arm, specs in found:
             chosen.setdefault(arm.label, (arm, specs))
     folders: dict[str, str] = {}
@@ -118,6 +122,17 @@ def choose_arms(task: Task, profile: str, wanted: Sequence[str] | None) -> dict[
         if other != label:
             raise ConfigError(f"arms '{other}' and '{label}' would share the folder '{slug(label)}': run them one at a time.")
     return chosen
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Makes sure that every run has a seed of its own.
+
+    Raises:
+        ConfigError: one is out of range (`Recipe.seed`) or given twice, or there is none.
+    """
+    if not seeds or min(seeds) < 0 or max(seeds) > HIGHEST_SEED or len(set(seeds)) < len(seeds):
+        given = ", ".join(map(str, seeds)) or "none"
+        raise ConfigError(f"seeds={given} must be different integers, each at least 0 and at most {HIGHEST_SEED}.")
 
 
 def plan(
@@ -133,20 +148,15 @@ def plan(
         suite: what to run.
         profile: name of the profile.
         seeds: at least one, see `Recipe.seed`.
-        tasks: names of tasks, None for all that have the profile.
+        tasks: names of tasks, None for all that have the profile and need not be named.
         strategies: see `choose_arms`.
 
     Raises:
         ConfigError: a seed is out of range or given twice, or no task has the profile.
         TempplugError: a task or a spec is not known.
     """
-    if not seeds or min(seeds) < 0 or max(seeds) > HIGHEST_SEED or len(set(seeds)) < len(seeds):
-        given = ", ".join(map(str, seeds)) or "none"
-        raise ConfigError(f"seeds={given} must be different integers, each at least 0 and at most {HIGHEST_SEED}.")
-    if tasks:
-        chosen = [suite.task(name) for name in dict.fromkeys(tasks)]
-    else:
-        chosen = [task for task in suite.tasks if profile in task.profiles]
+    check_seeds(seeds)
+    chosen = [suite.task(name) for name in dict.fromkeys(tasks)] if tasks else suite.unasked(profile)
     if not chosen:
         raise ConfigError(f"no task of suite '{suite.name}' has a profile '{profile}'.")
     runs: list[Run] = []

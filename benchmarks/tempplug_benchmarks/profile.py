@@ -6,7 +6,7 @@ It must not know how runs are executed, stored or reported, and imports nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PROFILES = ("quick", "small", "paper")
 RUNNING = ("save_strategy", "save_steps", "save_total_limit", "dataloader_num_workers")
 """`TrainingArguments` that say how a training runs, and change nothing in what comes of it."""
+PROPORTIONAL = ("num_train_epochs", "per_device_train_batch_size", "learning_rate")
+"""Settings that a smaller profile has its own size of: what changes them there changes them as many times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,26 @@ class Profile:
     def primary_metric(self) -> Metric:
         """Returns the metric that headlines use."""
         return next(metric for metric in self.metrics if metric.name == self.primary)
+
+    def changed(self, changes: Mapping[str, Any], paper: Recipe | None = None) -> Profile:
+        """Returns the profile with settings of the recipe changed, and without what papers report.
+
+        Args:
+            changes: by name; `PROPORTIONAL` ones as the paper's profile has them.
+            paper: its recipe, where this is a smaller profile: twice the paper's epochs are twice as many here. None takes all
+                as they are.
+
+        Raises:
+            UnknownNameError: a name is no setting.
+            ConfigError: a setting is out of range.
+        """
+        own = dict(changes)
+        for name in changes.keys() & PROPORTIONAL:
+            old, new = getattr(paper, name, None), getattr(self.recipe, name)
+            if old and new:
+                own[name] = type(new)(round(new * changes[name] / old, 9))
+        arms = tuple(replace(arm, reported=()) for arm in self.arms)
+        return replace(self, recipe=self.recipe.changed(**own), arms=arms)
 
     def check_data(self, task: str, data_dir: Path | None) -> None:
         """Makes sure that the data are there, so that nothing else is ever used in their place.

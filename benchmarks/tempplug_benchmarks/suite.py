@@ -1,4 +1,4 @@
-"""A suite: a named list of tasks. It must not know how they are run."""
+"""A suite: a named list of tasks, and variants of them that a name says. It must not know how they are run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from tempplug.errors import UnknownNameError, nearest
+from tempplug_benchmarks.arm import split_changes
 from tempplug_benchmarks.task import Task
 
 
@@ -57,3 +58,19 @@ class TaskList(Generic[AnyTask]):
 @dataclass(frozen=True)
 class Suite(TaskList[Task]):
     """Tasks that train."""
+
+    def task(self, name: str) -> Task:
+        """Returns the task of that name; ``TASK@SETTING=VALUE,...`` is one whose recipe is changed for all arms.
+
+        Raises:
+            UnknownNameError: the suite has none, or its recipe no such setting; the nearest name and all names are in the
+                message.
+            ConfigError: a setting is malformed or out of range.
+        """
+        base, changes = split_changes(name)
+        found = super().task(base)
+        return found.changed(name, changes) if changes else found
+
+    def unasked(self, profile: str) -> tuple[Task, ...]:
+        """Returns the tasks that a profile of the whole suite runs: all that have it, but for those that must be named."""
+        return tuple(task for task in self.tasks if profile in task.profiles and profile not in task.by_name)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_adapters.training.method_info import MethodInfo
@@ -28,6 +29,7 @@ class Task:
         family: tasks of a suite whose family has one name ask one question, and are corrected for all their comparisons
             together; empty where the task asks its own.
         papers: name of the transcribed tables (`tempplug_benchmarks.papers`), empty where no paper is answered.
+        by_name: profiles in which it runs only where it is named: others of its suite are enough there.
         train: trains one arm with one seed and returns the metrics; a function of a module, so that a worker process
             can import it.
 
@@ -43,6 +45,7 @@ class Task:
     profiles: Mapping[str, Profile]
     family: str = ""
     papers: str = ""
+    by_name: tuple[str, ...] = ()
     train: Callable[[RunContext], Mapping[str, float]] = field(default=run_method, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +73,23 @@ class Task:
         if name not in self.profiles:
             raise UnknownNameError(f"task '{self.name}' has no profile '{name}'. It has: {', '.join(self.profiles)}.")
         return self.profiles[name]
+
+    def changed(self, name: str, changes: Mapping[str, Any]) -> Task:
+        """Returns the task with settings of the recipe changed in every profile; what papers report is not of it.
+
+        Args:
+            name: of the new task.
+            changes: as the paper's profile has them, see `Profile.changed`.
+
+        Raises:
+            UnknownNameError: a name is no setting.
+            ConfigError: a setting is out of range.
+        """
+        paper = self.profiles["paper"].recipe if "paper" in self.profiles else None
+        profiles = {
+            size: profile.changed(changes, None if size == "paper" else paper) for size, profile in self.profiles.items()
+        }
+        return replace(self, name=name, profiles=profiles, papers="")
 
     def run(self, context: RunContext) -> dict[str, float]:
         """Trains and measures once.

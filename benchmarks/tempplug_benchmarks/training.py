@@ -27,6 +27,7 @@ from tempplug_benchmarks.results import PATTERN, Loaded, load_results
 from tempplug_benchmarks.runner import execute
 from tempplug_benchmarks.store import Entry, result_files
 from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.table_maps.papers import plan_tables, tables_of
 
 TITLE = "suites that train"
 ALL = "all"
@@ -37,6 +38,13 @@ SUITE: type = Suite
 def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     """Adds the options of suites that train and returns them."""
     return [
+        group.add_argument(
+            "--table",
+            nargs="+",
+            metavar="PAPER/NUMBER",
+            help="in place of a suite: the runs of these tables of papers, see below",
+        ),
+        group.add_argument("--paper", help="in place of a suite: the runs of all tables and figures of a paper, see below"),
         group.add_argument("--strategies", nargs="+", metavar="ARM", help="what to compare, see below (default: all)"),
         group.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED", help="(default: 0 1 2)"),
         group.add_argument(
@@ -70,7 +78,8 @@ def listing(suite: Suite) -> Iterator[str]:
     for task in suite.tasks:
         yield f"{task.name}: {task.summary}"
         for name, profile in task.profiles.items():
-            yield f"  {name}: {_data(profile)}; {len(profile.arms)} arms"
+            named = "; runs where the task is named alone" if name in task.by_name else ""
+            yield f"  {name}: {_data(profile)}; {len(profile.arms)} arms{named}"
 
 
 def details(suite: Suite, task: str) -> Iterator[str]:
@@ -109,22 +118,46 @@ def run_all(options: argparse.Namespace) -> int:
         raise ConfigError(f"--tasks {' '.join(options.tasks)} goes with one suite, not with {ALL}: its tasks are all tasks.")
     known = registry()
     suites = [suite for info in known.all(SuiteInfo) if isinstance(suite := known.load(info), Suite)]
-    runs: list[Run] = []
-    for suite in suites:
-        for task in suite.tasks:
-            if options.profile not in task.profiles:
-                continue
+    runs = [
+        run
+        for suite in suites
+        for task in suite.unasked(options.profile)
+        for run in plan(suite, options.profile, options.seeds, [task.name], options.strategies)
+    ]
+    return _run(suites, _with_data(runs, options, "task of any suite"), options)
+
+
+def run_tables(options: argparse.Namespace) -> int:
+    """Does what `run` does with what tables of papers compare; what lacks its data or the profile is left out, and said so."""
+    given = [f"--{name}" for name in ("tasks", "strategies") if getattr(options, name)]
+    if given or (options.table and options.paper):
+        raise ConfigError(f"{' and '.join(given or ['--table and --paper'])} must not go together with tables of papers.")
+    tables = tables_of(options.table or (), options.paper)
+    suites, runs, without = plan_tables(tables, options.profile, options.seeds)
+    for task in without:
+        print(f"left out: task '{task}' has no profile '{options.profile}'.", file=sys.stderr)
+    return _run(suites, _with_data(runs, options, "task of these tables"), options)
+
+
+def _with_data(runs: Sequence[Run], options: argparse.Namespace, which: str) -> list[Run]:
+    """Returns the runs whose data are there, and says which tasks are left out.
+
+    Raises:
+        DataError: nothing is left.
+    """
+    missing: dict[tuple[str, str], DataError | None] = {}
+    for run in runs:
+        if (run.suite, run.task.name) not in missing:
+            missing[run.suite, run.task.name] = None
             try:
-                task.profile(options.profile).check_data(task.name, _data_dir(options.data_dir))
+                run.sizes.check_data(run.task.name, _data_dir(options.data_dir))
             except DataError as error:
                 print(f"left out: {error}", file=sys.stderr)
-            else:
-                runs += plan(suite, options.profile, options.seeds, [task.name], options.strategies)
-    if not runs:
-        raise DataError(
-            f"no task of any suite has its data for profile '{options.profile}': pass --data-dir or set TEMPPLUG_DATA."
-        )
-    return _run(suites, runs, options)
+                missing[run.suite, run.task.name] = error
+    kept = [run for run in runs if missing[run.suite, run.task.name] is None]
+    if not kept:
+        raise DataError(f"no {which} has its data for profile '{options.profile}': pass --data-dir or set TEMPPLUG_DATA.")
+    return kept
 
 
 def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespace) -> int:

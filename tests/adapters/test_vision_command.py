@@ -119,7 +119,7 @@ def test_a_folder_without_test_images(tmp_path: Path, capsys: pytest.CaptureFixt
         ("simclr", ["--recipe", "gogle"], "simclr has no recipe 'gogle'. Did you mean 'google'?"),
         ("simclr", ["--temperature-strategy", "macle"], "unknown strategy 'macle'. Did you mean 'macl'?"),
         ("simclr", ["--augmentation", "simclear"], "unknown augmentation 'simclear'. Did you mean 'simclr'?"),
-        ("simclr", ["--evaluations", "kmn"], "each one of knn, linear-probe, svc-probe, long-tail, report."),
+        ("simclr", ["--evaluations", "kmn"], "each one of knn, linear-probe, top-5, svc-probe, few-labels, long-tail, report."),
         ("simclr", ["--num-train-epochs", "-1"], "num_train_epochs=-1 must be at least 0."),
         ("simclr", ["--per-device-train-batch-size", "21"], "the batch size of 21 must be at most 20"),
         ("simclr", ["--data-dir", "/nowhere"], "--data-dir /nowhere is not a folder."),

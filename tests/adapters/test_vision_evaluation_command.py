@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import top_k_accuracy_score
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
@@ -27,8 +28,9 @@ from tempplug_adapters.images.representations import represent
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.vision.evaluation import evaluations
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
+from tempplug_adapters.vision.evaluation.few_labels import few_label_accuracies
 from tempplug_adapters.vision.evaluation.knn import knn_accuracy, majority_knn, weighted_knn
-from tempplug_adapters.vision.evaluation.linear_probe import linear_probe_accuracy
+from tempplug_adapters.vision.evaluation.linear_probe import fit_linear_probe, linear_probe_accuracy
 from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings, LinearProbeSettings
 from tempplug_adapters.vision.evaluation.svc_probe import svc_probe
@@ -105,7 +107,7 @@ def test_the_numbers_are_those_of_the_parts(
         "4",
     ]
     flags += ["--train-images", "700", "--test-images", "200"]
-    names = ["knn", "linear-probe", "svc-probe", "long-tail", "report"]
+    names = ["knn", "linear-probe", "top-5", "svc-probe", "few-labels", "long-tail", "report"]
     status, found = evaluate(checkpoint, "--evaluations", *names, *flags, "--views", "simclr-cifar", "--batch-size", "100")
     assert status == 0
     train = load_images("digits", "train", None, count=700, seed=4)
@@ -118,6 +120,17 @@ def test_the_numbers_are_those_of_the_parts(
     assert found["linear-probe"]["accuracy"] == pytest.approx(linear_probe_accuracy(bank, labels, queries, truth, BRIEF))
     assert found["linear-probe"]["epochs"] == 5
     assert found["linear-probe"]["seed"] == 3
+    votes = KNeighborsClassifier(
+        5, metric="cosine", weights=lambda distance: np.exp(1e4 * (distance.min(1)[:, None] - distance))
+    )
+    scores = votes.fit(bank.double(), labels).predict_proba(queries.double())
+    # of classes with equal scores scikit-learn's takes the highest first, and ours the lowest
+    turned = top_k_accuracy_score(9 - truth.numpy(), scores[:, ::-1], k=5, labels=range(10))
+    assert found["top-5"]["knn top-5"] == pytest.approx(100 * turned)
+    probe = fit_linear_probe(bank, labels, BRIEF)
+    within = top_k_accuracy_score(truth, probe(queries).detach(), k=5)
+    assert found["top-5"]["linear top-5"] == pytest.approx(100 * within)
+    assert found["few-labels"] == few_label_accuracies(bank, labels, queries, truth, seed=3)
     right = (svc_probe(bank, labels, queries) == truth).double().mean()
     assert found["svc-probe"]["accuracy"] == pytest.approx(100 * float(right))
     chosen = long_tail_indices(labels, 10, 40, 4)
@@ -135,6 +148,8 @@ def test_the_numbers_are_those_of_the_parts(
     table = capsys.readouterr().out
     assert f"knn                     {found['knn']['accuracy']:>8.2f}  k=5, temperature 0.0001\n" in table
     assert "bank of 700 train images, 200 test images as queries\n" in table
+    assert f"linear top-5            {found['top-5']['linear top-5']:>8.2f}  its class among the first five\n" in table
+    assert f"10 labels               {found['few-labels']['10 labels']:>8.2f}  logistic regression" in table
     assert f"  knn@10                {found['long-tail']['knn@10']['overall']:>8.2f}" in table
     assert f"alignment               {report['alignment']:>8.4f}  of two views by simclr-cifar; lower is closer\n" in table
 
@@ -379,7 +394,7 @@ def test_labels_that_allow_no_evaluation_are_said_before_images_are_represented(
         return Evaluation(torch.nn.Identity(), *images, EvaluationSettings(imbalance_ratio=2), torch.device("cpu"))
 
     enough = sets(3, [0, 1, 2] * 5, [0, 1, 2, 2])
-    for name in evaluations.MEASURES:
+    for name in evaluations.MEASURES.keys() - {"top-5"}:
         enough.check(name)
     for faulty, name, message in [
         (sets(3, [0, 1, 1] * 5, [0, 1, 2]), "long-tail", "class 'c' has no image, so that a long-tailed part"),
@@ -389,6 +404,8 @@ def test_labels_that_allow_no_evaluation_are_said_before_images_are_represented(
         (sets(3, [0, 1, 2], [1, 1]), "report", "the set 'asked' has 2 images of 1 classes: 'report' needs"),
         (sets(3, [0, 1, 2], [0, 1, 2]), "report", "the set 'asked' has 3 images of 3 classes: 'report' needs"),
         (sets(3, [1, 1], [0, 1]), "svc-probe", "the set 'learned' has images of one class only"),
+        (sets(3, [1, 1], [0, 1]), "few-labels", "the set 'learned' has images of one class only"),
+        (enough, "top-5", "the set 'learned' has 3 classes: 'top-5' needs more than five"),
     ]:
         with pytest.raises((ConfigError, DataError), match=message):
             faulty.check(name)

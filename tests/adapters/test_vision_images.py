@@ -23,6 +23,7 @@ from tempplug_adapters.images.representations import represent
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.vision import vision_images
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone
+from tempplug_adapters.vision.evaluation.few_labels import LABELS
 from tempplug_adapters.vision.evaluation.knn import knn_accuracy
 from tempplug_adapters.vision.evaluation.linear_probe import linear_probe_accuracy
 from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation
@@ -181,6 +182,7 @@ def test_figures_are_those_of_the_parts(tmp_path: Path) -> None:
         assert (found[name], found[f"{name} head"], found[f"{name} tail"]) == (score.overall, score.head, score.tail)
     assert found.keys() == {
         *("knn", "linear", "svc", "alignment", "uniformity", "tolerance", "interclass_uniformity"),
+        *("knn top-5", "linear top-5", *(f"{count} labels" for count in LABELS)),
         *(f"{name}{group}" for name in scores for group in ("", " head", " middle", " tail")),
     }
     assert told == sorted(told)

@@ -157,12 +157,14 @@ class VisionMethod(Method[V, VisionImages]):
         """Returns the figures of the recipe's evaluations by name, nothing where there is nothing to measure with.
 
         Percentages are ``knn``, ``linear``, ``svc`` and, class by class, ``knn@1``, ``knn@10``, ``few-shot`` and
-        ``long-tail``, each also of its ``head``, ``middle`` and ``tail``. Of the geometry there are ``alignment``,
+        ``long-tail``, each also of its ``head``, ``middle`` and ``tail``; ``knn top-5`` and ``linear top-5``; and those with
+        ``10 labels`` to ``500 labels`` of each class. Of the geometry there are ``alignment``,
         ``uniformity``, ``tolerance`` and ``interclass_uniformity``.
         """
         if data.bank is None or data.test is None:
             return {}
-        pieces = 2 + 2 * ("report" in recipe.evaluations) + ("linear-probe" in recipe.evaluations)
+        linear = bool({"linear-probe", "top-5"} & set(recipe.evaluations))
+        pieces = 2 + 2 * ("report" in recipe.evaluations) + linear
         begun: dict[str, None] = {}
 
         def told(name: str, fraction: float) -> None:
@@ -189,7 +191,7 @@ def figures(evaluation: str, found: dict[str, Any]) -> dict[str, float]:
     """
     if "accuracy" in found:
         return {evaluation.removesuffix("-probe"): found["accuracy"]}
-    if evaluation == "report":
+    if evaluation in ("report", "top-5", "few-labels"):
         return {name: value for name, value in found.items() if isinstance(value, float)}
     flat: dict[str, float] = {}
     for name, score in found.items():

@@ -1,5 +1,7 @@
 """The suite ``long-tail``: SimCLR on long-tailed images, a fixed temperature against schedules and coarse supervision.
 
+By name there are also MoCo, other imbalances and DySTreSS's recipe.
+
 Importing this loads no framework.
 
 Each seed is a split: which classes are the large ones, which images a class keeps, and everything else that is random. What is
@@ -11,13 +13,16 @@ the longer period does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tempplug_adapters.vision.recipes import SIMCLR
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.vision.recipe import VisionRecipe
+from tempplug_adapters.vision.recipes import MOCO, SIMCLR
 from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.papers import PaperRow
-from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.images import QUICK, SMALL, read_images
@@ -35,9 +40,10 @@ METRICS = tuple(
     for name, (figure, summary) in _SCORES.items()
 ) + tuple(
     Metric(name=f"{name} {group}", figure=f"{_SCORES[name][0]} {figure}", summary=f"the same over {which} classes")
-    for name in ("kNN@1", "kNN@10")
+    for name in _SCORES
     for group, (figure, which) in _GROUPS.items()
 )
+_COPIES = "CIFAR-10-LT of JPEG copies, whose accuracies lie below the original's"
 STOP = 0.3
 """Of a period before the end of one: where the paper advises to stop."""
 
@@ -51,6 +57,8 @@ def _profile(
     classes: bool = True,
     reported: Mapping[str, tuple[PaperRow, ...]] | None = None,
     reading: Mapping[str, Any],
+    method: MethodInfo = SIMCLR,
+    recipe: str = "long-tail",
     **more: Any,
 ) -> Profile:
     """Returns a profile.
@@ -58,16 +66,18 @@ def _profile(
     Args:
         dataset: in words.
         source: its name.
-        changes: to the recipe of Kukleva et al.
+        changes: to the recipe.
         periods: of a schedule; the paper has periods of 400 epochs, five where it trains for 2000, which is what a schedule has
             by itself. In a few epochs five would be too short to pass through the temperatures between.
         classes: whether there is an arm that knows how large the classes are.
         reported: rows of paper tables that an arm answers, by its label.
         reading: options of `read_images`.
+        method: what trains.
+        recipe: of the method, that of Kukleva et al. where it is not said.
         **more: of the profile.
     """
-    recipe = SIMCLR.recipe("long-tail", evaluations=("long-tail",), **changes)
-    epochs = recipe.num_train_epochs
+    settings = method.recipe(recipe, evaluations=("long-tail",), **changes)
+    epochs = settings.num_train_epochs
     whole = "schedule" if periods == 5 else f"schedule:period={epochs / periods:g}"
     own = arms(
         "fixed:temperature=0.1+infonce",
@@ -83,11 +93,11 @@ def _profile(
     return Profile(
         dataset=dataset,
         source=source,
-        recipe=recipe,
+        recipe=settings,
         arms=(*own, UNTRAINED),
         metrics=METRICS,
         primary="kNN@10",
-        load=partial(read_images, method=SIMCLR, splits=True, **reading),
+        load=partial(read_images, method=method, splits=True, **reading),
         **more,
     )
 
@@ -113,7 +123,7 @@ def _cifar10() -> dict[str, Profile]:
             reading={},
         ),
         "small": _profile(
-            f"CIFAR-10-LT of JPEG copies, whose accuracies lie below the original's: {drawn}",
+            f"{_COPIES}: {drawn}",
             "cifar10",
             {**SMALL, **plain, **split, "per_device_train_batch_size": 256, "weight_decay": 1e-6},
             periods=2,
@@ -168,13 +178,93 @@ def _imagenet100() -> Profile:
     )
 
 
-def _task(name: str, summary: str, profiles: Mapping[str, Profile]) -> Task:
+@dataclass(frozen=True)
+class _Draw:
+    """How many images of each class a long-tailed part of CIFAR has.
+
+    Attributes:
+        classes: 10 or 100.
+        ratio: of the largest class over the smallest.
+        largest: images of that.
+        smallest: likewise.
+        images: of all classes together.
+        held_out: images that it leaves for validation.
+    """
+
+    classes: int
+    ratio: int
+    largest: int
+    smallest: int
+    images: int
+    held_out: int = 5000
+
+
+# Kukleva et al., table 2 and 10; DySTreSS's code holds nothing out.
+DRAWS = {
+    "cifar10-lt": _Draw(10, 100, 4500, 45, 11_165),
+    "cifar100-lt": _Draw(100, 100, 450, 4, 9_754),
+    "cifar10-lt-50": _Draw(10, 50, 4500, 90, 12_596),
+    "cifar100-lt-50": _Draw(100, 50, 450, 9, 11_349),
+    "cifar10-lt-150": _Draw(10, 150, 4500, 30, 10_496),
+    "cifar100-lt-150": _Draw(100, 150, 450, 3, 9_011),
+    "cifar10-uniform": _Draw(10, 1, 4500, 4500, 45_000),
+    "cifar10-lt-whole": _Draw(10, 100, 5000, 50, 12_406, 0),
+    "cifar100-lt-whole": _Draw(100, 100, 500, 5, 10_847, 0),
+}
+
+
+_CIFAR10 = _cifar10()
+
+
+def _stand_ins(ratio: float = 100, method: MethodInfo = SIMCLR, recipe: str = "long-tail") -> dict[str, Profile]:
+    """Returns quick and small profiles: CIFAR-10-LT's images and training, with another method, temperatures or imbalance."""
+    found = {}
+    for name in PROFILES[:2]:
+        profile = _CIFAR10[name]
+        shared = {setting: getattr(profile.recipe, setting) for setting in VisionRecipe.kinds()}
+        shared["imbalance_ratio"] = max(1.0, shared["imbalance_ratio"] * ratio / 100)
+        same = replace(profile, recipe=method.recipe(recipe).changed(**shared))
+        if name == "small":
+            draw = next(each for each in DRAWS.values() if (each.classes, each.ratio) == (10, ratio))
+            load = partial(read_images, method=SIMCLR, splits=True, copies=True, wanted=draw.images)
+            same = replace(same, load=load, dataset=f"{_COPIES}: {_drawn(draw)}")
+        elif ratio != 100:
+            same = replace(same, dataset=f"scikit-learn's digits, imbalance {shared['imbalance_ratio']:g}")
+        found[name] = same
+    return found
+
+
+def _drawn(draw: _Draw) -> str:
+    return f"{draw.images:,} training images in classes of {draw.largest:,} to {draw.smallest:,}"
+
+
+def _by_name(name: str, draw: _Draw, summary: str, method: MethodInfo, recipe: str = "long-tail") -> Task:
+    """Returns a task that a paper's table has and no comparison of strategies needs."""
+    source = f"cifar{draw.classes}"
+    split = {"imbalance_ratio": draw.ratio, "held_out": draw.held_out, "largest_class": draw.largest}
+    title = f"CIFAR-{draw.classes}{'-LT' if draw.ratio > 1 else ''}"
+    paper = _profile(
+        f"{title}: {_drawn(draw)}",
+        source,
+        split,
+        classes=False,
+        reading={"wanted": draw.images},
+        method=method,
+        recipe=recipe,
+    )
+    return _task(name, summary, {**_stand_ins(draw.ratio, method, recipe), "paper": paper}, method, PROFILES)
+
+
+def _task(
+    name: str, summary: str, profiles: Mapping[str, Profile], method: MethodInfo = SIMCLR, by_name: tuple[str, ...] = ()
+) -> Task:
     return Task(
         name=name,
         summary=f"{summary}; trained without classes on few images of some of them, measured on as many of each",
-        method=SIMCLR,
+        method=method,
         baseline=BASELINE,
         papers="long_tail",
+        by_name=by_name,
         profiles=profiles,
     )
 
@@ -183,8 +273,30 @@ SUITE = Suite(
     "long-tail",
     "SimCLR on long-tailed images, measured on large and small classes",
     (
-        _task("cifar10-lt", "CIFAR-10 with an imbalance of 100", _cifar10()),
-        _task("cifar100-lt", "CIFAR-100 with an imbalance of 100", {"paper": _cifar100()}),
-        _task("imagenet-100-lt", "100 classes of ImageNet with an imbalance of 213", {"paper": _imagenet100()}),
+        _task("cifar10-lt", "CIFAR-10 with an imbalance of 100", _CIFAR10),
+        _task(
+            "cifar100-lt", "CIFAR-100 with an imbalance of 100", {**_stand_ins(), "paper": _cifar100()}, by_name=PROFILES[:2]
+        ),
+        _task(
+            "imagenet-100-lt",
+            "100 classes of ImageNet with an imbalance of 213",
+            {**_stand_ins(), "paper": _imagenet100()},
+            by_name=PROFILES[:2],
+        ),
+        *(
+            _by_name(f"{name}-moco", draw, f"MoCo on CIFAR-{draw.classes} with an imbalance of {draw.ratio}", MOCO)
+            for name, draw in DRAWS.items()
+            if draw.held_out
+        ),
+        *(
+            _by_name(
+                f"cifar{classes}-lt-dystress",
+                DRAWS[f"cifar{classes}-lt-whole"],
+                f"CIFAR-{classes} with an imbalance of 100 by DySTreSS's recipe, nothing held out",
+                SIMCLR,
+                "dystress-cifar",
+            )
+            for classes in (10, 100)
+        ),
     ),
 )

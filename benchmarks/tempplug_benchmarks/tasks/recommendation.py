@@ -99,7 +99,17 @@ def _real(name: str, size: str, **changes: Any) -> Profile:
     return _profile(f"{name} ({size}), in DCRec's split", name, needs=(f"recsys/{name}.tar.xz",), **changes)
 
 
+_QUICK = _profile(
+    f"generated users on a ring of items, version {VERSION}",
+    load=generated_users,
+    num_train_epochs=5,
+    per_device_train_batch_size=128,
+    learning_rate=0.02,
+    hidden=16,
+    inner=32,
+)
 _REDDIT = "14,486 users, 15,416 items"
+_SMALL = _real("reddit", _REDDIT, num_train_epochs=2, max_length=20)
 _BEAUTY = "56,848 users, 41,532 items"
 
 SUITE = Suite(
@@ -113,16 +123,8 @@ SUITE = Suite(
             baseline=BASELINE,
             train=run_recommender,
             profiles={
-                "quick": _profile(
-                    f"generated users on a ring of items, version {VERSION}",
-                    load=generated_users,
-                    num_train_epochs=5,
-                    per_device_train_batch_size=128,
-                    learning_rate=0.02,
-                    hidden=16,
-                    inner=32,
-                ),
-                "small": _real("reddit", _REDDIT, num_train_epochs=2, max_length=20),
+                "quick": _QUICK,
+                "small": _SMALL,
                 "paper": _real("reddit", _REDDIT),
             },
         ),
@@ -136,19 +138,22 @@ SUITE = Suite(
         ),
         Task(
             name="ml-20m",
-            summary="the film that a user rates next",
+            summary="the film that a user rates next; the smaller profiles are those of reddit",
             method=METHOD,
             baseline=BASELINE,
             papers="recommendation",
+            by_name=("quick", "small"),
             train=run_recommender,
             profiles={
+                "quick": _QUICK,
+                "small": _SMALL,
                 "paper": _profile(
                     "MovieLens-20M (the user's own ratings.csv), every rating an interaction, the newest 51 of a user",
                     load=movielens,
                     needs=(_RATINGS,),
                     reported=_REPORTED,
                     columns=("userId", "movieId", "timestamp"),
-                )
+                ),
             },
         ),
     ),

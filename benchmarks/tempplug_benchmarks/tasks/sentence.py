@@ -14,7 +14,7 @@ from tempplug_adapters.simcse.recipe import METHOD
 from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.data import sentences
 from tempplug_benchmarks.papers import PaperRow
-from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.sentence_data import SPLITS, STS, TRANSFER, generated_pairs, generated_sentences, read_text
@@ -101,7 +101,7 @@ def _accuracies(tasks: Sequence[str]) -> tuple[Metric, ...]:
     )
 
 
-def _transfer(profile: Profile, tasks: Sequence[str], labels: Sequence[str]) -> Profile:
+def _transfer(profile: Profile, tasks: Sequence[str], labels: Sequence[str], reported: bool = True) -> Profile:
     """Returns a profile that trains as another does, measured on transfer in the place of STS."""
     metrics = _accuracies(tasks)
     files = (f"text/transfer/{file}.tsv.gz" for name in tasks for file in SPLITS.get(name, (name,)))
@@ -109,7 +109,7 @@ def _transfer(profile: Profile, tasks: Sequence[str], labels: Sequence[str]) -> 
         profile,
         dataset=f"{profile.dataset.partition(';')[0]}; {', '.join(tasks)} as SentEval has them",
         recipe=profile.recipe.changed(sts_test=False, transfer_test=tuple(tasks)),
-        arms=(UNTRAINED, *arms(*labels, reported=_TRANSFER_REPORTED)),
+        arms=(UNTRAINED, *arms(*labels, reported=_TRANSFER_REPORTED if reported else None)),
         metrics=(_CHOICE, *metrics),
         primary=metrics[-1].name,
         validation=_CHOICE.name if _CHOICE in metrics else "",
@@ -152,13 +152,22 @@ _SMALL_UNSUPERVISED = _real(
     learning_rate=1e-4,
     max_train_samples=25_600,
 )
-_PAPER_UNSUPERVISED = _real(
-    "1,000,000 sentences of Wikipedia (wiki1m_for_simcse.txt)",
-    "text/wiki/wiki1m_for_simcse.txt",
-    "unsupervised-bert",
-    reported=True,
-    training={"fp16": True},
+_WIKI1M = ("1,000,000 sentences of Wikipedia (wiki1m_for_simcse.txt)", "text/wiki/wiki1m_for_simcse.txt")
+_PAPER_UNSUPERVISED = _real(*_WIKI1M, "unsupervised-bert", reported=True, training={"fp16": True})
+_PAPER_ROBERTA = _real(*_WIKI1M, "macl-roberta", training={"fp16": True})
+_QUICK_UNSUPERVISED = _quick("unsupervised-bert", generated_sentences)
+_QUICK_TRANSFER = replace(
+    _quick("unsupervised-bert", generated_sentences, transfer_test=("TREC",)),
+    metrics=(Metric(name="TREC", figure="trec", summary="accuracy in per cent, six kinds of generated sentences"),),
+    primary="TREC",
 )
+_SMALL_TRANSFER = _transfer(_SMALL_UNSUPERVISED, _TRANSFER_SMALL, _TRANSFER_ARMS)
+
+
+def _unreported(profile: Profile) -> Profile:
+    return replace(profile, arms=tuple(replace(arm, reported=()) for arm in profile.arms))
+
+
 SUITE = Suite(
     "sentence",
     "SimCSE sentence embeddings on STS and transfer, supervised and unsupervised",
@@ -200,7 +209,7 @@ SUITE = Suite(
             baseline=BASELINE,
             papers="sentence",
             profiles={
-                "quick": _quick("unsupervised-bert", generated_sentences),
+                "quick": _QUICK_UNSUPERVISED,
                 "small": _SMALL_UNSUPERVISED,
                 "paper": _PAPER_UNSUPERVISED,
             },
@@ -212,15 +221,33 @@ SUITE = Suite(
             baseline=BASELINE,
             papers="sentence",
             profiles={
-                "quick": replace(
-                    _quick("unsupervised-bert", generated_sentences, transfer_test=("TREC",)),
-                    metrics=(
-                        Metric(name="TREC", figure="trec", summary="accuracy in per cent, six kinds of generated sentences"),
-                    ),
-                    primary="TREC",
-                ),
-                "small": _transfer(_SMALL_UNSUPERVISED, _TRANSFER_SMALL, _TRANSFER_ARMS),
+                "quick": _QUICK_TRANSFER,
+                "small": _SMALL_TRANSFER,
                 "paper": _transfer(_PAPER_UNSUPERVISED, TRANSFER, tuple(dict.fromkeys((*_ARMS, *_TRANSFER_REPORTED)))),
+            },
+        ),
+        Task(
+            name="unsupervised-roberta",
+            summary="as unsupervised, with RoBERTa as MACL has it; the smaller profiles have the encoder of that task",
+            method=METHOD,
+            baseline=BASELINE,
+            by_name=PROFILES,
+            profiles={
+                "quick": _QUICK_UNSUPERVISED,
+                "small": _unreported(_SMALL_UNSUPERVISED),
+                "paper": _PAPER_ROBERTA,
+            },
+        ),
+        Task(
+            name="transfer-roberta",
+            summary="as transfer, with RoBERTa as MACL has it; the smaller profiles have the encoder of that task",
+            method=METHOD,
+            baseline=BASELINE,
+            by_name=PROFILES,
+            profiles={
+                "quick": _QUICK_TRANSFER,
+                "small": _unreported(_SMALL_TRANSFER),
+                "paper": _transfer(_PAPER_ROBERTA, TRANSFER, _ARMS, reported=False),
             },
         ),
     ),

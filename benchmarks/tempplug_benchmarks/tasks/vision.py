@@ -1,4 +1,4 @@
-"""The suite ``vision``: SimCLR with every temperature strategy, measured on the frozen backbone.
+"""The suite ``vision``: SimCLR with every temperature strategy, measured on the frozen backbone; other methods by name.
 
 Importing this loads no framework.
 
@@ -9,16 +9,19 @@ CIFAR, Kukleva et al. have 0.2: both are arms.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tempplug_adapters.vision.recipes import SIMCLR
+from tempplug_adapters.vision.recipe import VisionRecipe
+from tempplug_adapters.vision.recipes import METHODS, SIMCLR
 from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
-from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.images import QUICK, SMALL, read_images
 from tempplug_benchmarks.tasks.vision_papers import PAPERS, PaperProfile, fixed
+from tempplug_benchmarks.tasks.vision_tables import AMCL_ALONE, PLAIN, TABLES
 
 SMALL_IMAGES = 10_000
 METRICS = (
@@ -52,7 +55,25 @@ METRICS = (
         decimals=3,
     ),
 )
+_MORE_METRICS = {
+    "top-5": tuple(
+        Metric(
+            name=f"{name} top-5",
+            figure=f"{figure} top-5",
+            summary=f"test images in %, their class among the first five of {of}",
+        )
+        for name, figure, of in (("kNN", "knn", "the vote"), ("linear", "linear", "the linear classifier"))
+    ),
+    "few-labels": tuple(
+        Metric(
+            name=f"{count} labels",
+            summary=f"test accuracy in % of a logistic regression that learns from {count} images of each class, or all of it",
+        )
+        for count in (10, 20, 50, 100, 200, 500)
+    ),
+}
 _EVALUATIONS = ("knn", "linear-probe", "report")
+_WITHOUT_SOFTMAX = ("simsiam", "barlow-twins")
 
 
 def _arms(
@@ -67,6 +88,8 @@ def _arms(
         reported: whether the papers' rows answer the same question.
         more: whether there are the further arms of the paper.
     """
+    if each.method in _WITHOUT_SOFTMAX:
+        return (*arms(PLAIN, AMCL_ALONE), UNTRAINED)
     return (
         *arms(
             *map(fixed, each.temperatures),
@@ -84,11 +107,13 @@ def _arms(
     )
 
 
-def _profile(dataset: str, source: str, recipe: str, own: tuple[Arm, ...], changes: Any, **more: Any) -> Profile:
+def _profile(
+    dataset: str, source: str, recipe: str, own: tuple[Arm, ...], changes: Any, method: str = "simclr", **more: Any
+) -> Profile:
     return Profile(
         dataset=dataset,
         source=source,
-        recipe=SIMCLR.recipe(recipe, evaluations=_EVALUATIONS, **changes),
+        recipe=METHODS[method].recipe(recipe, evaluations=_EVALUATIONS, **changes),
         arms=own,
         metrics=METRICS,
         primary="kNN",
@@ -103,7 +128,8 @@ def _paper(each: PaperProfile) -> Profile:
         each.recipe,
         _arms(each),
         each.changes,
-        load=partial(read_images, method=SIMCLR, wanted=each.images),
+        each.method,
+        load=partial(read_images, method=METHODS[each.method], wanted=each.images),
         training={"dataloader_num_workers": each.workers},
     )
 
@@ -133,18 +159,42 @@ def _reduced(each: PaperProfile) -> dict[str, Profile]:
     }
 
 
+def _stand_ins(each: PaperProfile) -> dict[str, Profile]:
+    """Returns quick and small profiles: CIFAR-10's images and training, with the method, arms and temperatures of another."""
+    own = METHODS[each.method].recipe(each.recipe)
+    found = {}
+    for name, profile in _REDUCED.items():
+        shared = {setting: getattr(profile.recipe, setting) for setting in VisionRecipe.kinds()}
+        found[name] = _measured(replace(profile, recipe=own.changed(**shared), arms=_arms(each, reported=False)), each)
+    return found
+
+
+def _measured(profile: Profile, each: PaperProfile) -> Profile:
+    """Returns a profile with the further evaluations of a paper's."""
+    more = tuple(metric for name in each.evaluations for metric in _MORE_METRICS[name])
+    recipe = profile.recipe.changed(evaluations=(*_EVALUATIONS, *each.evaluations))
+    return replace(profile, recipe=recipe, metrics=(*profile.metrics, *more))
+
+
+def _task(each: PaperProfile, by_name: tuple[str, ...], reduced: dict[str, Profile]) -> Task:
+    return Task(
+        name=each.task,
+        summary=f"{each.summary}; two views of an image are a positive pair, all other views of the batch negatives",
+        method=METHODS[each.method],
+        baseline=PLAIN if each.method in _WITHOUT_SOFTMAX else fixed(each.baseline),
+        papers="vision",
+        by_name=by_name,
+        profiles={**reduced, "paper": _measured(_paper(each), each)},
+    )
+
+
+_REDUCED = _reduced(PAPERS[0])
 SUITE = Suite(
     "vision",
     "SimCLR image representations, measured by neighbours and a linear classifier",
-    tuple(
-        Task(
-            name=each.task,
-            summary=f"{each.summary}; two views of an image are a positive pair, all other views of the batch negatives",
-            method=SIMCLR,
-            baseline=fixed(each.baseline),
-            papers="vision",
-            profiles={**(_reduced(each) if each.task == "cifar10" else {}), "paper": _paper(each)},
-        )
-        for each in PAPERS
+    (
+        _task(PAPERS[0], (), _REDUCED),
+        *(_task(each, PROFILES[:2], _stand_ins(each)) for each in PAPERS[1:]),
+        *(_task(each, PROFILES, _stand_ins(each)) for each in TABLES),
     ),
 )

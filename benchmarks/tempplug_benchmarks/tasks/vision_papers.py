@@ -11,6 +11,10 @@ from typing import Any
 
 from tempplug_benchmarks.papers import PaperRow
 
+AMCL_TOP = "amcl+amcl-top:top_k=100,beta=0.001"
+"""AMCL as its own experiments have it, where ``amcl+dcl`` is its soft form. The paper has 100 or 150 of the most similar
+negatives on STL-10 and prints no β: with this one embeddings do not collapse, see `tempplug.objectives.amcl_top`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PaperProfile:
@@ -21,7 +25,8 @@ class PaperProfile:
         dataset: name, as `tempplug_adapters.images.image_data.load_images` takes it.
         images: how many there are to train on.
         summary: what they are.
-        recipe: of SimCLR, whose settings.
+        method: what trains, by name.
+        recipe: of the method, whose settings.
         changes: to them.
         baseline: the fixed temperature that others are compared with.
         temperatures: all fixed ones, the baseline's among them.
@@ -29,6 +34,7 @@ class PaperProfile:
         dystress: likewise.
         more: further arms.
         reported: the rows of paper tables that an arm answers, by its label.
+        evaluations: beyond those of all tasks: ``top-5`` and ``few-labels``.
         workers: processes that read images beside the training.
     """
 
@@ -36,6 +42,7 @@ class PaperProfile:
     dataset: str
     images: int
     summary: str
+    method: str = "simclr"
     recipe: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     baseline: float = 0.1
@@ -44,6 +51,7 @@ class PaperProfile:
     dystress: str = "dystress"
     more: tuple[str, ...] = ()
     reported: Mapping[str, tuple[PaperRow, ...]] = field(default_factory=dict)
+    evaluations: tuple[str, ...] = ()
     workers: int = 0
 
 
@@ -52,7 +60,8 @@ def fixed(temperature: float, objective: str = "infonce") -> str:
     return f"fixed:temperature={temperature:g}+{objective}"
 
 
-def _row(paper: str, table: str, method: str, dataset: str) -> tuple[PaperRow, ...]:
+def row(paper: str, table: str, method: str, dataset: str) -> tuple[PaperRow, ...]:
+    """Returns the one row of a paper's table that an arm answers."""
     return (PaperRow(paper, table, method, dataset),)
 
 
@@ -68,15 +77,14 @@ def _dystress_cifar(dataset: str) -> dict[str, tuple[PaperRow, ...]]:
         "macl+reweighted": "MACL (repro.)",
         "dystress+infonce": "DySTreSS",
     }
-    return {label: _row("dystress", "3", method, dataset) for label, method in methods.items()}
+    return {label: row("dystress", "3", method, dataset) for label, method in methods.items()}
 
 
 def _amcl(dataset: str, table: str = "3", method: str = "SimCLR baseline", ours: str = "SimCLR + AMCL") -> dict[str, Any]:
-    return {fixed(0.5): _row("amcl", table, method, dataset), "amcl+dcl": _row("amcl", table, ours, dataset)}
+    return {fixed(0.5): row("amcl", table, method, dataset), AMCL_TOP: row("amcl", table, ours, dataset)}
 
 
 _CIFAR100 = "60,000 images of 100 classes, 32 x 32"
-_SHIFTED = "dystress:profile=shifted,shift=-0.4,width=0.7+infonce"
 PAPERS = (
     PaperProfile(
         task="cifar10",
@@ -117,6 +125,7 @@ PAPERS = (
         summary="CIFAR-10 by AMCL's recipe",
         recipe="amcl",
         baseline=0.5,
+        more=(AMCL_TOP,),
         reported=_amcl("CIFAR-10"),
     ),
     PaperProfile(
@@ -126,6 +135,7 @@ PAPERS = (
         summary="CIFAR-100 by AMCL's recipe",
         recipe="amcl",
         baseline=0.5,
+        more=(AMCL_TOP,),
         reported=_amcl("CIFAR-100"),
     ),
     PaperProfile(
@@ -136,10 +146,12 @@ PAPERS = (
         recipe="amcl",
         changes={"backbone": "resnet50", "stem": "imagenet", "image_size": 64, "num_train_epochs": 800},
         baseline=0.5,
+        more=(AMCL_TOP,),
         reported=_amcl("Tiny-ImageNet"),
     ),
     PaperProfile(
         task="stl10",
+        evaluations=("few-labels",),
         dataset="stl10-unlabeled",
         images=100_000,
         summary="100,000 images without labels, 96 x 96, and 13,000 of 10 classes to measure with; AMCL's recipe",
@@ -148,6 +160,7 @@ PAPERS = (
         baseline=0.5,
         # DySTreSS's range for images larger than CIFAR's
         dystress="dystress:temperature_min=0.1",
+        more=(AMCL_TOP, "schedule+infonce@heads=3", "uncertainty+infonce@heads=3"),
         reported=_amcl("STL-10", "5", "Baseline", "+AMCL"),
     ),
     PaperProfile(
@@ -159,7 +172,7 @@ PAPERS = (
         baseline=0.5,
         temperatures=(0.1, 0.25, 0.5, 1),
         reported={
-            label: _row("temperature-free", "2", method, "Imagenette")
+            label: row("temperature-free", "2", method, "Imagenette")
             for label, method in (
                 *((fixed(float(value)), f"temperature {value}") for value in ("0.1", "0.25", "0.5", "1")),
                 ("temperature-free+infonce", "temperature free"),
@@ -169,33 +182,33 @@ PAPERS = (
     ),
     PaperProfile(
         task="imagenet-100",
+        evaluations=("top-5",),
         dataset="imagenet-100",
         images=126_689,
         summary="131,689 images of 100 classes of ImageNet; MACL's recipe",
         recipe="macl-imagenet",
         changes={"neighbours": 20},
         macl="macl:threshold=0.2",
-        more=(fixed(0.1, "reweighted"), _SHIFTED),
+        more=(fixed(0.1, "reweighted"),),
         reported={
-            fixed(0.1): _row("macl", "7", "NT-Xent", "ImageNet-100"),
-            fixed(0.1, "dcl"): _row("macl", "7", "DCL", "ImageNet-100"),
-            "macl:threshold=0.2+reweighted": _row("macl", "7", "MACL", "ImageNet-100"),
-            fixed(0.1, "reweighted"): _row("macl", "7", "w/o adaptive", "ImageNet-100"),
-            "dystress+infonce": _row("dystress", "1", "DySTreSS", "ImageNet-100"),
-            _SHIFTED: _row("dystress", "1", "DySTreSS*", "ImageNet-100"),
+            fixed(0.1): row("macl", "7", "NT-Xent", "ImageNet-100"),
+            fixed(0.1, "dcl"): row("macl", "7", "DCL", "ImageNet-100"),
+            "macl:threshold=0.2+reweighted": row("macl", "7", "MACL", "ImageNet-100"),
+            fixed(0.1, "reweighted"): row("macl", "7", "w/o adaptive", "ImageNet-100"),
         },
         workers=8,
     ),
     PaperProfile(
         task="imagenet",
+        evaluations=("top-5",),
         dataset="imagenet",
         images=1_281_167,
         summary="1,331,167 images of 1,000 classes; MACL's recipe",
         recipe="macl-imagenet",
         changes={"neighbours": 20},
         reported={
-            fixed(0.1): _row("macl", "1", "SimCLR", "ImageNet"),
-            "macl+reweighted": _row("macl", "1", "w/ MACL", "ImageNet"),
+            fixed(0.1): row("macl", "1", "SimCLR", "ImageNet"),
+            "macl+reweighted": row("macl", "1", "w/ MACL", "ImageNet"),
         },
         workers=8,
     ),

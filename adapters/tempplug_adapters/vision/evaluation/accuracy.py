@@ -28,6 +28,26 @@ def accuracy(labels: Tensor, predicted: Tensor) -> float:
     return 100 * _right(labels, predicted).double().mean().item()
 
 
+def accuracy_within(labels: Tensor, scores: Tensor, first: int) -> float:
+    """Returns the share of images whose class is among the few of highest score, 0 to 100; of equal scores the lowest class.
+
+    Args:
+        labels: [M] class of each image, M at least 1.
+        scores: [M, C] of each class.
+        first: how many, at least 1.
+
+    Raises:
+        ShapeError: labels and rows of scores are not as many, or there are none.
+
+    >>> accuracy_within(torch.tensor([0, 1]), torch.tensor([[0.1, 0.2, 0.7], [0.1, 0.2, 0.7]]), 2)
+    50.0
+    """
+    own = scores.gather(1, labels.to(scores.device).long()[:, None])
+    before = torch.arange(scores.shape[1], device=scores.device) < labels.to(scores.device)[:, None]
+    rank = ((scores > own) | ((scores == own) & before)).sum(dim=1)
+    return 100 * _right(torch.ones_like(rank), (rank < first).long()).double().mean().item()
+
+
 def class_accuracies(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
     """Returns the share of right predictions among the images of each class, [classes] float64, 0 to 100, on the CPU.
 

@@ -24,10 +24,11 @@ from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.images.long_tail import head_mid_tail, long_tail_part
 from tempplug_adapters.images.representations import represent
-from tempplug_adapters.vision.evaluation.accuracy import accuracy
+from tempplug_adapters.vision.evaluation.accuracy import accuracy, accuracy_within
 from tempplug_adapters.vision.evaluation.embedding_plot import embedding_plot
-from tempplug_adapters.vision.evaluation.knn import knn_accuracy
-from tempplug_adapters.vision.evaluation.linear_probe import linear_probe_accuracy
+from tempplug_adapters.vision.evaluation.few_labels import few_label_accuracies
+from tempplug_adapters.vision.evaluation.knn import knn_accuracy, weighted_votes
+from tempplug_adapters.vision.evaluation.linear_probe import fit_linear_probe, linear_scores
 from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation
 from tempplug_adapters.vision.evaluation.report import representation_report
 from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSettings
@@ -116,6 +117,19 @@ class Evaluation:
         return self._represent(self.test, "test images")
 
     @cached_property
+    def linear(self) -> Tensor:
+        """Scores of the test images by the linear probe, [M, C]."""
+        settings = replace(PROBES[self.settings.probe], seed=self.settings.seed)
+        model = fit_linear_probe(
+            self.bank,
+            self.bank_labels,
+            settings,
+            classes=len(self.train.classes),
+            progress=lambda epoch, loss: self.told("linear probe", epoch / settings.epochs),
+        )
+        return linear_scores(model, self.bank, self.queries)
+
+    @cached_property
     def viewed(self) -> Tensor:
         """Positions of the test images of which views are made, [M] or as many as the settings allow, drawn once for all."""
         if self.settings.view_images is None or self.settings.view_images >= len(self.test):
@@ -185,16 +199,20 @@ def _knn(it: Evaluation) -> dict[str, Any]:
 
 def _linear_probe(it: Evaluation) -> dict[str, Any]:
     settings = replace(PROBES[it.settings.probe], seed=it.settings.seed)
-    share = linear_probe_accuracy(
-        it.bank,
-        it.bank_labels,
-        it.queries,
-        it.query_labels,
-        settings,
-        classes=len(it.train.classes),
-        progress=lambda epoch, loss: it.told("linear probe", epoch / settings.epochs),
-    )
-    return {"accuracy": share, **asdict(settings)}
+    return {"accuracy": accuracy(it.query_labels, it.linear.argmax(dim=1)), **asdict(settings)}
+
+
+def _top_five(it: Evaluation) -> dict[str, Any]:
+    k, temperature = it.settings.k, it.settings.vote_temperature
+    votes = weighted_votes(it.bank, it.bank_labels, it.queries, k=k, temperature=temperature, classes=len(it.train.classes))
+    scores = {"knn top-5": votes, "linear top-5": it.linear}
+    return {name: accuracy_within(it.query_labels, each, 5) for name, each in scores.items()}
+
+
+def _few_labels(it: Evaluation) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    found.update(few_label_accuracies(it.bank, it.bank_labels, it.queries, it.query_labels, seed=it.settings.seed))
+    return found
 
 
 def _svc_probe(it: Evaluation) -> dict[str, Any]:
@@ -223,7 +241,9 @@ def _report(it: Evaluation) -> dict[str, Any]:
 MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
     "knn": _knn,
     "linear-probe": _linear_probe,
+    "top-5": _top_five,
     "svc-probe": _svc_probe,
+    "few-labels": _few_labels,
     "long-tail": _long_tail,
     "report": _report,
 }
@@ -239,9 +259,14 @@ def _long_tail_needs(it: Evaluation) -> None:
         raise DataError(f"the set '{it.test.name}' has no image of class '{empty}': 'long-tail' measures every class.")
 
 
+def _top_five_needs(it: Evaluation) -> None:
+    if len(it.train.classes) < 6:
+        raise DataError(f"the set '{it.train.name}' has {len(it.train.classes)} classes: 'top-5' needs more than five.")
+
+
 def _svc_probe_needs(it: Evaluation) -> None:
     if len(torch.unique(it.bank_labels)) < 2:
-        raise DataError(f"the set '{it.train.name}' has images of one class only: 'svc-probe' has nothing to tell apart.")
+        raise DataError(f"the set '{it.train.name}' has images of one class only: there is nothing to tell apart.")
 
 
 def _report_needs(it: Evaluation) -> None:
@@ -254,7 +279,13 @@ def _report_needs(it: Evaluation) -> None:
 
 
 # What evaluations ask of the labels, said before images are represented, which takes minutes.
-_NEEDS = {"long-tail": _long_tail_needs, "svc-probe": _svc_probe_needs, "report": _report_needs}
+_NEEDS = {
+    "top-5": _top_five_needs,
+    "long-tail": _long_tail_needs,
+    "svc-probe": _svc_probe_needs,
+    "few-labels": _svc_probe_needs,
+    "report": _report_needs,
+}
 
 
 @contextmanager

@@ -9,6 +9,8 @@ idle. This module must not know images or models.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -54,16 +56,27 @@ def weighted_knn(
     >>> weighted_knn(bank, labels, torch.tensor([[5.0, 1.0], [1.0, 5.0]]), k=3)
     tensor([1, 0])
     """
-    Number(above=0).check(f"temperature={temperature:g} of the vote", temperature)
-    classes = _check(bank, bank_labels, queries, k, classes)
-    points = unit_rows(bank)
-    predicted = []
-    for rows in torch.split(unit_rows(queries).to(points.dtype), _QUERIES):
-        similarity, index = _nearest(rows, points, points.new_zeros(len(points)), k)
-        # A factor common to a query's votes changes nothing: the largest exponent is 0 and never overflows.
-        weight = ((similarity - similarity[:, :1]).double() / temperature).exp()
-        predicted.append(_elected(bank_labels, index, weight, classes))
-    return torch.cat(predicted).to(queries.device)
+    votes = _weighted_votes(bank, bank_labels, queries, k, temperature, classes)
+    return torch.cat([each.argmax(dim=1) for each in votes]).to(queries.device)
+
+
+def weighted_votes(
+    bank: Tensor, bank_labels: Tensor, queries: Tensor, *, k: int = 200, temperature: float = 0.1, classes: int | None = None
+) -> Tensor:
+    """Returns the votes of `weighted_knn` for each class, [M, classes] float64 on the CPU, the nearest neighbour's being 1.
+
+    Args:
+        bank: as there, like all that follow.
+        bank_labels: likewise.
+        queries: likewise.
+        k: likewise.
+        temperature: likewise.
+        classes: likewise.
+
+    Raises:
+        TempplugError: as there.
+    """
+    return torch.cat(list(_weighted_votes(bank, bank_labels, queries, k, temperature, classes)))
 
 
 def majority_knn(bank: Tensor, bank_labels: Tensor, queries: Tensor, *, k: int, classes: int | None = None) -> Tensor:
@@ -101,7 +114,7 @@ def majority_knn(bank: Tensor, bank_labels: Tensor, queries: Tensor, *, k: int, 
     predicted = []
     for rows in torch.split(unit_rows(queries).to(points.dtype), _QUERIES):
         _, index = _nearest(rows, points, offset, k)
-        predicted.append(_elected(bank_labels, index, torch.ones_like(index), classes))
+        predicted.append(_votes(bank_labels, index, torch.ones_like(index), classes).argmax(dim=1))
     return torch.cat(predicted).to(queries.device)
 
 
@@ -132,6 +145,19 @@ def knn_accuracy(
     check_representations(queries, "queries")
     check_labels(query_labels, queries, "query_labels")
     return accuracy(query_labels, weighted_knn(bank, bank_labels, queries, k=k, temperature=temperature, classes=classes))
+
+
+def _weighted_votes(
+    bank: Tensor, bank_labels: Tensor, queries: Tensor, k: int, temperature: float, classes: int | None
+) -> Iterator[Tensor]:
+    Number(above=0).check(f"temperature={temperature:g} of the vote", temperature)
+    classes = _check(bank, bank_labels, queries, k, classes)
+    points = unit_rows(bank)
+    for rows in torch.split(unit_rows(queries).to(points.dtype), _QUERIES):
+        similarity, index = _nearest(rows, points, points.new_zeros(len(points)), k)
+        # A factor common to a query's votes changes nothing: the largest exponent is 0 and never overflows.
+        weight = ((similarity - similarity[:, :1]).double() / temperature).exp()
+        yield _votes(bank_labels, index, weight, classes)
 
 
 def _check(bank: Tensor, bank_labels: Tensor, queries: Tensor, k: int, classes: int | None) -> int:
@@ -169,7 +195,10 @@ def _largest(values: Tensor, k: int) -> Tensor:
     return columns.gather(1, values.gather(1, columns).sort(dim=1, descending=True, stable=True).indices)
 
 
-def _elected(bank_labels: Tensor, index: Tensor, weight: Tensor, classes: int) -> Tensor:
-    """Returns the class with most votes, the lowest of equals, [m] on the CPU, where sums have one order and ties stay ties."""
+def _votes(bank_labels: Tensor, index: Tensor, weight: Tensor, classes: int) -> Tensor:
+    """Returns the votes for each class, [m, classes] on the CPU, where sums have one order and ties stay ties.
+
+    ``argmax`` takes the lowest class of equals.
+    """
     labels, weight = bank_labels.cpu()[index.cpu()].long(), weight.cpu()
-    return weight.new_zeros(len(labels), classes).scatter_add_(1, labels, weight).argmax(dim=1)
+    return weight.new_zeros(len(labels), classes).scatter_add_(1, labels, weight)

@@ -104,9 +104,27 @@ def linear_probe(
     check_representations(test, "test")
     check_held_out(train, test, ("train", "test"))
     model = fit_linear_probe(train, train_labels, settings, classes=classes, progress=progress)
+    return linear_scores(model, train, test).argmax(dim=1)
+
+
+def linear_scores(model: nn.Linear, train: Tensor, test: Tensor) -> Tensor:
+    """Returns the scores of each class, [M, classes] float32.
+
+    Args:
+        model: of `fit_linear_probe`.
+        train: what it learned from.
+        test: [M, F] raw representations of other images, on the device of ``train``.
+
+    Raises:
+        ShapeError: shapes do not fit.
+        ConfigError: train and test are the same.
+        NonFiniteError: NaN or infinite representations.
+    """
+    check_representations(test, "test")
+    check_held_out(train, test, ("train", "test"))
     with torch.no_grad(), torch.autocast(test.device.type, enabled=False):
-        predicted: Tensor = torch.cat([model(rows.float()).argmax(dim=1) for rows in torch.split(test, 8192)])
-    return predicted
+        scores: Tensor = torch.cat([model(rows.float()) for rows in torch.split(test, 8192)])
+    return scores
 
 
 def linear_probe_accuracy(

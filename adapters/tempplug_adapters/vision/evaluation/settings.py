@@ -12,7 +12,7 @@ from typing import Annotated
 from tempplug.options import Choice, Number, Text, check_fields
 from tempplug_adapters.training.recipe import HIGHEST_SEED
 
-EVALUATIONS = ("knn", "linear-probe", "svc-probe", "long-tail", "report")
+EVALUATIONS = ("knn", "linear-probe", "top-5", "svc-probe", "few-labels", "long-tail", "report")
 """Names of the evaluations."""
 SCHEDULES = ("cosine", "constant")
 PLOT_METHODS = ("tsne", "pca")

@@ -26,6 +26,11 @@ def evaluation_table(found: dict[str, Any]) -> str:
     ):
         if name in found:
             shares.append(f"{name:<24}{found[name]['accuracy']:>8.2f}  {notes.format(**found[name])}")
+    for name, notes in (
+        ("top-5", "its class among the first five"),
+        ("few-labels", "logistic regression, images of each class"),
+    ):
+        shares += [f"{each:<24}{value:>8.2f}  {notes}" for each, value in found.get(name, {}).items()]
     if shares:
         lines += ["", *shares]
     if tail := found.get("long-tail"):

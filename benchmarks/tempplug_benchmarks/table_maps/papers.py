@@ -1,0 +1,131 @@
+"""All papers' maps by name, what of them a command means, and how they are listed. It must not know any paper's tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+
+from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug_benchmarks.arm import Specs
+from tempplug_benchmarks.kind import load_suite
+from tempplug_benchmarks.plan import Run, check_seeds, choose_arms
+from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.table_maps.record import Answer, PaperMap, TableMap
+from tempplug_benchmarks.task import Task
+
+PAPERS = ("dystress", "temperature-free", "temperature-schedules", "macl", "amcl")
+_EPOCHS = re.compile(r"\{(\d+)\}")
+
+
+def paper_map(key: str) -> PaperMap:
+    """Returns the map of a paper.
+
+    Raises:
+        UnknownNameError: there is none; the nearest and all are in the message.
+    """
+    if key not in PAPERS:
+        raise UnknownNameError(f"no paper '{key}'.{nearest(key, PAPERS)} Known: {', '.join(PAPERS)}.")
+    found: PaperMap = import_module(f"tempplug_benchmarks.table_maps.{key.replace('-', '_')}").PAPER
+    return found
+
+
+def tables_of(names: Sequence[str], paper: str | None) -> list[TableMap]:
+    """Returns the tables that a command names: ``PAPER/NUMBER`` each, or all that a paper has runs for.
+
+    Raises:
+        UnknownNameError: no such paper or table.
+        ConfigError: a name is no ``PAPER/NUMBER``, or a table has no runs; the message says why not.
+    """
+    if paper is not None:
+        return [table for table in paper_map(paper).tables if table.answers]
+    found = []
+    for name in names:
+        key, slash, number = name.partition("/")
+        if not slash:
+            raise ConfigError(f"--table {name} must be PAPER/NUMBER, such as temperature-free/3.")
+        table = paper_map(key).table(number)
+        if not table.answers:
+            instead = f"see {table.command}" if table.command else "; ".join(gap.why for gap in table.gaps)
+            raise ConfigError(f"--table {name} has no runs: {instead}.")
+        found.append(table)
+    return found
+
+
+def task_of(answer: Answer) -> tuple[Suite, Task]:
+    """Returns suite and task of an answer."""
+    name, _, of = answer.task.partition("/")
+    suite: Suite = load_suite(name)
+    return suite, suite.task(of)
+
+
+def runs_of(answer: Answer, profile: str, seeds: Sequence[int]) -> dict[str, list[Run]]:
+    """Returns the runs of an answer by the printed heading of their rows, one a seed; nothing where there is no such profile.
+
+    Epochs in braces become as many of the profile's own; what means the same as one of the task's arms is that arm.
+
+    Args:
+        answer: whose.
+        profile: name of the profile.
+        seeds: see `Recipe.seed`.
+    """
+    suite, task = task_of(answer)
+    if profile not in task.profiles:
+        return {}
+    share = task.profile(profile).recipe.num_train_epochs / task.profile("paper").recipe.num_train_epochs
+    found = {}
+    for method, written in answer.arms.items():
+        label = _EPOCHS.sub(lambda epochs: f"{float(epochs[1]) * share:g}", written)
+        [(arm, specs)] = choose_arms(task, profile, [label], baseline=False).values()
+        found[method] = [Run(suite.name, profile, task, arm, specs, seed) for seed in seeds]
+    return found
+
+
+def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) -> tuple[list[Suite], list[Run], list[str]]:
+    """Returns the runs of tables, each once, seed by seed within a task; their suites; and the tasks without such a profile.
+
+    Args:
+        tables: with answers.
+        profile: name of the profile.
+        seeds: at least one, see `Recipe.seed`.
+
+    Raises:
+        ConfigError: a seed is out of range or given twice.
+    """
+    check_seeds(seeds)
+    suites: dict[str, Suite] = {}
+    # rows that mean one training, however they are written, are one
+    by_task: dict[str, dict[tuple[Specs, str], list[Run]]] = {}
+    without: dict[str, None] = {}
+    for answer in (answer for table in tables for answer in table.answers):
+        suite, _ = task_of(answer)
+        suites.setdefault(suite.name, suite)
+        found = runs_of(answer, profile, seeds)
+        if not found:
+            without.setdefault(answer.task)
+        for runs in found.values():
+            meaning = runs[0].specs, repr(runs[0].arm.changes)
+            by_task.setdefault(answer.task, {}).setdefault(meaning, runs)
+    planned = [run for arms in by_task.values() for of_seed in zip(*arms.values(), strict=True) for run in of_seed]
+    return list(suites.values()), planned, list(without)
+
+
+def listing() -> Iterator[str]:
+    """Returns lines about every table and figure: the command, or why there is none."""
+    for key in PAPERS:
+        paper = paper_map(key)
+        yield f"{key}: {paper.citation}"
+        for table in paper.tables:
+            yield f"  {table.number}: {table.title}"
+            if table.answers:
+                needs = dict.fromkeys(name for answer in table.answers for name in task_of(answer)[1].profile("paper").needs)
+                yield f"    tempplug bench run --table {key}/{table.number} --profile paper --output DIR"
+                if needs:
+                    yield f"      with --data-dir, which has {', '.join(needs)}"
+            if table.command:
+                yield f"    {table.command}"
+            for gap in table.gaps:
+                of = ", ".join((*gap.datasets, *gap.metrics, *gap.methods))
+                yield f"    not{f' {of}' if of and table.answers else ''}: {gap.why}"
+        yield ""
+    yield "`tempplug bench run --paper PAPER` runs all tables of a paper; smaller profiles are in its --help."
