@@ -38,6 +38,11 @@ METRICS = tuple(
     for name in ("kNN@1", "kNN@10")
     for group, (figure, which) in _GROUPS.items()
 )
+_VALIDATION = Metric(
+    name="validation",
+    figure="validation knn@10",
+    summary="kNN@10 of the images that are held out of the long-tailed set, as many of each class",
+)
 STOP = 0.3
 """Of a period before the end of one: where the paper advises to stop."""
 
@@ -72,6 +77,7 @@ def _profile(
     own = arms(
         "fixed:temperature=0.1+infonce",
         BASELINE,
+        "fixed:temperature=0.5+infonce",
         "fixed:temperature=1+infonce",
         f"{whole}+infonce",
         f"schedule:period={epochs / (periods - STOP):g}+infonce",
@@ -85,8 +91,9 @@ def _profile(
         source=source,
         recipe=recipe,
         arms=(*own, UNTRAINED),
-        metrics=METRICS,
+        metrics=(*METRICS, _VALIDATION) if recipe.held_out else METRICS,
         primary="kNN@10",
+        validation=_VALIDATION.name if recipe.held_out else "",
         load=partial(read_images, method=SIMCLR, splits=True, **reading),
         **more,
     )

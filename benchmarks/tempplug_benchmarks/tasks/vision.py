@@ -51,6 +51,11 @@ METRICS = (
         higher_is_better=False,
         decimals=3,
     ),
+    Metric(
+        name="validation",
+        figure="knn validation",
+        summary="accuracy in % of the same vote on a tenth of the training images, the others being the bank",
+    ),
 )
 _EVALUATIONS = ("knn", "linear-probe", "report")
 
@@ -92,6 +97,7 @@ def _profile(dataset: str, source: str, recipe: str, own: tuple[Arm, ...], chang
         arms=own,
         metrics=METRICS,
         primary="kNN",
+        validation="validation",
         **more,
     )
 
