@@ -81,7 +81,7 @@ class Comparison:
         suite: name of the suite.
         profile_name: name of the profile.
         task: the task.
-        profile: the profile as declared now.
+        profile: the profile as declared now, but for metrics that none of the results has.
         recipe: settings of the stored results, which a later version of the profile may differ from.
         dataset: data of the stored results.
         rows: the arms that have results or failures, the task's own first.
@@ -168,7 +168,7 @@ def consistent(loaded: Loaded) -> Loaded:
 
 
 def _temperatures(results: Sequence[Result]) -> dict[str, Summary]:
-    names = results[0].temperature if results else ()
+    names = [name for name in results[0].temperature if all(name in each.temperature for each in results)] if results else ()
     return {name: summarise({each.seed: each.temperature[name] for each in results}) for name in names}
 
 
@@ -181,10 +181,12 @@ def check_known(entry: Entry, suite: Suite) -> None:
 
     Raises:
         UnknownNameError: the suite has no such task or profile.
-        ConfigError: it has other metrics than are declared now.
+        ConfigError: it has other metrics than are declared now; that of validation alone may be missing, without which a result
+            chooses nothing.
     """
-    names = sorted(metric.name for metric in suite.task(entry.task).profile(entry.profile).metrics)
-    if isinstance(entry, Result) and sorted(entry.metrics) != names:
+    profile = suite.task(entry.task).profile(entry.profile)
+    names = sorted(metric.name for metric in profile.metrics)
+    if isinstance(entry, Result) and sorted(entry.metrics.keys() | {profile.validation} - {""}) != names:
         raise ConfigError(f"{_where(entry)} has the metrics {sorted(entry.metrics)}, now declared are {names}: run it again.")
 
 
@@ -202,9 +204,12 @@ def _compare_task(
     present = dict.fromkeys(each.arm for each in entries)
     labels = [arm.label for arm in profile.arms if arm.label in present]
     labels += [label for label in present if label not in labels]
+    if results:  # a figure that no result has is no column
+        measured = {name for each in results for name in each.metrics}
+        profile = replace(profile, metrics=tuple(metric for metric in profile.metrics if metric.name in measured))
     values = {label: _values([each for each in results if each.arm == label], profile) for label in labels}
     fixed = _fixed_temperatures(task, values)
-    chosen = bool(profile.validation) and len(fixed) > 1
+    chosen = len(fixed) > 1 and all(profile.validation in metrics for metrics in fixed.values())
     baseline = _best(fixed, profile) if chosen else task.baseline
     of_baseline = values.get(baseline, {})
     differences = {
@@ -286,13 +291,13 @@ def _reported(tables: PaperTables, row: PaperRow) -> ReportedLine:
 
 
 def _values(results: Sequence[Result], profile: Profile) -> dict[str, dict[int, float]]:
-    """Returns the metrics that every result has, by name and seed."""
-    if not results:
-        return {}
-    return {
-        metric.name: {each.seed: each.metrics[metric.name] for each in sorted(results, key=lambda each: each.seed)}
+    """Returns the metrics that results have, by name and seed."""
+    ordered = sorted(results, key=lambda each: each.seed)
+    found = {
+        metric.name: {each.seed: each.metrics[metric.name] for each in ordered if metric.name in each.metrics}
         for metric in profile.metrics
     }
+    return {name: by_seed for name, by_seed in found.items() if by_seed}
 
 
 def _check_one_experiment(results: Sequence[Result]) -> None:

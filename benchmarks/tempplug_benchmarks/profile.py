@@ -54,8 +54,8 @@ class Profile:
         arms: what is compared; one of them is the task's baseline.
         metrics: what a run returns.
         primary: name of the metric that headlines use.
-        validation: name of the metric that may choose among fixed temperatures, measured on data that no other metric sees;
-            empty where there is none.
+        validation: name of the metric that chooses among temperatures, measured on data that the primary one does not see;
+            empty where there is none. A result that was measured without it is reported, and chooses nothing.
         source: name of the data, as the method's ``--dataset`` takes it.
         load: makes or reads the data in place of the method: from the recipe, with the run's seed, and the source to the recipe
             as this machine has it (where a model lies, which split a seed means) and the data. A function of a module, so

@@ -34,8 +34,8 @@ class Task:
             can import it.
 
     Raises:
-        ConfigError: a profile is unknown or lacks its baseline or its primary metric; two of its arms share a label, or one
-            names no objective.
+        ConfigError: a profile is unknown or lacks its baseline, its primary metric or that of validation; two of its arms share
+            a label, or one names no objective.
     """
 
     name: str
@@ -58,8 +58,13 @@ class Task:
                 raise ConfigError(f"{where} must have an arm labelled '{self.baseline}', the baseline.")
             if len(set(labels)) < len(labels):
                 raise ConfigError(f"{where} must not have two arms of one label: {', '.join(labels)}.")
-            if profile.primary not in [metric.name for metric in profile.metrics]:
+            metrics = [metric.name for metric in profile.metrics]
+            if profile.primary not in metrics:
                 raise ConfigError(f"{where} must have a metric named '{profile.primary}', its primary one.")
+            if profile.validation and (profile.validation not in metrics or profile.validation == profile.primary):
+                raise ConfigError(
+                    f"{where} must have a metric named '{profile.validation}' beside its primary one, to choose by."
+                )
             for arm in profile.arms:
                 if not arm.contrasts and not arm.changes:
                     raise ConfigError(f"arm '{arm.label}' of {where} must name its objective: {arm.label}+OBJECTIVE.")

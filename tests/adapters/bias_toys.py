@@ -53,9 +53,9 @@ def frequency_model(counts: Mapping[str, float]) -> MaskedLanguageModel:
     return model
 
 
-def write_stereoset(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_stereoset(folder: Path, rows: Sequence[Mapping[str, Any]], name: str = stereoset.FILE) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / stereoset.FILE).write_bytes(gzip.compress(text.encode()))
+    (folder / name).write_bytes(gzip.compress(text.encode()))
 
 
 def write_crows_pairs(folder: Path, rows: Sequence[tuple[str, str, str, str]]) -> None:

@@ -97,9 +97,9 @@ def test_the_best_validation_score_decides_of_each_protocol_by_itself() -> None:
     for protocol, scores in found.items():
         generator = torch.Generator().manual_seed(0)
         parts = split(300, protocol, generator)
-        _, tested, last = by_torch(rows, labels, parts, generator, 300)
+        best, tested, last = by_torch(rows, labels, parts, generator, 300)
         lasts.append(last == tested)
-        assert scores.micro == pytest.approx(tested, abs=1e-4)
+        assert (scores.micro, scores.validation) == (pytest.approx(tested, abs=1e-4), pytest.approx(best, abs=1e-4))
     assert not all(lasts), "the case must tell the best from the last"
 
 
@@ -115,9 +115,11 @@ def test_splits_and_strengths_together_are_each_by_itself() -> None:
             parts = split(300, "10/10/80", generator)
             each.append(by_torch(rows, labels, parts, generator, 200, l2))
         chosen.append(max(range(3), key=lambda place, each=each: each[place][0]))
-        expected.append(each[chosen[-1]][1])
+        expected.append(each[chosen[-1]][:2])
     assert set(chosen) != {0}, "the case must need a strength"
-    assert found.micro == pytest.approx(sum(expected) / 3, abs=1e-4)
+    assert (found.validation, found.micro) == tuple(
+        pytest.approx(sum(each) / 3, abs=1e-4) for each in zip(*expected, strict=True)
+    )
 
 
 def test_several_classes_a_node_have_a_regression_each() -> None:
@@ -125,8 +127,9 @@ def test_several_classes_a_node_have_a_regression_each() -> None:
     both = torch.stack([labels != 0, labels != 1, labels == 2], 1).long()
     generator = torch.Generator().manual_seed(0)
     parts = split(300, "10/80/10", generator)
-    _, tested, _ = by_torch(rows, both.float(), parts, generator, 200)
-    assert evaluate_nodes(rows, both, ("10/80/10",), steps=200)["10/80/10"].micro == pytest.approx(tested, abs=1e-4)
+    best, tested, _ = by_torch(rows, both.float(), parts, generator, 200)
+    found = evaluate_nodes(rows, both, ("10/80/10",), steps=200)["10/80/10"]
+    assert (found.validation, found.micro) == (pytest.approx(best, abs=1e-4), pytest.approx(tested, abs=1e-4))
 
 
 def test_nodes_without_a_label_are_left_out() -> None:

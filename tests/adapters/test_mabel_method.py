@@ -20,7 +20,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.bias_evaluation.bias_data import find_bias_file
 from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
 from tempplug_adapters.bias_evaluation.masked_language_model import load_masked_language_model
-from tempplug_adapters.bias_evaluation.stereoset import evaluate_stereoset, read_stereoset
+from tempplug_adapters.bias_evaluation.stereoset import DEVELOPMENT_FILE, evaluate_stereoset, read_stereoset
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.mabel.gender_words import GenderWords
 from tempplug_adapters.mabel.method import MabelMethod, MabelModule, Quadruples
@@ -183,8 +183,16 @@ def test_all_three_terms_fall_and_a_masked_language_model_is_kept(toys: Path, tm
     model = load_masked_language_model(tmp_path, "cpu")
     stereoset = evaluate_stereoset(model, read_stereoset(toys))
     crows = evaluate_crows_pairs(model, read_crows_pairs(toys), "differing")
-    assert list(results["evaluation"].values()) == pytest.approx([stereoset.lm, stereoset.ss, stereoset.icat, crows.score])
-    assert list(results["evaluation"]) == ["stereoset_lm", "stereoset_ss", "stereoset_icat", "crows_pairs"]
+    validation = evaluate_stereoset(model, read_stereoset(toys, DEVELOPMENT_FILE))
+    expected = [stereoset.lm, stereoset.ss, stereoset.icat, crows.score, validation.icat]
+    assert list(results["evaluation"].values()) == pytest.approx(expected)
+    names = ["stereoset_lm", "stereoset_ss", "stereoset_icat", "crows_pairs", "validation_icat"]
+    assert list(results["evaluation"]) == names
+
+
+def test_without_a_development_set_nothing_stands_in_its_place(toys: Path, tmp_path: Path) -> None:
+    (toys / DEVELOPMENT_FILE).unlink()
+    assert "validation_icat" not in run(toys, tmp_path, "fixed", num_train_epochs=0)["evaluation"]
 
 
 @pytest.mark.slow

@@ -12,7 +12,14 @@ from bias_toys import frequency_model, random_model, write_stereoset
 
 from tempplug.errors import DataError
 from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel, load_masked_language_model
-from tempplug_adapters.bias_evaluation.stereoset import Row, evaluate_stereoset, read_stereoset, scored, word_questions
+from tempplug_adapters.bias_evaluation.stereoset import (
+    DEVELOPMENT_FILE,
+    Row,
+    evaluate_stereoset,
+    read_stereoset,
+    scored,
+    word_questions,
+)
 from tempplug_adapters.huggingface.loading import load_tokenizer
 
 WORDS = ["he", "she", "man", "is", "the", "a", "nurse", "ban", "##jo", "##ist", "doctor", "strong", "kind", "tree", "."]
@@ -137,6 +144,19 @@ def test_the_word_stands_where_the_blank_is(tmp_path: Path) -> None:
         Row("he", "he is, BLANK.", ("strong", "kind", "tree")),
         Row("he", "he BLANK, now", ("isnot", "is", "tree")),
     ]
+
+
+def test_the_development_set_is_another_and_its_other_biases_are_left_out(tmp_path: Path) -> None:
+    write_stereoset(tmp_path, [row()])
+    write_stereoset(tmp_path, [row(bias_type="race"), row(bias_type="gender", target="she")], DEVELOPMENT_FILE)
+    assert [each.target for each in read_stereoset(tmp_path, DEVELOPMENT_FILE)] == ["she"]
+    assert [each.target for each in read_stereoset(tmp_path)] == ["he"]
+
+
+def test_real_development_rows_share_nothing_with_the_test_set(data_dir: Path) -> None:
+    tested, developed = read_stereoset(data_dir), read_stereoset(data_dir, DEVELOPMENT_FILE)
+    assert len(developed) == 255
+    assert not {each.target for each in tested} & {each.target for each in developed}
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,15 @@ def points(count: int = 90, classes: int = 2, distance: float = 1.2) -> tuple[np
 @pytest.mark.parametrize("classes", [2, 3])
 def test_it_is_a_grid_search_over_an_rbf_machine(classes: int) -> None:
     x, y = points(classes=classes)
-    expected = []
+    expected, held_out = [], []
     for train, test in StratifiedKFold(6, shuffle=True, random_state=4).split(x, y):
         search = GridSearchCV(SVC(), {"C": [0.001, 0.01, 0.1, 1, 10, 100, 1000]}, cv=5, scoring="accuracy")
         expected.append(100 * search.fit(x[train], y[train]).score(x[test], y[test]))
+        held_out.append(100 * search.best_score_)
     told: list[float] = []
     found = evaluate_svm(x, y + 5, seed=4, folds=6, progress=told.append)
     assert found.folds == pytest.approx(expected)
-    assert found.accuracy == pytest.approx(np.mean(expected))
+    assert (found.accuracy, found.validation) == (pytest.approx(np.mean(expected)), pytest.approx(np.mean(held_out)))
     assert 50 < found.accuracy < 95
     assert told == pytest.approx([1 / 6, 1 / 3, 0.5, 2 / 3, 5 / 6, 1])
 

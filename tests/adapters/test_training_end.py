@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -21,6 +23,7 @@ from transformers import TrainerCallback
 
 from tempplug.cli import shell
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.callbacks import TemperaturesSeen
 from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_adapters.training.method import Method
 from tempplug_adapters.training.termination import Terminated
@@ -225,3 +228,19 @@ def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path, caps
         other.kill()
     assert METHOD(words(tmp_path)) == 0
     assert not (tmp_path / ".lock").exists()
+
+
+def test_the_mean_of_the_temperatures_is_that_of_all_steps_looked_at() -> None:
+    class Cooling(torch.nn.Module):
+        step = 0
+
+        def measure(self) -> dict[str, float]:
+            return {"temperature": 1 / self.step}
+
+    module = Cooling()
+    seen = TemperaturesSeen(module)
+    for module.step in range(1, 251):
+        seen.on_step_end(None, SimpleNamespace(global_step=module.step, max_steps=250), None)
+    looked_at = [1, *range(3, 251, 3), 250]
+    assert seen.seen["looks"] == len(looked_at) == 85
+    assert seen.seen["mean"] == pytest.approx(fmean(1 / step for step in looked_at))

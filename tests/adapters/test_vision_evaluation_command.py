@@ -115,8 +115,14 @@ def test_the_numbers_are_those_of_the_parts(
     network, labels, truth = backbone(0), labelled(train), labelled(test)
     bank, queries = (represent(network, each, batch_size=100) for each in (train, test))
     assert (found["bank"], found["queries"], found["classes"], found["dimension"]) == (700, 200, 10, bank.shape[1])
+    order = torch.randperm(700, generator=torch.Generator().manual_seed(4))
+    nearest = KNeighborsClassifier(1, metric="cosine").fit(
+        bank[order[70:]], labels[order[70:]]
+    )  # of so cold a vote, one counts
+    validation = 100 * nearest.score(bank[order[:70]], labels[order[:70]])
     knn = {"accuracy": knn_accuracy(bank, labels, queries, truth, k=5, temperature=1e-4), "k": 5, "temperature": 1e-4}
-    assert found["knn"] == pytest.approx(knn)
+    assert found["knn"] == pytest.approx({**knn, "validation": validation})
+    assert 0 < validation < 100
     assert found["linear-probe"]["accuracy"] == pytest.approx(linear_probe_accuracy(bank, labels, queries, truth, BRIEF))
     assert found["linear-probe"]["epochs"] == 5
     assert found["linear-probe"]["seed"] == 3

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import torch
 from image_toys import write_image
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
+from torch.nn.functional import normalize
 from vision_train_toys import SIDE, images, measured, run, small, tiny  # noqa: F401
 
 from tempplug import metrics
@@ -181,12 +184,30 @@ def test_figures_are_those_of_the_parts(tmp_path: Path) -> None:
     for name, score in scores.items():
         assert (found[name], found[f"{name} head"], found[f"{name} tail"]) == (score.overall, score.head, score.tail)
     assert found.keys() == {
-        *("knn", "linear", "svc", "alignment", "uniformity", "tolerance", "interclass_uniformity"),
+        *("knn", "knn validation", "linear", "svc", "alignment", "uniformity", "tolerance", "interclass_uniformity"),
         *("knn top-5", "linear top-5", *(f"{count} labels" for count in LABELS)),
         *(f"{name}{group}" for name in scores for group in ("", " head", " middle", " tail")),
     }
     assert told == sorted(told)
     assert (told[-1], told[0] < 0.3) == (1.0, True)
+
+
+def test_images_held_out_of_a_long_tail_are_asked_to_choose_by(tmp_path: Path) -> None:
+    drawn: dict[str, Any] = {"imbalance_ratio": 8, "held_out": 100, "largest_class": 80, "split_seed": 2}
+    given = {"width": 8, "image_size": 8, "channels_last": False, "num_train_epochs": 0, "evaluations": ("long-tail",), **drawn}
+    data = load_vision(small("simclr", **given), "digits", None)
+    every = load_images("digits", "train", None)
+    kept, left = hold_out(labels_of(every), 100, 2)
+    part = kept[long_tail_indices(labels_of(every)[kept], 8, 80, 2)]
+    assert data.held_out is not None
+    assert torch.equal(pixels(data.held_out), pixels(every.subset(left)))
+    found = run(tmp_path, data=data, **given)["evaluation"]
+    rows = normalize(represent(load_backbone(tmp_path), every, size=8), dim=1)
+    for k in (1, 10):
+        voters = KNeighborsClassifier(k).fit(rows[part], labels_of(every)[part])
+        expected = 100 * balanced_accuracy_score(labels_of(every)[left], voters.predict(rows[left]))
+        assert found[f"validation knn@{k}"] == pytest.approx(expected, abs=1e-6)
+    assert load_vision(small("simclr", **{**given, "held_out": 0}), "digits", None).held_out is None
 
 
 @pytest.mark.usefixtures("tiny")

@@ -109,6 +109,8 @@ def test_a_task_checks_its_profiles() -> None:
         task({}, profiles={"tiny": profile()})
     with pytest.raises(ConfigError, match="must have an arm labelled 'other'"):
         task({}, baseline="other")
+    with pytest.raises(ConfigError, match="must have a metric named 'score' beside its primary one"):
+        task({}, profiles={"quick": profile(validation="score")})
     with pytest.raises(ConfigError, match="must not have two arms of one label"):
         task({}, profiles={"quick": profile(arms=(Arm("fixed+dcl"), Arm("fixed+dcl")))})
     with pytest.raises(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tempplug_benchmarks.comparison import Comparison, compare
+from tempplug_benchmarks.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report_tables import headline, remarks
 from tempplug_benchmarks.results import Loaded, load_results, paired_difference
@@ -104,6 +105,30 @@ def test_the_baseline_is_the_fixed_temperature_that_validation_chose(toy: Module
     macl = next(row for row in chosen.rows if row.label == "macl+infonce")
     assert macl.differences["STSB"].mean == pytest.approx(0.5, abs=0.2)
     assert "baseline: fixed:temperature=0.5+infonce, the best of the fixed temperatures by error" in remarks(chosen)
+
+
+def test_what_was_measured_without_validation_is_reported_and_chooses_nothing(toy: ModuleType, tmp_path: Path) -> None:
+    scores = {"fixed+infonce": 70.0, "fixed:temperature=0.5+infonce": 71.0, "macl+infonce": 71.5}
+    _measured(toy, tmp_path, scores, dict.fromkeys(scores, 0.1) | {"fixed:temperature=0.5+infonce": 0.05})
+    small = replace(toy.SUITE.tasks[0].profiles["small"], validation="error")
+    suite = Suite("toy", "validated", (replace(toy.SUITE.tasks[0], profiles={"small": small}),))
+
+    def compared() -> Comparison:
+        (found,) = compare(load_results(tmp_path, lambda entry: check_known(entry, suite)), {"toy": suite})
+        return found
+
+    assert (compared().baseline, compared().chosen) == ("fixed:temperature=0.5+infonce", True)
+    for path in tmp_path.rglob("fixed-infonce/seed-*.json"):
+        content = json.loads(path.read_text())
+        del content["metrics"]["error"]
+        path.write_text(json.dumps(content))
+    assert (compared().baseline, compared().chosen) == ("fixed+infonce", False)
+    first = compared().rows[0]
+    assert (first.label, list(first.summaries)) == ("fixed+infonce", ["STSB"])
+    assert "baseline: fixed+infonce, as declared, not chosen on validation data" in remarks(compared())
+    content["metrics"] = {"error": 0.5}
+    path.write_text(json.dumps(content))
+    assert "it again" in load_results(tmp_path, lambda entry: check_known(entry, suite)).problems[0]
 
 
 def test_untrained_arms_are_of_no_family_and_say_whether_there_is_a_signal(toy: ModuleType, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from suite_checks import bench as main
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks import profile as profiles
-from tempplug_benchmarks.arm import resolve
+from tempplug_benchmarks.arm import UNTRAINED, resolve
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.plan import plan, slug
 from tempplug_benchmarks.profile import Profile
@@ -21,6 +22,7 @@ from tempplug_benchmarks.store import difference_from, read_result
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 
+SENTENCE_TASKS = ("supervised", "unsupervised", "unsupervised-roberta", "transfer", "transfer-roberta")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 each_suite = pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 each_profile = pytest.mark.parametrize(
@@ -47,6 +49,22 @@ def test_every_profile_is_complete(task: Task, name: str, profile: Profile) -> N
     assert all(metric.summary for metric in profile.metrics)
     assert name != "quick" or not any(arm.reported for arm in profile.arms), "papers say nothing of generated data"
     json.dumps(profile.settings(), allow_nan=False)
+
+
+def test_every_profile_has_temperatures_to_choose_among_by_validation_and_an_untrained_row() -> None:
+    without = {where for where, *_, profile in PROFILES if not profile.validation}
+    # one-class training has no validation; generated sentences have one set of pairs; SDCLR's lists hold nothing out, nor does
+    # DySTreSS's recipe
+    assert {where for where in without if not where.startswith("anomaly/")} == {
+        *(f"sentence/{task}/quick" for task in SENTENCE_TASKS),
+        "long-tail/imagenet-100-lt/paper",
+        *(f"long-tail/cifar{classes}-lt-dystress/paper" for classes in (10, 100)),
+    }
+    for where, task, _, profile in PROFILES:
+        objective = task.baseline.rpartition("+")[2]
+        fixed = [arm for arm in profile.arms if re.fullmatch(rf"fixed:temperature=[0-9.]+\+{objective}", arm.label)]
+        assert len(fixed) >= 4, where
+        assert UNTRAINED in profile.arms, where
 
 
 @each_suite

@@ -22,7 +22,16 @@ def find_bias_file(data_dir: str | Path | None, name: str, purpose: str) -> Path
     """
     if data_dir is None:
         raise DataError(f"{purpose} needs {name}: name the folder that holds it by --data-dir, or set TEMPPLUG_DATA.")
-    found = next((file for place in PLACES if (file := Path(data_dir) / place / name).is_file()), None)
+    found = _found(data_dir, name)
     if found is None:
         raise DataError(f"{purpose} needs {name}, which {data_dir} lacks, and so do its text/bias and bias.")
     return found
+
+
+def has_bias_file(data_dir: str | Path | None, name: str) -> bool:
+    """Returns whether `find_bias_file` would find a file."""
+    return data_dir is not None and _found(data_dir, name) is not None
+
+
+def _found(data_dir: str | Path, name: str) -> Path | None:
+    return next((file for place in PLACES if (file := Path(data_dir) / place / name).is_file()), None)

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel, Question
 
 FILE = "stereoset_test_gender_intrasentence.jsonl.gz"
+DEVELOPMENT_FILE = "stereoset_dev_intrasentence.jsonl.gz"
+"""Of other targets than the test set's, of which no context is in both; its rows of other biases are left out."""
 KINDS = ("stereotype", "anti-stereotype", "unrelated")
 BLANK = "BLANK"
+GENDER = "gender"
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -72,23 +75,26 @@ class StereoSetResult:
         return asdict(self)
 
 
-def read_stereoset(data_dir: str | Path | None) -> list[Row]:
-    """Returns the rows of the gender test set, intrasentence.
+def read_stereoset(data_dir: str | Path | None, file: str = FILE) -> list[Row]:
+    """Returns the rows about gender of the test set, intrasentence, or of the development set.
 
     Args:
         data_dir: the folder with the file, or one that holds it as ``text/bias`` or ``bias``.
+        file: `FILE` or `DEVELOPMENT_FILE`.
 
     Raises:
         DataError: the file is missing, damaged or malformed.
     """
-    path = find_bias_file(data_dir, FILE, "StereoSet")
-    rows = [_row(f"{path}, line {number}", line) for number, line in enumerate(read_text(path).splitlines(), start=1)]
+    path = find_bias_file(data_dir, file, "StereoSet")
+    lines = enumerate(read_text(path).splitlines(), start=1)
+    rows = [row for number, line in lines if (row := _row(f"{path}, line {number}", line)) is not None]
     if not rows:
-        raise DataError(f"{path} is empty; wanted one JSON object a line.")
+        raise DataError(f"{path} is empty or holds no row about gender; wanted one JSON object a line.")
     return rows
 
 
-def _row(place: str, line: str) -> Row:
+def _row(place: str, line: str) -> Row | None:
+    """Returns the row of a line, None where it says that it is of another bias."""
     try:
         found = json.loads(line)
         target, context, *sentences = (found[key] for key in ("target", "context", *KINDS))
@@ -97,6 +103,8 @@ def _row(place: str, line: str) -> Row:
         raise DataError(f"{place}: must be a JSON object with {wanted} ({type(error).__name__}: {error}).") from error
     if not all(isinstance(each, str) for each in (target, context, *sentences)):
         raise DataError(f"{place}: target, context and the three sentences must be text.")
+    if found.get("bias_type", GENDER) != GENDER:
+        return None
     if context.count(BLANK) != 1:
         raise DataError(f"{place}: the context must hold {BLANK} once, but is {context[:80]!r}.")
     position = next(number for number, word in enumerate(context.split(" ")) if BLANK in word)

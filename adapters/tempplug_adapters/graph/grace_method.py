@@ -171,7 +171,9 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         return {"views": views, "nodes": nodes, "seeds": seeds}
 
     def evaluate(self, recipe: GraceRecipe, module: nn.Module, data: Nodes, run: Run) -> dict[str, float]:
-        """Returns F1-micro and F1-macro × 100 by protocol (see `evaluate_nodes`), nothing where the graph has no classes."""
+        """Returns F1-micro and F1-macro × 100 by protocol, and the F1-micro of the nodes to validate as ``f1_validation`` (see
+        `evaluate_nodes`); nothing where the graph has no classes.
+        """
         if data.labels is None:
             return {}
         scores = evaluate_nodes(

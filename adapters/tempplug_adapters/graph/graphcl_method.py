@@ -146,14 +146,16 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         return names_of(self._encoder, [each for each in self._augmentations if not isinstance(each, str)])
 
     def evaluate(self, recipe: GraphCLRecipe, module: nn.Module, data: Graphs, run: Run) -> dict[str, float]:
-        """Returns the accuracy in % of a support vector machine, mean over the folds; nothing where graphs have no classes."""
+        """Returns the accuracy in % of a support vector machine, mean over the folds, and its ``validation_accuracy`` on what
+        they hold out to choose its penalty; nothing where graphs have no classes.
+        """
         labels = data.all.labels
         if labels is None:
             return {}
         labelled = labels >= 0
         rows = self.representations(module, data)[labelled]
         score = evaluate_svm(rows, labels[labelled], recipe.seed, recipe.folds, run.progress)
-        return {"accuracy": score.accuracy}
+        return {"accuracy": score.accuracy, "validation_accuracy": score.validation}
 
     @torch.no_grad()
     def representations(self, module: Any, data: Graphs) -> Tensor:

@@ -9,8 +9,10 @@ and reports the test scores at the best validation score.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +34,12 @@ class NodeScores:
     Attributes:
         micro: micro-averaged F1 × 100, which is accuracy where a node has one class.
         macro: F1 × 100 averaged over the classes.
+        validation: micro-averaged F1 × 100 of the validation nodes, at the step that it chose; NaN of scores by themselves.
     """
 
     micro: float
     macro: float
+    validation: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def evaluate_nodes(
     steps: int = STEPS,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[str, NodeScores]:
-    """Returns the test scores of a logistic regression at its best validation micro-F1, mean over the splits, by protocol.
+    """Returns the scores of a logistic regression at its best validation micro-F1, mean over the splits, by protocol.
 
     Args:
         representations: [N, D], frozen.
@@ -118,7 +122,8 @@ def evaluate_nodes(
     means = {}
     for protocol in wanted:
         own = [score for (name, *_), score in zip(flat, scores, strict=True) if name == protocol]
-        means[protocol] = NodeScores(*(sum(getattr(each, kind) for each in own) / len(own) for kind in ("micro", "macro")))
+        kinds = ([getattr(each, kind) for each in own] for kind in ("micro", "macro", "validation"))
+        means[protocol] = NodeScores(*map(fmean, kinds))
     return means
 
 
@@ -198,7 +203,7 @@ class _Regressions:
         self.fits = LinearFits(torch.stack(first).repeat(1, len(strengths), 1), decay, rate=0.01)
 
     def train(self, steps: int, progress: Callable[[float], None]) -> list[NodeScores]:
-        """Returns the test scores of each split."""
+        """Returns the scores of each split."""
         best = torch.full((len(self.wanted), len(self.strengths)), -1.0, dtype=torch.float64)
         kept = torch.stack([self.fits.weights[place] for place in self.of])
         by_strength = self._by_strength(kept)
@@ -219,7 +224,8 @@ class _Regressions:
         scores = []
         for number, (_, each, _) in enumerate(self.wanted):
             predicted = found[each.test, number, int(best[number].argmax())]
-            scores.append(f1_scores(self.targets[each.test], predicted if self.several else self._one_hot(predicted)))
+            found_here = f1_scores(self.targets[each.test], predicted if self.several else self._one_hot(predicted))
+            scores.append(replace(found_here, validation=float(best[number].max())))
         return scores
 
     def _predicted(self, weights: Tensor) -> Tensor:
@@ -240,7 +246,7 @@ class _Regressions:
     def _micro(self, nodes: Tensor, predicted: Tensor) -> float:
         if self.several:
             return f1_scores(self.targets[nodes], predicted).micro
-        return float((predicted == self.numbers[nodes]).double().mean())
+        return 100 * float((predicted == self.numbers[nodes]).double().mean())
 
     def _one_hot(self, numbers: Tensor) -> Tensor:
         return nn.functional.one_hot(numbers, self.targets.shape[1]).bool()

@@ -29,10 +29,13 @@ class SVMScore:
     Attributes:
         accuracy: mean over the folds.
         folds: of each fold.
+        validation: of the penalties that were chosen, on the parts of the training graphs that were held out to choose them,
+            mean over the folds. No machine of a fold has seen its test graphs, but those of one fold validate in the others.
     """
 
     accuracy: float
     folds: tuple[float, ...]
+    validation: float
 
 
 def evaluate_svm(
@@ -70,23 +73,26 @@ def evaluate_svm(
     check_classes(codes, folds)
     squared = _squared_distances(points)
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(points, codes)
-    scores = []
+    scores, validation = [], []
     for train, test in splits:
         # what is checked once need not be checked again for each of the machines
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            penalty = _best_penalty(points, codes, squared, train)
+            penalty, held_out = _best_penalty(points, codes, squared, train)
+            validation.append(100 * held_out)
             scores.append(100 * _accuracies(points, codes, squared, train, test, (penalty,))[0])
         progress(len(scores) / folds)
-    return SVMScore(statistics.fmean(scores), tuple(scores))
+    return SVMScore(statistics.fmean(scores), tuple(scores), statistics.fmean(validation))
 
 
-def _best_penalty(points: Floats, codes: Labels, squared: Floats, train: npt.NDArray[np.intp]) -> float:
+def _best_penalty(points: Floats, codes: Labels, squared: Floats, train: npt.NDArray[np.intp]) -> tuple[float, float]:
+    """Returns the penalty that is best in cross-validation on the training part, and its share of hits there."""
     from sklearn.model_selection import StratifiedKFold
 
     splits = StratifiedKFold(INNER_FOLDS).split(train, codes[train])
     table = [_accuracies(points, codes, squared, train[fit], train[held], PENALTIES) for fit, held in splits]
-    # the first of equally good ones, like GridSearchCV
-    return PENALTIES[int(np.argmax(np.mean(table, axis=0)))]
+    shares = np.mean(table, axis=0)
+    best = int(np.argmax(shares))  # the first of equally good ones, like GridSearchCV
+    return PENALTIES[best], float(shares[best])
 
 
 def _accuracies(

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import DataError
-from tempplug_adapters.bias_evaluation.bias_data import find_bias_file
+from tempplug_adapters.bias_evaluation.bias_data import find_bias_file, has_bias_file
 from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
 from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel
-from tempplug_adapters.bias_evaluation.stereoset import evaluate_stereoset, read_stereoset
+from tempplug_adapters.bias_evaluation.stereoset import DEVELOPMENT_FILE, GENDER, evaluate_stereoset, read_stereoset
 from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.mabel.gender_words import GenderWords
 from tempplug_adapters.mabel.model import MabelModel
@@ -26,9 +26,6 @@ from tempplug_adapters.storage.files import write_into
 from tempplug_adapters.training.measurements import numbers_of
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
-
-GENDER = "gender"
-"""The bias that is trained against and measured."""
 
 
 class Quadruples:
@@ -199,16 +196,22 @@ class MabelMethod(Method[MabelRecipe, Quadruples]):
         return {"index": index, **data.collator([data.views[position] for position in index.tolist()])}
 
     def evaluate(self, recipe: MabelRecipe, module: Any, data: Quadruples, run: Run) -> dict[str, float]:
-        """Returns LM, SS and ICAT of StereoSet, and the score of CrowS-Pairs as MABEL has it, all about gender."""
+        """Returns LM, SS and ICAT of StereoSet, and the score of CrowS-Pairs as MABEL has it, all about gender.
+
+        Where StereoSet's development set is there, its ICAT is ``validation_icat``.
+        """
         model = MaskedLanguageModel(module.encoder, data.tokenizer)
         stereoset = evaluate_stereoset(model, read_stereoset(data.data_dir))
         pairs = [pair for pair in read_crows_pairs(data.data_dir) if pair.bias_type == GENDER]
-        return {
+        found = {
             "stereoset_lm": stereoset.lm,
             "stereoset_ss": stereoset.ss,
             "stereoset_icat": stereoset.icat,
             "crows_pairs": evaluate_crows_pairs(model, pairs, "differing").score,
         }
+        if has_bias_file(data.data_dir, DEVELOPMENT_FILE):
+            found["validation_icat"] = evaluate_stereoset(model, read_stereoset(data.data_dir, DEVELOPMENT_FILE)).icat
+        return found
 
     def save(self, recipe: MabelRecipe, module: Any, data: Quadruples, output_dir: Path) -> None:
         """Writes the masked language model with its tokenizer as a plain Hugging Face folder."""

@@ -34,8 +34,9 @@ class TemperaturesSeen(TrainerCallback):
     """Notes where the temperature began and ended in a training and how far it went, at some `LOOKS` steps evenly spread.
 
     Attributes:
-        seen: ``first`` and ``last``, each the mean over the pairs of a batch, and ``min`` and ``max`` over all pairs looked at;
-            empty where nothing has a temperature. Part of a checkpoint, so that a resumed run tells of all of it.
+        seen: ``first`` and ``last``, each the mean over the pairs of a batch, ``mean``, that of these means over all ``looks``,
+            and ``min`` and ``max`` over all pairs looked at; empty where nothing has a temperature. Part of a checkpoint, so
+            that a resumed run tells of all of it.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -50,11 +51,14 @@ class TemperaturesSeen(TrainerCallback):
         if "temperature" in found:
             now, seen = found["temperature"], self.seen
             low, high = (found.get(f"temperature_{end}", now) for end in ("min", "max"))
+            looks, mean = seen.get("looks", 0) + 1, seen.get("mean", 0.0)
             self.seen = {
                 "first": seen.get("first", now),
                 "last": now,
                 "min": min(low, seen.get("min", low)),
                 "max": max(high, seen.get("max", high)),
+                "mean": mean + (now - mean) / looks,
+                "looks": looks,
             }
 
 

@@ -61,7 +61,7 @@ def train(
         where the method has none), ``recipe`` (all settings), `DECISIVE` arguments, what else the method says of the origin of
         the weights,
         ``steps`` and ``epochs`` done, ``loss`` (mean since the log before the last), ``temperature`` (``first``, ``last``,
-        ``min`` and ``max`` of the training, see `TemperaturesSeen`), ``seconds_per_epoch`` (of this call;
+        ``mean``, ``min`` and ``max`` of the training, see `TemperaturesSeen`), ``seconds_per_epoch`` (of this call;
         None where no step was left), ``evaluation`` (figures by name), ``history`` (every log: loss, temperature, …).
 
     Raises:

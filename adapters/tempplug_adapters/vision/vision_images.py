@@ -15,7 +15,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.image_data import Split, load_images
 from tempplug_adapters.images.image_files import ImageFiles
 from tempplug_adapters.images.image_set import ImageSet
-from tempplug_adapters.images.long_tail import long_tail_part
+from tempplug_adapters.images.long_tail import hold_out, long_tail_part
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.evaluation.settings import EvaluationSettings
 from tempplug_adapters.vision.recipe import VisionRecipe
@@ -34,11 +34,13 @@ class VisionImages:
         train: what is trained on.
         bank: labelled images that neighbours and probes learn from; None measures nothing.
         test: labelled images of the same classes that they are asked about, likewise.
+        held_out: labelled images that a long-tailed part leaves to choose by; None where there are none.
     """
 
     train: ImageSet
     bank: ImageSet | None = None
     test: ImageSet | None = None
+    held_out: ImageSet | None = None
 
     def __len__(self) -> int:
         return len(self.train)
@@ -92,7 +94,7 @@ def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, ev
         sizes = {"image_size": recipe.image_size, "load_size": recipe.load_size}
         return read_images(name, split, data_dir, **sizes, count=count, seed=recipe.split_seed)
 
-    train = _long_tailed(read(dataset, "train", recipe.count), recipe)
+    train, held_out = _long_tailed(read(dataset, "train", recipe.count), recipe)
     wanted = recipe.evaluation_dataset
     bank = train if wanted is None or not evaluated else read(wanted, "train")
     if not (evaluated and recipe.evaluations) or (bank.labels is None and wanted is None):
@@ -102,7 +104,7 @@ def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, ev
         test.batch(torch.tensor([0]))  # read now, where the set is on disk: it is measured with after the training
     except DataError as error:
         raise DataError(f"{error} Or pass --no-evaluate to train without measuring.") from error
-    images = VisionImages(train, bank, test)
+    images = VisionImages(train, bank, test, held_out if wanted is None else None)
     check_evaluations(recipe, images)
     return images
 
@@ -135,13 +137,16 @@ def evaluation_settings(recipe: VisionRecipe) -> EvaluationSettings:
     )
 
 
-def _long_tailed(images: ImageSet, recipe: VisionRecipe) -> ImageSet:
+def _long_tailed(images: ImageSet, recipe: VisionRecipe) -> tuple[ImageSet, ImageSet | None]:
+    """Returns the images to train on, and those that are held out of them where there are any."""
     if recipe.imbalance_ratio is None:
         for name in ("largest_class", "held_out"):
             if value := getattr(recipe, name):
                 raise ConfigError(f"{name}={value} belongs to a long-tailed part: give imbalance_ratio, too.")
-        return images
+        return images, None
     if images.labels is None:
         raise DataError(f"imbalance_ratio needs the class of every image, which the set '{images.name}' has not.")
     drawn = (recipe.imbalance_ratio, recipe.largest_class, recipe.split_seed, recipe.held_out)
-    return images.subset(long_tail_part(images.labels, images.classes, *drawn)[0])
+    part = images.subset(long_tail_part(images.labels, images.classes, *drawn)[0])
+    left = hold_out(images.labels, recipe.held_out, recipe.split_seed)[1]
+    return part, images.subset(left) if len(left) else None

@@ -159,12 +159,14 @@ class VisionMethod(Method[V, VisionImages]):
         Percentages are ``knn``, ``linear``, ``svc`` and, class by class, ``knn@1``, ``knn@10``, ``few-shot`` and
         ``long-tail``, each also of its ``head``, ``middle`` and ``tail``; ``knn top-5`` and ``linear top-5``; and those with
         ``10 labels`` to ``500 labels`` of each class. Of the geometry there are ``alignment``,
-        ``uniformity``, ``tolerance`` and ``interclass_uniformity``.
+        ``uniformity``, ``tolerance`` and ``interclass_uniformity``. To choose by there are ``knn validation``, of a tenth of
+        the training images whose classes the others tell, and ``validation knn@1`` and ``validation knn@10``, of images that
+        were held out of a long-tailed part and not trained on.
         """
         if data.bank is None or data.test is None:
             return {}
         linear = bool({"linear-probe", "top-5"} & set(recipe.evaluations))
-        pieces = 2 + 2 * ("report" in recipe.evaluations) + linear
+        pieces = 2 + 2 * ("report" in recipe.evaluations) + linear + (data.held_out is not None)
         begun: dict[str, None] = {}
 
         def told(name: str, fraction: float) -> None:
@@ -173,7 +175,7 @@ class VisionMethod(Method[V, VisionImages]):
 
         encoder: Any = module.encoder
         device = next(module.parameters()).device
-        evaluation = Evaluation(encoder, data.bank, data.test, evaluation_settings(recipe), device, told)
+        evaluation = Evaluation(encoder, data.bank, data.test, evaluation_settings(recipe), device, told, data.held_out)
         return {
             figure: value for name in recipe.evaluations for figure, value in figures(name, evaluation.measure(name)).items()
         }
@@ -186,15 +188,18 @@ def figures(evaluation: str, found: dict[str, Any]) -> dict[str, float]:
         evaluation: one of `tempplug_adapters.vision.evaluation.settings.EVALUATIONS`.
         found: what `Evaluation.measure` returned.
 
-    >>> figures("knn", {"accuracy": 61.5, "k": 200})
-    {'knn': 61.5}
+    >>> figures("knn", {"accuracy": 61.5, "validation": 60.0, "k": 200})
+    {'knn': 61.5, 'knn validation': 60.0}
     """
     if "accuracy" in found:
-        return {evaluation.removesuffix("-probe"): found["accuracy"]}
+        name = evaluation.removesuffix("-probe")
+        return {name: found["accuracy"]} | ({f"{name} validation": found["validation"]} if "validation" in found else {})
     if evaluation in ("report", "top-5", "few-labels"):
         return {name: value for name, value in found.items() if isinstance(value, float)}
     flat: dict[str, float] = {}
     for name, score in found.items():
+        if name.startswith("validation"):
+            flat[name] = score
         if isinstance(score, dict):
             flat[name] = score["overall"]
             groups = {f"{name} {group}": score[group] for group in ("head", "middle", "tail")}

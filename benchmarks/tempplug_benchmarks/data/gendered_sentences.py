@@ -71,14 +71,14 @@ def write_gendered(folder: Path, pairs: int, seed: int, tested: int = 120) -> No
         folder: made where missing.
         pairs: of the training data, at least 1.
         seed: of the training data, at least 0.
-        tested: rows of either benchmark, at least 1.
+        tested: rows of either benchmark, and of StereoSet's development set, at least 1.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write_table(folder / "pairs.tsv", ("premise", "hypothesis"), entailment_pairs(pairs, seed))
     _write_table(folder / "gender_words.tsv", ("male", "female"), PEOPLE)
     generator = random.Random("gendered benchmarks")
     rows, lines = [], ["sent_more,sent_less,stereo_antistereo,bias_type"]
-    for _ in range(tested):
+    for _ in range(2 * tested):
         person, thing = _person_and_thing(generator, True)
         _, other = _person_and_thing(generator, False, person)
         template, verb, place = generator.choice(EVALUATION_TEMPLATES), generator.choice(VERBS), generator.choice(PLACES)
@@ -88,9 +88,10 @@ def write_gendered(folder: Path, pairs: int, seed: int, tested: int = 120) -> No
         direction, said = ("stereo", thing) if generator.random() < 0.6 else ("antistereo", other)
         sentences = (template.format(each, verb, said, place) for each in (person, counterpart))
         lines.append(",".join((*sentences, direction, "gender")))
-    stereoset = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "stereoset_test_gender_intrasentence.jsonl.gz").write_bytes(gzip.compress(stereoset.encode(), mtime=0))
-    (folder / "crows_pairs_anonymized.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "crows_pairs_anonymized.csv").write_text("\n".join(lines[: 1 + tested]) + "\n", encoding="utf-8")
+    for name, chosen in (("test_gender", rows[:tested]), ("dev", rows[tested:])):
+        stereoset = "".join(json.dumps(row) + "\n" for row in chosen)
+        (folder / f"stereoset_{name}_intrasentence.jsonl.gz").write_bytes(gzip.compress(stereoset.encode(), mtime=0))
 
 
 def _person_and_thing(generator: random.Random, stereotyped: bool, person: str | None = None) -> tuple[str, str]:

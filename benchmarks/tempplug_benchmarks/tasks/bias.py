@@ -38,13 +38,23 @@ METRICS = (
         summary="per cent of pairs whose stereotyping sentence is more probable, as MABEL computes it; 50 is no preference",
         higher_is_better=False,
     ),
+    Metric(
+        name="validation",
+        figure="validation_icat",
+        summary="ICAT of StereoSet's development set, whose targets are others than those of the test set",
+    ),
 )
-_ARMS = (BASELINE, "temperature-free+infonce", "macl+infonce", "dystress+infonce")
+_FIXED = tuple(f"fixed:temperature={value}+infonce" for value in ("0.02", "0.05", "0.1", "0.2"))
+_ARMS = (*_FIXED, "temperature-free+infonce", "macl+infonce", "dystress+infonce")
 _REPORTED = {
     BASELINE: (PaperRow("temperature-free", "5", "Baseline", "gender"),),
     "temperature-free+infonce": (PaperRow("temperature-free", "5", "Ours", "gender"),),
 }
-_BENCHMARKS = ("stereoset_test_gender_intrasentence.jsonl.gz", "crows_pairs_anonymized.csv")
+_BENCHMARKS = (
+    "stereoset_test_gender_intrasentence.jsonl.gz",
+    "stereoset_dev_intrasentence.jsonl.gz",
+    "crows_pairs_anonymized.csv",
+)
 _GENERATED: Mapping[str, Any] = {
     "model_name_or_path": "generated",
     "learning_rate": 3e-3,
@@ -62,6 +72,7 @@ def _profile(dataset: str, recipe: Recipe, *, reported: bool = False, **more: An
         arms=(UNTRAINED, *arms(*_ARMS, reported=_REPORTED if reported else None)),
         metrics=METRICS,
         primary="ICAT",
+        validation="validation",
         **more,
     )
 

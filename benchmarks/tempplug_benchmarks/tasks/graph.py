@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tempplug_adapters.graph.graphcl_recipe import METHOD, POOLS
-from tempplug_benchmarks.arm import arms
+from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.suite import Suite
@@ -19,13 +19,19 @@ from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.graph_generated import VERSION, generated_graphs
 
 BASELINE = "fixed:temperature=0.2+dcl"
-METRIC = Metric(
-    name="accuracy", summary="accuracy in %, support vector machine on the representations, mean over stratified folds"
+METRICS = (
+    Metric(name="accuracy", summary="accuracy in %, support vector machine on the representations, mean over stratified folds"),
+    Metric(
+        name="validation",
+        figure="validation_accuracy",
+        summary="the same on what each fold holds out of its training part, where test graphs of other folds are",
+    ),
 )
 _ARMS = (
     "fixed:temperature=0.1+dcl",
     BASELINE,
     "fixed:temperature=0.5+dcl",
+    "fixed:temperature=1+dcl",
     "fixed:temperature=0.2+infonce",
     "macl+dcl",
     "macl+infonce",
@@ -67,8 +73,10 @@ SETS = (
 def _profiles(each: _Set) -> dict[str, Profile]:
     def profile(dataset: str, changes: Mapping[str, Any], reported: Mapping[str, tuple[PaperRow, ...]], **more: Any) -> Profile:
         recipe = METHOD.recipe(augmentations=POOLS[each.tu], **changes)
-        own = arms(*_ARMS, reported=reported)
-        return Profile(dataset=dataset, recipe=recipe, arms=own, metrics=(METRIC,), primary=METRIC.name, **more)
+        own = (*arms(*_ARMS, reported=reported), UNTRAINED)
+        return Profile(
+            dataset=dataset, recipe=recipe, arms=own, metrics=METRICS, primary="accuracy", validation="validation", **more
+        )
 
     kind = "with" if each.features else "without"
     real = f"{each.tu} of the TU collection, {'node labels' if each.features else 'a constant'} as features"

@@ -44,6 +44,11 @@ METRICS = tuple(
     for group, (figure, which) in _GROUPS.items()
 )
 _COPIES = "CIFAR-10-LT of JPEG copies, whose accuracies lie below the original's"
+_VALIDATION = Metric(
+    name="validation",
+    figure="validation knn@10",
+    summary="kNN@10 of the images that are held out of the long-tailed set, as many of each class",
+)
 STOP = 0.3
 """Of a period before the end of one: where the paper advises to stop."""
 
@@ -77,11 +82,12 @@ def _profile(
         **more: of the profile.
     """
     settings = method.recipe(recipe, evaluations=("long-tail",), **changes)
-    epochs = settings.num_train_epochs
+    epochs, held_out = settings.num_train_epochs, settings.values()["held_out"]
     whole = "schedule" if periods == 5 else f"schedule:period={epochs / periods:g}"
     own = arms(
         "fixed:temperature=0.1+infonce",
         BASELINE,
+        "fixed:temperature=0.5+infonce",
         "fixed:temperature=1+infonce",
         f"{whole}+infonce",
         f"schedule:period={epochs / (periods - STOP):g}+infonce",
@@ -95,8 +101,9 @@ def _profile(
         source=source,
         recipe=settings,
         arms=(*own, UNTRAINED),
-        metrics=METRICS,
+        metrics=(*METRICS, _VALIDATION) if held_out else METRICS,
         primary="kNN@10",
+        validation=_VALIDATION.name if held_out else "",
         load=partial(read_images, method=method, splits=True, **reading),
         **more,
     )

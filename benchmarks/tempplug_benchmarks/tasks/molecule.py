@@ -21,9 +21,11 @@ from tempplug_benchmarks.tasks.molecule_real import read_molecules
 
 BASELINE = "fixed:temperature=0.1+dcl"
 _ARMS = (
+    "fixed:temperature=0.05+dcl",
     BASELINE,
-    "fixed:temperature=0.1+infonce",
+    "fixed:temperature=0.2+dcl",
     "fixed:temperature=0.5+dcl",
+    "fixed:temperature=0.1+infonce",
     "macl+dcl",
     "macl+infonce",
     "dystress+dcl",
@@ -87,6 +89,7 @@ def _profile(each: _Set, dataset: str, changes: Mapping[str, Any], printed: bool
         arms=(UNTRAINED, *arms(*_ARMS, reported=rows)),
         metrics=_metrics(each.name),
         primary="ROC-AUC",
+        validation="validation",
         source=each.name,
         **more,
     )

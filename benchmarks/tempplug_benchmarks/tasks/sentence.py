@@ -37,7 +37,10 @@ _REAL_STS = (
 )
 _ARMS = (
     "fixed:temperature=0.02+infonce",
+    "fixed:temperature=0.03+infonce",
+    "fixed:temperature=0.04+infonce",
     BASELINE,
+    "fixed:temperature=0.07+infonce",
     "fixed:temperature=0.1+infonce",
     "fixed:temperature=0.2+infonce",
     "fixed:temperature=0.05+dcl",
@@ -68,7 +71,7 @@ _TRANSFER_REPORTED = {
 }
 # Classifiers and the vectors of 67,349 phrases take minutes a run, so that the small profile leaves SST2 out, and most arms.
 _TRANSFER_SMALL = tuple(name for name in TRANSFER if name != "SST2")
-_TRANSFER_ARMS = (BASELINE, "macl+infonce", "macl+reweighted", "dystress+infonce", "temperature-free+infonce")
+_TRANSFER_ARMS = (*_ARMS[1:6], "macl+infonce", "macl+reweighted", "dystress+infonce", "temperature-free+infonce")
 _GENERATED: Mapping[str, Any] = {
     "model_name_or_path": "generated",
     "pooler": "avg",
@@ -112,7 +115,6 @@ def _transfer(profile: Profile, tasks: Sequence[str], labels: Sequence[str], rep
         arms=(UNTRAINED, *arms(*labels, reported=_TRANSFER_REPORTED if reported else None)),
         metrics=(_CHOICE, *metrics),
         primary=metrics[-1].name,
-        validation=_CHOICE.name if _CHOICE in metrics else "",
         needs=(*(name for name in profile.needs if not name.startswith("text/sts/")), "text/sts/STSB", *files),
     )
 

@@ -54,6 +54,11 @@ METRICS = (
         higher_is_better=False,
         decimals=3,
     ),
+    Metric(
+        name="validation",
+        figure="knn validation",
+        summary="accuracy in % of the same vote on a tenth of the training images, the others being the bank",
+    ),
 )
 _MORE_METRICS = {
     "top-5": tuple(
@@ -117,6 +122,7 @@ def _profile(
         arms=own,
         metrics=METRICS,
         primary="kNN",
+        validation="validation",
         **more,
     )
 

@@ -46,7 +46,7 @@ class PaperProfile:
     recipe: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     baseline: float = 0.1
-    temperatures: tuple[float, ...] = (0.1, 0.2, 0.5)
+    temperatures: tuple[float, ...] = (0.1, 0.2, 0.5, 1)
     macl: str = "macl"
     dystress: str = "dystress"
     more: tuple[str, ...] = ()

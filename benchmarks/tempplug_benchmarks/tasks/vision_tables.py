@@ -24,7 +24,7 @@ def _amcl(task: str, name: str, changes: dict[str, Any], imagenet: bool = False)
     """Returns AMCL's methods but SimCLR on the images of another task."""
     of = _OF[task]
     recipes = {"moco": "moco-v2", "simsiam": "simsiam", "barlow-twins": "barlow-twins"} if imagenet else {}
-    own = {
+    own: dict[str, dict[str, Any]] = {
         "simsiam": {"num_train_epochs": 1000} if not imagenet else {},
         # λ of AMCL's paper
         "barlow-twins": {"redundancy_weight": 5e-3} if imagenet else {},

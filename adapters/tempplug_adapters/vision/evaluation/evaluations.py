@@ -24,12 +24,12 @@ from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.images.long_tail import head_mid_tail, long_tail_part
 from tempplug_adapters.images.representations import represent
-from tempplug_adapters.vision.evaluation.accuracy import accuracy, accuracy_within
+from tempplug_adapters.vision.evaluation.accuracy import accuracy, accuracy_within, class_accuracies
 from tempplug_adapters.vision.evaluation.embedding_plot import embedding_plot
 from tempplug_adapters.vision.evaluation.few_labels import few_label_accuracies
-from tempplug_adapters.vision.evaluation.knn import knn_accuracy, weighted_votes
+from tempplug_adapters.vision.evaluation.knn import knn_accuracy, majority_knn, weighted_votes
 from tempplug_adapters.vision.evaluation.linear_probe import fit_linear_probe, linear_scores
-from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation
+from tempplug_adapters.vision.evaluation.long_tail import NEIGHBOURS, long_tail_evaluation
 from tempplug_adapters.vision.evaluation.report import representation_report
 from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSettings
 from tempplug_adapters.vision.evaluation.similarity_histogram import draw_similarity_histogram, similarity_histogram
@@ -37,6 +37,8 @@ from tempplug_adapters.vision.evaluation.svc_probe import svc_probe
 
 PLOTTED_IMAGES = 2000
 PLOTTED_CLASSES = 20
+VALIDATED_IMAGES = 10_000
+"""At most: a tenth of the training images asks the others for their classes, which is what temperatures are chosen by."""
 
 
 class Evaluation:
@@ -49,6 +51,7 @@ class Evaluation:
         settings: of the evaluations.
         device: on which everything runs.
         progress: called with what is being done and the fraction done; None shows a bar.
+        held_out: further labelled images, which ``long-tail`` also asks about, to choose by; None where there are none.
 
     Raises:
         ConfigError: both sets are one.
@@ -63,6 +66,7 @@ class Evaluation:
         settings: EvaluationSettings,
         device: torch.device,
         progress: Callable[[str, float], None] | None = None,
+        held_out: ImageSet | None = None,
     ) -> None:
         if train is test:
             raise ConfigError(f"the set '{test.name}' must not be both learned from and asked about: pass a test set.")
@@ -73,6 +77,7 @@ class Evaluation:
         self.backbone, self.train, self.test, self.settings, self.device = backbone, train, test, settings, device
         self.bank_labels, self.query_labels = train.labels.to(device), test.labels.to(device)
         self.told = _Bar() if progress is None else progress
+        self.held_out = held_out
 
     def check(self, name: str) -> None:
         """Makes sure that the labels allow an evaluation, which takes no time, before images are represented.
@@ -194,7 +199,19 @@ class Evaluation:
 def _knn(it: Evaluation) -> dict[str, Any]:
     k, temperature = it.settings.k, it.settings.vote_temperature
     share = knn_accuracy(it.bank, it.bank_labels, it.queries, it.query_labels, k=k, temperature=temperature)
-    return {"accuracy": share, "k": min(k, len(it.bank)), "temperature": temperature}
+    validation = {} if len(it.bank) < 10 else {"validation": _knn_validation(it)}
+    return {"accuracy": share, **validation, "k": min(k, len(it.bank)), "temperature": temperature}
+
+
+def _knn_validation(it: Evaluation) -> float:
+    """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank."""
+    asked = torch.zeros(len(it.bank), dtype=torch.bool)
+    order = torch.randperm(len(it.bank), generator=torch.Generator().manual_seed(it.settings.split_seed))
+    asked[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
+    parts = [part.to(it.device) for part in (~asked, asked)]
+    (bank, labels), (rows, truth) = ((it.bank[part], it.bank_labels[part]) for part in parts)
+    k, temperature = it.settings.k, it.settings.vote_temperature
+    return knn_accuracy(bank, labels, rows, truth, k=k, temperature=temperature, classes=len(it.train.classes))
 
 
 def _linear_probe(it: Evaluation) -> dict[str, Any]:
@@ -223,13 +240,20 @@ def _long_tail(it: Evaluation) -> dict[str, Any]:
     part, largest = it.long_tail
     chosen = part.to(it.device)
     groups = {"head_above": it.settings.head_above, "tail_below": it.settings.tail_below}
-    scores = long_tail_evaluation(it.bank[chosen], it.bank_labels[chosen], it.queries, it.query_labels, **groups)
+    bank, bank_labels = it.bank[chosen], it.bank_labels[chosen]
+    scores = long_tail_evaluation(bank, bank_labels, it.queries, it.query_labels, **groups)
+    validation = {}
+    if it.held_out is not None and it.held_out.labels is not None:
+        rows, labels = it._represent(it.held_out, "held-out images"), it.held_out.labels.to(it.device)
+        for k in NEIGHBOURS:
+            shares = class_accuracies(labels, majority_knn(bank, bank_labels, rows, k=k), len(it.train.classes))
+            validation[f"validation knn@{k}"] = shares.mean().item()
     draw = {
         "imbalance_ratio": it.settings.imbalance_ratio,
         "largest_class": largest,
         "split_seed": it.settings.split_seed,
     }
-    return {"bank": len(chosen), **draw, **{name: score.values() for name, score in scores.items()}}
+    return {"bank": len(chosen), **draw, **validation, **{name: score.values() for name, score in scores.items()}}
 
 
 def _report(it: Evaluation) -> dict[str, Any]:
