@@ -16,6 +16,8 @@ from tempplug_adapters.training.termination import Terminated
 
 LOOKS = 100
 """How often a training looks at its temperature."""
+COURSE = ("temperature", "positive_similarity", "negative_similarity", "uniformity", "alignment")
+"""What is kept of every look, where the module measures it."""
 
 
 class ProgressOfLoss(TrainerCallback):
@@ -35,12 +37,16 @@ class TemperaturesSeen(TrainerCallback):
 
     Attributes:
         seen: ``first`` and ``last``, each the mean over the pairs of a batch, and ``min`` and ``max`` over all pairs looked at;
-            empty where nothing has a temperature. Part of a checkpoint, so that a resumed run tells of all of it.
+            empty where nothing has a temperature.
+        course: what each look saw, by the names of `COURSE` and ``step``, each a list with a number a look; likewise empty.
+
+    Both are parts of a checkpoint, so that a resumed run tells of all of it.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.seen: dict[str, float] = {}
+        self.course: dict[str, list[float]] = {}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Looks at the last batch where it is time to: that waits for the device."""
@@ -56,6 +62,9 @@ class TemperaturesSeen(TrainerCallback):
                 "min": min(low, seen.get("min", low)),
                 "max": max(high, seen.get("max", high)),
             }
+            for name, value in {"step": state.global_step, **found}.items():
+                if name in ("step", *COURSE):
+                    self.course.setdefault(name, []).append(value)
 
 
 class Ending(TrainerCallback):
