@@ -85,8 +85,8 @@ def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
         blocks += [f"**{escape_markdown(conclusion(comparison))}**", markdown_table(headline(comparison))]
         if len(comparison.profile.metrics) > 1:
             blocks.append(markdown_table(all_metrics(comparison)))
-        told = [*map(escape_markdown, remarks(comparison)), *(f"`{each}`" for each in commands(comparison))]
-        blocks.append("\n".join(f"- {line}" for line in told))
+        items = [*map(escape_markdown, remarks(comparison)), *(f"`{each}`" for each in commands(comparison))]
+        blocks.append("\n".join(f"- {item}" for item in items))
     if problems:
         blocks += ["## Left out", "\n".join(f"- {escape_markdown(problem)}" for problem in problems)]
     return "\n\n".join(blocks) + "\n"

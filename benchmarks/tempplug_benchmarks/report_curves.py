@@ -52,7 +52,8 @@ def course_plot(comparison: Comparison, name: str, quantity: str, told: str) -> 
         told: what that is, in words with its unit.
     """
     known = [row for row in ordered(comparison) if row.trainings and quantity in row.trainings.course]
-    lines, still = [], []
+    lines: list[Line] = []
+    still: list[Line] = []
     for row in known:
         course = row.trainings.course if row.trainings else {}
         points = list(zip(course["step"], course[quantity], strict=True))
@@ -83,7 +84,7 @@ def temperature_plot(comparison: Comparison, name: str) -> str:
         if metric.name in row.summaries and (found := _given_temperature(row.label)) is not None:
             group, temperature = found
             groups.setdefault(group, {})[temperature] = row
-    lines = []
+    lines: list[Line] = []
     for group, rows in groups.items():
         if len(rows) > 1:
             means = [(temperature, rows[temperature].summaries[metric.name]) for temperature in sorted(rows)]

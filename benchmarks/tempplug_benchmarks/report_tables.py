@@ -153,7 +153,7 @@ def conclusion(comparison: Comparison) -> str:
         said = [f"No arm is shown to be better or worse than {baseline}."]
     for name in ("underpowered", "no difference seen", "one seed"):
         if name in labels:
-            needed = [found for label in labels[name] if (found := judged[label].detectable) is not None]
+            needed = [least for label in labels[name] if (least := judged[label].detectable) is not None]
             digits = comparison.primary.decimals
             ends = " to ".join(dict.fromkeys(f"{end:.{digits}f}" for end in (min(needed), max(needed)))) if needed else ""
             said.append(f"{name}: {_arms(labels[name])}" + (f" (detectable: {ends})." if ends else "."))

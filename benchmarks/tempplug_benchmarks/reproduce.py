@@ -20,8 +20,8 @@ def commands(comparison: Comparison) -> list[str]:
     """
     arms: dict[tuple[int, ...], list[str]] = {}
     for row in comparison.rows:
-        seeds = {seed for summary in row.summaries.values() for seed in summary.values}
-        arms.setdefault(tuple(sorted(seeds | {each.seed for each in row.failures})), []).append(row.label)
+        measured = {seed for summary in row.summaries.values() for seed in summary.values}
+        arms.setdefault(tuple(sorted(measured | {each.seed for each in row.failures})), []).append(row.label)
     found = []
     for seeds, labels in arms.items():
         words = ["tempplug", "bench", "run", comparison.suite, "--profile", comparison.profile_name]

@@ -203,13 +203,17 @@ def _read(path: Path, kind: type[Record]) -> Record:
     # a changed number here would be another run's, without a sign
     if (slug(record.arm), f"seed-{record.seed}") != (path.absolute().parent.name, path.name.partition(".")[0]):
         raise DataError(f"{path} says that it is of arm '{record.arm}', seed {record.seed}, which is not where it lies.")
-    if isinstance(record, Result) and not {"cpu", "cores", "threads"} <= record.hardware.keys():
-        raise DataError(f"{path}: 'hardware' must have cpu, cores and threads.")
-    if isinstance(record, Result) and record.course and len({*map(len, record.course.values())}) != 1:
-        raise DataError(f"{path}: the lists of 'course' must have one length.")
-    if isinstance(record, Result) and record.course and not {"step", "temperature"} <= record.course.keys():
-        raise DataError(f"{path}: 'course' must have step and temperature.")
+    if isinstance(record, Result):
+        _check_parts(record, path)
     return record
+
+
+def _check_parts(result: Result, path: Path) -> None:
+    if not {"cpu", "cores", "threads"} <= result.hardware.keys():
+        raise DataError(f"{path}: 'hardware' must have cpu, cores and threads.")
+    course = result.course
+    if course and not ({"step", "temperature"} <= course.keys() and len(set(map(len, course.values()))) == 1):
+        raise DataError(f"{path}: 'course' must have step and temperature, and lists of one length.")
 
 
 def difference_from(run: Run, result: Result) -> str:
