@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE ?= 1
 DATA ?= $(TEMPPLUG_DATA)
 
-.PHONY: quickstart setup fast test fuzz lint bench clean
+.PHONY: quickstart setup fast test fuzz lint bench report clean
 
 # One thread: so small a model is done sooner without waiting for a second one.
 quickstart: .venv/bench.stamp
@@ -35,6 +35,16 @@ lint: .venv/dev.stamp
 
 bench: .venv/bench.stamp
 	$(BIN)/tempplug bench run sentence --profile small --data-dir "$(DATA)" --output outputs/small
+
+# The page and the tables of the committed results, anew from their files; the speed suite writes its own.
+RESULTS := benchmarks/results
+REPORTED := $(patsubst $(RESULTS)/%/,%,$(filter-out $(RESULTS)/speed/%,$(wildcard $(RESULTS)/*/*/)))
+
+report: .venv/bench.stamp
+	$(BIN)/tempplug bench report $(RESULTS) --format html --out $(RESULTS)/index.html
+	for each in $(REPORTED); do \
+		$(BIN)/tempplug bench report $(RESULTS)/$$each --format markdown --out $(RESULTS)/$$(echo $$each | tr / _).md || exit 1; \
+	done
 
 clean:
 	rm -rf .venv outputs

@@ -24,6 +24,7 @@ from tempplug_benchmarks.significance import Comparable, Significance, has_signa
 from tempplug_benchmarks.store import Entry, Failure, Result
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
+from tempplug_benchmarks.trainings import Trainings, describe_trainings
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class ArmRow:
         failures: seeds that failed, with their messages.
         temperatures: ``first``, ``last``, ``min`` and ``max`` over the seeds; empty where they were not noted.
         significance: of the primary metric's difference; None where it is of no family of comparisons.
+        trainings: what they took and what was seen in them; None where no run has finished.
     """
 
     label: str
@@ -71,6 +73,7 @@ class ArmRow:
     failures: tuple[Failure, ...]
     temperatures: Mapping[str, Summary] = field(default_factory=dict)
     significance: Significance | None = None
+    trainings: Trainings | None = None
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,7 @@ def _compare_task(
                 reported=tuple(_reported(tables, row) for row in arm.reported) if arm and tables else (),
                 failures=tuple(each for each in failures if each.arm == label),
                 temperatures=_temperatures([each for each in mine if each.temperature]),
+                trainings=describe_trainings(mine),
             )
         )
     return Comparison(

@@ -108,6 +108,7 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "float": _is_number,
     "tuple[str, ...]": lambda value: isinstance(value, list) and all(map(_is_text, value)),
     "Mapping[str, float]": _mapping(_is_number),
+    "Mapping[str, Sequence[float]]": _mapping(lambda value: isinstance(value, list) and all(map(_is_number, value))),
     "numbers": _mapping(lambda value: value is None or _is_number(value) or (isinstance(value, float) and value - value != 0)),
     "Mapping[str, str]": _mapping(_is_text),
     "Mapping[str, str | int]": _mapping(lambda value: _is_text(value) or _is_whole(value)),

@@ -14,7 +14,19 @@ from rich.text import Text
 from tempplug_benchmarks.comparison import Comparison
 from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.report_cross import TITLE, cross_table
-from tempplug_benchmarks.report_tables import READING, REPORTED, SEPARATOR, Row, Table, all_metrics, headline, remarks, title
+from tempplug_benchmarks.report_tables import (
+    READING,
+    REPORTED,
+    SEPARATOR,
+    Row,
+    Table,
+    all_metrics,
+    conclusion,
+    headline,
+    remarks,
+    title,
+)
+from tempplug_benchmarks.reproduce import commands
 
 _STYLES = {"baseline": "bold", "reported": "dim", "failed": "red", "measured": ""}
 # Of what could also be meant as it is, only where it would not be: links, entities, emphasis around a word, headings.
@@ -45,7 +57,8 @@ def print_report(console: Console, comparisons: Sequence[Comparison], problems: 
         for table in tables if len(comparison.profile.metrics) > 1 else tables[:1]:
             for part in fitting(table, console.width):
                 console.print(terminal_table(part))
-        for line in remarks(comparison):
+        console.print(Text(conclusion(comparison), style="bold"))
+        for line in (*remarks(comparison), *commands(comparison)):
             console.print(Text(line, style="red" if line.startswith("failed:") else "dim"))
         console.print()
     for problem in problems:
@@ -69,10 +82,11 @@ def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
         blocks += [f"## {TITLE}", markdown_table(table), lines]
     for comparison in comparisons:
         blocks += [f"## {escape_markdown(title(comparison))}", escape_markdown(comparison.task.summary)]
-        blocks += [markdown_table(headline(comparison))]
+        blocks += [f"**{escape_markdown(conclusion(comparison))}**", markdown_table(headline(comparison))]
         if len(comparison.profile.metrics) > 1:
             blocks.append(markdown_table(all_metrics(comparison)))
-        blocks.append("\n".join(f"- {escape_markdown(line)}" for line in remarks(comparison)))
+        items = [*map(escape_markdown, remarks(comparison)), *(f"`{each}`" for each in commands(comparison))]
+        blocks.append("\n".join(f"- {item}" for item in items))
     if problems:
         blocks += ["## Left out", "\n".join(f"- {escape_markdown(problem)}" for problem in problems)]
     return "\n\n".join(blocks) + "\n"

@@ -1,63 +1,111 @@
-"""The table of all modalities as plain strings: strategies by tasks, and in words what the ranks tell."""
+"""The table of all modalities: strategies by tasks, each cell in its parts, and in words what the ranks tell."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tempplug_benchmarks.comparison import Comparison
 from tempplug_benchmarks.cross_modality import BASELINE, Ranking, TaskColumn, columns, ranking
-from tempplug_benchmarks.report_tables import NOTHING, Kind, Row, Table, title
-from tempplug_benchmarks.significance import LEVEL
+from tempplug_benchmarks.report_tables import NOTHING, Row, Table, format_difference, format_summary, title
+from tempplug_benchmarks.significance import LEVEL, Verdict
 
 TITLE = "All tasks"
-_MARKS = {"better": " ▲", "worse": " ▼"}
+MARKS = {"better": "▲", "worse": "▼"}
+QUIET = ("no signal", "one seed")
+"""Verdicts of which nothing can be concluded."""
 READING_CROSS = (
-    "rank of the mean within the task, and difference to its baseline; ▲ better and ▼ worse after correction, without a mark "
-    "nothing is shown. A strategy is as its task's recipe has it; other objectives and temperatures are in the tables below."
+    "rank of the mean within the task, and difference to its baseline with the 95 % interval; ▲ better and ▼ worse after "
+    "correction, without a mark nothing is shown. A strategy is as its task's recipe has it; other objectives and temperatures "
+    "are in the tables below."
 )
 
 
-def cross_table(comparisons: Sequence[Comparison]) -> tuple[Table, tuple[str, ...]] | None:
-    """Returns the table and what is to be said about it; None where fewer than two tasks compare strategies.
+@dataclass(frozen=True)
+class CrossCell:
+    """One strategy on one task.
+
+    Attributes:
+        rank: by the mean; ``no signal`` where nothing is ranked; empty where the strategy was not run.
+        figure: the difference to the baseline with its interval; of the baseline the mean.
+        verdict: on the difference, or ``baseline``; ``no signal`` where nothing is ranked, empty where there is no difference.
+    """
+
+    rank: str = ""
+    figure: str = ""
+    verdict: Verdict | str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it in a line."""
+        return " ".join(filter(None, (f"{self.rank} · {self.figure}", MARKS.get(self.verdict)))) if self.rank else NOTHING
+
+
+@dataclass(frozen=True)
+class CrossTable:
+    """Strategies by tasks.
+
+    Attributes:
+        columns: the tasks.
+        mean_ranks: by strategy, best first, those that are not ranked last; empty text for these.
+        cells: by strategy, one a task.
+        remarks: what is to be said about it.
+    """
+
+    columns: tuple[TaskColumn, ...]
+    mean_ranks: dict[str, str]
+    cells: dict[str, tuple[CrossCell, ...]]
+    remarks: tuple[str, ...]
+
+
+def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
+    """Returns the table; None where fewer than two tasks compare strategies.
 
     Args:
         comparisons: of any suites, profiles and tasks.
     """
-    found = columns(comparisons)
+    found = tuple(columns(comparisons))
     if len(found) < 2:
         return None
     ranked = ranking(found)
     means = ranked.strategies if ranked else {}
-    names = dict.fromkeys([*means, *(name for column in found for name in column.rows)])
-    header = ("strategy", "mean rank", *(_heading(column) for column in found))
-    rows = []
-    for name in names:
-        kind: Kind = "baseline" if name == BASELINE else "measured"
-        mean = f"{means[name]:.2f}" if name in means else NOTHING
-        rows.append(Row((name, mean, *(_cell(column, name) for column in found)), kind))
+    others = sorted({name for column in found for name in column.rows} - means.keys())
+    names = [*means, *sorted(others, key=lambda name: name != BASELINE)]
     remarks = [READING_CROSS, _ranks_in_words(ranked)]
     quiet = [title(column.comparison) for column in found if not column.ranks]
     if quiet:
         remarks.append(f"no signal, so that nothing is ranked: {', '.join(quiet)}")
-    return Table(header, tuple(rows)), tuple(remarks)
+    return CrossTable(
+        found,
+        {name: f"{means[name]:.2f}" if name in means else "" for name in names},
+        {name: tuple(_cell(column, name) for column in found) for name in names},
+        tuple(remarks),
+    )
 
 
-def _heading(column: TaskColumn) -> str:
-    comparison = column.comparison
-    return f"{comparison.suite} / {comparison.task.name}: {comparison.primary.name}"
+def cross_table(comparisons: Sequence[Comparison]) -> tuple[Table, tuple[str, ...]] | None:
+    """Returns the table as plain strings, a line for each task, and what is to be said about it; see `cross`."""
+    found = cross(comparisons)
+    if found is None:
+        return None
+    rows = [Row(("mean rank", *(mean or NOTHING for mean in found.mean_ranks.values())), "baseline")]
+    for position, column in enumerate(found.columns):
+        each = column.comparison
+        cells = (found.cells[name][position].text for name in found.mean_ranks)
+        rows.append(Row((f"{each.suite} / {each.task.name}: {each.primary.name}", *cells), "measured"))
+    return Table(("task", *found.mean_ranks), tuple(rows)), found.remarks
 
 
-def _cell(column: TaskColumn, name: str) -> str:
+def _cell(column: TaskColumn, name: str) -> CrossCell:
     row = column.rows.get(name)
     if row is None:
-        return NOTHING
-    metric = column.comparison.primary
-    rank = f"{column.ranks[name]:g}" if name in column.ranks else "no signal"
-    difference = row.differences.get(metric.name)
-    if difference is None:
-        return f"{rank} · {row.summaries[metric.name].mean:.{metric.decimals}f}"
-    mark = _MARKS.get(row.significance.verdict, "") if row.significance else ""
-    return f"{rank} · {difference.mean:+.{metric.decimals}f}{mark}"
+        return CrossCell()
+    metric, difference = column.comparison.primary, row.differences.get(column.comparison.primary.name)
+    figure = format_summary(row.summaries[metric.name], metric) if difference is None else format_difference(difference, metric)
+    if name not in column.ranks:
+        return CrossCell(QUIET[0], figure, QUIET[0])
+    verdict = "baseline" if row.label == column.comparison.baseline else row.significance.verdict if row.significance else ""
+    return CrossCell(f"{column.ranks[name]:g}", figure, verdict)
 
 
 def _ranks_in_words(found: Ranking | None) -> str:

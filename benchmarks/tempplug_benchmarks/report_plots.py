@@ -1,21 +1,20 @@
-"""Plots of a report as inline SVG: arms downwards, a figure with its error bar to the right. It must not know the page.
+"""Plots of a report that have a line for each arm: its name and figure, and below them a dot with its interval.
 
-Drawn by hand because a dozen lines and dots need no plotting library, take the page's colours and stay sharp.
+An arm that is far from all others would leave them no room: the axis ends before it, an arrow stands at that end, and the
+figure beside the name is the arm's own. This module must not know the page.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 from tempplug_benchmarks.comparison import Comparison
-from tempplug_benchmarks.profile import Metric
-from tempplug_benchmarks.report_tables import format_difference, format_summary
+from tempplug_benchmarks.report_svg import LETTER, WIDTH, Axis, below, drawing, horizontal, limits, shortened
+from tempplug_benchmarks.report_tables import format_difference, format_summary, ordered, tone
 
-_WIDTH, _ROW, _TOP, _BOTTOM, _RIGHT = 560, 24, 10, 30, 22
-_LETTER = 7.0  # pixels, a generous mean at 12 px
+_ROW, _TOP, _BOTTOM = 31, 4, 22
 
 
 @dataclass(frozen=True)
@@ -23,12 +22,13 @@ class Mark:
     """One line of a plot.
 
     Attributes:
-        label: left of it.
+        label: above it, on the left.
         value: where the dot stands.
-        low: lower end of the error bar.
+        low: lower end of the interval.
         high: upper end.
         seeds: where the small dots of single seeds stand.
-        words: shown when the pointer rests on it.
+        words: above it, on the right.
+        kind: class of the dot: ``better``, ``worse``, ``reference`` or nothing.
     """
 
     label: str
@@ -37,87 +37,107 @@ class Mark:
     high: float
     seeds: tuple[float, ...]
     words: str
+    kind: str = ""
 
 
-def metric_plot(comparison: Comparison, metric: Metric) -> str:
-    """Returns a plot of a metric over the arms, a dashed line at the baseline; empty where nothing has finished."""
+def score_plot(comparison: Comparison, name: str) -> str:
+    """Returns a plot of the primary metric over the arms, a dashed line at the baseline; empty where nothing has finished.
+
+    Args:
+        comparison: whose arms.
+        name: of the plot on its page.
+    """
+    metric = comparison.primary
     marks = []
     baseline = None
-    for row in comparison.rows:
+    for row in ordered(comparison):
         summary = row.summaries.get(metric.name)
         if summary is None:
             continue
-        if row.label == comparison.baseline:
+        is_baseline = row.label == comparison.baseline
+        if is_baseline:
             baseline = summary.mean
         std = summary.std or 0.0
         seeds = tuple(summary.values.values()) if summary.count > 1 else ()
-        words = f"{row.label}: {format_summary(summary, metric)}"
-        marks.append(Mark(row.label, summary.mean, summary.mean - std, summary.mean + std, seeds, words))
-    return _draw(marks, baseline)
+        kind = "reference" if is_baseline else tone(row.significance)
+        words = format_summary(summary, metric)
+        marks.append(Mark(row.label, summary.mean, summary.mean - std, summary.mean + std, seeds, words, kind))
+    return _draw(name, f"{metric.name} of every arm, mean ± standard deviation over seeds", marks, baseline)
 
 
-def difference_plot(comparison: Comparison) -> str:
-    """Returns a plot of the primary metric's paired differences, a dashed line at zero; empty where there is none."""
+def difference_plot(comparison: Comparison, name: str) -> str:
+    """Returns a plot of the primary metric's paired differences, a dashed line at zero; empty where there is none.
+
+    Args:
+        comparison: whose arms.
+        name: of the plot on its page.
+    """
     metric = comparison.primary
     marks = []
-    for row in comparison.rows:
+    for row in ordered(comparison):
         difference = row.differences.get(metric.name)
         if difference is None:
             continue
         low = difference.mean if difference.low is None else difference.low
         high = difference.mean if difference.high is None else difference.high
-        marks.append(Mark(row.label, difference.mean, low, high, (), f"{row.label}: {format_difference(difference, metric)}"))
-    return _draw(marks, 0.0)
+        words = format_difference(difference, metric)
+        marks.append(Mark(row.label, difference.mean, low, high, (), words, tone(row.significance)))
+    return _draw(name, f"{metric.name} minus that of {comparison.baseline}, with 95 % intervals", marks, 0.0)
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Returns three to nine round positions within [low, high], ``low`` less than ``high``.
+def cost_plot(comparison: Comparison, name: str) -> str:
+    """Returns a plot of the seconds that a run of each arm took; empty where nothing has finished.
 
-    >>> ticks(0.0, 1.0)
-    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    Args:
+        comparison: whose arms.
+        name: of the plot on its page.
     """
-    rough = (high - low) / 8
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    digits = max(0, -math.floor(math.log10(step)))
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(number * step, digits) for number in range(first, last + 1)]
+    marks = []
+    for row in ordered(comparison):
+        if row.trainings is None:
+            continue
+        seconds = row.trainings.seconds
+        std = seconds.std or 0.0
+        kind = "reference" if row.label == comparison.baseline else ""
+        words = f"{seconds.mean:.3g} s" + ("" if seconds.std is None else f" ± {std:.2g}")
+        seeds = tuple(seconds.values.values()) if seconds.count > 1 else ()
+        marks.append(Mark(row.label, seconds.mean, max(0.0, seconds.mean - std), seconds.mean + std, seeds, words, kind))
+    return _draw(name, "seconds a run, training and evaluation, mean ± standard deviation over seeds", marks, None)
 
 
-def _draw(marks: Sequence[Mark], reference: float | None) -> str:
+def _draw(name: str, title: str, marks: Sequence[Mark], reference: float | None) -> str:
     if not marks:
         return ""
     ends = [end for mark in marks for end in (mark.low, mark.high, *mark.seeds)]
-    ends += [] if reference is None else [reference]
-    margin = (max(ends) - min(ends)) * 0.05 or abs(ends[0]) * 0.05 or 1.0
-    low, high = min(ends) - margin, max(ends) + margin
-    left = min(max(len(mark.label) for mark in marks) * _LETTER + 12, _WIDTH * 0.55)
+    halves = [(mark.high - mark.low) / 2 for mark in marks]
+    axis = horizontal(*limits([mark.value for mark in marks], halves, ends, reference))
     bottom = _TOP + _ROW * len(marks)
-
-    def across(value: float) -> float:
-        return left + (value - low) / (high - low) * (_WIDTH - left - _RIGHT)
-
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {bottom + _BOTTOM}" width="{_WIDTH}" height="{bottom + _BOTTOM}" role="img">']
-    positions = ticks(low, high)
-    digits = max((len(f"{tick:.10g}".partition(".")[2]) for tick in positions), default=0)
-    for tick in positions:
-        x = across(tick)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{tick:.{digits}f}</text>')
+    parts = below(axis, _TOP, bottom)
     if reference is not None:
-        x = across(reference)
-        parts.append(f'<line class="base" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/>')
+        parts.append(f'<path class="base" d="M{axis.at(reference):.1f} {_TOP}V{bottom}"/>')
     for position, mark in enumerate(marks):
-        y = _TOP + _ROW * (position + 0.5)
-        parts.append(f"<g><title>{escape(mark.words)}</title>")
-        parts.append(f'<text x="{left - 10:.1f}" y="{y + 4:.1f}" text-anchor="end">{escape(_short(mark.label, left))}</text>')
-        if mark.high > mark.low:
-            parts.append(f'<line class="bar" x1="{across(mark.low):.1f}" x2="{across(mark.high):.1f}" y1="{y}" y2="{y}"/>')
-        parts += [f'<circle class="seed" cx="{across(seed):.1f}" cy="{y}" r="2.5"/>' for seed in mark.seeds]
-        parts.append(f'<circle class="dot" cx="{across(mark.value):.1f}" cy="{y}" r="4.5"/></g>')
-    return "\n".join([*parts, "</svg>"])
+        parts += _line(mark, axis, _TOP + _ROW * position)
+    outside = [mark for mark in marks if not axis.inside(mark.value)]
+    told = "; ".join(f"{mark.label}: {mark.words}" + (" (off the axis)" if mark in outside else "") for mark in marks)
+    return drawing(name, title, told, bottom + _BOTTOM, parts)
 
 
-def _short(label: str, left: float) -> str:
-    room = int((left - 12) / _LETTER)
-    return label if len(label) <= room else label[: room - 1] + "…"
+def _line(mark: Mark, axis: Axis, top: float) -> list[str]:
+    y = top + 21
+    room = WIDTH - 16 - LETTER * len(mark.words)
+    parts = [
+        f'<text x="2" y="{top + 11:g}">{escape(shortened(mark.label, room))}</text>',
+        f'<text class="figure" x="{WIDTH - 2}" y="{top + 11:g}" text-anchor="end">{escape(mark.words)}</text>',
+    ]
+    if mark.high > mark.low:
+        parts.append(f'<path class="bar" d="M{axis.at(mark.low):.1f} {y:g}H{axis.at(mark.high):.1f}"/>')
+    seeds = "".join(f"M{axis.at(seed):.1f} {y:g}h0" for seed in mark.seeds if axis.inside(seed))
+    if seeds:
+        parts.append(f'<path class="seed" d="{seeds}"/>')
+    if axis.inside(mark.value):
+        parts.append(f'<circle class="dot {mark.kind}" cx="{axis.at(mark.value):.1f}" cy="{y:g}" r="4.5"/>')
+    for x, way, out in ((axis.start, -1, mark.low < axis.low), (axis.end, 1, mark.high > axis.high)):
+        if out:
+            kind = "" if axis.inside(mark.value) else mark.kind
+            parts.append(f'<path class="off {kind}" d="M{x:.1f} {y - 5:g}l{6 * way} 5l{-6 * way} 5z"/>')
+    return parts

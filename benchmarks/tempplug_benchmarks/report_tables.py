@@ -5,6 +5,8 @@ Terminal, Markdown and HTML render the same `Table`, so that the three always ag
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,7 +66,7 @@ class Table:
 
     header: tuple[str, ...]
     rows: tuple[Row, ...]
-    tone_column: int = 3
+    tone_column: int = 1
 
 
 def title(comparison: Comparison) -> str:
@@ -99,34 +101,67 @@ def format_cell(cell: Cell | None, metric: Metric) -> str:
     return value if cell.std is None else f"{value} ± {cell.std:.{metric.decimals}f}"
 
 
-def headline(comparison: Comparison) -> Table:
-    """Returns the table of the primary metric: measured, difference to the baseline, and reported beside them."""
+def ordered(comparison: Comparison) -> list[ArmRow]:
+    """Returns the arms, best mean of the primary metric first; those without a result come last."""
     metric = comparison.primary
-    header = ["arm", f"{metric.name} measured", "minus baseline", "verdict", "p", "Holm p", "detectable", "seeds"]
+    sign = -1 if metric.higher_is_better else 1
+    means = {row.label: sign * row.summaries[metric.name].mean for row in comparison.rows if metric.name in row.summaries}
+    return sorted(comparison.rows, key=lambda row: means.get(row.label, math.inf))
+
+
+def headline(comparison: Comparison) -> Table:
+    """Returns the table of the primary metric: the deciding difference to the baseline first, reported beside measured."""
+    metric = comparison.primary
     with_reported = any(row.reported for row in comparison.rows)
-    if with_reported:
-        header.append(f"{metric.name} reported")
+    reported = [f"{metric.name} reported"] if with_reported else []
+    header = ("arm", "minus baseline", f"{metric.name} measured", *reported, "verdict", "Holm p", "p", "detectable", "seeds")
     rows = []
-    for row in comparison.rows:
+    for row in ordered(comparison):
         summary, difference = row.summaries.get(metric.name), row.differences.get(metric.name)
         found, is_baseline = row.significance, row.label == comparison.baseline
-        cells = [
+        parts = [(format_cell(line.cells.get(metric.name), metric), line) for line in row.reported]
+        shown = [f"{value} {line.paper.name} {line.table}" for value, line in parts if value != NOTHING]
+        cells = (
             row.label,
-            format_summary(summary, metric) if summary or not row.failures else "failed",
             "baseline" if is_baseline else _with_count(difference, summary, metric),
+            format_summary(summary, metric) if summary or not row.failures else "failed",
+            *([SEPARATOR.join(shown) or NOTHING] if with_reported else []),
             found.verdict if found else NOTHING,
-            format_p(found.p if found else None),
             format_p(found.adjusted if found else None),
+            format_p(found.p if found else None),
             NOTHING if found is None or found.detectable is None else f"{found.detectable:.{metric.decimals}f}",
             _seeds(summary, row),
-        ]
-        if with_reported:
-            parts = [(format_cell(line.cells.get(metric.name), metric), line) for line in row.reported]
-            shown = [f"{value} {line.paper.name} {line.table}" for value, line in parts if value != NOTHING]
-            cells.append(SEPARATOR.join(shown) or NOTHING)
+        )
         kind: Kind = "failed" if summary is None else "baseline" if is_baseline else "measured"
-        rows.append(Row(tuple(cells), kind, tone(found)))
-    return Table(tuple(header), tuple(rows))
+        rows.append(Row(cells, kind, tone(found)))
+    return Table(header, tuple(rows))
+
+
+def conclusion(comparison: Comparison) -> str:
+    """Returns in a sentence or two what the differences of a task say, by their verdicts alone."""
+    judged = {row.label: row.significance for row in ordered(comparison) if row.significance}
+    labels: dict[str, list[str]] = {}
+    for label, found in judged.items():
+        labels.setdefault(found.verdict, []).append(label)
+    baseline = comparison.baseline
+    if "no signal" in labels:
+        return f"No signal: {baseline} is not clearly better than what was not trained, so that nothing is concluded."
+    if set(labels) <= {"one seed"}:
+        return "One seed: nothing is concluded." if labels else "Nothing is compared."
+    said = [f"{name} than {baseline}: {', '.join(labels[name])}." for name in ("better", "worse") if name in labels]
+    if not said:
+        said = [f"No arm is shown to be better or worse than {baseline}."]
+    for name in ("underpowered", "no difference seen", "one seed"):
+        if name in labels:
+            needed = [least for label in labels[name] if (least := judged[label].detectable) is not None]
+            digits = comparison.primary.decimals
+            ends = " to ".join(dict.fromkeys(f"{end:.{digits}f}" for end in (min(needed), max(needed)))) if needed else ""
+            said.append(f"{name}: {_arms(labels[name])}" + (f" (detectable: {ends})." if ends else "."))
+    return " ".join(sentence[0].upper() + sentence[1:] for sentence in said)
+
+
+def _arms(labels: Sequence[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{len(labels)} arms"
 
 
 def format_p(p: float | None) -> str:
@@ -140,7 +175,7 @@ def all_metrics(comparison: Comparison) -> Table:
     """Returns the table of every metric, each arm's measured line followed by the lines that papers report for it."""
     metrics = comparison.profile.metrics
     rows = []
-    for row in comparison.rows:
+    for row in ordered(comparison):
         if row.summaries:
             cells = tuple(format_summary(row.summaries.get(metric.name), metric) for metric in metrics)
             rows.append(Row((row.label, *cells), "baseline" if row.label == comparison.baseline else "measured"))

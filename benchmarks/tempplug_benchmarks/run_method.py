@@ -5,7 +5,8 @@ It must not know any particular method, nor how runs are stored or compared. Imp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from tempplug_benchmarks.profile import Profile
 
 TRAINING = 0.8
 """Share of a run's progress that training is given; the rest is the evaluation."""
+POINTS = 25
+"""How many looks at a training a result keeps."""
 
 
 def ignore_progress(fraction: float, text: str) -> None:
@@ -38,6 +41,7 @@ class RunContext:
         work_dir: folder for checkpoints of this run alone; it survives an interruption and is deleted after the run.
         progress: called with the fraction done, in [0, 1], and a few words.
         temperature: where the run notes its temperatures, as `Result` has them.
+        course: where it notes what its training looked like over the steps, likewise.
     """
 
     method: MethodInfo
@@ -49,6 +53,7 @@ class RunContext:
     work_dir: Path
     progress: Callable[[float, str], None] = ignore_progress
     temperature: dict[str, float] = field(default_factory=dict)
+    course: dict[str, list[float]] = field(default_factory=dict)
 
 
 def run_method(context: RunContext) -> dict[str, float]:
@@ -79,6 +84,7 @@ def run_method(context: RunContext) -> dict[str, float]:
             evaluation_progress=lambda fraction: context.progress(TRAINING + (1 - TRAINING) * fraction, "evaluating"),
         )
     context.temperature.update(results["temperature"])
+    context.course.update(_thinned(results["course"]))
     figures = results["evaluation"]
     found = {}
     for metric in profile.metrics:
@@ -88,6 +94,21 @@ def run_method(context: RunContext) -> dict[str, float]:
             raise ConfigError(f"method '{context.method.name}' measures no '{name}'.{nearest(name, figures)} It does: {known}.")
         found[metric.name] = figures[name]
     return found
+
+
+def _thinned(course: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Returns some `POINTS` of the looks at a training, evenly spread, first and last among them, with five digits.
+
+    What is not a number at every look, as similarities of negatives are where a batch has none, is left out.
+    """
+    last = len(course.get("step", ())) - 1
+    if last < 0:
+        return {}
+    kept = sorted({round(last * point / (POINTS - 1)) for point in range(POINTS)})
+    whole = {name: values for name, values in course.items() if len(values) == last + 1 and all(map(math.isfinite, values))}
+    if "temperature" not in whole:
+        return {}
+    return {name: [float(f"{values[position]:.5g}") for position in kept] for name, values in whole.items()}
 
 
 @contextmanager

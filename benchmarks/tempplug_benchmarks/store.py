@@ -7,7 +7,7 @@ settings is told apart and never silently reused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,6 +59,7 @@ class Result(Entry):
         hardware: processor, cores, threads, GPU.
         date: when it finished, UTC, ISO 8601.
         temperature: ``first``, ``last``, ``min`` and ``max`` of the training; empty where nobody noted it.
+        course: a few dozen looks at the training: lists of one length, among them ``step`` and ``temperature``; likewise.
     """
 
     metrics: Mapping[str, float]
@@ -72,6 +73,7 @@ class Result(Entry):
     hardware: Mapping[str, str | int]
     date: str
     temperature: Mapping[str, float] = field(default_factory=dict)
+    course: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """Returns what `Run.identity` returns for the run that made it."""
@@ -94,7 +96,13 @@ class Failure(Entry):
 Record = TypeVar("Record", Result, Failure)
 
 
-def result_of(run: Run, metrics: Mapping[str, float], seconds: float, temperature: Mapping[str, float] | None = None) -> Result:
+def result_of(
+    run: Run,
+    metrics: Mapping[str, float],
+    seconds: float,
+    temperature: Mapping[str, float] | None = None,
+    course: Mapping[str, Sequence[float]] | None = None,
+) -> Result:
     """Returns the result of a run that was executed by this process, on this machine.
 
     Args:
@@ -102,6 +110,7 @@ def result_of(run: Run, metrics: Mapping[str, float], seconds: float, temperatur
         metrics: what was measured.
         seconds: wall time.
         temperature: see `Result`.
+        course: likewise.
     """
     return Result(
         **_place(run),
@@ -112,6 +121,7 @@ def result_of(run: Run, metrics: Mapping[str, float], seconds: float, temperatur
         hardware=hardware(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         temperature=dict(temperature or {}),
+        course=dict(course or {}),
     )
 
 
@@ -132,10 +142,15 @@ def write(run: Run, output: Path, record: Result | Failure) -> None:
 
 
 def write_result(
-    run: Run, output: Path, metrics: Mapping[str, float], seconds: float, temperature: Mapping[str, float] | None = None
+    run: Run,
+    output: Path,
+    metrics: Mapping[str, float],
+    seconds: float,
+    temperature: Mapping[str, float] | None = None,
+    course: Mapping[str, Sequence[float]] | None = None,
 ) -> Result:
     """Writes and returns what `result_of` returns."""
-    result = result_of(run, metrics, seconds, temperature)
+    result = result_of(run, metrics, seconds, temperature, course)
     write(run, output, result)
     return result
 
@@ -188,9 +203,17 @@ def _read(path: Path, kind: type[Record]) -> Record:
     # a changed number here would be another run's, without a sign
     if (slug(record.arm), f"seed-{record.seed}") != (path.absolute().parent.name, path.name.partition(".")[0]):
         raise DataError(f"{path} says that it is of arm '{record.arm}', seed {record.seed}, which is not where it lies.")
-    if isinstance(record, Result) and not {"cpu", "cores", "threads"} <= record.hardware.keys():
-        raise DataError(f"{path}: 'hardware' must have cpu, cores and threads.")
+    if isinstance(record, Result):
+        _check_parts(record, path)
     return record
+
+
+def _check_parts(result: Result, path: Path) -> None:
+    if not {"cpu", "cores", "threads"} <= result.hardware.keys():
+        raise DataError(f"{path}: 'hardware' must have cpu, cores and threads.")
+    course = result.course
+    if course and not ({"step", "temperature"} <= course.keys() and len(set(map(len, course.values()))) == 1):
+        raise DataError(f"{path}: 'course' must have step and temperature, and lists of one length.")
 
 
 def difference_from(run: Run, result: Result) -> str:

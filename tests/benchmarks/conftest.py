@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from report_figures import FIGURES
 
 from tempplug.plugins import registry
+from tempplug_benchmarks.comparison import Comparison, compare
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.store import write_failure, write_result
 
 HERE = Path(__file__).parent
 
@@ -23,3 +29,20 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     registry().register(toy_suite.Plugin(), "toy")
     yield toy_suite
     sys.modules.pop("toy_suite", None)
+
+
+@pytest.fixture
+def comparisons(toy: ModuleType, tmp_path: Path) -> tuple[Comparison, ...]:
+    """Three seeds of four arms, one of them failed; versions and machine are made up, so that the report is always the same."""
+    for run in plan(toy.SUITE, "quick", [0, 1, 2], strategies=["all", "temperature-free"]):
+        if run.seed >= len(FIGURES[run.arm.label]):
+            write_failure(run, tmp_path, "RuntimeError: <b>it</b> broke\nbadly", "trace")
+            continue
+        score, error = FIGURES[run.arm.label][run.seed]
+        write_result(run, tmp_path, {"STSB": score, "error": error}, seconds=1)
+        path = run.path(tmp_path)
+        content = json.loads(path.read_text())
+        content["versions"] = {"python": "3.11.0", "tempplug": "0.1.0"}
+        content["hardware"] = {"cpu": "Abacus", "cores": 2, "threads": 1, "gpu": "none such"}
+        path.write_text(json.dumps(content))
+    return compare(load_results(tmp_path), {"toy": toy.SUITE})

@@ -67,12 +67,12 @@ def test_the_table_says_rank_difference_and_verdict(toy: ModuleType, tmp_path: P
     across = cross_table(comparisons)
     assert across is not None
     table, told = across
-    rows = {row.cells[0]: row.cells for row in table.rows}
-    assert table.header[:2] == ("strategy", "mean rank")
-    one = table.header.index("toy / one: STSB")
-    assert (rows["macl"][1], rows["macl"][one]) == ("1.12", "1 · +1.00 ▲")
-    assert rows["temperature-free"][one] == "3 · -1.00 ▼"
-    assert rows["fixed"][one].startswith("2 · 70.")
+    rows = {row.cells[0]: dict(zip(table.header, row.cells, strict=True)) for row in table.rows}
+    assert next(iter(rows)) == "mean rank"
+    assert list(rows["mean rank"].values())[1:] == ["1.12", "1.88", "3.00"], "best first"
+    assert rows["toy / one: STSB"]["macl"] == "1 · +1.00 [+1.00, +1.00] ▲"
+    assert rows["toy / one: STSB"]["temperature-free"] == "3 · -1.00 [-1.00, -1.00] ▼"
+    assert rows["toy / one: STSB"]["fixed"].startswith("2 · 70.")
     assert "mean ranks over 4 tasks of 3 strategies: Friedman p = 0.022; two differ where" in told[1]
     assert "## All tasks" in markdown(comparisons, [])
     assert cross_table(comparisons[:1]) is None
@@ -84,6 +84,6 @@ def test_a_task_without_signal_ranks_nothing(toy: ModuleType, tmp_path: Path) ->
     across = cross_table(quiet)
     assert across is not None
     table, told = across
-    position = table.header.index(f"toy / {quiet[0].task.name}: STSB")
-    assert {row.cells[position].partition(" · ")[0] for row in table.rows} == {"no signal"}
+    (row,) = [row for row in table.rows if row.cells[0] == f"toy / {quiet[0].task.name}: STSB"]
+    assert {cell.partition(" · ")[0] for cell in row.cells[1:]} == {"no signal"}
     assert told[-1] == f"no signal, so that nothing is ranked: toy / {quiet[0].task.name} / quick"

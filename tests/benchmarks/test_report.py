@@ -1,48 +1,25 @@
 from __future__ import annotations
 
 import io
-import json
-import re
-from html.parser import HTMLParser
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from report_figures import FIGURES
 from rich.console import Console
 
 from tempplug_benchmarks.comparison import Comparison, compare
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report import fitting, markdown, print_report
-from tempplug_benchmarks.report_html import html
-from tempplug_benchmarks.report_plots import ticks
-from tempplug_benchmarks.report_tables import Row, Table, all_metrics, headline, remarks
+from tempplug_benchmarks.report_tables import Row, Table, all_metrics, conclusion, headline, ordered, remarks
+from tempplug_benchmarks.reproduce import commands
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.significance import Significance, Verdict
 from tempplug_benchmarks.store import write_failure, write_result
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
-FIGURES = {
-    "fixed+infonce": ((70.0, 0.5), (72.0, 0.4), (77.0, 0.3)),
-    "macl+infonce": ((71.0, 0.4), (73.5, 0.3), (78.5, 0.2)),
-    "fixed+dcl": ((69.0, 0.5), (70.5, 0.5), (76.0, 0.5)),
-    "temperature-free+infonce": ((60.0, 0.9), (75.0, 0.1)),
-}
-
-
-@pytest.fixture
-def comparisons(toy: ModuleType, tmp_path: Path) -> tuple[Comparison, ...]:
-    """Three seeds of four arms, one of them failed; versions and machine are made up, so that the report is always the same."""
-    for run in plan(toy.SUITE, "quick", [0, 1, 2], strategies=["all", "temperature-free"]):
-        if run.seed >= len(FIGURES[run.arm.label]):
-            write_failure(run, tmp_path, "RuntimeError: <b>it</b> broke\nbadly", "trace")
-            continue
-        score, error = FIGURES[run.arm.label][run.seed]
-        write_result(run, tmp_path, {"STSB": score, "error": error}, seconds=1)
-        path = run.path(tmp_path)
-        content = json.loads(path.read_text())
-        content["versions"] = {"python": "3.11.0", "tempplug": "0.1.0"}
-        content["hardware"] = {"cpu": "Abacus", "cores": 2, "threads": 1, "gpu": "none such"}
-        path.write_text(json.dumps(content))
-    return compare(load_results(tmp_path), {"toy": toy.SUITE})
 
 
 def test_markdown_is_golden(comparisons: tuple[Comparison, ...]) -> None:
@@ -54,23 +31,23 @@ def test_the_headline_has_measured_difference_and_reported(comparisons: tuple[Co
     # macl minus plain: 1, 1.5, 1.5, so 4/3 ± 4.303 · sqrt(1/12) / sqrt(3) = 0.717; t = 8 with 2 degrees, of three comparisons
     expected = (
         "macl+infonce",
-        "74.33 ± 3.82",
         "+1.33 [+0.62, +2.05]",
+        "74.33 ± 3.82",
+        "77.69 MACL B.4",
         "better",
-        "0.015",
         "0.046",
+        "0.015",
         "1.45",
         "3",
-        "77.69 MACL B.4",
     )
     assert rows["macl+infonce"].cells == expected
     # temperature-free minus plain: -10 and 3, so -3.5 ± 12.706 · 6.5 = 82.59
     assert rows["macl+infonce"].tone == "better"
-    assert rows["fixed+infonce"].cells[2:4] == ("baseline", "-")
+    assert rows["fixed+infonce"].cells[1:5:3] == ("baseline", "-")
     assert rows["fixed+dcl"].tone == "worse"
     assert rows["temperature-free+infonce"].tone == ""
-    assert rows["temperature-free+infonce"].cells[2:4] == ("-3.50 [-86.09, +79.09]", "underpowered")
-    assert rows["temperature-free+infonce"].cells[7] == "2 of 3"
+    assert rows["temperature-free+infonce"].cells[1:5:3] == ("-3.50 [-86.09, +79.09]", "underpowered")
+    assert rows["temperature-free+infonce"].cells[8] == "2 of 3"
 
 
 def test_an_arm_that_always_failed_is_shown_as_failed(toy: ModuleType, tmp_path: Path) -> None:
@@ -78,7 +55,7 @@ def test_an_arm_that_always_failed_is_shown_as_failed(toy: ModuleType, tmp_path:
     write_result(baseline, tmp_path, {"STSB": 1.0, "error": 1.0}, seconds=1)
     write_failure(failed, tmp_path, "it broke", "")
     rows = headline(compare(load_results(tmp_path), {"toy": toy.SUITE})[0]).rows
-    assert (rows[1].cells[1], rows[1].cells[7], rows[1].kind) == ("failed", "0 of 1", "failed")
+    assert (rows[1].cells[2], rows[1].cells[8], rows[1].kind) == ("failed", "0 of 1", "failed")
 
 
 def test_what_an_arm_means_is_told_where_its_label_does_not(toy: ModuleType, tmp_path: Path) -> None:
@@ -106,6 +83,68 @@ def test_where_a_temperature_went_is_told_and_not_where_it_stood_still(toy: Modu
     (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
     assert [line for line in remarks(comparison) if " at first" in line] == [
         "macl+infonce: temperature 0.1 at first, 0.04 ± 0.014 at last, between 0.02 and 0.11"
+    ]
+
+
+def test_arms_are_sorted_by_their_mean_and_by_which_way_is_better(comparisons: tuple[Comparison, ...]) -> None:
+    (comparison,) = comparisons
+    best_first = ["macl+infonce", "fixed+infonce", "fixed+dcl", "temperature-free+infonce"]
+    assert [row.cells[0] for row in headline(comparison).rows] == best_first
+    by_error = replace(comparison, profile=replace(comparison.profile, primary="error"))
+    assert [row.label for row in ordered(by_error)] == best_first
+    worst = replace(comparison.rows[0], summaries={})
+    assert ordered(replace(comparison, rows=(worst, *comparison.rows[1:])))[-1] is worst
+
+
+def test_the_conclusion_follows_the_verdicts_alone(comparisons: tuple[Comparison, ...]) -> None:
+    (comparison,) = comparisons
+    assert conclusion(comparison) == (
+        "Better than fixed+infonce: macl+infonce. Worse than fixed+infonce: fixed+dcl. "
+        "Underpowered: temperature-free+infonce (detectable: 257.17)."
+    )
+
+    def judged(verdict: Verdict, p: float = 0.001) -> Comparison:
+        found = Significance(p, p, 2.5, verdict)
+        rows = tuple(replace(row, significance=found if row.significance else None) for row in comparison.rows)
+        return replace(comparison, rows=rows)
+
+    shown = "No arm is shown to be better or worse than fixed+infonce. No difference seen: 3 arms (detectable: 2.50)."
+    assert conclusion(judged("no difference seen")) == shown
+    assert conclusion(judged("one seed")) == "One seed: nothing is concluded."
+    quiet = "No signal: fixed+infonce is not clearly better than what was not trained, so that nothing is concluded."
+    assert conclusion(judged("no signal")) == quiet
+    alone = replace(comparison, rows=tuple(replace(row, significance=None) for row in comparison.rows))
+    assert conclusion(alone) == "Nothing is compared."
+
+
+def test_a_command_runs_what_a_table_shows(comparisons: tuple[Comparison, ...], toy: ModuleType) -> None:
+    from tempplug_benchmarks.command import _parser
+
+    (comparison,) = comparisons
+    (told,) = commands(comparison)
+    program, _, *words = shlex.split(told)
+    options = _parser().parse_args(words)
+    runs = plan(toy.SUITE, options.profile, options.seeds, options.tasks, options.strategies)
+    assert program == "tempplug"
+    assert {(run.arm.label, run.seed) for run in runs} == {(label, seed) for label in FIGURES for seed in range(3)}
+    assert (options.suite, options.data_dir) == ("toy", None)
+
+
+def test_arms_of_other_seeds_have_a_command_of_their_own(toy: ModuleType, tmp_path: Path) -> None:
+    for seeds, arm in (([0, 1], "fixed+infonce"), ([0, 1, 5], "macl:alpha=1+infonce")):
+        for run in plan(toy.SUITE, "small", seeds, strategies=[arm]):
+            write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, seconds=1)
+    (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
+    assert commands(comparison) == [
+        "tempplug bench run toy --profile small --tasks toy-task --strategies fixed+infonce macl:alpha=1+infonce "
+        "--seeds 0 1 5 --data-dir DATA --output runs"
+    ]
+    path = next(run for run in plan(toy.SUITE, "small", [5]) if run.arm.label == "fixed+infonce").path(tmp_path)
+    path.unlink()
+    (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
+    assert [told.partition("--strategies ")[2].partition(" --data")[0] for told in commands(comparison)] == [
+        "fixed+infonce --seeds 0 1",
+        "macl:alpha=1+infonce --seeds 0 1 5",
     ]
 
 
@@ -146,76 +185,3 @@ def test_a_table_with_many_metrics_is_shown_whole(width: int) -> None:
         assert text.count(row.cells[0]) == len(parts)
         assert all(cell in text for cell in row.cells)
     assert all(name in text for name in names)
-
-
-class Page(HTMLParser):
-    """Collects tags, attributes and text, and checks that every element is closed."""
-
-    VOID = ("meta", "line", "circle")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_html_is_one_self_contained_page(comparisons: tuple[Comparison, ...]) -> None:
-    content = html(comparisons, ["seed-9.json is not JSON"])
-    page = Page()
-    page.feed(content)
-    assert page.open == []
-    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
-    assert not {"src", "href", "xlink:href", "srcset"} & {name for name, _ in page.attributes}
-    assert not re.search(r"https?:|url\(|@import", content)
-    assert page.tags.count("svg") == 3, "a plot of the differences and one of each metric"
-    assert "RuntimeError: <b>it</b> broke" in page.text, "shown as text, not as markup"
-    assert "b" not in page.tags
-    assert "+1.33 [+0.62, +2.05]" in page.text
-    assert "seed-9.json is not JSON" in page.text
-
-
-def test_html_and_markdown_have_the_same_figures(comparisons: tuple[Comparison, ...]) -> None:
-    page = Page()
-    page.feed(html(comparisons, []))
-    for row in (*headline(comparisons[0]).rows, *all_metrics(comparisons[0]).rows):
-        for cell in row.cells:
-            assert cell in page.text
-            assert cell in markdown(comparisons, []).replace("\\", "")
-
-
-def test_dots_stand_where_the_axis_says(comparisons: tuple[Comparison, ...]) -> None:
-    from tempplug_benchmarks.report_plots import metric_plot
-
-    drawing = metric_plot(comparisons[0], comparisons[0].primary)
-    axis = re.findall(r'<text class="tick" x="([\d.]+)"[^>]*>([-\d.]+)</text>', drawing)
-    (x0, low), (x1, high) = [(float(x), float(value)) for x, value in (axis[0], axis[-1])]
-    dots = [float(x) for x in re.findall(r'<circle class="dot" cx="([\d.]+)"', drawing)]
-    means = [low + (x - x0) / (x1 - x0) * (high - low) for x in dots]
-    assert means == pytest.approx([73.0, 223 / 3, 215.5 / 3, 67.5], abs=0.05)
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.7, 12.2), (76.41, 76.49), (0.0, 1e5)])
-def test_ticks_are_few_and_inside(low: float, high: float) -> None:
-    found = ticks(low, high)
-    assert 3 <= len(found) <= 9
-    assert low <= found[0]
-    assert found[-1] <= high
-    assert found == sorted(set(found))

@@ -15,7 +15,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.training.method import Source
 from tempplug_benchmarks.arm import arms
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.run_method import RunContext, run_method
+from tempplug_benchmarks.run_method import RunContext, _thinned, run_method
 
 PROFILE = Profile(
     dataset="points of the tests",
@@ -79,12 +79,34 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
         if len(steps) == 5:
             raise KeyboardInterrupt
 
-    whole = run_method(context(tmp_path / "whole", seed=5))
+    undisturbed, resumed = context(tmp_path / "whole", seed=5), context(tmp_path / "killed", seed=5, progress=stop)
+    whole = run_method(undisturbed)
     with pytest.raises(KeyboardInterrupt):
         run_method(context(tmp_path / "killed", seed=5, progress=stop))
     assert len(list((tmp_path / "killed").glob("checkpoint-*"))) == 2
-    assert run_method(context(tmp_path / "killed", seed=5, progress=stop)) == whole
+    assert run_method(resumed) == whole
+    assert resumed.course == undisturbed.course
+    assert resumed.course["step"] == list(range(1, 10))
     assert len(steps) == 5 + 5 + 1, "the step after the last checkpoint is done again, those before are not"
+
+
+def test_what_a_training_looked_like_is_noted_in_some_points(tmp_path: Path) -> None:
+    schedule = "schedule:shape=triangle,temperature_min=0.2,temperature_max=0.9,period=40"
+    long = context(tmp_path / "long", replace(PROFILE, recipe=PROFILE.recipe.changed(num_train_epochs=40)), strategy=schedule)
+    run_method(long)
+    course = long.course
+    assert (course["step"][0], course["step"][-1], len(course["step"])) == (1, 120, 25)
+    assert {"temperature", "positive_similarity", "negative_similarity"} < course.keys()
+    assert {len(values) for values in course.values()} == {25}
+    # it starts high, is lowest in the middle, and every look is at the step that it is said to be of
+    expected = [0.2 + 0.7 * abs(1 - 2 * (step - 1) / 120) for step in course["step"]]
+    assert course["temperature"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_nothing_is_noted_of_what_is_no_number() -> None:
+    course = {"step": [1.0, 2.0], "temperature": [0.1, 0.123456789], "negative_similarity": [0.5, float("nan")]}
+    assert _thinned(course) == {"step": [1.0, 2.0], "temperature": [0.1, 0.12346]}
+    assert _thinned({}) == {}
 
 
 def test_a_profile_may_read_its_own_data_and_settle_the_recipe(tmp_path: Path) -> None:

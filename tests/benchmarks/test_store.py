@@ -25,6 +25,16 @@ def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
     assert written.date.endswith("+00:00")
 
 
+def test_the_course_of_a_training_survives_the_disk_and_is_checked(toy: ModuleType, tmp_path: Path) -> None:
+    run = plan(toy.SUITE, "quick", [0])[0]
+    course = {"step": [1, 2], "temperature": [0.5, 0.25]}
+    assert write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, None, course) == read_result(run.path(tmp_path))
+    for broken in ({"step": [1, 2], "temperature": [0.5]}, {"step": [1]}, {"step": [1], "temperature": ["0.5"]}):
+        write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, None, broken)
+        with pytest.raises(DataError, match=r"seed-0\.json.*course"):
+            read_result(run.path(tmp_path))
+
+
 @pytest.mark.parametrize("content", ["", '{"format": 2, "suite": "t', "[]", '{"format": 99}', '{"format": 2, "suite": "t"}'])
 def test_a_file_that_is_no_result_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "seed-0.json"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import fmean
 from typing import Any
 
 from torch import nn
@@ -16,6 +17,8 @@ from tempplug_adapters.training.termination import Terminated
 
 LOOKS = 100
 """How often a training looks at its temperature."""
+COURSE = ("temperature", "positive_similarity", "negative_similarity", "uniformity", "alignment")
+"""What is kept of every look, where the module measures it."""
 
 
 class ProgressOfLoss(TrainerCallback):
@@ -34,14 +37,17 @@ class TemperaturesSeen(TrainerCallback):
     """Notes where the temperature began and ended in a training and how far it went, at some `LOOKS` steps evenly spread.
 
     Attributes:
-        seen: ``first`` and ``last``, each the mean over the pairs of a batch, ``mean``, that of these means over all ``looks``,
-            and ``min`` and ``max`` over all pairs looked at; empty where nothing has a temperature. Part of a checkpoint, so
-            that a resumed run tells of all of it.
+        seen: ``first`` and ``last``, each the mean over the pairs of a batch, ``mean``, that of these means over all looks, and
+            ``min`` and ``max`` over all pairs looked at; empty where nothing has a temperature.
+        course: what each look saw, by the names of `COURSE` and ``step``, each a list with a number a look; likewise empty.
+
+    Both are parts of a checkpoint, so that a resumed run tells of all of it.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.seen: dict[str, float] = {}
+        self.course: dict[str, list[float]] = {}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Looks at the last batch where it is time to: that waits for the device."""
@@ -51,14 +57,15 @@ class TemperaturesSeen(TrainerCallback):
         if "temperature" in found:
             now, seen = found["temperature"], self.seen
             low, high = (found.get(f"temperature_{end}", now) for end in ("min", "max"))
-            looks, mean = seen.get("looks", 0) + 1, seen.get("mean", 0.0)
+            for name, value in {"step": state.global_step, **found}.items():
+                if name in ("step", *COURSE):
+                    self.course.setdefault(name, []).append(value)
             self.seen = {
                 "first": seen.get("first", now),
                 "last": now,
                 "min": min(low, seen.get("min", low)),
                 "max": max(high, seen.get("max", high)),
-                "mean": mean + (now - mean) / looks,
-                "looks": looks,
+                "mean": fmean(self.course["temperature"]),
             }
 
 

@@ -61,7 +61,8 @@ def train(
         where the method has none), ``recipe`` (all settings), `DECISIVE` arguments, what else the method says of the origin of
         the weights,
         ``steps`` and ``epochs`` done, ``loss`` (mean since the log before the last), ``temperature`` (``first``, ``last``,
-        ``mean``, ``min`` and ``max`` of the training, see `TemperaturesSeen`), ``seconds_per_epoch`` (of this call;
+        ``mean``, ``min`` and ``max`` of the training, see `TemperaturesSeen`), ``course`` (what its looks saw, by name, a list
+        each), ``seconds_per_epoch`` (of this call;
         None where no step was left), ``evaluation`` (figures by name), ``history`` (every log: loss, temperature, …).
 
     Raises:
@@ -115,6 +116,7 @@ def train(
             "epochs": state.epoch or 0.0,
             "loss": losses[-1] if losses else None,
             "temperature": trainer.temperatures.seen,
+            "course": trainer.temperatures.course,
             "seconds_per_epoch": seconds,
             "evaluation": {name.removeprefix("eval_"): value for name, value in figures.items()},
             # sorted as a checkpoint has them, so that a killed run's file is that of one that was not

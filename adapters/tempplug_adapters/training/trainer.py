@@ -324,7 +324,8 @@ class MethodTrainer(Trainer):
             return
         folder = Path(output_dir or str(self.args.output_dir))
         sums = [self._saved_sums.cpu(), self._losses[1]]
-        content = {"module": self.module.state_dict(), "losses": sums, "temperatures": self.temperatures.seen}
+        noted = {"temperatures": self.temperatures.seen, "course": self.temperatures.course}
+        content = {"module": self.module.state_dict(), "losses": sums, **noted}
         # plain files: the folder is a staged one, which is sealed and put in its place as a whole
         folder.mkdir(parents=True, exist_ok=True)
         torch.save(content, folder / STATE_FILE)
@@ -344,6 +345,7 @@ class MethodTrainer(Trainer):
             own = sums[self.args.process_index] if len(sums) == self.args.world_size else sums.mean()
             self._losses = [own.to(self.args.device), int(number)]
             self.temperatures.seen = dict(content["temperatures"])
+            self.temperatures.course = dict(content["course"])
         except (DataError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"{file} does not fit this training: {one_line(error, lines=2)}") from error
 
@@ -387,6 +389,6 @@ class MethodTrainer(Trainer):
         self.load_state(resume_from_checkpoint)
 
     def _load_best_model(self) -> None:
-        seen = self.temperatures.seen  # those of the whole training
+        seen, course = self.temperatures.seen, self.temperatures.course  # those of the whole training
         self.load_state(str(self.state.best_model_checkpoint))
-        self.temperatures.seen = seen
+        self.temperatures.seen, self.temperatures.course = seen, course

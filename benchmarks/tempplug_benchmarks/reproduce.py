@@ -1,0 +1,31 @@
+"""The commands that measure the figures of a report again. It must not know how anything is printed."""
+
+from __future__ import annotations
+
+import shlex
+
+from tempplug_benchmarks.comparison import Comparison
+
+DATA, OUTPUT = "DATA", "runs"
+"""What stands in a command for the folder of real data, and for any folder of results."""
+
+
+def commands(comparison: Comparison) -> list[str]:
+    """Returns commands, as a shell takes them, that together run every arm of a task with the seeds that it has here.
+
+    Arms with the same seeds share one; the task's declared baseline runs with each.
+
+    Args:
+        comparison: of the task.
+    """
+    arms: dict[tuple[int, ...], list[str]] = {}
+    for row in comparison.rows:
+        measured = {seed for summary in row.summaries.values() for seed in summary.values}
+        arms.setdefault(tuple(sorted(measured | {each.seed for each in row.failures})), []).append(row.label)
+    found = []
+    for seeds, labels in arms.items():
+        words = ["tempplug", "bench", "run", comparison.suite, "--profile", comparison.profile_name]
+        words += ["--tasks", comparison.task.name, "--strategies", *labels, "--seeds", *map(str, seeds)]
+        words += ["--data-dir", DATA] if comparison.profile.needs else []
+        found.append(shlex.join([*words, "--output", OUTPUT]))
+    return found

@@ -1,0 +1,118 @@
+"""The committed page as a browser shows it: at the widths of phones and desks, in light and dark, its tables sorted by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM, Browser, chromium
+from test_committed_report import INDEX
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian's package chromium)")
+
+_OPEN = "document.querySelectorAll('details').forEach(each => each.open = true)"
+_CONTRAST = r"""
+(() => {
+  const channel = value => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const numbers = colour => colour.match(/[\d.]+/g).map(Number);
+  const behind = element => {
+    for (; element; element = element.parentElement) {
+      const colour = numbers(getComputedStyle(element).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+  };
+  const ratio = element => {
+    const style = getComputedStyle(element);
+    const [ink, back] = [numbers(element.closest("svg") ? style.fill : style.color), behind(element)].map(luminance);
+    return (Math.max(ink, back) + 0.05) / (Math.min(ink, back) + 0.05);
+  };
+  const kinds = ["p.soft", "p.said", "li", "a", "th", "td", "td.better", "td.worse", "td.quiet", "td .interval", ".verdict",
+    ".rank", "figcaption", "summary", "code", "tr.reported td", "svg text:not(.number)"];
+  return kinds.map(kind => [kind, Math.min(...[...document.querySelectorAll(kind)].map(ratio))]).filter(each => each[1] < 99);
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1280])
+def test_nothing_is_wider_than_the_window_or_made_small(browser: Browser, width: int) -> None:
+    browser.show(INDEX, width)
+    browser.run(_OPEN)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert (
+        browser.run("Math.min(...[...document.querySelectorAll('svg')].map(each => each.getBoundingClientRect().width))") == 332
+    )
+    assert browser.run("performance.getEntriesByType('resource').length") == 0
+    sizes = "[...document.querySelectorAll('td, p, li, svg text')].map(each => parseFloat(getComputedStyle(each).fontSize))"
+    assert browser.run(f"Math.min(...{sizes})") >= 9
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_what_decides_is_in_view_on_a_phone(browser: Browser, width: int) -> None:
+    browser.show(INDEX, width)
+    tables = "[...document.querySelectorAll('section > .scroll table.sortable')]"
+    ends = browser.run(f"{tables}.map(each => [...each.tHead.rows].at(-1).cells[1].getBoundingClientRect().right)")
+    assert len(ends) > 10
+    assert max(ends) <= width
+    # the names stay where a table is moved aside
+    moved = browser.run(
+        "(() => { const box = document.querySelector('.scroll:has(table.cross)'); box.scrollLeft = 400;"
+        " return [box.scrollLeft, box.querySelector('tbody td').getBoundingClientRect().left]; })()"
+    )
+    assert moved[0] == 400
+    assert 0 <= moved[1] < 20
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_letters_stand_out_in_light_and_dark(browser: Browser, scheme: str) -> None:
+    browser.show(INDEX, 390, scheme)
+    browser.run(_OPEN)
+    dark = browser.run("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert dark == (scheme == "dark")
+    ratios = dict(browser.run(_CONTRAST))
+    assert {"td", "td.worse", "svg text:not(.number)"} <= ratios.keys()
+    assert {kind: ratio for kind, ratio in ratios.items() if ratio < 4.5} == {}
+
+
+def test_keys_sort_a_table(browser: Browser) -> None:
+    browser.show(INDEX, 390)
+    table = "document.querySelector('table.sortable:not(.cross)')"
+    browser.run(f"{table}.querySelectorAll('th button')[2].focus()")
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    headings = browser.run("[...document.querySelectorAll('table.sortable th[scope=col]')].map(each => each.ariaSort)")
+    assert set(headings) == {"none"}
+    orders = []
+    for key, text, order in (("Enter", "\r", "descending"), (" ", " ", "ascending")):
+        browser.press(key, text)
+        cells = browser.run(f"[...{table}.tBodies].map(each => each.rows[0].cells[2].textContent)")
+        orders.append([float(each.split()[0]) for each in cells])
+        told = browser.run(f"[...{table}.tHead.rows[0].cells].map(each => each.getAttribute('aria-sort'))")
+        assert told == ["none", "none", order, *["none"] * (len(told) - 3)]
+    assert orders[0] == sorted(orders[0], reverse=True)
+    assert orders[1] == orders[0][::-1] != orders[0]
+    browser.press("Tab")
+    assert browser.run(f"document.activeElement === {table}.querySelectorAll('th button')[3]")
+
+
+def test_what_has_no_number_comes_last_and_the_baseline_is_zero(browser: Browser, tmp_path: Path) -> None:
+    script = INDEX.read_text(encoding="utf-8").partition("<script>")[2]
+    cells = ("<0.001", "-", "+0.25 [0.1, 0.4]", "failed", "-3.5", "baseline", "0.02")
+    keys = (' data-key="0"' if each == "baseline" else "" for each in cells)
+    rows = "".join(f"<tbody><tr><td>arm<td{key}>{escape(each)}</tbody>" for key, each in zip(keys, cells, strict=True))
+    page = tmp_path / "page.html"
+    table = f'<table class="sortable"><thead><tr><th>arm<th>p</thead>{rows}</table>'
+    page.write_text(f"<!doctype html><meta charset=utf-8><body>{table}<script>{script}", encoding="utf-8")
+    browser.show(page, 390)
+    order = "[...document.querySelectorAll('tbody td:nth-child(2)')].map(each => each.textContent)"
+    browser.run("document.querySelectorAll('th button')[1].click()")
+    assert browser.run(order) == ["+0.25 [0.1, 0.4]", "0.02", "<0.001", "baseline", "-3.5", "-", "failed"]
+    browser.run("document.querySelectorAll('th button')[1].click()")
+    assert browser.run(order) == ["-3.5", "baseline", "<0.001", "0.02", "+0.25 [0.1, 0.4]", "-", "failed"]

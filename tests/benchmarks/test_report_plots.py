@@ -1,0 +1,155 @@
+"""Plots of a report: what is drawn stands where the axis says, what is far is marked, what was not noted is not drawn."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tempplug_benchmarks.comparison import Comparison, compare
+from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.report_curves import course_plot, spread_plot, temperature_plot
+from tempplug_benchmarks.report_html import html
+from tempplug_benchmarks.report_plots import cost_plot, difference_plot, score_plot
+from tempplug_benchmarks.report_svg import Axis, limits, ticks
+from tempplug_benchmarks.results import load_results, summarise
+from tempplug_benchmarks.store import write_result
+
+
+def across(drawing: str, pattern: str = r'<circle class="dot[^"]*" cx="([\d.]+)"') -> list[float]:
+    """Returns the values at which things stand, by the ticks of the axis."""
+    axis = re.findall(r'<text class="tick" x="([\d.]+)"[^>]*>([-\d.]+)</text>', drawing)
+    (x0, low), (x1, high) = [(float(x), float(value)) for x, value in (axis[0], axis[-1])]
+    return [low + (float(x) - x0) / (x1 - x0) * (high - low) for x in re.findall(pattern, drawing)]
+
+
+def test_dots_stand_where_the_axis_says(comparisons: tuple[Comparison, ...]) -> None:
+    drawing = score_plot(comparisons[0], "score")
+    assert across(drawing) == pytest.approx([223 / 3, 73.0, 215.5 / 3, 67.5], abs=0.05)
+    assert across(drawing, r'class="base" d="M([\d.]+)') == pytest.approx([73.0], abs=0.05)
+    assert re.findall(r'class="dot (\w*)"', drawing) == ["better", "reference", "worse", ""]
+
+
+def test_an_arm_far_away_is_marked_and_leaves_room_for_the_others(comparisons: tuple[Comparison, ...]) -> None:
+    (comparison,) = comparisons
+    far = replace(
+        comparison.rows[0], label="untrained", summaries={"STSB": summarise({0: 7.0, 1: 7.5, 2: 6.5})}, differences={}
+    )
+    drawing = score_plot(replace(comparison, rows=(*comparison.rows, far)), "score")
+    assert len(across(drawing)) == 4
+    assert drawing.count('class="off') == 1
+    assert "untrained: 7.00 ± 0.50 (off the axis)" in drawing
+    assert min(across(drawing, r'<path class="grid" d="M([\d.]+)')) > 30
+
+
+def test_an_interval_that_leaves_the_axis_has_an_arrow_at_each_end(comparisons: tuple[Comparison, ...]) -> None:
+    drawing = difference_plot(comparisons[0], "difference")
+    # of two seeds: [-86, 79] beside intervals of 1.4
+    assert drawing.count('class="off') == 2
+    assert across(drawing) == pytest.approx([4 / 3, -7 / 6, -3.5], abs=0.05)
+
+
+def test_limits_show_all_where_nothing_is_far() -> None:
+    assert limits([1.0, 2.0, 3.0]) == (pytest.approx(0.9), pytest.approx(3.1))
+    low, high = limits([1.0, 2.0, 3.0, 1000.0], reference=-50.0)
+    assert low < -50
+    assert 3 < high < 20
+    assert limits([5.0, 5.0]) == (4.75, 5.25)
+    assert limits([5.0, 5.0, 6.0])[1] > 6, "no usual distance, nothing is far"
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.7, 12.2), (76.41, 76.49), (0.0, 1e5)])
+def test_ticks_are_few_and_inside(low: float, high: float) -> None:
+    found = ticks(low, high)
+    assert 3 <= len(found) <= 9
+    assert low <= found[0]
+    assert found[-1] <= high
+    assert found == sorted(set(found))
+
+
+def test_a_logarithmic_axis_has_equal_ratios_equally_far_apart() -> None:
+    axis = Axis(0.01, 1.0, 0.0, 100.0, logarithmic=True)
+    assert [axis.at(value) for value in (0.01, 0.1, 1.0, 5.0)] == pytest.approx([0, 50, 100, 100])
+    assert [text for _, text in axis.labels()] == ["0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1"]
+
+
+@pytest.fixture
+def trained(toy: ModuleType, tmp_path: Path) -> Comparison:
+    """Two seeds of arms whose trainings were looked at; no figures are made up for what was not trained."""
+    arms = ["fixed+infonce", "fixed:temperature=0.1+infonce", "fixed:temperature=0.4+infonce", "macl+infonce"]
+    for run in plan(toy.SUITE, "quick", [0, 1], strategies=arms):
+        moving = "macl" in run.arm.label
+        course = {
+            "step": [1.0, 50.0, 100.0],
+            "temperature": [0.1, 0.2 + 0.1 * run.seed, 0.4] if moving else [0.1, 0.1, 0.1],
+            "positive_similarity": [0.2, 0.5, 0.8],
+            "uniformity": [-1.0, -2.0, -3.0 - moving],
+            "alignment": [0.5, 0.4, 0.3],
+        }
+        if run.arm.label in arms:
+            write_result(run, tmp_path, {"STSB": 70.0 + run.seed, "error": 0.5}, 2.0 + run.seed, None, course)
+    (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
+    return comparison
+
+
+def test_the_course_of_trainings_is_the_mean_over_seeds(trained: Comparison) -> None:
+    macl = next(row for row in trained.rows if row.label == "macl+infonce")
+    assert macl.trainings is not None
+    assert macl.trainings.course["temperature"] == pytest.approx([0.1, 0.25, 0.4])
+    assert macl.trainings.seconds.values == {0: 2.0, 1: 3.0}
+    drawing = course_plot(trained, "course", "temperature", "temperature")
+    (curve,) = re.findall(r'class="curve c0" d="M([^"h]*)"', drawing)
+    ys = [float(point.split()[1]) for point in curve.split("L")]
+    # from 0.1 by 0.25 to 0.4: four times and not more, so that the axis is not logarithmic
+    assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2)
+    assert drawing.count("other arms whose temperature stands still") == 1
+    assert "macl+infonce: 0.1 at first, 0.4 at last" in drawing
+    assert drawing.count('class="curve reference"') == 2, "the line and its name"
+    assert "negative" not in html((trained,), []), "nobody noted it"
+
+
+def test_seeds_that_took_other_steps_are_not_averaged(toy: ModuleType, tmp_path: Path) -> None:
+    for run in plan(toy.SUITE, "quick", [0, 1, 2], strategies=["fixed+infonce"]):
+        steps = [1.0, 9.0] if run.seed == 1 else [1.0, 8.0]
+        course = {"step": steps, "temperature": [0.1, float(run.seed)]}
+        write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1.0, None, course)
+    (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
+    found = comparison.rows[0].trainings
+    assert found is not None
+    assert found.course == {"step": [1.0, 8.0], "temperature": [0.1, 1.0]}
+
+
+def test_scores_are_drawn_against_temperatures_that_were_given(trained: Comparison) -> None:
+    drawing = temperature_plot(trained, "tau")
+    dots = re.findall(r'<circle class="curve c0 dotted" cx="([\d.]+)"', drawing)
+    assert len(dots) == 2, "the baseline gives none and macl another thing"
+    ticks = dict(re.findall(r'<text class="tick" x="([\d.]+)"[^>]*>(0\.[12])</text>', drawing))
+    assert list(ticks.values()) == ["0.1", "0.2"]
+    # equal ratios are equally far apart: 0.2 stands in the middle
+    low, middle = map(float, ticks)
+    assert [float(x) for x in dots] == pytest.approx([low, 2 * middle - low], abs=0.2)
+    assert "fixed+infonce at 0.1: 70.50 ± 0.71; fixed+infonce at 0.4: 70.50 ± 0.71" in drawing
+    alone = replace(trained, rows=tuple(row for row in trained.rows if "0.4" not in row.label))
+    assert temperature_plot(alone, "tau") == ""
+
+
+def test_uniformity_stands_against_what_was_measured(trained: Comparison) -> None:
+    title, drawing = spread_plot(trained, "spread")
+    assert title == "Uniformity against alignment, last batch of the training"
+    assert re.search(r"\d macl\+infonce: -4\.000, 0\.300", drawing)
+    metrics = {"uniformity": summarise({0: -1.5}), "tolerance": summarise({0: 0.5})}
+    rows = tuple(replace(row, summaries={**row.summaries, **metrics}) for row in trained.rows)
+    title, drawing = spread_plot(replace(trained, rows=rows), "spread")
+    assert title == "Uniformity against tolerance"
+    assert re.search(r"\d fixed\+infonce: -1\.500, 0\.500", drawing)
+
+
+def test_what_nobody_noted_is_left_out(comparisons: tuple[Comparison, ...]) -> None:
+    (comparison,) = comparisons
+    assert course_plot(comparison, "course", "temperature", "temperature") == ""
+    assert spread_plot(comparison, "spread") == ("", "")
+    assert temperature_plot(comparison, "tau") == ""
+    assert "1 s ± 0" in cost_plot(comparison, "cost")
