@@ -14,7 +14,7 @@ from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.long_tail import long_tail_counts
 from tempplug_benchmarks.arm import resolve
 from tempplug_benchmarks.papers import load
-from tempplug_benchmarks.tasks.long_tail import DRAWS, SUITE
+from tempplug_benchmarks.tasks.long_tail import DRAWS, REDUCED, SUITE
 
 
 def test_schedules_end_where_the_paper_does_and_where_it_advises() -> None:
@@ -31,16 +31,17 @@ def test_schedules_end_where_the_paper_does_and_where_it_advises() -> None:
 
 
 def test_parts_are_as_large_as_their_profiles_say() -> None:
-    for draw in DRAWS.values():
+    for draw in (*DRAWS.values(), *REDUCED.values()):
         counts = long_tail_counts(draw.classes, draw.ratio, draw.largest)
         assert (sum(counts), counts[0], counts[-1]) == (draw.images, draw.largest, draw.smallest)
     for name, draw in DRAWS.items():
         for task in (each for each in SUITE.tasks if each.name in (name, f"{name}-moco")):
-            profile = task.profile("paper")
-            assert f"{draw.images:,} training images in classes of {draw.largest:,} to {draw.smallest:,}" in profile.dataset
-            settings = profile.recipe.values()
-            drawn = (settings["imbalance_ratio"], settings["largest_class"], settings["held_out"])
-            assert drawn == (draw.ratio, draw.largest, 5000)
+            for size, part in (("small", REDUCED[draw.ratio]), ("paper", draw)):
+                profile = task.profile(size)
+                assert f"{part.images:,} training images in classes of {part.largest:,} to {part.smallest:,}" in profile.dataset
+                settings = profile.recipe.values()
+                drawn = (settings["imbalance_ratio"], settings["largest_class"], settings["held_out"])
+                assert drawn == (part.ratio, part.largest, 5000)
 
 
 def test_a_seed_is_a_split(tmp_path: Path) -> None:

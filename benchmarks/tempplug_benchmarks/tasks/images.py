@@ -28,8 +28,18 @@ QUICK: Mapping[str, Any] = {
     "per_device_train_batch_size": 128,
     "channels_last": False,
 }
-SMALL: Mapping[str, Any] = {"stem": "imagenet", "width": 16, "embedding_dimension": 64, "num_train_epochs": 6}
-"""What the small profile changes in MACL's recipe, chosen with the baseline: about two minutes a run on one slow core."""
+SMALL: Mapping[str, Any] = {
+    "width": 16,
+    "embedding_dimension": 64,
+    "image_size": 16,
+    "learning_rate": 3e-3,
+    "num_train_epochs": 6,
+}
+"""What the small profiles change in a recipe of CIFAR-10, a minute or so a run on one core.
+
+The stem of small images on views of 16 pixels, and this learning rate, were chosen with fixed temperatures alone, on 5,000
+images that are neither trained nor tested on: neighbours are right in 41 % then, and in 23 % with random weights.
+"""
 
 # How the lossy copies of a data set are called, by its name.
 _COPIES = {"cifar10": "cifar10", "imagenette": "imagenette224", "tiny-imagenet": "tiny_imagenet_c100"}
