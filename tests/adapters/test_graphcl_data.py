@@ -7,6 +7,7 @@ import pickle
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -45,6 +46,29 @@ def test_labels_are_optional() -> None:
     assert some.tolist() == [-1, 3]
     assert GraphSet.from_graphs([Data(x=torch.ones(2, 1)), graph(2, [], label=-1, width=1)]).labels is None
     assert GraphSet.from_graphs([Data(x=torch.ones(2))]).x.shape == (2, 1)
+
+
+def labelled(*labels: Any) -> GraphSet:
+    return GraphSet.from_graphs([Data(x=torch.ones(2, 1), y=None if each is None else torch.tensor(each)) for each in labels])
+
+
+def test_graphs_may_have_several_labels() -> None:
+    nan = torch.nan
+    found = labelled([[1.0, 0.0, nan]], [[-1.0, 1.0, 0.0]], None).labels
+    assert found is not None
+    assert torch.equal(found.nan_to_num(9), torch.tensor([[1.0, 0, 9], [9, 1, 0], [9, 9, 9]]))
+    assert labelled([[nan, nan]], [[-1.0, -1.0]]).labels is None
+    again = GraphSet.from_graphs(labelled([[1, 0]], [[0, 1]]).graphs()).labels
+    assert again is not None
+    assert again.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    "labels", [([0.3], [2.0]), ([[1, 2]], [[0, 1]]), ([0, 1], [1, 0]), ([[1, 0]], [[1, 0, 1]]), ([1], [[1, 0]])]
+)
+def test_what_is_neither_class_nor_labels_is_told(labels: Any) -> None:
+    with pytest.warns(UserWarning, match="y of the graphs is not used, and so they are not classified: it must be a class"):
+        assert labelled(*labels).labels is None
 
 
 @pytest.mark.parametrize(

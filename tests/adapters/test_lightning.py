@@ -23,7 +23,7 @@ from tempplug_adapters.lightning import TemperatureCallback, losses_of, optimize
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(many workers|logging interval)"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning:lightning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
 ]
 
 
@@ -160,10 +160,29 @@ def test_a_module_without_a_loss_is_told_what_it_lacks() -> None:
         losses_of(nn.Linear(2, 2))
 
 
-def test_the_other_spelling_of_lightning_takes_the_callback_too() -> None:
+def test_the_other_spelling_of_lightning_takes_the_callback_too(tmp_path: Path) -> None:
     other = pytest.importorskip("pytorch_lightning")
     spec = importlib.util.spec_from_file_location("adapter_of_both", adapter.__file__)
     both = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(both)
     assert issubclass(both.TemperatureCallback, other.Callback)
     assert issubclass(both.TemperatureCallback, pl.Callback)
+
+    class Theirs(other.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.points = Points("schedule")
+
+        def training_step(self, batch: list[Tensor], number: int) -> Tensor:
+            return self.points.training_step(batch, number)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return self.points.configure_optimizers()
+
+    module, log = Theirs(), Log()
+    silent = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    more = {"accelerator": "cpu", "default_root_dir": tmp_path, "max_epochs": 2, "log_every_n_steps": 1}
+    other.Trainer(logger=log, callbacks=[both.TemperatureCallback()], **more, **silent).fit(module, loader())
+    expected = [cosine(batch / 4, 2 / 5) for batch in range(8)]
+    assert module.points.temperatures == pytest.approx(expected, rel=1e-5)
+    assert [log.rows[step]["temperature"] for step in range(8)] == pytest.approx(expected, rel=1e-5)

@@ -169,10 +169,10 @@ class DualEncoder(nn.Module):
         Args:
             pixels: [B, 3, H, W] uint8, brought to the model's size, bicubically, where they have another one.
         """
-        images = pixels.float() / 255
+        images = pixels / 255
         if images.shape[-2:] != (self.size, self.size):
             images = F.interpolate(images, (self.size, self.size), mode="bicubic", antialias=True).clamp(0, 1)
-        return _pooled(self.encoder.get_image_features(pixel_values=(images - self.mean) / self.std))
+        return _pooled(self.encoder.get_image_features(pixel_values=(images - self.mean).div_(self.std)))
 
     def embed_texts(self, **texts: Tensor) -> Tensor:
         """Returns raw embeddings, [B, D].

@@ -6,7 +6,8 @@ model, augmentation or file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,8 @@ class GraphSet:
         edge_index: [2, E] edges, counted from the first node of their graph.
         node_start: [G + 1] where each graph's nodes begin.
         edge_start: [G + 1] where each graph's edges begin.
-        labels: [G] class of each graph, -1 where it has none; None where no graph has one.
+        labels: [G] class of each graph, -1 where it has none; [G, T] of several labels a graph, 0 or 1 or NaN where one is not
+            known; None where there is none.
     """
 
     x: Tensor
@@ -108,7 +110,7 @@ class GraphSet:
         from torch_geometric.data import Data
 
         nodes, edges = (torch.stack([each[:-1], each[1:]], 1).tolist() for each in (self.node_start, self.edge_start))
-        labels = [None] * len(self) if self.labels is None else self.labels
+        labels = [None] * len(self) if self.labels is None else self.labels if self.labels.ndim == 1 else self.labels[:, None]
         return [
             Data(x=self.x[slice(*own)], edge_index=self.edge_index[:, slice(*between)], y=label)
             for own, between, label in zip(nodes, edges, labels, strict=True)
@@ -120,7 +122,9 @@ class GraphSet:
 
         Args:
             graphs: each with ``edge_index`` [2, e] and ``x`` [n, F] or, where no graph has features, ``num_nodes``; ``y``
-                is its class where there is one (not where it is -1 or NaN). Edges may be absent, isolated nodes are kept.
+                is its class where there is one (not where it is -1 or NaN), or T labels [1, T], each 0, 1, or -1 or NaN where
+                it is not known; a warning tells of another ``y``, which is not used. Edges may be absent, isolated nodes are
+                kept.
 
         Raises:
             DataError: there is no graph, one has no node or edges between nodes that it does not have, or features or
@@ -137,13 +141,12 @@ class GraphSet:
             raise DataError(f"graphs have features of different widths: {sorted({each.shape[1] for each in features})}.")
         nodes = torch.tensor([part.nodes for part in parts])
         edges = torch.tensor([part.edge_index.shape[1] for part in parts])
-        known = [part.label for part in parts if part.label is not None and part.label >= 0]
         return cls(
             x=torch.cat(features) if features else torch.ones(int(nodes.sum()), 1),
             edge_index=torch.cat([part.edge_index for part in parts], 1),
             node_start=starts(nodes),
             edge_start=starts(edges),
-            labels=torch.tensor([-1 if part.label is None else part.label for part in parts]) if known else None,
+            labels=_labels([part.label for part in parts]),
         )
 
 
@@ -152,7 +155,7 @@ class _Graph:
     nodes: int
     x: Tensor | None
     edge_index: Tensor
-    label: int | None
+    label: Tensor | None
 
 
 def _checked(position: int, graph: Any) -> _Graph:
@@ -171,9 +174,30 @@ def _checked(position: int, graph: Any) -> _Graph:
         raise DataError(
             f"graph {position} has {nodes} nodes, but edges between nodes {int(edges.min())} to {int(edges.max())}."
         )
-    y = graph.y
-    label = None if y is None or y.numel() != 1 or (y.is_floating_point() and bool(y.isnan().any())) else int(y)
+    label = None if graph.y is None else torch.as_tensor(graph.y).double()
+    label = label.reshape(1, 1) if label is not None and label.numel() == 1 else label
     return _Graph(nodes, x if x is None or x.shape[1] else None, edges, label)
+
+
+def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
+    """Returns the classes or labels of graphs, see `GraphSet`, from the ``y`` of each."""
+    shapes = {tuple(each.shape) for each in given if each is not None}
+    if not shapes:
+        return None
+    shape, rows = shapes.pop(), None
+    if not shapes and len(shape) == 2 and shape[0] == 1:
+        rows = torch.cat([torch.full(shape, torch.nan) if each is None else each for each in given])
+    if rows is None or bool((rows.nan_to_num().frac() != 0).any()) or (shape[1] > 1 and bool((rows > 1).any())):
+        warnings.warn(
+            "y of the graphs is not used, and so they are not classified: it must be a class each, as a whole number from 0, "
+            "or labels of 0 and 1 [1, T], as many for every graph; -1 or NaN where it is not known.",
+            stacklevel=2,
+        )
+        return None
+    if not bool((rows >= 0).any()):
+        return None
+    rows[rows.isnan() | (rows < 0)] = -1 if shape[1] == 1 else torch.nan
+    return rows[:, 0].long() if shape[1] == 1 else rows.float()
 
 
 def starts(counts: Tensor) -> Tensor:

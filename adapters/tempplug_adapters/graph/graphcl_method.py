@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.graphcl import GraphCL
 from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
 from tempplug_adapters.graph.graphs import Graphs
+from tempplug_adapters.graph.label_probe import evaluate_labels, measurable_labels
 from tempplug_adapters.graph.ogb_files import load_ogb
 from tempplug_adapters.graph.own_graphs import OwnGraphEncoder, own_views
 from tempplug_adapters.graph.own_modules import (
@@ -103,8 +105,11 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         else:
             graphs = Graphs(load_tu(name, source.cache_dir, source.data_dir))
         labels = graphs.all.labels
-        if labels is not None and source.evaluated:
-            check_classes(labels[labels >= 0], recipe.folds)  # refuses now what has no figure in the end
+        if labels is not None and source.evaluated:  # refuses now what has no figure in the end
+            if labels.ndim == 2:
+                measurable_labels(labels, recipe.folds)
+            else:
+                check_classes(labels[labels >= 0], recipe.folds)
         return graphs
 
     def recipe_of(self, recipe: GraphCLRecipe, strategy: str, dataset: str) -> GraphCLRecipe:
@@ -148,10 +153,14 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
     def evaluate(self, recipe: GraphCLRecipe, module: nn.Module, data: Graphs, run: Run) -> dict[str, float]:
         """Returns the accuracy in % of a support vector machine, mean over the folds, and its ``validation_accuracy`` on what
         they hold out to choose its penalty; nothing where graphs have no classes.
+
+        Where they have several labels, it is `evaluate_labels`' figures.
         """
         labels = data.all.labels
         if labels is None:
             return {}
+        if labels.ndim == 2:
+            return asdict(evaluate_labels(self.representations(module, data), labels, recipe.seed, recipe.folds, run.progress))
         labelled = labels >= 0
         rows = self.representations(module, data)[labelled]
         score = evaluate_svm(rows, labels[labelled], recipe.seed, recipe.folds, run.progress)
