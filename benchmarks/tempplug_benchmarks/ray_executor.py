@@ -95,12 +95,12 @@ class OnRay:
         """Returns whether fewer runs of its kind were sent off than find room on the cluster at once."""
         if self._workers is not None and len(self._sent) >= self._workers:
             return False
-        alike = sum(sent.job.run.sizes.resources == run.sizes.resources for sent in self._sent.values())
-        return alike < max(1, self._room(run.sizes.resources))
+        alike = sum(sent.job.run.resources == run.resources for sent in self._sent.values())
+        return alike < max(1, self._room(run.resources))
 
     def start(self, job: Job) -> None:
         """Sends a run off."""
-        wanted = job.run.sizes.resources
+        wanted = job.run.resources
         task = self._task.options(
             num_cpus=wanted.cpus,
             num_gpus=wanted.gpus,
@@ -175,7 +175,7 @@ class OnRay:
 
     def _lack(self, run: Run) -> str:
         """Returns what a run needs that no machine has, empty where one has it."""
-        wanted = run.sizes.resources
+        wanted = run.resources
         if self._room(wanted):
             return ""
         has = {in_words(node.get("CPU", 0), node.get("GPU", 0), node.get("memory", 0) / GIB): None for node in self._machines()}
@@ -240,7 +240,7 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
     folder = Path(tempfile.gettempdir()) / f"tempplug-{getpass.getuser()}"
     remove_leftovers(folder)  # of runs that were killed here
     with staging(folder / "run") as work_dir:
-        child = Child(run, work_dir, data_dir, run.sizes.resources.cpus, time_limit)
+        child = Child(run, work_dir, data_dir, run.resources.cpus, time_limit)
         ended, told = False, time.monotonic()
         try:
             while not ended:

@@ -19,6 +19,7 @@ from run_checks import run_all
 from test_runner import alive, executed, figures, wait_for
 
 from tempplug.errors import ConfigError, MissingDependencyError
+from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks import ray_executor
 from tempplug_benchmarks.executors import create_executor
 from tempplug_benchmarks.plan import plan
@@ -38,6 +39,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("TOY_LOG", f"{folder}/log")
         patch.setenv("TOY_HOLD", f"{folder}/hold")
+        write_text(f"{folder}/hold", "")
         patch.setenv("TOY_SLOW", "fixed+infonce 1")
         patch.setenv("TOY_FAIL", "macl+infonce 1")
         patch.setenv("TOY_CRASH", "fixed+dcl 1")
@@ -62,13 +64,11 @@ def log(cluster: Any) -> Path:
 
 @pytest.fixture
 def hold(cluster: Any) -> Iterator[Callable[..., None]]:
-    """Makes runs wait where they are, those of an earlier call alone excepted."""
-    path = Path(os.environ["TOY_HOLD"])
+    """Makes runs of these names wait where they are, and lets all others go on."""
 
     def names(*held: str) -> None:
-        path.write_text("\n".join(held), encoding="utf-8")
+        write_text(os.environ["TOY_HOLD"], "\n".join(held))
 
-    names()
     yield names
     names()
 
@@ -86,8 +86,7 @@ def parent_of(process: int) -> int:
 def asking(suite: Suite, **wanted: float) -> Suite:
     """Returns the suite with other needs."""
     (task,) = suite.tasks
-    quick = replace(task.profiles["quick"], resources=Resources(**wanted))  # type: ignore[arg-type]
-    return Suite(suite.name, suite.summary, (replace(task, profiles={"quick": quick}),))
+    return Suite(suite.name, suite.summary, (replace(task, resources={"quick": Resources(**wanted)}),))  # type: ignore[arg-type]
 
 
 def test_killed_workers_cost_an_attempt_and_change_nothing(
