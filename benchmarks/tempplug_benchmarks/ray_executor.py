@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -237,7 +238,8 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
     """Executes a run on a machine of the cluster; what it yields last is what came of it."""
     host = socket.gethostname()
     yield 0.0, f"begins on {host}"
-    folder = Path(tempfile.gettempdir()) / f"tempplug-{getpass.getuser()}"
+    owner = getpass.getuser() if sys.platform == "win32" else os.getuid()  # who need not have a name in a container
+    folder = Path(tempfile.gettempdir()) / f"tempplug-{owner}"
     remove_leftovers(folder)  # of runs that were killed here
     with staging(folder / "run") as work_dir:
         child = Child(run, work_dir, data_dir, run.resources.cpus, time_limit)

@@ -96,11 +96,13 @@ def test_killed_workers_cost_an_attempt_and_change_nothing(
     hold("fixed+infonce 0", "macl+infonce 0")
 
     def kill() -> None:
-        wait_for(lambda: len(processes(log)) == 2, seconds=120)  # at once, so on both machines
-        own, other = processes(log)["fixed+infonce 0"], processes(log)["macl+infonce 0"]
-        os.kill(own, signal.SIGKILL)
-        os.kill(parent_of(other), signal.SIGKILL)
-        hold()
+        try:
+            wait_for(lambda: len(processes(log)) == 2, seconds=120)  # at once, so on both machines
+            own, other = processes(log)["fixed+infonce 0"], processes(log)["macl+infonce 0"]
+            os.kill(own, signal.SIGKILL)
+            os.kill(parent_of(other), signal.SIGKILL)
+        finally:
+            hold()
         wait_for(lambda: not alive(other))
 
     with ThreadPoolExecutor() as threads:
@@ -177,9 +179,12 @@ def test_needs_reach_ray_and_a_machine_that_is_lost_is_missed(
     hold("fixed+infonce 6")
 
     def lose() -> None:
-        wait_for(lambda: len(executed(log)) == 2, seconds=120)
-        wait_for(lambda: "GPU" not in ray.available_resources())
-        cluster.remove_node(large, allow_graceful=False)
+        try:
+            wait_for(lambda: len(executed(log)) == 2, seconds=120)
+            wait_for(lambda: "GPU" not in ray.available_resources(), seconds=20)
+            cluster.remove_node(large, allow_graceful=False)
+        finally:
+            hold()
 
     with ThreadPoolExecutor() as threads:
         lost = threads.submit(lose)
