@@ -31,6 +31,7 @@ Two commands may work on one folder at the same time: each leaves to the other w
 
   tempplug bench run all --output runs                        every suite that trains
   tempplug bench run all --profile small --workers 2 --time-limit 3600 --output runs
+  tempplug bench run all --profile paper --executor ray --output runs      on a Ray cluster, of which this machine is one
 
 Suites that measure speed take one case at a time, all its implementations in turn in a process of its own, and write
 report.md, speed.svg and speed.png beside the results:

@@ -17,6 +17,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.training.recipe import HIGHEST_SEED
 from tempplug_benchmarks.arm import Arm, Specs, parse_arm, resolve
 from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.resources import Resources
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 
@@ -47,6 +48,11 @@ class Run:
     def sizes(self) -> Profile:
         """The profile itself."""
         return self.task.profile(self.profile)
+
+    @property
+    def resources(self) -> Resources:
+        """What a cluster sets aside for it."""
+        return self.task.resources_of(self.profile)
 
     def folder(self, output: Path) -> Path:
         """Returns the folder of the arm, which holds one file a seed."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tempplug.errors import DataError
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.arm import Arm
-from tempplug_benchmarks.resources import Resources
 
 if TYPE_CHECKING:
     from tempplug_adapters.training.method import Source
@@ -63,7 +62,6 @@ class Profile:
         needs: files and folders that must exist under the data folder; empty where the data are generated.
         training: further `TrainingArguments`. A result holds them with the recipe, but for those that change nothing in what
             is measured (`RUNNING`).
-        resources: what a cluster sets aside for a run; no part of the experiment.
     """
 
     dataset: str
@@ -76,7 +74,6 @@ class Profile:
     load: Callable[[Any, Source], tuple[Any, Any]] | None = None
     needs: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
-    resources: Resources = field(default_factory=Resources)
 
     def settings(self) -> dict[str, Any]:
         """Returns what results hold of recipe and training: all settings but the seed, which each run has its own."""

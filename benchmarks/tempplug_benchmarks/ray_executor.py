@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -95,12 +96,12 @@ class OnRay:
         """Returns whether fewer runs of its kind were sent off than find room on the cluster at once."""
         if self._workers is not None and len(self._sent) >= self._workers:
             return False
-        alike = sum(sent.job.run.sizes.resources == run.sizes.resources for sent in self._sent.values())
-        return alike < max(1, self._room(run.sizes.resources))
+        alike = sum(sent.job.run.resources == run.resources for sent in self._sent.values())
+        return alike < max(1, self._room(run.resources))
 
     def start(self, job: Job) -> None:
         """Sends a run off."""
-        wanted = job.run.sizes.resources
+        wanted = job.run.resources
         task = self._task.options(
             num_cpus=wanted.cpus,
             num_gpus=wanted.gpus,
@@ -175,7 +176,7 @@ class OnRay:
 
     def _lack(self, run: Run) -> str:
         """Returns what a run needs that no machine has, empty where one has it."""
-        wanted = run.sizes.resources
+        wanted = run.resources
         if self._room(wanted):
             return ""
         has = {in_words(node.get("CPU", 0), node.get("GPU", 0), node.get("memory", 0) / GIB): None for node in self._machines()}
@@ -237,10 +238,11 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
     """Executes a run on a machine of the cluster; what it yields last is what came of it."""
     host = socket.gethostname()
     yield 0.0, f"begins on {host}"
-    folder = Path(tempfile.gettempdir()) / f"tempplug-{getpass.getuser()}"
+    owner = getpass.getuser() if sys.platform == "win32" else os.getuid()  # who need not have a name in a container
+    folder = Path(tempfile.gettempdir()) / f"tempplug-{owner}"
     remove_leftovers(folder)  # of runs that were killed here
     with staging(folder / "run") as work_dir:
-        child = Child(run, work_dir, data_dir, run.sizes.resources.cpus, time_limit)
+        child = Child(run, work_dir, data_dir, run.resources.cpus, time_limit)
         ended, told = False, time.monotonic()
         try:
             while not ended:

@@ -28,6 +28,10 @@ class Resources:
         return in_words(self.cpus, self.gpus, self.memory)
 
 
+GPU = Resources(cpus=4, gpus=1, memory=16)
+"""A training of a paper's size: its data are prepared, and its evaluation is done, on the processors beside the GPU."""
+
+
 def in_words(cpus: float, gpus: float, memory: float) -> str:
     """Returns an amount of CPUs, GPUs and GiB of memory in words."""
     return f"{_count(cpus, 'CPU')}, {_count(gpus, 'GPU') if gpus else 'no GPU'}, {float(f'{memory:.3g}'):g} GiB"

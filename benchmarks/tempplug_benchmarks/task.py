@@ -13,6 +13,7 @@ from typing import Any
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_benchmarks.profile import PROFILES, Profile
+from tempplug_benchmarks.resources import Resources
 from tempplug_benchmarks.run_method import RunContext, run_method
 
 
@@ -32,10 +33,11 @@ class Task:
         by_name: profiles in which it runs only where it is named: others of its suite are enough there.
         train: trains one arm with one seed and returns the metrics; a function of a module, so that a worker process
             can import it.
+        resources: by profile, what a cluster sets aside for a run; one processor where a profile is not named.
 
     Raises:
         ConfigError: a profile is unknown or lacks its baseline, its primary metric or that of validation; two of its arms share
-            a label, or one names no objective.
+            a label, or one names no objective; or there are resources of a profile that there is not.
     """
 
     name: str
@@ -47,8 +49,12 @@ class Task:
     papers: str = ""
     by_name: tuple[str, ...] = ()
     train: Callable[[RunContext], Mapping[str, float]] = field(default=run_method, repr=False)
+    resources: Mapping[str, Resources] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if unknown := sorted(set(self.resources) - set(self.profiles)):
+            known = ", ".join(self.profiles)
+            raise ConfigError(f"resources of task '{self.name}' must be of its profiles {known}, not of '{unknown[0]}'.")
         for name, profile in self.profiles.items():
             labels = [arm.label for arm in profile.arms]
             where = f"profile '{name}' of task '{self.name}'"
@@ -95,6 +101,10 @@ class Task:
             size: profile.changed(changes, None if size == "paper" else paper) for size, profile in self.profiles.items()
         }
         return replace(self, name=name, profiles=profiles, papers="")
+
+    def resources_of(self, profile: str) -> Resources:
+        """Returns what a cluster sets aside for a run of a profile."""
+        return self.resources.get(profile, Resources())
 
     def run(self, context: RunContext) -> dict[str, float]:
         """Trains and measures once.

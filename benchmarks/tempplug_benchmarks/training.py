@@ -91,7 +91,7 @@ def details(suite: Suite, task: str) -> Iterator[str]:
         yield f"    recipe: {_values(profile.settings())}"
         if profile.training:
             yield f"    training: {_values(profile.training)}"
-        yield f"    sets aside on a cluster: {profile.resources}"
+        yield f"    sets aside on a cluster: {found.resources_of(name)}"
         for arm in profile.arms:
             changes = f" ({_values(arm.changes)})" if arm.changes else ""
             yield f"    arm {arm.label}{changes}{' (baseline)' if arm.label == found.baseline else ''}"

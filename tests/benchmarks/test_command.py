@@ -193,6 +193,7 @@ def test_list_fits_a_screen_and_tells_more_on_request(toy: ModuleType, capsys: p
     assert "arm fixed+infonce (baseline)\n" in shown
     assert "arm untrained (num_train_epochs=0)\n" in shown
     assert "steps=10" in shown
+    assert "    sets aside on a cluster: 1 CPU, no GPU, 2 GiB\n" in shown
     assert "training: save_steps=3, fp16=true\n" in shown
     assert "metric STSB: Spearman × 100 of nothing (primary)\n" in shown
 

@@ -11,6 +11,7 @@ from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.plan import choose_arms, plan, slug
 from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.task import Task
 
@@ -107,6 +108,8 @@ def test_a_changed_recipe_has_its_own_folder_of_checkpoints(toy: ModuleType, tmp
 def test_a_task_checks_its_profiles() -> None:
     with pytest.raises(ConfigError, match="profile 'tiny' of task 't' must be one of quick, small, paper"):
         task({}, profiles={"tiny": profile()})
+    with pytest.raises(ConfigError, match="resources of task 't' must be of its profiles quick, not of 'paper'"):
+        task({}, resources={"paper": GPU})
     with pytest.raises(ConfigError, match="must have an arm labelled 'other'"):
         task({}, baseline="other")
     with pytest.raises(ConfigError, match="must have a metric named 'score' beside its primary one"):

@@ -19,6 +19,7 @@ from run_checks import run_all
 from test_runner import alive, executed, figures, wait_for
 
 from tempplug.errors import ConfigError, MissingDependencyError
+from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks import ray_executor
 from tempplug_benchmarks.executors import create_executor
 from tempplug_benchmarks.plan import plan
@@ -38,6 +39,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("TOY_LOG", f"{folder}/log")
         patch.setenv("TOY_HOLD", f"{folder}/hold")
+        write_text(f"{folder}/hold", "")
         patch.setenv("TOY_SLOW", "fixed+infonce 1")
         patch.setenv("TOY_FAIL", "macl+infonce 1")
         patch.setenv("TOY_CRASH", "fixed+dcl 1")
@@ -62,13 +64,11 @@ def log(cluster: Any) -> Path:
 
 @pytest.fixture
 def hold(cluster: Any) -> Iterator[Callable[..., None]]:
-    """Makes runs wait where they are, those of an earlier call alone excepted."""
-    path = Path(os.environ["TOY_HOLD"])
+    """Makes runs of these names wait where they are, and lets all others go on."""
 
     def names(*held: str) -> None:
-        path.write_text("\n".join(held), encoding="utf-8")
+        write_text(os.environ["TOY_HOLD"], "\n".join(held))
 
-    names()
     yield names
     names()
 
@@ -86,8 +86,7 @@ def parent_of(process: int) -> int:
 def asking(suite: Suite, **wanted: float) -> Suite:
     """Returns the suite with other needs."""
     (task,) = suite.tasks
-    quick = replace(task.profiles["quick"], resources=Resources(**wanted))  # type: ignore[arg-type]
-    return Suite(suite.name, suite.summary, (replace(task, profiles={"quick": quick}),))
+    return Suite(suite.name, suite.summary, (replace(task, resources={"quick": Resources(**wanted)}),))  # type: ignore[arg-type]
 
 
 def test_killed_workers_cost_an_attempt_and_change_nothing(
@@ -97,11 +96,13 @@ def test_killed_workers_cost_an_attempt_and_change_nothing(
     hold("fixed+infonce 0", "macl+infonce 0")
 
     def kill() -> None:
-        wait_for(lambda: len(processes(log)) == 2, seconds=120)  # at once, so on both machines
-        own, other = processes(log)["fixed+infonce 0"], processes(log)["macl+infonce 0"]
-        os.kill(own, signal.SIGKILL)
-        os.kill(parent_of(other), signal.SIGKILL)
-        hold()
+        try:
+            wait_for(lambda: len(processes(log)) == 2, seconds=120)  # at once, so on both machines
+            own, other = processes(log)["fixed+infonce 0"], processes(log)["macl+infonce 0"]
+            os.kill(own, signal.SIGKILL)
+            os.kill(parent_of(other), signal.SIGKILL)
+        finally:
+            hold()
         wait_for(lambda: not alive(other))
 
     with ThreadPoolExecutor() as threads:
@@ -119,41 +120,43 @@ def test_killed_workers_cost_an_attempt_and_change_nothing(
 
 
 def test_what_fails_is_noted_by_its_cause(toy: ModuleType, tmp_path: Path, log: Path) -> None:
-    runs = plan(asking(toy.SUITE, memory=0.5), "quick", [1])
-    failures, _ = run_all([*runs, *plan(toy.SUITE, "quick", [0])[:1]], tmp_path, "ray", time_limit=15)
+    slow, *runs = plan(toy.SUITE, "quick", [1])
+    failures, _ = run_all([*runs, *plan(toy.SUITE, "quick", [0])[:1]], tmp_path, "ray")
     notes = {failure.arm: failure for failure in failures}
-    assert notes["fixed+infonce"].error.endswith(": it took longer than the time limit of 15 s.")
     assert notes["macl+infonce"].error.endswith(": RuntimeError: the toy broke\non purpose")
     assert "toy_suite.py" in notes["macl+infonce"].trace
     assert notes["fixed+dcl"].error == "its process ended without a result (exit code 7), 3 times."
     assert all(read_failure(failure_path(run, tmp_path)) == notes[run.arm.label] for run in runs)
     assert executed(log).count("fixed+dcl 1") == 3
     assert len(figures(tmp_path)) == 1
+    ((failure,), _) = run_all([slow], tmp_path, "ray", time_limit=5)
+    assert failure.error.endswith(": it took longer than the time limit of 5 s.")
+    assert read_failure(failure_path(slow, tmp_path)) == failure
 
 
 def test_the_same_command_goes_on_after_a_kill_and_two_share_the_rest(
     toy: ModuleType, tmp_path: Path, log: Path, hold: Callable[..., None]
 ) -> None:
-    words = ["run", "toy", "--output", str(tmp_path / "ray"), "--seeds", "2", "3", "--strategies", "macl+infonce"]
+    words = ["run", "toy", "--output", str(tmp_path / "ray"), "--seeds", "2", "3", "4", "--strategies", "fixed"]
     command = [sys.executable, str(HERE / "toy_main.py"), *words, "--executor", "ray"]
-    hold("macl+infonce 2")
+    hold("fixed+infonce 3")
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_for(lambda: "macl+infonce 2" in processes(log) and len(figures(tmp_path / "ray")) >= 1, seconds=120)
+        wait_for(lambda: "fixed+infonce 3" in processes(log) and len(figures(tmp_path / "ray")) >= 1, seconds=120)
     finally:
         driver.kill()
         driver.wait()
-    held = processes(log)["macl+infonce 2"]
+    held = processes(log)["fixed+infonce 3"]
     wait_for(lambda: not alive(held))
     hold()
     kept, began = figures(tmp_path / "ray"), executed(log)
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     told = [process.communicate(timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], told
-    assert all(f"{len(kept)} of 4 runs are finished already." in each[1] for each in told)
+    assert all(f"{len(kept)} of 3 runs are finished already." in each[1] for each in told)
     again = executed(log)[len(began) :]
-    assert len(again) == len(set(again)) == 4 - len(kept), "every run that was left was executed once"
-    run_all(plan(toy.SUITE, "quick", [2, 3], strategies=["macl+infonce"]), tmp_path / "here")
+    assert len(again) == len(set(again)) == 3 - len(kept), "every run that was left was executed once"
+    run_all(plan(toy.SUITE, "quick", [2, 3, 4], strategies=["fixed"]), tmp_path / "here")
     assert figures(tmp_path / "ray") == figures(tmp_path / "here")
 
 
@@ -167,27 +170,29 @@ def test_needs_reach_ray_and_a_machine_that_is_lost_is_missed(
 ) -> None:
     import ray
 
-    (run, *_) = plan(asking(toy.SUITE, cpus=2, gpus=1, memory=0.5), "quick", [4])
+    runs = plan(asking(toy.SUITE, cpus=2, gpus=1, memory=0.5), "quick", [5, 6], strategies=["fixed"])
     with pytest.raises(ConfigError, match=r"task 'toy-task' needs 2 CPUs, 1 GPU, 0\.5 GiB on one machine, but the"):
-        run_all([run], tmp_path, "ray")
+        run_all(runs, tmp_path, "ray")
     assert not list(tmp_path.iterdir()), "nothing was begun"
     monkeypatch.setattr(ray_executor, "PATIENCE", 1.0)
     large = cluster.add_node(num_cpus=2, num_gpus=1)
-    failures, _ = run_all([run], tmp_path / "first", "ray")
-    assert failures == []
-    assert read_result(run.path(tmp_path / "first")).hardware["threads"] == 2
-    hold("fixed+infonce 4")
+    hold("fixed+infonce 6")
 
     def lose() -> None:
-        wait_for(lambda: len(executed(log)) == 2, seconds=120)
-        wait_for(lambda: "GPU" not in ray.available_resources())
-        cluster.remove_node(large, allow_graceful=False)
+        try:
+            wait_for(lambda: len(executed(log)) == 2, seconds=120)
+            wait_for(lambda: "GPU" not in ray.available_resources(), seconds=20)
+            cluster.remove_node(large, allow_graceful=False)
+        finally:
+            hold()
 
     with ThreadPoolExecutor() as threads:
         lost = threads.submit(lose)
-        ((failure,), shown) = run_all([run], tmp_path / "second", "ray")
+        ((failure,), shown) = run_all(runs, tmp_path, "ray")
         lost.result()
-    assert "it is run again." in shown
+    assert read_result(runs[0].path(tmp_path)).hardware["threads"] == 2
+    assert "toy-task · fixed+infonce · seed 6: its worker was lost (" in shown
+    assert failure.seed == 6
     assert failure.error.startswith("profile 'quick' of task 'toy-task' needs 2 CPUs, 1 GPU, 0.5 GiB on one machine, but the")
     assert "1 CPU, no GPU, " in failure.error
 

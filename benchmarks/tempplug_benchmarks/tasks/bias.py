@@ -14,6 +14,7 @@ from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.data import gendered_sentences
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.bias_data import generated_pairs, read_pairs
@@ -98,6 +99,7 @@ SUITE = Suite(
             method=METHOD,
             baseline=BASELINE,
             papers="bias",
+            resources={"paper": GPU},
             profiles={
                 "quick": _profile(
                     f"generated sentences about men and women, version {gendered_sentences.VERSION}",

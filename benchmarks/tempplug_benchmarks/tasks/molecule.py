@@ -14,6 +14,7 @@ from tempplug_adapters.graph.molecule_recipe import METHOD, UNLABELLED
 from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.molecule_generated import VERSION, generated_molecules
@@ -135,6 +136,7 @@ SUITE = Suite(
             baseline=BASELINE,
             family="all data sets",
             papers="molecule",
+            resources={"paper": GPU},
             profiles=_profiles(each),
         )
         for each in SETS

@@ -17,6 +17,7 @@ from tempplug_adapters.recommendation.recipe import RANKINGS
 from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.run_method import RunContext, run_method
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
@@ -129,6 +130,7 @@ SUITE = Suite(
             method=METHOD,
             baseline=BASELINE,
             train=run_recommender,
+            resources={"paper": GPU},
             profiles={
                 "quick": _QUICK,
                 "small": _SMALL,
@@ -141,6 +143,7 @@ SUITE = Suite(
             method=METHOD,
             baseline=BASELINE,
             train=run_recommender,
+            resources={"paper": GPU},
             profiles={"small": _real("beauty", _BEAUTY, num_train_epochs=1, max_length=20), "paper": _real("beauty", _BEAUTY)},
         ),
         Task(
@@ -151,6 +154,7 @@ SUITE = Suite(
             papers="recommendation",
             by_name=("quick", "small"),
             train=run_recommender,
+            resources={"paper": GPU},
             profiles={
                 "quick": _QUICK,
                 "small": _SMALL,

@@ -15,6 +15,7 @@ from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.data import sentences
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
+from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.sentence_data import SPLITS, STS, TRANSFER, generated_pairs, generated_sentences, read_text
@@ -179,6 +180,7 @@ SUITE = Suite(
             summary="pairs that say the same are positives, the other sentences of the batch are negatives",
             method=METHOD,
             baseline=BASELINE,
+            resources={"paper": GPU},
             profiles={
                 "quick": _quick("supervised-bert", generated_pairs),
                 "small": _real(
@@ -210,6 +212,7 @@ SUITE = Suite(
             method=METHOD,
             baseline=BASELINE,
             papers="sentence",
+            resources={"paper": GPU},
             profiles={
                 "quick": _QUICK_UNSUPERVISED,
                 "small": _SMALL_UNSUPERVISED,
@@ -222,6 +225,7 @@ SUITE = Suite(
             method=METHOD,
             baseline=BASELINE,
             papers="sentence",
+            resources={"paper": GPU},
             profiles={
                 "quick": _QUICK_TRANSFER,
                 "small": _SMALL_TRANSFER,
@@ -234,6 +238,7 @@ SUITE = Suite(
             method=METHOD,
             baseline=BASELINE,
             by_name=PROFILES,
+            resources={"paper": GPU},
             profiles={
                 "quick": _QUICK_UNSUPERVISED,
                 "small": _unreported(_SMALL_UNSUPERVISED),
@@ -246,6 +251,7 @@ SUITE = Suite(
             method=METHOD,
             baseline=BASELINE,
             by_name=PROFILES,
+            resources={"paper": GPU},
             profiles={
                 "quick": _QUICK_TRANSFER,
                 "small": _unreported(_SMALL_TRANSFER),

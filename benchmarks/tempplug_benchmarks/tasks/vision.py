@@ -17,6 +17,7 @@ from tempplug_adapters.vision.recipe import VisionRecipe
 from tempplug_adapters.vision.recipes import METHODS, SIMCLR
 from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
+from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.images import QUICK, SMALL, read_images
@@ -190,6 +191,7 @@ def _task(each: PaperProfile, by_name: tuple[str, ...], reduced: dict[str, Profi
         baseline=PLAIN if each.method in _WITHOUT_SOFTMAX else fixed(each.baseline),
         papers="vision",
         by_name=by_name,
+        resources={"paper": replace(GPU, cpus=max(GPU.cpus, each.workers))},
         profiles={**reduced, "paper": _measured(_paper(each), each)},
     )
 
