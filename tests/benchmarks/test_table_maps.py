@@ -154,7 +154,7 @@ def test_settings_that_tables_vary_are_varied_in_smaller_profiles_too() -> None:
     sizes = {}
     for profile in PROFILES:
         runs = plan_tables([paper_map("macl").table("9")], profile, [0]).runs
-        sizes[profile] = list(dict.fromkeys(run.sizes.recipe.per_device_train_batch_size for run in runs))
+        sizes[profile] = list(dict.fromkeys(run.sizes.recipe.values()["per_device_train_batch_size"] for run in runs))
     assert sizes["paper"] == [64, 128, 256, 512, 1024]
     for profile in PROFILES:
         assert [size / sizes[profile][0] for size in sizes[profile]] == [1, 2, 4, 8, 16]
