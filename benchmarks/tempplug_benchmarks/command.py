@@ -61,7 +61,7 @@ What a table of a paper compares is run in place of a suite (tempplug bench list
 
 Arms, methods and metrics are the table's in every profile, and so is what its rows or columns vary. Recipe, length and data
 are the paper's in profile paper alone: small and quick have their own, which never are the paper's experiment. Quick has
-generated data; where small has none of a data set, it has CIFAR-10 or what the task says.
+generated data; where small has none of a data set, it has CIFAR-10 or what the task says, and trains on it once for several.
 
 Except in tables, the task's baseline always runs too, because every arm is compared with it. Exit code: 0, 1 where a run
 failed, 2 on an error.

@@ -133,10 +133,10 @@ def run_tables(options: argparse.Namespace) -> int:
     if given or (options.table and options.paper):
         raise ConfigError(f"{' and '.join(given or ['--table and --paper'])} must not go together with tables of papers.")
     tables = tables_of(options.table or (), options.paper)
-    suites, runs, without = plan_tables(tables, options.profile, options.seeds)
-    for task in without:
-        print(f"left out: task '{task}' has no profile '{options.profile}'.", file=sys.stderr)
-    return _run(suites, _with_data(runs, options, "task of these tables"), options)
+    planned = plan_tables(tables, options.profile, options.seeds)
+    for line in planned.left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    return _run(planned.suites, _with_data(planned.runs, options, "task of these tables"), options)
 
 
 def _with_data(runs: Sequence[Run], options: argparse.Namespace, which: str) -> list[Run]:

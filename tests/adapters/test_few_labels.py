@@ -28,7 +28,7 @@ def fitted(rows: np.ndarray, labels: np.ndarray, asked: np.ndarray) -> np.ndarra
         return float((np.logaddexp.reduce(scores, 1) - scores[np.arange(len(rows)), labels]).sum() + (weights**2).sum() / 2)
 
     flat = minimize(loss, np.zeros(15), method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-12}).x
-    return (asked @ flat[:12].reshape(3, 4).T + flat[12:]).argmax(1)
+    return np.argmax(asked @ flat[:12].reshape(3, 4).T + flat[12:], axis=1)
 
 
 def test_it_is_logistic_regression_on_as_many_images_of_each_class() -> None:
@@ -53,6 +53,13 @@ def test_more_labels_tell_more_and_the_seed_draws_them() -> None:
     # a class that comes first in the file is drawn from like any other
     order = labels.argsort(stable=True)
     assert few_label_accuracies(train[order], labels[order], test, truth)["500 labels"] == by_seed[0]["500 labels"]
+
+
+def test_rare_classes_have_as_many_labels_as_frequent_ones() -> None:
+    labels = torch.tensor([0] * 2000 + [1] * 11 + [2] * 11)
+    test, truth = blobs(50, 1, spread=0.05)
+    found = few_label_accuracies(torch.eye(4)[labels] + 0.05 * torch.rand(len(labels), 4), labels, test, truth)
+    assert found["10 labels"] == 100
 
 
 def test_faults_are_named() -> None:

@@ -81,3 +81,23 @@ def test_faults_are_named_before_anything_is_trained(label: str, error: type[Exc
 def test_an_arm_that_contrasts_nothing_has_no_specs() -> None:
     assert resolve(UNTRAINED, RECIPE) == Specs(None, None)
     assert [arm.contrasts for arm in (UNTRAINED, *arms("fixed+dcl"))] == [False, True]
+
+
+def test_settings_of_one_arm_stand_behind_its_objective() -> None:
+    arm = parse_arm("schedule@num_train_epochs=50,optimizer=sgd", RECIPE)
+    assert (arm.label, arm.parts) == ("schedule+dcl@num_train_epochs=50,optimizer=sgd", ("schedule", "dcl"))
+    assert arm.changes == {"num_train_epochs": 50, "optimizer": "sgd"}
+    assert "period=10," in str(resolve(arm, RECIPE).strategy)
+    assert arms("plain@seed=1")[0] == Arm("plain@seed=1", changes={"seed": 1})
+    assert not Arm("plain@seed=1").contrasts
+    for text, message in (
+        ("fixed@seed", "'seed' is not an option"),
+        ("fixed@", "is not an option"),
+        ("fixed@a=1/2", "no slash"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            parse_arm(text, RECIPE)
+
+
+def test_a_method_without_a_softmax_has_a_strategy_and_no_objective() -> None:
+    assert resolve(Arm("amcl+none"), RECIPE) == Specs("amcl:span=2,floor=0.05,beta=1", None)

@@ -9,10 +9,12 @@ from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.arm import UNTRAINED, Arm
+from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.plan import choose_arms, plan, slug
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.run_method import RunContext
+from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 
 METHOD = MethodInfo(name="none", summary="nothing", target="nowhere:None", recipes={"none": Recipe()}, datasets="none")
@@ -65,6 +67,38 @@ def test_all_stands_for_the_tasks_own_arms(toy: ModuleType) -> None:
 @pytest.mark.parametrize("text", ["fixed:temperature=0.05", "fixed", "fixed:temperature=5e-2+infonce"])
 def test_what_means_the_same_as_an_arm_of_the_task_is_that_arm(toy: ModuleType, text: str) -> None:
     assert list(choose_arms(toy.SUITE.tasks[0], "quick", [text])) == ["fixed+infonce"]
+
+
+def test_an_arm_with_settings_of_its_own_is_another_arm(toy: ModuleType) -> None:
+    chosen = choose_arms(toy.SUITE.tasks[0], "quick", ["fixed@seed=3"], baseline=False)
+    assert list(chosen) == ["fixed+infonce@seed=3"]
+
+
+def test_a_task_may_be_changed_for_all_arms() -> None:
+    recipes = {"quick": Recipe(num_train_epochs=2, learning_rate=0.1), "paper": Recipe(num_train_epochs=200, learning_rate=1.0)}
+    row = PaperRow("paper", "1", "row", "data")
+    arm = Arm("fixed+dcl", (row,))
+    profiles = {name: profile(recipe=recipe, arms=(arm,)) for name, recipe in recipes.items()}
+    suite = Suite("s", "", (task({}, profiles=profiles, papers="node"),))
+    changed = suite.task("t@num_train_epochs=400,weight_decay=0.5")
+    assert (changed.name, changed.papers) == ("t@num_train_epochs=400,weight_decay=0.5", "")
+    # twice the paper's epochs are twice as many of a smaller profile's own, what has no size is as it is said
+    found = {name: (each.recipe.num_train_epochs, each.recipe.weight_decay) for name, each in changed.profiles.items()}
+    assert found == {"quick": (4, 0.5), "paper": (400, 0.5)}
+    assert not any(arm.reported for each in changed.profiles.values() for arm in each.arms), "papers report of another recipe"
+    [run] = plan(suite, "quick", [0], ["t@learning_rate=3"])
+    assert run.path(Path()) == Path("s/quick/t@learning_rate=3/fixed-dcl/seed-0.json")
+    assert run.sizes.recipe.learning_rate == pytest.approx(0.3)
+    with pytest.raises(UnknownNameError, match="no setting 'epochs'"):
+        suite.task("t@epochs=3")
+    with pytest.raises(UnknownNameError, match="has no task 'u'"):
+        suite.task("u@seed=3")
+
+
+def test_what_must_be_named_runs_where_it_is_named_alone() -> None:
+    suite = Suite("s", "", (task({}), task({}, name="u", by_name=("quick",))))
+    assert [run.task.name for run in plan(suite, "quick", [0])] == ["t"]
+    assert [run.task.name for run in plan(suite, "quick", [0], ["u"])] == ["u"]
 
 
 def test_arms_that_would_share_a_folder_are_refused(toy: ModuleType) -> None:

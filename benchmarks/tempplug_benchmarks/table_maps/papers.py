@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 
 from tempplug.errors import ConfigError, UnknownNameError, nearest
-from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.plan import Run, check_seeds, choose_arms
 from tempplug_benchmarks.suite import Suite
@@ -81,8 +82,26 @@ def runs_of(answer: Answer, profile: str, seeds: Sequence[int]) -> dict[str, lis
     return found
 
 
-def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) -> tuple[list[Suite], list[Run], list[str]]:
-    """Returns the runs of tables, each once, seed by seed within a task; their suites; and the tasks without such a profile.
+@dataclass(frozen=True)
+class TablesPlan:
+    """What a command that names tables means.
+
+    Attributes:
+        suites: that the runs are of.
+        runs: each training once, seed by seed within a task.
+        left_out: tasks that are not run, and why.
+    """
+
+    suites: tuple[Suite, ...]
+    runs: tuple[Run, ...]
+    left_out: tuple[str, ...]
+
+
+def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) -> TablesPlan:
+    """Returns the runs of tables.
+
+    Rows that mean one training, however they are written, are one run. So are those of several tasks that differ in the paper's
+    profile alone: where a smaller profile has one data set for three of the paper's, it is trained on once.
 
     Args:
         tables: with answers.
@@ -94,20 +113,24 @@ def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) 
     """
     check_seeds(seeds)
     suites: dict[str, Suite] = {}
-    # rows that mean one training, however they are written, are one
-    by_task: dict[str, dict[tuple[Specs, str], list[Run]]] = {}
-    without: dict[str, None] = {}
+    by_task: dict[str, list[list[Run]]] = {}
+    first: dict[str, str] = {}
+    left_out: dict[str, None] = {}
     for answer in (answer for table in tables for answer in table.answers):
-        suite, _ = task_of(answer)
+        suite, task = task_of(answer)
         suites.setdefault(suite.name, suite)
         found = runs_of(answer, profile, seeds)
         if not found:
-            without.setdefault(answer.task)
+            left_out.setdefault(f"task '{answer.task}' has no profile '{profile}'.")
         for runs in found.values():
-            meaning = runs[0].specs, repr(runs[0].arm.changes)
-            by_task.setdefault(answer.task, {}).setdefault(meaning, runs)
-    planned = [run for arms in by_task.values() for of_seed in zip(*arms.values(), strict=True) for run in of_seed]
-    return list(suites.values()), planned, list(without)
+            meaning = json.dumps([task.method.name, runs[0].sizes.source, runs[0].identity()], sort_keys=True)
+            if meaning not in first:
+                first[meaning] = answer.task
+                by_task.setdefault(answer.task, []).append(runs)
+            elif first[meaning] != answer.task:
+                left_out.setdefault(f"what task '{answer.task}' shares with '{first[meaning]}' in profile '{profile}'.")
+    runs = [run for arms in by_task.values() for of_seed in zip(*arms, strict=True) for run in of_seed]
+    return TablesPlan(tuple(suites.values()), tuple(runs), tuple(left_out))
 
 
 def listing() -> Iterator[str]:
