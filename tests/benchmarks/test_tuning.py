@@ -141,6 +141,10 @@ def test_the_command_tunes_and_controls_and_goes_on(
     assert main([*words, "--seeds", "0", "1"]) == 0
     assert len((tmp_path / "log").read_text().splitlines()) == 14, "all is there"
     assert capsys.readouterr().out == shown.out
+    assert main(["report", str(tmp_path / "out"), "--format", "markdown"]) == 0
+    commands = [line for line in capsys.readouterr().out.splitlines() if "tempplug bench run toy" in line]
+    assert len(commands) == 2, "of the fixed ones, and of the tuned arm with its control"
+    assert "--strategies macl+reweighted --tuned --controls --seeds 0 1" in commands[1]
     assert main(["run", "toy", "--strategies", "control(macl+infonce)", "--output", str(tmp_path)]) == 2
     assert "follows from the results of macl+infonce: run that with --controls" in capsys.readouterr().err
 
