@@ -14,8 +14,8 @@ DATA, OUTPUT = "DATA", "runs"
 def commands(comparison: Comparison) -> list[str]:
     """Returns commands, as a shell takes them, that together run every arm of a task with the seeds that it has here.
 
-    Arms with the same seeds share one; the task's declared baseline runs with each. Arms that were tuned or have a control stand
-    apart from others; a control follows from its arm.
+    Arms with the same seeds share one; the task's declared baseline runs with each. Tuned arms, and arms with a control,
+    stand apart from others.
 
     Args:
         comparison: of the task.
