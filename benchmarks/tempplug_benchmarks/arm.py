@@ -23,6 +23,7 @@ from tempplug_benchmarks.papers import PaperRow
 _OBJECTIVE = re.compile(r"\+(?=[a-z])", re.IGNORECASE)
 NO_OBJECTIVE = "none"
 """Behind the plus sign where a method has no softmax: AMCL has a form for SimSiam and Barlow Twins."""
+_CONTROL = re.compile(r"control\((.+)\)")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Arm:
     """What is trained beside other arms.
 
     Attributes:
-        label: ``STRATEGY[:options]+OBJECTIVE[@SETTING=VALUE,...]``; or a plain name where nothing is contrasted.
+        label: ``STRATEGY[:options]+OBJECTIVE[@SETTING=VALUE,...]``; a plain name where nothing is contrasted; or
+            ``control(LABEL)``, which is ``fixed`` at the mean temperature of that arm.
         reported: the rows of paper tables that it answers.
         changes: settings of the recipe that this arm alone has.
     """
@@ -41,16 +43,28 @@ class Arm:
 
     @property
     def contrasts(self) -> bool:
-        """Whether it has a strategy and an objective."""
+        """Whether it has a strategy and an objective of its own."""
         return bool(self.parts)
 
     @property
+    def controlled(self) -> str:
+        """Label of the arm that this one is the control of; empty where it is none.
+
+        >>> Arm("control(macl+infonce)").controlled, Arm("macl+infonce").controlled
+        ('macl+infonce', '')
+        """
+        found = _CONTROL.fullmatch(self.label)
+        return found[1] if found else ""
+
+    @property
     def parts(self) -> tuple[str, str] | tuple[()]:
-        """The specs of strategy and objective as they are written; empty where nothing is contrasted.
+        """The specs of strategy and objective as they are written; empty where nothing is contrasted, and of controls.
 
         >>> Arm("fixed:temperature=1e+3+dcl").parts
         ('fixed:temperature=1e+3', 'dcl')
         """
+        if self.controlled:
+            return ()
         strategy, *objectives = _OBJECTIVE.split(self.label.partition("@")[0], maxsplit=1)
         return (strategy, objectives[0]) if objectives else ()
 
@@ -99,11 +113,14 @@ def parse_arm(text: str, recipe: Recipe) -> Arm:
         recipe: whose objective is taken where there is none.
 
     Raises:
-        ConfigError: the strategy, the objective or a setting is empty or malformed.
+        ConfigError: the strategy, the objective or a setting is empty or malformed, or it is a control, which follows from
+            results.
 
     >>> parse_arm("macl:alpha=2", Recipe()).label, parse_arm("macl+dcl@seed=3", Recipe()).label
     ('macl:alpha=2+reweighted', 'macl+dcl@seed=3')
     """
+    if Arm(text).controlled:
+        raise ConfigError(f"arm '{text}' follows from the results of {Arm(text).controlled}: run that with --controls.")
     contrast, changes = split_changes(text)
     strategy, *objectives = _OBJECTIVE.split(contrast, maxsplit=1)
     if not strategy.strip():

@@ -9,12 +9,11 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Any
 
-from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, DataError
 from tempplug.options import format_value
+from tempplug_benchmarks import selection
 from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
@@ -63,6 +62,10 @@ class ArmRow:
         temperatures: ``first``, ``last``, ``min`` and ``max`` over the seeds; empty where they were not noted.
         significance: of the primary metric's difference; None where it is of no family of comparisons.
         trainings: what they took and what was seen in them; None where no run has finished.
+        selected: label of the arm whose results these are: another than ``label`` where the arm was tuned.
+        configurations: how many it was chosen from, on validation data; 1 where it was not tuned.
+        adapting: primary metric minus that of its control, ``fixed`` at the mean temperature of each of its runs; None without.
+        adapting_significance: of that, corrected for all such differences of the family.
     """
 
     label: str
@@ -74,6 +77,10 @@ class ArmRow:
     temperatures: Mapping[str, Summary] = field(default_factory=dict)
     significance: Significance | None = None
     trainings: Trainings | None = None
+    selected: str = ""
+    configurations: int = 1
+    adapting: Difference | None = None
+    adapting_significance: Significance | None = None
 
 
 @dataclass(frozen=True)
@@ -133,18 +140,26 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
 
 
 def _judged(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """Returns the comparisons with what their differences say, corrected for all of a family."""
-    families: dict[tuple[str, ...], dict[tuple[int, str], Comparable]] = {}
+    """Returns the comparisons with what their differences say, corrected for all of a family.
+
+    What adapting buys is another question than what a strategy does, and its differences are a family of their own.
+    """
+    families: dict[tuple[str, ...], dict[tuple[int, str, str], Comparable]] = {}
     for number, each in enumerate(comparisons):
-        family = families.setdefault((each.suite, each.profile_name, each.task.family or each.task.name), {})
         for row in each.rows:
-            if Arm(row.label).contrasts and (difference := row.differences.get(each.primary.name)):
-                family[number, row.label] = Comparable(difference, each.primary.higher_is_better, each.signal)
+            strategy = row.differences.get(each.primary.name) if Arm(row.label).contrasts else None
+            for question, difference in (("strategy", strategy), ("adapting", row.adapting)):
+                if difference is not None:
+                    key = (question, each.suite, each.profile_name, each.task.family or each.task.name)
+                    comparable = Comparable(difference, each.primary.higher_is_better, each.signal)
+                    families.setdefault(key, {})[number, row.label, question] = comparable
     found = {name: significance for family in families.values() for name, significance in judge(family).items()}
-    return tuple(
-        replace(each, rows=tuple(replace(row, significance=found.get((number, row.label))) for row in each.rows))
-        for number, each in enumerate(comparisons)
-    )
+
+    def told(number: int, row: ArmRow) -> ArmRow:
+        strategy, adapting = (found.get((number, row.label, question)) for question in ("strategy", "adapting"))
+        return replace(row, significance=strategy, adapting_significance=adapting)
+
+    return tuple(replace(each, rows=tuple(told(number, row) for row in each.rows)) for number, each in enumerate(comparisons))
 
 
 def consistent(loaded: Loaded) -> Loaded:
@@ -161,7 +176,7 @@ def consistent(loaded: Loaded) -> Loaded:
         for result in kept:
             groups.setdefault(tuple(getattr(result, name) for name in of), []).append(result)
         for group in groups.values():
-            identities = [json.dumps({name: each.identity()[name] for name in named or each.identity()}) for each in group]
+            identities = [json.dumps({name: _experiment(each)[name] for name in named or _experiment(each)}) for each in group]
             common, count = Counter(identities).most_common(1)[0]
             for result, identity in zip(group, identities, strict=True):
                 if identity != common or count <= len(group) / 2:
@@ -211,9 +226,13 @@ def _compare_task(
         measured = {name for each in results for name in each.metrics}
         profile = replace(profile, metrics=tuple(metric for metric in profile.metrics if metric.name in measured))
     values = {label: _values([each for each in results if each.arm == label], profile) for label in labels}
-    fixed = _fixed_temperatures(task, values)
-    chosen = len(fixed) > 1 and all(profile.validation in metrics for metrics in fixed.values())
-    baseline = _best(fixed, profile) if chosen else task.baseline
+    baseline, chosen = selection.baseline(task, values, profile)
+    groups = selection.tuned(task, values, profile)
+    selected = {label: groups[label][0] if label in groups else label for label in labels}
+    dropped = {each for label, (_, every) in groups.items() for each in every if each != label}
+    unseen = {each for chosen_label, every in groups.values() for each in every if each != chosen_label}
+    labels = [label for label in labels if label not in dropped and Arm(label).controlled not in unseen]
+    own_values, values = values, {**values, **{label: values[selected[label]] for label in labels}}
     of_baseline = values.get(baseline, {})
     differences = {
         label: {
@@ -229,17 +248,21 @@ def _compare_task(
     signal = has_signal(over_untrained, metric.higher_is_better)
     rows = []
     for label in labels:
-        mine = [each for each in results if each.arm == label]
+        mine = [each for each in results if each.arm == selected[label]]
         arm = profile.arm(label)
+        control = own_values.get(f"control({selected[label]})", {})
         rows.append(
             ArmRow(
                 label=label,
-                resolved=_resolved(mine[0]) if mine else "",
+                resolved=_resolved(mine) if mine else "",
                 summaries={name: summarise(by_seed) for name, by_seed in values[label].items()},
                 differences=differences[label],
                 reported=tuple(_reported(tables, row) for row in arm.reported) if arm and tables else (),
-                failures=tuple(each for each in failures if each.arm == label),
-                temperatures=_temperatures([each for each in mine if each.temperature]),
+                failures=tuple(each for each in failures if each.arm == selected[label]),
+                temperatures=_temperatures([each for each in mine if each.temperature and not Arm(label).controlled]),
+                selected=selected[label],
+                configurations=len(groups[label][1]) if label in groups else 1,
+                adapting=paired_difference(values[label].get(metric.name, {}), control.get(metric.name, {})),
                 trainings=describe_trainings(mine),
             )
         )
@@ -258,35 +281,12 @@ def _compare_task(
     )
 
 
-def _fixed_temperatures(task: Task, values: Mapping[str, Mapping[str, Mapping[int, float]]]) -> dict[str, Mapping[str, Any]]:
-    """Returns the metrics of the arms that differ from the declared baseline in a fixed temperature alone, itself included."""
-    found = {}
-    for label, metrics in values.items():
-        parts, declared = Arm(label).parts, Arm(task.baseline).parts
-        if not (metrics and parts and declared and parts[1] == declared[1]):
-            continue
-        (name, options), (of_declared, _) = parse_spec(parts[0]), parse_spec(declared[0])
-        if name == of_declared == "fixed" and set(options) <= {"temperature"}:
-            found[label] = metrics
-    return found
-
-
-def _best(fixed: Mapping[str, Mapping[str, Any]], profile: Profile) -> str:
-    """Returns the label whose mean on validation data is best, over the seeds that all have (its own where none is common)."""
-    seeds = set.intersection(*(set(each[profile.validation]) for each in fixed.values()))
-    metric = next(each for each in profile.metrics if each.name == profile.validation)
-    sign = 1 if metric.higher_is_better else -1
-
-    def score(label: str) -> float:
-        by_seed = fixed[label][profile.validation]
-        return sign * fmean(by_seed[seed] for seed in seeds or by_seed)
-
-    return max(fixed, key=score)
-
-
-def _resolved(result: Result) -> str:
-    changes = ", ".join(f"{name}={format_value(value)}" for name, value in result.changes.items())
-    specs = "+".join(filter(None, (result.strategy, result.objective)))
+def _resolved(results: Sequence[Result]) -> str:
+    """Returns what the runs of an arm were; the temperature of a control is another at each seed."""
+    changes = ", ".join(f"{name}={format_value(value)}" for name, value in results[0].changes.items())
+    ordered = sorted(results, key=lambda each: each.temperature.get("mean", 0.0))
+    strategy = " to ".join(dict.fromkeys(each.strategy or "" for each in (ordered[0], ordered[-1])))
+    specs = "+".join(filter(None, (strategy, results[0].objective)))
     return " with ".join(filter(None, (specs, changes)))
 
 
@@ -304,11 +304,17 @@ def _values(results: Sequence[Result], profile: Profile) -> dict[str, dict[int, 
     return {name: by_seed for name, by_seed in found.items() if by_seed}
 
 
+def _experiment(result: Result) -> dict[str, Any]:
+    """Returns what the results of an arm have in common; a control's temperature is that of the other arm's seed."""
+    identity = result.identity()
+    return {**identity, "strategy": "fixed"} if Arm(result.arm).controlled else identity
+
+
 def _check_one_experiment(results: Sequence[Result]) -> None:
     first_of_arm: dict[str, Result] = {}
     for result in results:
         for other, keys in ((results[0], ("dataset", "recipe")), (first_of_arm.setdefault(result.arm, result), None)):
-            mine, theirs = result.identity(), other.identity()
+            mine, theirs = _experiment(result), _experiment(other)
             differing = [key for key in keys or mine if mine[key] != theirs[key]]
             if differing:
                 raise DataError(

@@ -207,6 +207,7 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     if comparison.signal is not None:
         said = "clearly better than" if comparison.signal else "not clearly better than"
         lines.append(f"signal: the baseline is {said} what was not trained")
+    lines += [line for row in comparison.rows for line in _chosen_and_adapting(row, comparison)]
     lines += [f"{row.label}: {row.resolved}" for row in comparison.rows if row.resolved not in ("", row.label)]
     lines += [f"{row.label}: {moved}" for row in comparison.rows if (moved := _moved(row))]
     lines += [
@@ -222,6 +223,18 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
 def _baseline(comparison: Comparison) -> str:
     chosen = f"the best of the fixed temperatures by {comparison.profile.validation}"
     return f"baseline: {comparison.baseline}, {chosen if comparison.chosen else 'as declared, not chosen on validation data'}"
+
+
+def _chosen_and_adapting(row: ArmRow, comparison: Comparison) -> list[str]:
+    """Returns which configuration an arm's row is where it was tuned, and what its adapting buys where it has a control."""
+    lines = []
+    if row.configurations > 1:
+        lines.append(f"{row.label}: {row.selected}, the best of {row.configurations} by {comparison.profile.validation}")
+    if row.adapting is not None and (found := row.adapting_significance) is not None:
+        shown = format_difference(row.adapting, comparison.primary)
+        tested = "" if found.adjusted is None else f", Holm p {format_p(found.adjusted)}"
+        lines.append(f"{row.label}, adapting: {shown} against fixed at its own mean temperature; {found.verdict}{tested}")
+    return lines
 
 
 def _family(task: Task) -> str:

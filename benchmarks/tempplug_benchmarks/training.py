@@ -17,6 +17,7 @@ from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_benchmarks import report as text
 from tempplug_benchmarks.comparison import Comparison, check_known, compare, consistent
+from tempplug_benchmarks.controls import controls
 from tempplug_benchmarks.executors import NAMES, create_executor
 from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.plan import Run, plan
@@ -25,9 +26,10 @@ from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.report_html import html_parts
 from tempplug_benchmarks.results import PATTERN, Loaded, load_results
 from tempplug_benchmarks.runner import execute
-from tempplug_benchmarks.store import Entry, result_files
+from tempplug_benchmarks.store import Entry, Failure, result_files
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.table_maps.papers import plan_tables, tables_of
+from tempplug_benchmarks.tuning import expanded
 
 TITLE = "suites that train"
 ALL = "all"
@@ -46,6 +48,17 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
         ),
         group.add_argument("--paper", help="in place of a suite: the runs of all tables and figures of a paper, see below"),
         group.add_argument("--strategies", nargs="+", metavar="ARM", help="what to compare, see below (default: all)"),
+        group.add_argument(
+            "--tuned",
+            action="store_true",
+            help="every arm in as many configurations as its task has fixed temperatures; what is best on validation data is "
+            "its row",
+        ),
+        group.add_argument(
+            "--controls",
+            action="store_true",
+            help="then each arm whose temperature adapts again with the mean temperature of its own run, fixed",
+        ),
         group.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED", help="(default: 0 1 2)"),
         group.add_argument(
             "--data-dir", type=Path, metavar="DIR", help="folder of real data (default: the environment's TEMPPLUG_DATA)"
@@ -161,19 +174,43 @@ def _with_data(runs: Sequence[Run], options: argparse.Namespace, which: str) -> 
 
 
 def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespace) -> int:
+    by_name = {suite.name: suite for suite in suites}
+    if options.tuned:
+        for task in dict.fromkeys(run.task.name for run in runs if not run.sizes.validation):
+            print(f"not tuned: task '{task}' has no validation data in profile '{options.profile}'", file=sys.stderr)
+        runs = expanded(runs)
+    failures = _execute(runs, options)
+    these = _load(runs, options.output, by_name)
+    if options.controls:
+        shown = {
+            (each.suite, each.profile_name, each.task.name, row.selected)
+            for each in compare(these, by_name)
+            for row in each.rows
+        }
+        of_shown = [run for run in runs if (run.suite, run.profile, run.task.name, run.arm.label) in shown]
+        found, without = controls(of_shown, these.results)
+        print("".join(f"{line}\n" for line in without), end="", file=sys.stderr)
+        failures += _execute(found, options)
+        these = _load([*runs, *found], options.output, by_name)
+    text.print_report(Console(), compare(these, by_name), these.problems)
+    return 1 if failures else 0
+
+
+def _execute(runs: Sequence[Run], options: argparse.Namespace) -> list[Failure]:
     data_dir = _data_dir(options.data_dir)
     executor = create_executor(options.executor, data_dir, options.workers, options.time_limit, options.ray_address)
-    failures = execute(runs, options.output, data_dir, Progress(Console(stderr=True)), executor, options.rerun_changed)
+    return execute(runs, options.output, data_dir, Progress(Console(stderr=True)), executor, options.rerun_changed)
+
+
+def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Loaded:
+    """Returns what the folder has of these runs."""
     asked = {(run.suite, run.profile, run.task.name, run.arm.label, run.seed) for run in runs}
-    by_name = {suite.name: suite for suite in suites}
 
     def of_these(entry: Entry) -> bool:
         return (entry.suite, entry.profile, entry.task, entry.arm, entry.seed) in asked
 
-    loaded = load_results(options.output, lambda entry: check_known(entry, by_name[entry.suite]) if of_these(entry) else None)
-    these = Loaded(tuple(filter(of_these, loaded.results)), tuple(filter(of_these, loaded.failures)), loaded.problems)
-    text.print_report(Console(), compare(these, by_name), these.problems)
-    return 1 if failures else 0
+    loaded = load_results(output, lambda entry: check_known(entry, by_name[entry.suite]) if of_these(entry) else None)
+    return Loaded(tuple(filter(of_these, loaded.results)), tuple(filter(of_these, loaded.failures)), loaded.problems)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""What an arm is tuned over: as many configurations as its task has fixed temperatures, so that none has a larger budget.
+
+One rule makes them for all strategies: the temperatures of the arm are moved as the fixed ones stand beside the baseline's.
+What has no temperature has values of its own, declared here. Which configuration counts is decided on validation data, over
+all seeds together, as it is for the fixed temperatures (`tempplug_benchmarks.selection`): a row of a table is then one
+configuration, which is what somebody who trains several seeds would use. This module must not know results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tempplug.arguments import parse_spec
+from tempplug.errors import ConfigError
+from tempplug.options import Temperature, format_value, options_of
+from tempplug.plugins import StrategyInfo, registry
+from tempplug_benchmarks.arm import Arm, resolve
+from tempplug_benchmarks.plan import Run
+from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.task import Task
+
+OWN: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    "temperature-free": tuple({"eps": value} for value in (1e-4, 1e-3, 1e-5, 1e-2, 1e-6, 3e-4, 3e-5, 1e-1)),
+}
+"""Options by strategy, the paper's first, in the order in which a grid takes them."""
+_RECIPROCALS = ("max_scale",)
+"""Bounds of 1/temperature, which stay where they are."""
+
+
+def fixed_temperatures(task: Task, labels: Iterable[str]) -> list[str]:
+    """Returns the labels that differ from the declared baseline in a fixed temperature alone, itself included.
+
+    Args:
+        task: whose baseline.
+        labels: of arms.
+    """
+    strategy, objective = Arm(task.baseline).parts or ("", "")
+    found = []
+    for label in labels:
+        parts = Arm(label).parts
+        if parts and parts[1] == objective and "@" not in label:
+            (name, options), (of_declared, _) = parse_spec(parts[0]), parse_spec(strategy)
+            if name == of_declared == "fixed" and set(options) <= {"temperature"}:
+                found.append(label)
+    return found
+
+
+def configurations(task: Task, profile: Profile, arm: Arm) -> tuple[Arm, ...]:
+    """Returns what an arm is tuned over, itself first; itself alone where it contrasts nothing.
+
+    A configuration that means the same as one of the profile's arms is that arm.
+
+    Args:
+        task: of the arm.
+        profile: of the task, with the fixed temperatures.
+        arm: any, of the profile or not.
+
+    Raises:
+        ConfigError: the strategy has neither temperatures nor enough values of its own.
+    """
+    if not arm.parts:
+        return (arm,)
+    labels = fixed_temperatures(task, [each.label for each in profile.arms])
+    fixed = [each for each in profile.arms if each.label in labels]
+    if fixed_temperatures(task, [arm.label]):
+        return (arm, *(each for each in fixed if each.label != arm.label))
+    strategy, objective = arm.parts
+    name, given = parse_spec(strategy)
+    specs = {each.label: resolve(each, profile.recipe).strategy or "" for each in fixed}
+    temperatures = {label: float(parse_spec(spec)[1]["temperature"]) for label, spec in specs.items()}
+    baseline = temperatures.pop(task.baseline)
+    grid = _grid(name, {**profile.recipe.loss.options(name), **given}, [each / baseline for each in temperatures.values()])
+    suffix = arm.label[len(f"{strategy}+{objective}") :]
+    alike = [each for each in profile.arms if each.parts and parse_spec(each.parts[0])[0] == name]
+    own = {(resolve(each, profile.recipe), tuple(each.changes.items())): each for each in alike}
+    made = []
+    for changed in grid:
+        options = ",".join(f"{key}={format_value(value)}" for key, value in {**given, **changed}.items())
+        new = replace(arm, label=f"{name}:{options}+{objective}{suffix}", reported=())
+        made.append(own.get((resolve(new, profile.recipe), tuple(new.changes.items())), new))
+    return (arm, *made)
+
+
+def _grid(name: str, options: Mapping[str, Any], factors: Sequence[float]) -> list[dict[str, Any]]:
+    """Returns the options that each configuration but the arm's own changes.
+
+    Args:
+        name: of the strategy.
+        options: of the arm, those of its recipe among them.
+        factors: of its temperatures, as many as there are to be configurations.
+    """
+    declared = options_of(registry().load(registry().get(StrategyInfo, name)))
+    moved = (each for each in declared if isinstance(each.kind, Temperature) and each.name not in _RECIPROCALS)
+    values = {each.name: options.get(each.name, each.default) for each in moved}
+    if values:
+        return [{key: float(f"{value * factor:.4g}") for key, value in values.items()} for factor in factors]
+    own = OWN.get(name, ())
+    found = [dict(each) for each in own if dict(each) != {key: options.get(key, own[0][key]) for key in each}]
+    if len(found) < len(factors):
+        raise ConfigError(
+            f"strategy '{name}' has no temperature and {len(own)} configurations in tempplug_benchmarks.tuning, but there are "
+            f"{len(factors) + 1} fixed temperatures: declare as many, or run it untuned."
+        )
+    return found[: len(factors)]
+
+
+def expanded(runs: Sequence[Run]) -> list[Run]:
+    """Returns a plan with all configurations of its arms, those of a seed together.
+
+    Args:
+        runs: of tasks that have a metric of validation, or not: those without stay as they are.
+
+    Raises:
+        ConfigError: see `configurations`.
+    """
+    found: dict[tuple[str, str, str, str, int], Run] = {}
+    for run in runs:
+        chosen = configurations(run.task, run.sizes, run.arm) if run.sizes.validation else (run.arm,)
+        for arm in chosen:
+            key = (run.suite, run.profile, run.task.name, arm.label, run.seed)
+            specs = run.specs if arm.label == run.arm.label else resolve(arm, run.sizes.recipe)
+            found.setdefault(key, replace(run, arm=arm, specs=specs))
+    return list(found.values())
