@@ -152,4 +152,4 @@ def test_what_nobody_noted_is_left_out(comparisons: tuple[Comparison, ...]) -> N
     assert course_plot(comparison, "course", "temperature", "temperature") == ""
     assert spread_plot(comparison, "spread") == ("", "")
     assert temperature_plot(comparison, "tau") == ""
-    assert "1 s ± 0" in cost_plot(comparison, "cost")
+    assert "1.0 ± 0.0 s" in cost_plot(comparison, "cost")
