@@ -199,13 +199,13 @@ def check_known(entry: Entry, suite: Suite) -> None:
 
     Raises:
         UnknownNameError: the suite has no such task or profile.
-        ConfigError: it has other metrics than are declared now; that of validation alone may be missing, without which a result
-            chooses nothing.
+        ConfigError: it lacks the primary metric, or has one that is not declared; one that was declared since may be missing.
     """
     profile = suite.task(entry.task).profile(entry.profile)
-    names = sorted(metric.name for metric in profile.metrics)
-    if isinstance(entry, Result) and sorted(entry.metrics.keys() | {profile.validation} - {""}) != names:
-        raise ConfigError(f"{_where(entry)} has the metrics {sorted(entry.metrics)}, now declared are {names}: run it again.")
+    names = {metric.name for metric in profile.metrics}
+    if isinstance(entry, Result) and not {profile.primary} <= entry.metrics.keys() <= names:
+        told = f"has the metrics {sorted(entry.metrics)}, now declared are {sorted(names)}"
+        raise ConfigError(f"{_where(entry)} {told}: run it again.")
 
 
 def _where(entry: Entry) -> str:

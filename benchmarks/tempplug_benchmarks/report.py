@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tempplug_benchmarks.comparison import Comparison
 from tempplug_benchmarks.fields import plain
-from tempplug_benchmarks.report_cross import TITLE, cross_table
+from tempplug_benchmarks.report_cross import MARKS, TITLE, cross_table
 from tempplug_benchmarks.report_tables import (
     READING,
     REPORTED,
@@ -105,7 +105,8 @@ def fitting(table: Table, width: int) -> list[Table]:
         table: any.
         width: of the terminal, in letters.
     """
-    needed = [max(map(len, column)) + 2 for column in zip(table.header, *(row.cells for row in table.rows), strict=True)]
+    columns = zip(table.header, *(row.cells for row in table.rows), strict=True)
+    needed = [max(len(line) for cell in column for line in cell.split(SEPARATOR)) + 2 for column in columns]
     # The label may fold, but not below half the terminal; the box adds a letter on either side.
     room = width - 2 - min(needed[0], width // 2)
     parts: list[list[int]] = [[]]
@@ -132,6 +133,9 @@ def terminal_table(table: Table) -> TerminalTable:
         cells = [Text(cell.replace(SEPARATOR, "\n"), style=_STYLES[row.kind]) for cell in row.cells]
         if row.tone:
             cells[table.tone_column].stylize(_TONES[row.tone])
+        for tone, mark in MARKS.items():
+            for cell in cells:
+                cell.highlight_regex(rf".*{mark}", _TONES[tone])
         shown.add_row(*cells)
     return shown
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tempplug_benchmarks.comparison import Comparison
 from tempplug_benchmarks.cross_modality import BASELINE, Ranking, TaskColumn, columns, ranking
-from tempplug_benchmarks.report_tables import NOTHING, Row, Table, format_difference, format_summary, title
+from tempplug_benchmarks.report_tables import NOTHING, SEPARATOR, Row, Table, format_difference, format_summary, title
 from tempplug_benchmarks.significance import LEVEL, Verdict
 
 TITLE = "All tasks"
@@ -37,8 +37,10 @@ class CrossCell:
 
     @property
     def text(self) -> str:
-        """All of it in a line."""
-        return " ".join(filter(None, (f"{self.rank} · {self.figure}", MARKS.get(self.verdict)))) if self.rank else NOTHING
+        """All of it: rank, difference and mark; then the interval."""
+        figure, bracket, interval = self.figure.partition(" [")
+        first = " ".join(filter(None, (f"{self.rank} · {figure}", MARKS.get(self.verdict))))
+        return SEPARATOR.join(filter(None, (first, (bracket + interval).strip()))) if self.rank else NOTHING
 
 
 @dataclass(frozen=True)

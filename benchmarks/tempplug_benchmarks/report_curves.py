@@ -140,8 +140,9 @@ def _given_temperature(label: str) -> tuple[str, float] | None:
     if given is None:
         return None
     others = ",".join(f"{option}={value}" for option, value in options.items() if option != given)
+    changes = "".join(label.partition("@")[1:])
     try:
-        return f"{strategy}{':' if others else ''}{others}+{parts[1]}", float(options[given])
+        return f"{strategy}{':' if others else ''}{others}+{parts[1]}{changes}", float(options[given])
     except ValueError:
         return None
 

@@ -81,14 +81,16 @@ def _contents(comparisons: Sequence[Comparison]) -> str:
 
 
 def _section(comparison: Comparison) -> list[str]:
-    name = _anchor(comparison)
-    parts = [f'<section id="{name}">', f"<h2>{escape(title(comparison))}</h2>"]
-    parts += [f'<p class="soft">{escape(comparison.task.summary)}</p>', f'<p class="said">{escape(conclusion(comparison))}</p>']
-    parts += [html_table(headline(comparison), sortable=True), _plots(_deciding(comparison, name))]
+    name, heading = _anchor(comparison), title(comparison)
+    parts = [f'<section id="{name}">', f"<h2>{escape(heading)}</h2>", f'<p class="soft">{escape(comparison.task.summary)}</p>']
+    parts.append(f'<p class="said">{escape(conclusion(comparison))}</p>')
+    parts.append(html_table(headline(comparison), f"{heading}: {comparison.primary.name}", sortable=True))
+    parts.append(_plots(_deciding(comparison, name)))
     beside = _plots(_further(comparison, name))
     parts.append(_details("Trainings, temperatures and cost", beside) if beside else "")
     if len(comparison.profile.metrics) > 1:
-        parts.append(_details("All metrics", html_table(all_metrics(comparison), sortable=True)))
+        table = html_table(all_metrics(comparison), f"{heading}: all metrics", sortable=True)
+        parts.append(_details("All metrics", table))
     parts.append(_details("Data, recipe, environment, sources", html_list(remarks(comparison))))
     parts.append(_details("Commands", _commands(comparison)))
     return [*filter(None, parts), "</section>"]
@@ -166,11 +168,17 @@ def _breakable(label: str) -> str:
     return re.sub(r"(?<=[:+,=])", "<wbr>", escape(label, quote=False))
 
 
-def html_table(table: Table, *, sortable: bool = False) -> str:
+def _scrolled(label: str) -> str:
+    """Returns what opens a part that is moved aside where it is too wide, by keys too."""
+    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
+
+
+def html_table(table: Table, label: str, *, sortable: bool = False) -> str:
     """Returns a table as HTML.
 
     Args:
         table: any; what papers report stays below the line that it is about.
+        label: what a screen reader calls it.
         sortable: whether its headings sort it.
     """
     kind = ' class="sortable"' if sortable else ""
@@ -178,7 +186,7 @@ def html_table(table: Table, *, sortable: bool = False) -> str:
     for position, row in enumerate(table.rows):
         first = row.kind != "reported" or position == 0
         lines.append(("</tbody>\n" if first and position else "") + ("<tbody>" if first else "") + _table_row(table, row))
-    return f'<div class="scroll"><table{kind}>\n' + "\n".join(lines) + ("</tbody>" if table.rows else "") + "\n</table></div>"
+    return f"{_scrolled(label)}<table{kind}>\n" + "\n".join(lines) + ("</tbody>" if table.rows else "") + "\n</table></div>"
 
 
 def _table_row(table: Table, row: Row) -> str:

@@ -99,7 +99,8 @@ def cost_plot(comparison: Comparison, name: str) -> str:
         seconds = row.trainings.seconds
         std = seconds.std or 0.0
         kind = "reference" if row.label == comparison.baseline else ""
-        words = f"{seconds.mean:.3g} s" + ("" if seconds.std is None else f" ± {std:.2g}")
+        digits = 0 if seconds.mean >= 10 else 1
+        words = f"{seconds.mean:.{digits}f}" + ("" if seconds.std is None else f" ± {std:.{digits}f}") + " s"
         seeds = tuple(seconds.values.values()) if seconds.count > 1 else ()
         marks.append(Mark(row.label, seconds.mean, max(0.0, seconds.mean - std), seconds.mean + std, seeds, words, kind))
     return _draw(name, "seconds a run, training and evaluation, mean ± standard deviation over seeds", marks, None)

@@ -217,7 +217,10 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     lines += dict.fromkeys(f"{line.paper.name}: {line.paper.citation}" for line in reported)
     lines += dict.fromkeys(f"{line.source}: {_settings(line)}" for line in reported)
     lines += [f"{line.source}, {cell.metric}: {cell.note}" for line in reported for cell in line.cells.values() if cell.note]
-    return tuple(map(plain, (*lines, *(f"made on: {environment}" for environment in comparison.environments))))
+    lines += [f"made on: {environment}" for environment in comparison.environments]
+    days = sorted(day for row in comparison.rows if row.trainings for day in row.trainings.days)
+    lines += [f"finished: {' to '.join(dict.fromkeys((days[0], days[-1])))}"] if days else []
+    return tuple(map(plain, lines))
 
 
 def _baseline(comparison: Comparison) -> str:

@@ -7,6 +7,7 @@ settings is told apart and never silently reused.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from tempplug_benchmarks.plan import Run, slug
 
 FORMAT = 2
 FAILED = ".failed.json"
+# A list of numbers as json lays it out, a line for each; texts hold no line breaks. It becomes one line, for people who look.
+_NUMBERS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\n\s+\]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +139,8 @@ def write(run: Run, output: Path, record: Result | Failure) -> None:
     What failed is tried again by the same command.
     """
     file = run.path(output) if isinstance(record, Result) else failure_path(run, output)
-    write_text(file, json.dumps({"format": FORMAT, **asdict(record)}, indent=2, allow_nan=False) + "\n")
+    text = json.dumps({"format": FORMAT, **asdict(record)}, indent=2, allow_nan=False)
+    write_text(file, _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
     if isinstance(record, Result):
         failure_path(run, output).unlink(missing_ok=True)
 

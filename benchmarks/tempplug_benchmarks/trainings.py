@@ -17,10 +17,12 @@ class Trainings:
     Attributes:
         seconds: wall time of a run, evaluation included.
         course: means over the seeds at each look, see `Result.course`; empty where no run noted it.
+        days: the first and the last that a run finished on, ISO 8601, UTC.
     """
 
     seconds: Summary
     course: Mapping[str, Sequence[float]]
+    days: tuple[str, str]
 
 
 def describe_trainings(results: Sequence[Result]) -> Trainings | None:
@@ -36,4 +38,5 @@ def describe_trainings(results: Sequence[Result]) -> Trainings | None:
     alike = [course for course in noted if (course["step"], course.keys()) == (noted[0]["step"], noted[0].keys())]
     names = alike[0] if alike else ()
     course = {name: [fmean(values) for values in zip(*(each[name] for each in alike), strict=True)] for name in names}
-    return Trainings(summarise({each.seed: each.seconds for each in results}), course)
+    days = sorted(each.date[:10] for each in results)
+    return Trainings(summarise({each.seed: each.seconds for each in results}), course, (days[0], days[-1]))

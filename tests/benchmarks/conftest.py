@@ -43,6 +43,7 @@ def comparisons(toy: ModuleType, tmp_path: Path) -> tuple[Comparison, ...]:
         path = run.path(tmp_path)
         content = json.loads(path.read_text())
         content["versions"] = {"python": "3.11.0", "tempplug": "0.1.0"}
+        content["date"] = f"2026-11-0{1 + run.seed}T08:00:00+00:00"
         content["hardware"] = {"cpu": "Abacus", "cores": 2, "threads": 1, "gpu": "none such"}
         path.write_text(json.dumps(content))
     return compare(load_results(tmp_path), {"toy": toy.SUITE})

@@ -65,7 +65,8 @@ def strategy_of(arm: str) -> str:
 
 def tasks(committed: Page) -> list[tuple[Path, HtmlTable]]:
     """Returns the tasks of the page: the folder of each, and its first table."""
-    folders = {re.sub(r"[^a-z0-9_-]", "-", f"{f.parents[1].name}-{f.name}-{f.parent.name}"): f for f in RESULTS.glob("*/*/*/")}
+    names = {folder: f"{folder.parents[1].name}-{folder.name}-{folder.parent.name}" for folder in RESULTS.glob("*/*/*/")}
+    folders = {re.sub(r"[^a-z0-9_-]", "-", name.lower()): folder for folder, name in names.items()}
     first: dict[str, HtmlTable] = {}
     for table in committed.tables:
         if table.header[:2] == ["arm", "minus baseline"]:

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import io
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from rich.console import Console
 from scipy import stats
 
 from tempplug_benchmarks.comparison import Comparison, compare
 from tempplug_benchmarks.cross_modality import columns, ranking
 from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.report import markdown
+from tempplug_benchmarks.report import markdown, print_report
 from tempplug_benchmarks.report_cross import cross_table
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.store import write_result
@@ -70,11 +73,15 @@ def test_the_table_says_rank_difference_and_verdict(toy: ModuleType, tmp_path: P
     rows = {row.cells[0]: dict(zip(table.header, row.cells, strict=True)) for row in table.rows}
     assert next(iter(rows)) == "mean rank"
     assert list(rows["mean rank"].values())[1:] == ["1.12", "1.88", "3.00"], "best first"
-    assert rows["toy / one: STSB"]["macl"] == "1 · +1.00 [+1.00, +1.00] ▲"
-    assert rows["toy / one: STSB"]["temperature-free"] == "3 · -1.00 [-1.00, -1.00] ▼"
+    assert rows["toy / one: STSB"]["macl"] == "1 · +1.00 ▲; [+1.00, +1.00]"
+    assert rows["toy / one: STSB"]["temperature-free"] == "3 · -1.00 ▼; [-1.00, -1.00]"
     assert rows["toy / one: STSB"]["fixed"].startswith("2 · 70.")
     assert "mean ranks over 4 tasks of 3 strategies: Friedman p = 0.022; two differ where" in told[1]
     assert "## All tasks" in markdown(comparisons, [])
+    shown = io.StringIO()
+    print_report(Console(file=shown, width=120, force_terminal=True, color_system="standard"), comparisons, [])
+    assert re.search(r"\x1b\[32m *1 · \+1\.00 ▲", shown.getvalue()), "green"
+    assert re.search(r"\x1b\[31m *3 · -1\.00 ▼", shown.getvalue()), "red"
     assert cross_table(comparisons[:1]) is None
 
 

@@ -26,6 +26,8 @@ def test_html_is_one_self_contained_page(comparisons: tuple[Comparison, ...]) ->
     assert all(value and value.startswith("#") for name, value in page.attributes if name == "href")
     assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttp|import\(", content)
     assert len(page.ids) == len(set(page.ids))
+    labels = [value for name, value in page.attributes if name == "aria-label"]
+    assert labels == ["toy / toy-task / quick: STSB", "toy / toy-task / quick: all metrics"]
     assert "RuntimeError: <b>it</b> broke" in page.text, "shown as text, not as markup"
     assert "+1.33 [+0.62, +2.05]" in page.text
     assert "seed-9.json is not JSON" in page.text

@@ -132,6 +132,8 @@ def test_scores_are_drawn_against_temperatures_that_were_given(trained: Comparis
     low, middle = map(float, ticks)
     assert [float(x) for x in dots] == pytest.approx([low, 2 * middle - low], abs=0.2)
     assert "fixed+infonce at 0.1: 70.50 ± 0.71; fixed+infonce at 0.4: 70.50 ± 0.71" in drawing
+    longer = tuple(replace(row, label=row.label.replace("0.4+infonce", "0.4+infonce@steps=20")) for row in trained.rows)
+    assert temperature_plot(replace(trained, rows=longer), "tau") == "", "they differ in more than the temperature"
     alone = replace(trained, rows=tuple(row for row in trained.rows if "0.4" not in row.label))
     assert temperature_plot(alone, "tau") == ""
 
@@ -152,4 +154,4 @@ def test_what_nobody_noted_is_left_out(comparisons: tuple[Comparison, ...]) -> N
     assert course_plot(comparison, "course", "temperature", "temperature") == ""
     assert spread_plot(comparison, "spread") == ("", "")
     assert temperature_plot(comparison, "tau") == ""
-    assert "1 s ± 0" in cost_plot(comparison, "cost")
+    assert "1.0 ± 0.0 s" in cost_plot(comparison, "cost")

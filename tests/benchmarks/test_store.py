@@ -29,6 +29,7 @@ def test_the_course_of_a_training_survives_the_disk_and_is_checked(toy: ModuleTy
     run = plan(toy.SUITE, "quick", [0])[0]
     course = {"step": [1, 2], "temperature": [0.5, 0.25]}
     assert write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, None, course) == read_result(run.path(tmp_path))
+    assert '"temperature": [0.5, 0.25]\n' in run.path(tmp_path).read_text(), "a list of numbers is one line"
     for broken in ({"step": [1, 2], "temperature": [0.5]}, {"step": [1]}, {"step": [1], "temperature": ["0.5"]}):
         write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, None, broken)
         with pytest.raises(DataError, match=r"seed-0\.json.*course"):

@@ -67,7 +67,7 @@ def html_parts(found: Sequence[Section], problems: Sequence[str]) -> list[str]:
     parts = ["<h1>Speed report</h1>", f'<p class="soft">{escape(READING)}</p>']
     for section in found:
         parts += [f"<h2>{escape(section.title)}</h2>", f'<p class="soft">{escape(section.task.summary)}</p>']
-        parts += [html_table(table(section)), html_list(remarks(section))]
+        parts += [html_table(table(section), section.title), html_list(remarks(section))]
     if problems:
         parts += ["<h2>Left out</h2>", html_list(problems)]
     return parts
