@@ -193,6 +193,13 @@ def tone(found: Significance | None) -> Tone:
     return found.verdict
 
 
+_SIGNAL = {
+    True: "the baseline is clearly better than what was not trained",
+    False: "the baseline is not clearly better than what was not trained",
+    None: "not known, as fewer than two seeds have both the baseline and what was not trained",
+}
+
+
 def remarks(comparison: Comparison) -> tuple[str, ...]:
     """Returns what a reader must know beside the tables: data, recipe, metric, specs, failures, notes of papers, machines."""
     metric = comparison.primary
@@ -204,9 +211,7 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     ]
     lines.append(_baseline(comparison))
     lines.append(f"family of comparisons: the strategies of {_family(comparison.task)}")
-    if comparison.signal is not None:
-        said = "clearly better than" if comparison.signal else "not clearly better than"
-        lines.append(f"signal: the baseline is {said} what was not trained")
+    lines.append(f"signal: {_SIGNAL[comparison.signal]}")
     lines += [line for row in comparison.rows for line in _chosen_and_adapting(row, comparison)]
     lines += [f"{row.label}: {row.resolved}" for row in comparison.rows if row.resolved not in ("", row.label)]
     lines += [f"{row.label}: {moved}" for row in comparison.rows if (moved := _moved(row))]
