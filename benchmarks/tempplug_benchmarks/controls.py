@@ -26,8 +26,8 @@ def controls(runs: Sequence[Run], results: Sequence[Result]) -> tuple[list[Run],
     found, without = [], []
     for run in runs:
         result = finished.get((run.suite, run.profile, run.task.name, run.arm.label, run.seed))
-        adapts = run.arm.contrasts and run.specs.objective and parse_spec(run.arm.parts[0])[0] != "fixed"
-        if result is None or not adapts:
+        parts = run.arm.parts
+        if result is None or not parts or not run.specs.objective or parse_spec(parts[0])[0] == "fixed":
             continue
         mean = result.temperature.get("mean", 0.0)
         if mean > 0:
