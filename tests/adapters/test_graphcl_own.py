@@ -17,6 +17,7 @@ from torch_geometric.nn import GCN, GIN, GINEConv, global_mean_pool
 from torch_geometric.transforms import AddSelfLoops, Compose, RandomJitter
 from torch_geometric.utils import dropout_edge
 
+import tempplug
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, ShapeError
 from tempplug_adapters.graph.augmentation import AUGMENTATIONS
@@ -198,6 +199,31 @@ def test_graphs_without_a_class_are_not_measured_by() -> None:
     module = method.build(recipe, data, None).eval()
     kept = Graphs([each for number, each in enumerate(graphs) if number % 5 > 1])
     assert method.evaluate(recipe, module, data, Run(Path())) == method.evaluate(recipe, module, kept, Run(Path()))
+
+
+def test_whole_numbers_are_features_of_encoders_with_and_without_embeddings() -> None:
+    graphs = toy_set(12).graphs()
+    for each in graphs:
+        each.x = each.x.long()
+
+    class Embedded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(99, 4)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.table(x).sum(1)
+
+    data, index = Graphs(graphs), torch.arange(12)
+    for encoder in (Embedded(), GCN):
+        method = GraphCLMethod(METHOD, encoder, ["drop-nodes"])
+        module = method.build(METHOD.recipe(), data, tempplug.ContrastiveLoss(layout="cross-view"))
+        assert module(**method.collate(METHOD.recipe(), data, index)).isfinite()
+        assert not data.pyg_batch(index).x.is_floating_point(), "the user's graphs stay as they are"
+    for each in graphs:
+        each.x = each.x[:, :1].float()
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        GraphCLMethod(METHOD, GCN(2, 4, 1)).build(METHOD.recipe(), Graphs(graphs), None)
 
 
 def test_an_encoder_that_returns_something_else_is_named() -> None:

@@ -5,6 +5,7 @@ It must not know the loss or the training loop.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -21,6 +22,8 @@ from tempplug_adapters.graph.own_modules import Augmentation, OwnEncoder, augmen
 class OwnGraphEncoder(nn.Module):
     """Calls a user's encoder with graphs; representations of nodes are summed, as GraphCL's encoder does.
 
+    Features that are whole numbers stay so for one that takes them, as embeddings do, and become floating point for others.
+
     Args:
         module: any, see `OwnEncoder`.
         like: a graph of the data, with two nodes or more, which the encoder is tried with.
@@ -34,8 +37,15 @@ class OwnGraphEncoder(nn.Module):
 
     def __init__(self, module: nn.Module, like: Data) -> None:
         super().__init__()
-        self.own = OwnEncoder(module)
-        found, nodes = self.own.probe(Batch.from_data_list([like, like])), int(like.num_nodes or 0)
+        self.own, self._as_floats = OwnEncoder(module), False
+        graphs, nodes = Batch.from_data_list([like, like]), int(like.num_nodes or 0)
+        try:
+            found = self.own.probe(graphs)
+        except RuntimeError:  # of PyTorch, where numbers are of the wrong kind
+            self._as_floats = not graphs.x.is_floating_point()
+            if not self._as_floats:
+                raise
+            found = self.own.probe(self._ready(graphs))
         if len(found) not in (2, 2 * nodes):
             raise ShapeError(
                 f"encoder {type(module).__name__} returned {len(found)} representations of 2 graphs with {nodes} nodes each: "
@@ -45,8 +55,14 @@ class OwnGraphEncoder(nn.Module):
 
     def forward(self, graphs: Batch) -> Tensor:
         """Returns the representations, [B, width]."""
-        found: Tensor = self.own(graphs)
+        found: Tensor = self.own(self._ready(graphs))
         return global_add_pool(found, graphs.batch, graphs.num_graphs) if self._of_nodes else found
+
+    def _ready(self, graphs: Batch) -> Batch:
+        if self._as_floats:
+            graphs = copy.copy(graphs)
+            graphs.x = graphs.x.float()
+        return graphs
 
 
 def own_views(graphs: Sequence[Data], pool: Sequence[str | Augmentation]) -> Batch:
