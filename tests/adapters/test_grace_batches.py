@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric.typing
+from torch_geometric.data import Data
 
 from tempplug_adapters.graph.gcn import GCN, View
 from tempplug_adapters.graph.node_batches import NodeBatch, NodeSampler
 from tempplug_adapters.graph.node_features import NodeFeatures
+from tempplug_adapters.graph.nodes import LoaderSampler, Nodes
 
 
 def random_edges(nodes: int = 60, edges: int = 300) -> torch.Tensor:
@@ -41,7 +43,8 @@ def test_a_layer_computes_what_the_next_one_reads_to_the_same_result(layers: int
     gradients = []
     for reach in ((), batch.reach):
         encoder.zero_grad()
-        found = encoder.of_views(features, [View(batch.edge_index, None, weight, reach)], batch.nodes)[0]
+        view = View(batch.edge_index, None, weight, reach).to(torch.device("cpu"))
+        found = encoder.of_views(features, [view], batch.nodes)[0]
         assert not reach or len(found) == 4
         gradients.append([found[:4], *torch.autograd.grad(found[:4].square().sum(), list(encoder.parameters()))])
     for whole, trimmed in zip(*gradients, strict=True):
@@ -54,6 +57,28 @@ def test_a_batch_knows_how_far_its_nodes_are() -> None:
     assert batch.nodes.tolist() == [4, 8, 3, 7, 2, 6, 1, 5]
     assert batch.reach == (2, 4, 6, 8)
     assert torch.equal(batch.nodes[batch.edge_index], path[:, batch.edges])
+
+
+def test_a_part_has_what_its_nodes_and_edges_have() -> None:
+    edges = random_edges()
+    nodes = Nodes(Data(x=torch.arange(60.0)[:, None], edge_index=edges, edge_weight=edges[0] * 100.0 + edges[1]))
+    part = nodes.part(torch.tensor([7, 3]), neighbours=3, steps=2)
+    assert part.n_id[:2].tolist() == [7, 3]
+    assert torch.equal(part.x[:, 0], part.n_id.float())
+    source, target = part.n_id[part.edge_index]
+    assert torch.equal(part.edge_weight, source * 100.0 + target)
+    assert sum(part.num_sampled_nodes) == part.num_nodes
+    assert sum(part.num_sampled_edges) == part.num_edges
+
+
+def test_a_loader_is_not_asked_for_all_neighbours() -> None:
+    edges = random_edges()
+    nodes = Nodes(Data(x=torch.ones(60, 1), edge_index=edges))
+    expected = nodes.part(torch.tensor([5]), None, 2).n_id
+    nodes.sampler = LoaderSampler(None)
+    assert torch.equal(nodes.part(torch.tensor([5]), None, 2).n_id, expected)
+    with pytest.raises(TypeError):
+        nodes.part(torch.tensor([5]), 3, 2)
 
 
 def test_pyg_lib_samples_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
