@@ -59,9 +59,10 @@ What a table of a paper compares is run in place of a suite (tempplug bench list
   tempplug bench run --table macl/9 macl/B.3 --profile small --output runs
   tempplug bench run --paper macl --profile paper --data-dir DIR --output runs
 
-Arms, methods and metrics are the table's in every profile, and so is what its rows or columns vary. Recipe, length and data
-are the paper's in profile paper alone: small and quick have their own, which never are the paper's experiment. Quick has
-generated data; where small has none of a data set, it has CIFAR-10 or what the task says, and trains on it once for several.
+Arms and methods are the table's in every profile, and so is what its rows or columns vary; metrics too, where the profile's
+data have them. Recipe, length and data are the paper's in profile paper alone: small and quick have their own, which never are
+the paper's experiment. Quick has generated data or digits; where small has none of a data set, it has CIFAR-10 or what the task
+says, and trains on it once for several. What has no such profile or lacks its data is left out, and said so.
 
 Except in tables, the task's baseline always runs too, because every arm is compared with it. Exit code: 0, 1 where a run
 failed, 2 on an error.

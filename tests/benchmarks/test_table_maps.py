@@ -178,7 +178,8 @@ def test_all_tables_and_figures_are_listed(capsys: pytest.CaptureFixture[str]) -
         assert (command in shown) == bool(table.answers)
         for gap in table.gaps:
             assert gap.why in shown
-    assert "with --data-dir, which has recsys/ml-20m/ratings.csv" in shown
+    assert "      2 trainings a seed; --data-dir must have recsys/ml-20m/ratings.csv\n" in shown
+    assert "      25 trainings a seed; cifar10: from --data-dir or the Hugging Face hub\n" in shown
     counted = {key: sum(each == key for each, _ in TABLES) for key in PAPERS}
     # as many as the texts have captions, AMCL's and MACL's appendices and three kinds of figures in the text included
     assert counted == {"dystress": 24, "temperature-free": 11, "temperature-schedules": 16, "macl": 18, "amcl": 18}

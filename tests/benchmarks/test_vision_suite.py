@@ -100,6 +100,18 @@ def test_the_same_images_are_drawn_for_every_seed(tmp_path: Path, data_dir: Path
     assert len(drawn[0].labels.unique()) > 5, "drawn from all classes, though the file is sorted by class"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "classes"), [("imagenette", 10), ("tiny-imagenet-moco", 100), ("imagenet-100", 10)])
+def test_small_profiles_have_the_data_set_itself_where_there_are_copies(
+    task: str, classes: int, tmp_path: Path, data_dir: Path
+) -> None:
+    profile = SUITE.task(task).profile("small")
+    profile.check_data(task, data_dir)
+    _, data = read(profile, data_dir, tmp_path, count=300)
+    assert (len(data.train.classes), data.train.batch(torch.tensor([0])).shape[-2:]) == (classes, (32, 32))
+    assert (profile.source == "cifar10") == ("CIFAR-10" in profile.dataset) == (task == "imagenet-100")
+
+
 def test_copies_and_parts_are_refused_where_the_whole_is_meant(tmp_path: Path) -> None:
     (tmp_path / "vision").mkdir()
     (tmp_path / "vision" / "cifar10_train_jpeg.npz").touch()

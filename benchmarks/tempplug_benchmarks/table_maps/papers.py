@@ -141,10 +141,8 @@ def listing() -> Iterator[str]:
         for table in paper.tables:
             yield f"  {table.number}: {table.title}"
             if table.answers:
-                needs = dict.fromkeys(name for answer in table.answers for name in task_of(answer)[1].profile("paper").needs)
                 yield f"    tempplug bench run --table {key}/{table.number} --profile paper --output DIR"
-                if needs:
-                    yield f"      with --data-dir, which has {', '.join(needs)}"
+                yield f"      {_size(table)}"
             if table.command:
                 yield f"    {table.command}"
             for gap in table.gaps:
@@ -152,3 +150,15 @@ def listing() -> Iterator[str]:
                 yield f"    not{f' {of}' if of and table.answers else ''}: {gap.why}"
         yield ""
     yield "`tempplug bench run --paper PAPER` runs all tables of a paper; smaller profiles are in its --help."
+
+
+def _size(table: TableMap) -> str:
+    """Returns how many trainings a table is, and where their data come from."""
+    profiles = [task_of(answer)[1].profile("paper") for answer in table.answers]
+    needs = dict.fromkeys(name for profile in profiles for name in profile.needs)
+    public = dict.fromkeys(profile.source for profile in profiles if not profile.needs)
+    count = len(plan_tables([table], "paper", [0]).runs)
+    parts = [f"{count} {'training' if count == 1 else 'trainings'} a seed"]
+    parts += [f"{', '.join(public)}: from --data-dir or the Hugging Face hub"] if public else []
+    parts += [f"--data-dir must have {', '.join(needs)}"] if needs else []
+    return "; ".join(parts)

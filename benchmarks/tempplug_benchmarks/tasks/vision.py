@@ -25,6 +25,17 @@ from tempplug_benchmarks.tasks.vision_papers import PAPERS, PaperProfile, fixed
 from tempplug_benchmarks.tasks.vision_tables import AMCL_ALONE, PLAIN, TABLES
 
 SMALL_IMAGES = 10_000
+COPIED = {
+    name: (
+        f"{words} as JPEG copies, whose accuracies lie below the original's, at 32 pixels: {sizes}",
+        tuple(f"vision/{file}_{part}_jpeg.npz" for part in ("train", "val")),
+    )
+    for name, words, file, sizes in (
+        ("imagenette", "Imagenette", "imagenette224", "2,500 training images and 1,000 to test on"),
+        ("tiny-imagenet", "Tiny-ImageNet", "tiny_imagenet_c100", "15,000 training images of 100 classes, 2,500 to test on"),
+    )
+}
+"""Data sets beside CIFAR-10 whose copies the data folder has, for the small profile: what they are, and their files."""
 METRICS = (
     Metric(
         name="kNN",
@@ -167,11 +178,18 @@ def _reduced(each: PaperProfile) -> dict[str, Profile]:
 
 
 def _stand_ins(each: PaperProfile) -> dict[str, Profile]:
-    """Returns quick and small profiles: CIFAR-10's images and training, with the method, arms and temperatures of another."""
+    """Returns quick and small profiles: CIFAR-10's training, with the method, arms and temperatures of another.
+
+    Its images are also those of CIFAR-10, but where the data folder has copies of the data set itself.
+    """
     own = METHODS[each.method].recipe(each.recipe)
     found = {}
     for name, profile in _REDUCED.items():
         shared = {setting: getattr(profile.recipe, setting) for setting in VisionRecipe.kinds()}
+        if name == "small" and each.dataset in COPIED:
+            words, files = COPIED[each.dataset]
+            shared |= {"load_size": 32, "count": None}
+            profile = replace(profile, dataset=words, source=each.dataset, needs=files)
         found[name] = _measured(replace(profile, recipe=own.changed(**shared), arms=_arms(each, reported=False)), each)
     return found
 
