@@ -18,7 +18,7 @@ from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.results import Difference, Loaded, Summary, paired_difference, summarise
+from tempplug_benchmarks.results import Difference, Loaded, Summary, over_samples, paired_difference, summarise
 from tempplug_benchmarks.significance import Comparable, Significance, has_signal, judge
 from tempplug_benchmarks.store import Entry, Failure, Result
 from tempplug_benchmarks.suite import Suite
@@ -66,6 +66,8 @@ class ArmRow:
         configurations: how many it was chosen from, on validation data; 1 where it was not tuned.
         adapting: primary metric minus that of its control, ``fixed`` at the mean temperature of each of its runs; None without.
         adapting_significance: of that, corrected for all such differences of the family.
+        over_samples: 95 % interval of the primary metric's difference over samples of the test data, for these very runs; None
+            where the method measures no samples.
     """
 
     label: str
@@ -81,6 +83,7 @@ class ArmRow:
     configurations: int = 1
     adapting: Difference | None = None
     adapting_significance: Significance | None = None
+    over_samples: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,7 @@ def _compare_task(
     untrained = values.get(UNTRAINED.label, {}).get(metric.name, {})
     over_untrained = paired_difference(of_baseline[metric.name], untrained) if of_baseline else None
     signal = has_signal(over_untrained, metric.higher_is_better)
+    on_samples = _samples([each for each in results if each.arm == baseline], metric)
     rows = []
     for label in labels:
         mine = [each for each in results if each.arm == selected[label]]
@@ -262,6 +266,7 @@ def _compare_task(
                 temperatures=_temperatures([each for each in mine if each.temperature and not Arm(label).controlled]),
                 selected=selected[label],
                 configurations=len(groups[label][1]) if label in groups else 1,
+                over_samples=None if label == baseline else over_samples(_samples(mine, metric), on_samples),
                 adapting=paired_difference(values[label].get(metric.name, {}), control.get(metric.name, {})),
                 trainings=describe_trainings(mine),
             )
@@ -279,6 +284,10 @@ def _compare_task(
         chosen=chosen,
         signal=signal,
     )
+
+
+def _samples(results: Sequence[Result], metric: Metric) -> dict[int, Sequence[float]]:
+    return {each.seed: each.resampled[metric.name] for each in results if metric.name in each.resampled}
 
 
 def _resolved(results: Sequence[Result]) -> str:

@@ -213,6 +213,10 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     lines.append(f"family of comparisons: the strategies of {_family(comparison.task)}")
     lines.append(f"signal: {_SIGNAL[comparison.signal]}")
     lines += [line for row in comparison.rows for line in _chosen_and_adapting(row, comparison)]
+    if sampled := [each for each in comparison.rows if each.over_samples]:
+        ends = {row.label: [f"{end:+.{metric.decimals}f}" for end in row.over_samples or ()] for row in sampled}
+        shown = "; ".join(f"{label} [{', '.join(each)}]" for label, each in ends.items())
+        lines.append(f"minus baseline over samples of the test data, these runs alone, 95 %: {shown}")
     lines += [f"{row.label}: {row.resolved}" for row in comparison.rows if row.resolved not in ("", row.label)]
     lines += [f"{row.label}: {moved}" for row in comparison.rows if (moved := _moved(row))]
     lines += [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +112,25 @@ def summarise(values: Mapping[int, float]) -> Summary:
     """
     numbers = list(values.values())
     return Summary(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None, values)
+
+
+def over_samples(values: Mapping[int, Sequence[float]], baseline: Mapping[int, Sequence[float]]) -> tuple[float, float] | None:
+    """Returns the 95 % percentile interval of the mean difference of the runs at hand over samples of what they were tested on.
+
+    It tells what other test data would have changed, and the interval over seeds what other trainings would have. None where
+    no seed has samples of both.
+
+    Args:
+        values: of the arm on each sample, by seed.
+        baseline: of the baseline on the same samples.
+    """
+    seeds = [seed for seed in values.keys() & baseline.keys() if len(values[seed]) == len(baseline[seed]) > 1]
+    if not seeds or len({len(values[seed]) for seed in seeds}) > 1:
+        return None
+    samples = range(len(values[seeds[0]]))
+    differences = [statistics.fmean(values[seed][each] - baseline[seed][each] for seed in seeds) for each in samples]
+    cuts = statistics.quantiles(differences, n=40, method="inclusive")
+    return cuts[0], cuts[-1]
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:

@@ -5,6 +5,7 @@ It must not know any particular method, nor how runs are stored or compared. Imp
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ class RunContext:
         progress: called with the fraction done, in [0, 1], and a few words.
         temperature: where the run notes its temperatures, as `Result` has them.
         course: where it notes what its training looked like over the steps, likewise.
+        resampled: where it notes its metrics on samples of what was tested on, likewise.
     """
 
     method: MethodInfo
@@ -54,6 +56,7 @@ class RunContext:
     progress: Callable[[float, str], None] = ignore_progress
     temperature: dict[str, float] = field(default_factory=dict)
     course: dict[str, list[float]] = field(default_factory=dict)
+    resampled: dict[str, list[float]] = field(default_factory=dict)
 
 
 def run_method(context: RunContext) -> dict[str, float]:
@@ -64,7 +67,7 @@ def run_method(context: RunContext) -> dict[str, float]:
         TempplugError: data are missing, or the training fails.
     """
     from tempplug_adapters.huggingface import TemperatureArguments
-    from tempplug_adapters.training.method import Source
+    from tempplug_adapters.training.method import RESAMPLED_FILE, Source
     from tempplug_adapters.training.train import train
 
     profile, method = context.profile, context.method.load()
@@ -86,6 +89,8 @@ def run_method(context: RunContext) -> dict[str, float]:
     context.temperature.update(results["temperature"])
     context.course.update(_thinned(results["course"]))
     figures = results["evaluation"]
+    samples = context.work_dir / RESAMPLED_FILE
+    resampled = json.loads(samples.read_text(encoding="utf-8")) if samples.exists() else {}
     found = {}
     for metric in profile.metrics:
         name = metric.figure or metric.name
@@ -93,6 +98,8 @@ def run_method(context: RunContext) -> dict[str, float]:
             known = ", ".join(figures) or "nothing"
             raise ConfigError(f"method '{context.method.name}' measures no '{name}'.{nearest(name, figures)} It does: {known}.")
         found[metric.name] = figures[name]
+        if name in resampled:
+            context.resampled[metric.name] = resampled[name]
     return found
 
 

@@ -70,7 +70,7 @@ def tuned(task: Task, values: Values, profile: Profile) -> dict[str, tuple[str, 
             continue
         arm = profile.arm(label) or parse_arm(label, profile.recipe)
         labels = tuple(each.label for each in configurations(task, profile, arm))
-        if len(labels) > 1 and not taken & set(labels) and (chosen := best(labels, values, profile)) is not None:
+        if len(labels) > 1 and (chosen := best(labels, values, profile)) is not None:
             found[label] = chosen, labels
             taken |= set(labels)
     return found

@@ -63,6 +63,7 @@ class Result(Entry):
         date: when it finished, UTC, ISO 8601.
         temperature: ``first``, ``last``, ``min`` and ``max`` of the training; empty where nobody noted it.
         course: a few dozen looks at the training: lists of one length, among them ``step`` and ``temperature``; likewise.
+        resampled: metrics on samples of what was tested on, the same samples in every run; empty where the method has none.
     """
 
     metrics: Mapping[str, float]
@@ -77,6 +78,7 @@ class Result(Entry):
     date: str
     temperature: Mapping[str, float] = field(default_factory=dict)
     course: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    resampled: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """Returns what `Run.identity` returns for the run that made it."""
@@ -105,6 +107,7 @@ def result_of(
     seconds: float,
     temperature: Mapping[str, float] | None = None,
     course: Mapping[str, Sequence[float]] | None = None,
+    resampled: Mapping[str, Sequence[float]] | None = None,
 ) -> Result:
     """Returns the result of a run that was executed by this process, on this machine.
 
@@ -114,6 +117,7 @@ def result_of(
         seconds: wall time.
         temperature: see `Result`.
         course: likewise.
+        resampled: likewise.
     """
     return Result(
         **_place(run),
@@ -125,6 +129,7 @@ def result_of(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         temperature=dict(temperature or {}),
         course=dict(course or {}),
+        resampled=dict(resampled or {}),
     )
 
 
@@ -152,9 +157,10 @@ def write_result(
     seconds: float,
     temperature: Mapping[str, float] | None = None,
     course: Mapping[str, Sequence[float]] | None = None,
+    resampled: Mapping[str, Sequence[float]] | None = None,
 ) -> Result:
     """Writes and returns what `result_of` returns."""
-    result = result_of(run, metrics, seconds, temperature, course)
+    result = result_of(run, metrics, seconds, temperature, course, resampled)
     write(run, output, result)
     return result
 

@@ -23,9 +23,9 @@ from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
 from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
-from tempplug_adapters.simcse.method import SimCSEMethod, SimCSEModule
+from tempplug_adapters.simcse.method import RESAMPLES, SimCSEMethod, SimCSEModule
 from tempplug_adapters.simcse.recipe import METHOD
-from tempplug_adapters.training.method import Run, Source
+from tempplug_adapters.training.method import RESAMPLED_FILE, Run, Source
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::FutureWarning")
 
@@ -147,11 +147,15 @@ def test_at_the_end_the_seven_tasks_are_measured(toys: Path, tmp_path: Path, sts
     data.sts_dir = sts_folder
     module = method.build(settings, data, None)
     assert method.evaluate(settings, module, data, Run(tmp_path, final=False)).keys() == {"stsb_dev"}
+    assert not (tmp_path / RESAMPLED_FILE).exists()
     found = method.evaluate(settings, module, data, Run(tmp_path))
     expected = evaluate_sts(load_encoder(toys / "encoder", "cls_before_pooler"), sts_folder)
     assert list(found) == ["stsb_dev", *(name.lower() for name in STS_TASKS), "sts_average"]
     assert [found[name.lower()] for name in STS_TASKS] == pytest.approx(list(expected.spearman.values()))
     assert found["sts_average"] == pytest.approx(expected.average)
+    encoder = load_encoder(toys / "encoder", "cls_before_pooler")
+    resampled = evaluate_sts(encoder, sts_folder, resamples=RESAMPLES).resampled
+    assert json.loads((tmp_path / RESAMPLED_FILE).read_text())["sts_average"] == pytest.approx(resampled, abs=1e-4)
 
 
 def test_at_the_end_transfer_tasks_are_measured(toys: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import bootstrap, spearmanr
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, ShapeError, UnknownNameError
@@ -68,6 +68,34 @@ def test_a_year_has_one_correlation_over_all_its_pairs(tmp_path: Path) -> None:
     result = evaluate_sts(by_angle(angles), tmp_path, ["STS13"])
     assert result.spearman["STS13"] == pytest.approx(100 * spearmanr(similarities, scores).statistic)
     assert result.spearman["STS13"] < 0
+
+
+def test_every_encoder_is_scored_on_the_same_samples_of_the_pairs(sts_folder: Path) -> None:
+    result = evaluate_sts(random_encoder, sts_folder, ["STSB", "STS13"], resamples=30)
+    expected = np.zeros(30)
+    for name in ("STS13", "STSB"):
+        pairs, generator = load_sts(name, sts_folder), np.random.default_rng(zlib.crc32(name.encode()))
+        sides = (random_encoder(list(each)).double() for each in (pairs.sentences_a, pairs.sentences_b))
+        similarity, scores = torch.cosine_similarity(*sides).numpy(), np.array(pairs.scores)
+        for sample in range(30):
+            drawn = generator.integers(len(scores), size=len(scores))
+            expected[sample] += 50 * spearmanr(similarity[drawn], scores[drawn]).statistic
+    assert result.resampled == pytest.approx(expected.tolist())
+    assert evaluate_sts(random_encoder, sts_folder, ["STSB"]).resampled == ()
+
+
+def test_samples_spread_as_a_bootstrap_does(tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    degrees, scores = chance.uniform(0, 90, 150), chance.uniform(0, 40, 150)
+    scores += 90 - degrees
+    angles = {"o": 0.0, **{f"s{number}": float(each) for number, each in enumerate(degrees)}}
+    write(tmp_path, "STSB", test=[(score, "o", f"s{number}") for number, score in enumerate(scores)])
+    result = evaluate_sts(by_angle(angles), tmp_path, ["STSB"], resamples=500)
+    found = bootstrap(
+        (-degrees, scores), lambda a, b: 100 * spearmanr(a, b).statistic, paired=True, vectorized=False, n_resamples=500, rng=1
+    )
+    assert np.std(result.resampled, ddof=1) == pytest.approx(found.standard_error, rel=0.15)
+    assert np.mean(result.resampled) == pytest.approx(result.spearman["STSB"], abs=2)
 
 
 def test_each_sentence_is_encoded_once_long_ones_first(sts_folder: Path) -> None:

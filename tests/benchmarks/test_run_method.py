@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import METHOD, Points, ToyRecipe
+from method_toys import METHOD, Points, ToyMethod, ToyRecipe
 from transformers.utils import logging
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.training.method import Source
+from tempplug_adapters.storage.files import write_json
+from tempplug_adapters.training.method import RESAMPLED_FILE, Run, Source
 from tempplug_benchmarks.arm import arms
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.run_method import RunContext, _thinned, run_method
@@ -38,6 +39,18 @@ def test_metrics_are_the_methods_figures_and_the_seed_decides(tmp_path: Path) ->
     assert first == again != other
     assert first["final"] == 1.0
     assert list(first) == ["share", "final"]
+
+
+def test_figures_on_samples_of_the_test_data_are_noted_by_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def evaluate(self: ToyMethod, recipe: Any, module: Any, data: Any, run: Run) -> dict[str, float]:
+        write_json(run.output_dir / RESAMPLED_FILE, {"spread": [1.0, 2.5], "other": [3.0]})
+        return {"spread": 1.5, "final": 1.0}
+
+    plain, sampled = context(tmp_path / "plain"), context(tmp_path / "sampled")
+    run_method(plain)
+    monkeypatch.setattr(ToyMethod, "evaluate", evaluate)
+    run_method(sampled)
+    assert (plain.resampled, sampled.resampled) == ({}, {"share": [1.0, 2.5]})
 
 
 def test_a_metric_without_a_figure_is_named(tmp_path: Path) -> None:

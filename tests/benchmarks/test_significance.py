@@ -13,7 +13,7 @@ from scipy import stats
 from tempplug_benchmarks.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report_tables import headline, remarks
-from tempplug_benchmarks.results import Loaded, load_results, paired_difference
+from tempplug_benchmarks.results import Loaded, load_results, over_samples, paired_difference
 from tempplug_benchmarks.significance import Comparable, detectable, has_signal, holm, judge, p_value
 from tempplug_benchmarks.store import write_result
 from tempplug_benchmarks.suite import Suite
@@ -129,6 +129,27 @@ def test_what_was_measured_without_validation_is_reported_and_chooses_nothing(to
     content["metrics"] = {"error": 0.5}
     path.write_text(json.dumps(content))
     assert "it again" in load_results(tmp_path, lambda entry: check_known(entry, suite)).problems[0]
+
+
+def test_samples_of_the_test_data_give_the_interval_of_these_very_runs(toy: ModuleType, tmp_path: Path) -> None:
+    chance = np.random.default_rng(4)
+    samples: dict[str, list[list[float]]] = {"fixed+infonce": [], "macl+infonce": []}
+    for run in plan(toy.SUITE, "quick", [0, 1, 2], strategies=list(samples)):
+        shared = np.random.default_rng(run.seed).normal(70, 3, 40)  # what both find hard in a sample
+        values = (shared + chance.normal(0.5 * (run.arm.label == "macl+infonce"), 0.2, 40)).tolist()
+        noted = {"STSB": values} if run.seed < 2 else {}
+        samples[run.arm.label] += noted.values()
+        write_result(run, tmp_path, {"STSB": values[0], "error": 0.1}, 1, resampled=noted)
+    (found,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
+    rows = {row.label: row.over_samples for row in found.rows}
+    differences = np.mean(np.array(samples["macl+infonce"]) - np.array(samples["fixed+infonce"]), axis=0)
+    low, high = np.percentile(differences, [2.5, 97.5])
+    assert rows == {"fixed+infonce": None, "macl+infonce": pytest.approx((low, high))}
+    assert 0 < low < high < 1.2, "paired, what both find hard has no part in it"
+    told = f"minus baseline over samples of the test data, these runs alone, 95 %: macl+infonce [{low:+.2f}, {high:+.2f}]"
+    assert told in remarks(found)
+    assert over_samples({0: [1.0, 2.0]}, {1: [1.0, 2.0]}) is None
+    assert over_samples({0: [1.0, 2.0]}, {0: [1.0, 2.0, 3.0]}) is None
 
 
 def test_untrained_arms_are_of_no_family_and_say_whether_there_is_a_signal(toy: ModuleType, tmp_path: Path) -> None:

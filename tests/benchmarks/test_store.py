@@ -36,6 +36,13 @@ def test_the_course_of_a_training_survives_the_disk_and_is_checked(toy: ModuleTy
             read_result(run.path(tmp_path))
 
 
+def test_figures_on_samples_survive_the_disk(toy: ModuleType, tmp_path: Path) -> None:
+    run = plan(toy.SUITE, "quick", [0])[0]
+    written = write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, resampled={"STSB": [0.5, 1.5]})
+    assert read_result(run.path(tmp_path)) == written
+    assert written.resampled == {"STSB": [0.5, 1.5]}
+
+
 @pytest.mark.parametrize("content", ["", '{"format": 2, "suite": "t', "[]", '{"format": 99}', '{"format": 2, "suite": "t"}'])
 def test_a_file_that_is_no_result_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "seed-0.json"

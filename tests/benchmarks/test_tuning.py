@@ -108,7 +108,7 @@ def measured(toy: ModuleType, folder: Path, chosen: tuple[str, ...], seeds: rang
 
 
 def test_the_row_of_a_tuned_arm_is_what_validation_chose(toy: ModuleType, tmp_path: Path) -> None:
-    _, found = measured(toy, tmp_path, (*FIXED, *GRID))
+    suite, found = measured(toy, tmp_path, (*FIXED, *GRID))
     assert (found.baseline, found.chosen) == ("fixed:temperature=0.1+infonce", True)
     assert [row.label for row in found.rows] == [*FIXED, "macl+infonce"]
     row = found.rows[-1]
@@ -117,6 +117,15 @@ def test_the_row_of_a_tuned_arm_is_what_validation_chose(toy: ModuleType, tmp_pa
     assert row.differences["STSB"].mean == pytest.approx(-3, abs=0.2)
     assert f"macl+infonce: {GRID[2]}, the best of 3 by error" in remarks(found)
     assert row.resolved.startswith("macl:base_temperature=0.02,alpha=2")
+    for run in expanded(plan(suite, "quick", range(4), strategies=["macl+infonce"])):
+        if run.arm.label in GRID:
+            control = replace(run, arm=Arm(f"control({run.arm.label})"))
+            write_result(control, tmp_path, {"STSB": 71.0, "error": 0.1}, 1)
+    (found,) = compare(load_results(tmp_path), {"toy": suite})
+    shown = [each.label for each in found.rows]
+    assert shown == [*FIXED, "macl+infonce", f"control({GRID[2]})"], "the other configurations' controls are not shown"
+    assert found.rows[3].adapting is not None
+    assert found.rows[3].adapting.mean == pytest.approx(1, abs=0.2)
 
 
 def test_part_of_a_grid_chooses_nothing(toy: ModuleType, tmp_path: Path) -> None:
@@ -144,6 +153,7 @@ def test_the_command_tunes_and_controls_and_goes_on(
     assert main(["report", str(tmp_path / "out"), "--format", "markdown"]) == 0
     commands = [line for line in capsys.readouterr().out.splitlines() if "tempplug bench run toy" in line]
     assert len(commands) == 2, "of the fixed ones, and of the tuned arm with its control"
+    assert "control(" not in "".join(commands)
     assert "--strategies macl+reweighted --tuned --controls --seeds 0 1" in commands[1]
     assert main(["run", "toy", "--strategies", "control(macl+infonce)", "--output", str(tmp_path)]) == 2
     assert "follows from the results of macl+infonce: run that with --controls" in capsys.readouterr().err

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 import tempplug
 from tempplug import ContrastiveLoss
+from tempplug.distributed import active
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, longest_input
@@ -25,10 +26,13 @@ from tempplug_adapters.simcse.card import model_card
 from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_samples
 from tempplug_adapters.simcse.model import SimCSEModel, load_config
 from tempplug_adapters.simcse.recipe import CHOSEN_BY, SimCSERecipe
-from tempplug_adapters.storage.files import write_into, write_text
+from tempplug_adapters.storage.files import write_into, write_json, write_text
 from tempplug_adapters.training.measurements import numbers_of
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.method import RESAMPLED_FILE, Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
+
+RESAMPLES = 200
+"""Samples of the pairs of the STS test sets that the mean of these is measured on, too."""
 
 
 class Sentences:
@@ -152,11 +156,18 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
         return {"index": index, **data.collator([data.views[position] for position in index.tolist()])}
 
     def evaluate(self, recipe: SimCSERecipe, module: Any, data: Sentences, run: Run) -> dict[str, float]:
-        """Returns Spearman × 100 on STS-B dev; when the training has ended, also what the recipe says."""
+        """Returns Spearman × 100 on STS-B dev; when the training has ended, also what the recipe says.
+
+        Then the mean of the STS test sets is also measured on `RESAMPLES` samples of their pairs (`RESAMPLED_FILE`).
+        """
         encoder = shared(SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling))
         found = {CHOSEN_BY: evaluate_stsb(encoder, data.sts_dir)}
         if run.final and recipe.sts_test:
-            scores = evaluate_sts(encoder, data.sts_dir).spearman
+            result = evaluate_sts(encoder, data.sts_dir, resamples=RESAMPLES)
+            scores = result.spearman
+            if not active() or distributed.get_rank() == 0:
+                resampled = [round(value, 4) for value in result.resampled]
+                write_json(run.output_dir / RESAMPLED_FILE, {"sts_average": resampled})
             found |= {name.lower(): value for name, value in scores.items()}
             found["sts_average"] = sum(scores.values()) / len(scores)
         if run.final and recipe.transfer_test:

@@ -46,6 +46,11 @@ class Source:
     evaluated: bool = True
 
 
+RESAMPLED_FILE = "resampled.json"
+"""In the output folder, where an evaluation leaves it: lists by the name of a figure, its values on samples of what was tested
+on with replacement, the same samples for every encoder, so that two trainings can be compared sample by sample."""
+
+
 @dataclass(frozen=True)
 class Run:
     """What an evaluation may know beside module and data.
