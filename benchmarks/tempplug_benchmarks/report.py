@@ -15,6 +15,7 @@ from tempplug_benchmarks.comparison import Comparison
 from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.report_cross import MARKS, TITLE, cross_table
 from tempplug_benchmarks.report_tables import (
+    CONTROLS,
     READING,
     REPORTED,
     SEPARATOR,
@@ -22,6 +23,7 @@ from tempplug_benchmarks.report_tables import (
     Table,
     all_metrics,
     conclusion,
+    has_controls,
     headline,
     remarks,
     title,
@@ -95,7 +97,8 @@ def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
 def reading(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
     """Returns how the figures are to be read."""
     with_reported = any(row.reported for comparison in comparisons for row in comparison.rows)
-    return (READING, REPORTED) if with_reported else (READING,)
+    with_controls = any(map(has_controls, comparisons))
+    return (READING, *([REPORTED] if with_reported else []), *([CONTROLS] if with_controls else []))
 
 
 def fitting(table: Table, width: int) -> list[Table]:

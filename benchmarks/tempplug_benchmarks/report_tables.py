@@ -6,7 +6,7 @@ Terminal, Markdown and HTML render the same `Table`, so that the three always ag
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,6 +33,11 @@ READING = (
 REPORTED = (
     "reported: as printed in the papers, for their models and data; where the recipe here is smaller, compare directions, "
     "not values."
+)
+
+CONTROLS = (
+    "control: fixed at the mean temperature that the arm's run of the same seed had; minus control is what adapting buys, its "
+    "verdict corrected for all arms of the family that have a control."
 )
 
 
@@ -112,9 +117,11 @@ def ordered(comparison: Comparison) -> list[ArmRow]:
 def headline(comparison: Comparison) -> Table:
     """Returns the table of the primary metric: the deciding difference to the baseline first, reported beside measured."""
     metric = comparison.primary
-    with_reported = any(row.reported for row in comparison.rows)
-    reported = [f"{metric.name} reported"] if with_reported else []
-    header = ("arm", "minus baseline", f"{metric.name} measured", *reported, "verdict", "Holm p", "p", "detectable", "seeds")
+    with_reported, with_control = any(row.reported for row in comparison.rows), has_controls(comparison)
+    header = (
+        *("arm", "minus baseline", f"{metric.name} measured", *([f"{metric.name} reported"] if with_reported else [])),
+        *("verdict", "Holm p", "p", "detectable", *(["minus control", "adapting"] if with_control else []), "seeds"),
+    )
     rows = []
     for row in ordered(comparison):
         summary, difference = row.summaries.get(metric.name), row.differences.get(metric.name)
@@ -130,6 +137,7 @@ def headline(comparison: Comparison) -> Table:
             format_p(found.adjusted if found else None),
             format_p(found.p if found else None),
             NOTHING if found is None or found.detectable is None else f"{found.detectable:.{metric.decimals}f}",
+            *([format_difference(row.adapting, metric), _adapting(row)] if with_control else []),
             _seeds(summary, row),
         )
         kind: Kind = "failed" if summary is None else "baseline" if is_baseline else "measured"
@@ -137,12 +145,23 @@ def headline(comparison: Comparison) -> Table:
     return Table(header, tuple(rows))
 
 
+def has_controls(comparison: Comparison) -> bool:
+    """Returns whether an arm of the task was set beside its control."""
+    return any(row.adapting is not None for row in comparison.rows)
+
+
+def _adapting(row: ArmRow) -> str:
+    """Returns the verdict on what adapting buys, with its corrected p."""
+    found = row.adapting_significance
+    if found is None:
+        return NOTHING
+    return found.verdict if found.adjusted is None else f"{found.verdict}, {format_p(found.adjusted)}"
+
+
 def conclusion(comparison: Comparison) -> str:
-    """Returns in a sentence or two what the differences of a task say, by their verdicts alone."""
+    """Returns in a few sentences what the differences of a task say, by their verdicts alone."""
     judged = {row.label: row.significance for row in ordered(comparison) if row.significance}
-    labels: dict[str, list[str]] = {}
-    for label, found in judged.items():
-        labels.setdefault(found.verdict, []).append(label)
+    labels = _by_verdict(judged)
     baseline = comparison.baseline
     if "no signal" in labels:
         return f"No signal: {baseline} is not clearly better than what was not trained, so that nothing is concluded."
@@ -157,7 +176,19 @@ def conclusion(comparison: Comparison) -> str:
             digits = comparison.primary.decimals
             ends = " to ".join(dict.fromkeys(f"{end:.{digits}f}" for end in (min(needed), max(needed)))) if needed else ""
             said.append(f"{name}: {_arms(labels[name])}" + (f" (detectable: {ends})." if ends else "."))
+    controlled = _by_verdict({row.label: row.adapting_significance for row in ordered(comparison) if row.adapting_significance})
+    news = [f"{name} for {', '.join(controlled[name])}" for name in ("better", "worse") if name in controlled]
+    said += [f"adapting is {' and '.join(news)} than the mean temperature held."] if news else []
+    said += ["no arm is shown to gain or lose by adapting."] if controlled and not news else []
     return " ".join(sentence[0].upper() + sentence[1:] for sentence in said)
+
+
+def _by_verdict(judged: Mapping[str, Significance]) -> dict[str, list[str]]:
+    """Returns the labels of each verdict."""
+    labels: dict[str, list[str]] = {}
+    for label, found in judged.items():
+        labels.setdefault(found.verdict, []).append(label)
+    return labels
 
 
 def _arms(labels: Sequence[str]) -> str:
@@ -212,7 +243,11 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     lines.append(_baseline(comparison))
     lines.append(f"family of comparisons: the strategies of {_family(comparison.task)}")
     lines.append(f"signal: {_SIGNAL[comparison.signal]}")
-    lines += [line for row in comparison.rows for line in _chosen_and_adapting(row, comparison)]
+    lines += [
+        f"{row.label}: {row.selected}, the best of {row.configurations} by {comparison.profile.validation}"
+        for row in comparison.rows
+        if row.configurations > 1
+    ]
     if sampled := [each for each in comparison.rows if each.over_samples]:
         ends = {row.label: [f"{end:+.{metric.decimals}f}" for end in row.over_samples or ()] for row in sampled}
         shown = "; ".join(f"{label} [{', '.join(each)}]" for label, each in ends.items())
@@ -235,18 +270,6 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
 def _baseline(comparison: Comparison) -> str:
     chosen = f"the best of the fixed temperatures by {comparison.profile.validation}"
     return f"baseline: {comparison.baseline}, {chosen if comparison.chosen else 'as declared, not chosen on validation data'}"
-
-
-def _chosen_and_adapting(row: ArmRow, comparison: Comparison) -> list[str]:
-    """Returns which configuration an arm's row is where it was tuned, and what its adapting buys where it has a control."""
-    lines = []
-    if row.configurations > 1:
-        lines.append(f"{row.label}: {row.selected}, the best of {row.configurations} by {comparison.profile.validation}")
-    if row.adapting is not None and (found := row.adapting_significance) is not None:
-        shown = format_difference(row.adapting, comparison.primary)
-        tested = "" if found.adjusted is None else f", Holm p {format_p(found.adjusted)}"
-        lines.append(f"{row.label}, adapting: {shown} against fixed at its own mean temperature; {found.verdict}{tested}")
-    return lines
 
 
 def _family(task: Task) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -14,8 +15,10 @@ from tempplug_benchmarks.arm import Arm, parse_arm
 from tempplug_benchmarks.comparison import Comparison, compare, consistent
 from tempplug_benchmarks.controls import controls
 from tempplug_benchmarks.plan import Run, plan
-from tempplug_benchmarks.report_tables import headline, remarks
+from tempplug_benchmarks.report import reading
+from tempplug_benchmarks.report_tables import CONTROLS, conclusion, headline
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.significance import Significance
 from tempplug_benchmarks.store import write_result
 
 SEEDS = (0, 1, 2, 5)
@@ -83,9 +86,32 @@ def test_adapting_is_a_paired_difference_of_a_family_of_its_own(toy: ModuleType,
     adjusted = {each.label: each.adapting_significance for each in comparison.rows if each.adapting_significance}
     assert adjusted[smaller].adjusted == pytest.approx(min(1, 2 * p[smaller]))
     assert adjusted[larger].adjusted == pytest.approx(max(p[larger], min(1, 2 * p[smaller])))
-    lines = [line for line in remarks(comparison) if ", adapting: " in line]
-    assert [line.partition(",")[0] for line in lines] == ["macl+infonce", "dystress+infonce"]
-    assert "against fixed at its own mean temperature; " in lines[0]
+    table = headline(comparison)
+    column = table.header.index("minus control")
+    shown = {row.cells[0]: row.cells[column : column + 2] for row in table.rows}
+    assert {label for label, cells in shown.items() if cells != ("-", "-")} == set(p)
+    difference = next(row.adapting.mean for row in comparison.rows if row.label == smaller and row.adapting)
+    assert shown[smaller][0].startswith(f"{difference:+.2f} [")
+    assert shown[smaller][1] == f"{adjusted[smaller].verdict}, {adjusted[smaller].adjusted:.2g}"
+
+
+def test_the_report_tells_what_adapting_buys_by_its_own_verdict(toy: ModuleType, tmp_path: Path) -> None:
+    _, _, comparison = controlled(toy, tmp_path)
+    unclear, better = Significance(0.001, 0.2, 0.5, "underpowered"), Significance(0.001, 0.002, 0.5, "better")
+
+    def told(macl: Significance) -> str:
+        judged = {row.label: unclear if row.significance else None for row in comparison.rows}
+        adapting = {"macl+infonce": macl, "dystress+infonce": unclear}
+        rows = (
+            replace(row, significance=judged[row.label], adapting_significance=adapting.get(row.label))
+            for row in comparison.rows
+        )
+        return conclusion(replace(comparison, rows=tuple(rows)))
+
+    assert told(unclear).endswith("Underpowered: 3 arms (detectable: 0.50). No arm is shown to gain or lose by adapting.")
+    assert told(better).endswith("Adapting is better for macl+infonce than the mean temperature held.")
+    assert "macl+infonce" not in told(better).partition("Adapting")[0], "the other question is not answered by that"
+    assert CONTROLS in reading([comparison])
 
 
 def test_a_control_is_no_strategy_and_no_candidate_for_the_baseline(toy: ModuleType, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_the_command_tunes_and_controls_and_goes_on(
     assert "[12/12]" in shown.err
     assert "[2/2]" in shown.err
     assert "the best of 3 by error" in shown.out
-    assert "macl+reweighted, adapting:" in shown.out
+    assert "minus control" in shown.out
     assert len(list((tmp_path / "out").rglob("control*/seed-*.json"))) == 2
     assert len((tmp_path / "log").read_text().splitlines()) == 14
     assert main([*words, "--seeds", "0", "1"]) == 0
