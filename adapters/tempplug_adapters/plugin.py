@@ -156,6 +156,11 @@ def tempplug_register_commands() -> list[CommandInfo]:
             requires=("numpy",),
         ),
         CommandInfo(
+            name="watch",
+            target="tempplug_adapters.watch.command:main",
+            summary="the course of a training while it runs, what is harmful in it, and the remedy",
+        ),
+        CommandInfo(
             name="train simcse",
             target="tempplug_adapters.simcse.recipe:METHOD",
             summary="train a sentence encoder with any temperature strategy",

@@ -38,6 +38,7 @@ import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
 from tempplug_adapters.huggingface.evaluation import means, of_pairs
+from tempplug_adapters.huggingface.log_file import LogFile
 from tempplug_adapters.huggingface.loss_files import LossFilesMixin
 from tempplug_adapters.huggingface.parameters import (
     LossParametersCallback,
@@ -122,6 +123,7 @@ class TemperatureTrainerMixin(LossFilesMixin):
         self.temperature_callback = TemperatureCallback(contrastive_loss)
         self.add_callback(self.temperature_callback)
         self.add_callback(LossParametersCallback(contrastive_loss))
+        self.add_callback(LogFile())
 
     def _keep_columns(self) -> None:
         """Keeps the Trainer from dropping columns that `contrastive_views` may read and ``model.forward`` does not name."""
