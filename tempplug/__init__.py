@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tempplug.create import create_objective, create_strategy
     from tempplug.loss import ContrastiveLoss
     from tempplug.objectives.base import Objective
+    from tempplug.search import SearchSpace, search_space
     from tempplug.strategies.base import Strategy
     from tempplug.strategies.maps import LogitMap
     from tempplug.types import Batch, RowStatistics, StepRecord
@@ -26,11 +27,13 @@ _HOMES = {
     "LogitMap": "tempplug.strategies.maps",
     "Objective": "tempplug.objectives.base",
     "RowStatistics": "tempplug.types",
+    "SearchSpace": "tempplug.search",
     "StepRecord": "tempplug.types",
     "Strategy": "tempplug.strategies.base",
     "add_temperature_arguments": "tempplug.arguments",
     "create_objective": "tempplug.create",
     "create_strategy": "tempplug.create",
+    "search_space": "tempplug.search",
 }
 _MODULES = ("metrics", "objectives", "strategies", "testing")
 
@@ -40,6 +43,7 @@ __all__ = [
     "LogitMap",
     "Objective",
     "RowStatistics",
+    "SearchSpace",
     "StepRecord",
     "Strategy",
     "__version__",
@@ -48,6 +52,7 @@ __all__ = [
     "create_strategy",
     "metrics",
     "objectives",
+    "search_space",
     "strategies",
     "testing",
 ]

@@ -1,4 +1,5 @@
-"""What embeddings look like: alignment, uniformity, tolerance, inter-class uniformity, and the gradient scale of a loss.
+"""What embeddings look like: alignment, uniformity, tolerance, inter-class uniformity; and what a loss's gradient looks like:
+its scale, and how many negatives it comes from.
 
 Measurements, not losses: they return detached 0-dimensional tensors. Inputs are raw embeddings; rows are normalised here,
 in at least float32. Self pairs never count. This module must not know strategies, objectives, engines or layouts.
@@ -174,3 +175,30 @@ def gradient_scale(positive_lse: Tensor, negative_lse: Tensor) -> Tensor:
     if not (positive_lse.is_floating_point() and negative_lse.is_floating_point()):
         raise ConfigError(f"positive_lse of dtype {positive_lse.dtype} and negative_lse must be floating point.")
     return torch.sigmoid(at_least_float32(negative_lse.detach()) - at_least_float32(positive_lse.detach())).mean()
+
+
+def effective_negatives(log_weights: Tensor) -> Tensor:
+    """Returns how many negatives an anchor's gradient comes from: exp of the entropy of their shares, mean over the anchors.
+
+    1 where one negative has all of it, the number of negatives where all have the same. InfoNCE pushes negative j away with
+    exp(l_j)·dl_j/ds_j over a sum that all of them share, so that its logarithm is ``logit + slope.log()``.
+
+    Args:
+        log_weights: [N, M] logarithms of the weights of each anchor's candidates, -inf for those that are no negatives.
+            Anchors without any leave the mean; NaN where none is left.
+
+    Raises:
+        ShapeError: not a matrix.
+        ConfigError: integer values.
+
+    >>> effective_negatives(torch.tensor([[0.0, 0.0, 0.0, 0.0], [9.0, -torch.inf, -torch.inf, -torch.inf]]))
+    tensor(2.5000)
+    """
+    if log_weights.ndim != 2:
+        raise ShapeError(f"log_weights of shape {list(log_weights.shape)} must be [N, M].")
+    if not log_weights.is_floating_point():
+        raise ConfigError(f"log_weights of dtype {log_weights.dtype} must be floating point.")
+    kept = at_least_float32(log_weights.detach())
+    kept = kept[(kept > -torch.inf).any(dim=1)]
+    entropy: Tensor = torch.special.entr(kept.softmax(dim=1)).sum(dim=1)
+    return entropy.exp().mean()

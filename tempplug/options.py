@@ -19,7 +19,13 @@ from tempplug.errors import ConfigError, quoted
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number inside a range; ``bool`` is not a number, NumPy's scalars are."""
+    """A finite number inside a range; ``bool`` is not a number, NumPy's scalars are.
+
+    Attributes:
+        search: the part of the range that is worth searching, both ends included; None: not searched. See
+            `tempplug.search_space`.
+        only_with: another option and its word that this one belongs to; with other words it has to stay at its default.
+    """
 
     above: float | None = None
     at_least: float | None = None
@@ -27,6 +33,8 @@ class Number:
     at_most: float | None = None
     integer: bool = False
     optional: bool = False
+    search: tuple[float, float] | None = None
+    only_with: tuple[str, str] | None = None
     help: str = ""
 
     def describe(self) -> str:
@@ -85,9 +93,13 @@ COLDEST, HOTTEST = 3e-39, 3e38
 
 @dataclass(frozen=True)
 class Temperature(Number):
-    """A temperature, or 1/temperature: greater than 0, and with its reciprocal a number of float32."""
+    """A temperature, or 1/temperature: greater than 0, and with its reciprocal a number of float32.
+
+    One that says nothing else is searched from 0.01 to 1, where all temperatures of papers but a few lie.
+    """
 
     above: float | None = 0
+    search: tuple[float, float] | None = (0.01, 1.0)
 
     def check(self, where: str, value: object) -> float | int | None:
         """Returns the value as ``float``, or raises `ConfigError` naming ``where``."""
@@ -101,10 +113,11 @@ class Temperature(Number):
 
 @dataclass(frozen=True)
 class Choice:
-    """One word of a fixed list."""
+    """One word of a fixed list; ``search`` says whether all of them are worth searching."""
 
     values: tuple[str, ...]
     optional: bool = False
+    search: bool = True
     help: str = ""
 
     def describe(self) -> str:

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from tempplug.layouts import Direction
+from tempplug.metrics import effective_negatives
 from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics, StepRecord
 
 SAMPLED_NEGATIVES = 4096
+PAIRS_OF_WHOLE_ROWS = 1 << 16
 # Learned temperatures come as close to a bound as one looks: what is nearer than this, relative to the bound, is on it.
 ON_BOUND = 0.01
 NEARLY_ALL = 0.99
@@ -78,6 +80,19 @@ def _temperatures(trace: Trace) -> tuple[Tensor, Tensor]:
     positives = (direction.anchors[rows] * direction.candidates[columns]).sum(1)
     found.append(trace.logit_map.at(rows, columns, paired=True).temperature(positives))
     return torch.cat(found), negatives
+
+
+def _effective_negatives(trace: Trace) -> Tensor:
+    """Returns how many negatives an anchor's gradient comes from, mean over evenly spread anchors, []."""
+    direction, roles = trace.direction, trace.direction.roles
+    looked_at = max(1, PAIRS_OF_WHOLE_ROWS // max(1, roles.candidates))
+    rows = torch.arange(0, roles.anchors, -(-roles.anchors // looked_at), device=roles.device)
+    columns = torch.arange(roles.candidates, device=roles.device)
+    similarity = direction.anchors[rows] @ direction.candidates.T
+    bound = trace.logit_map.at(rows, slice(None))
+    # InfoNCE pushes a negative away with exp(l)·dl/ds, over a sum that all of the row share
+    weights = bound.logit(similarity) + bound.slope(similarity).abs().log()
+    return effective_negatives(weights.masked_fill(~roles.negative(rows[:, None], columns[None, :]), -torch.inf))
 
 
 @torch.no_grad()
@@ -157,15 +172,21 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
         return torch.cat([nothing, *kept]).mean()
 
     statistics = [trace.statistics for trace in traces]
+    positive = over_rows([each.positive_similarity for each in statistics])
+    potentials = 4 * (negatives - 1)  # -2·‖x - y‖² of unit rows
+    effective = [_effective_negatives(trace) for trace in traces]
     scale = over_rows([torch.sigmoid(each.negative_lse - each.positive_lse) for each in statistics])
     return StepRecord(
         loss=loss,
         infonce=over_rows([torch.logaddexp(each.positive_lse, each.negative_lse) - each.positive_logit for each in statistics]),
         **describe_temperatures(strategy, torch.cat([nothing, *(temperature for temperature, _ in sampled)])),
-        positive_similarity=over_rows([each.positive_similarity for each in statistics]),
+        positive_similarity=positive,
         negative_similarity=negatives.mean(),
+        alignment=2 - 2 * positive,
+        uniformity=potentials.logsumexp(0) - math.log(len(negatives)) if len(negatives) else negatives.mean(),
         positive_probability=1 - scale,
         gradient_scale=scale,
+        effective_negatives=torch.cat([nothing, *(each.reshape(1).to(nothing) for each in effective)]).nanmean(),
         zero_norm_rows=_total([each.sum() for each in step.zero_norm], device),
         anchors_without_negative=_total([(each.negative_count == 0).sum() for each in statistics], device),
         floor_hits=getattr(strategy, "floor_hits", torch.zeros((), dtype=torch.int64)).detach().clone(),

@@ -148,8 +148,13 @@ class StepRecord:
             [0, 1]; 0 for strategies without bounds.
         positive_similarity: mean cosine similarity of the positives.
         negative_similarity: mean cosine similarity of the sampled negatives.
+        alignment: mean squared distance of an anchor from its positives, as of `tempplug.metrics.alignment`; lower is closer.
+        uniformity: ln of the mean Gaussian potential of the sampled negatives, as of `tempplug.metrics.uniformity`; lower is
+            more spread.
         positive_probability: mean softmax probability of the positives.
         gradient_scale: mean W = 1 - positive probability, the factor of InfoNCE's gradient.
+        effective_negatives: how many negatives an anchor's gradient comes from, mean over some anchors; see
+            `tempplug.metrics.effective_negatives`.
         zero_norm_rows: embeddings with zero norm among anchors and candidates.
         anchors_without_negative: how many anchors had nothing to be told apart from.
         floor_hits: how often the strategy's temperature ran into its floor so far (MACL).
@@ -165,8 +170,11 @@ class StepRecord:
     temperature_at_bound: Tensor
     positive_similarity: Tensor
     negative_similarity: Tensor
+    alignment: Tensor
+    uniformity: Tensor
     positive_probability: Tensor
     gradient_scale: Tensor
+    effective_negatives: Tensor
     zero_norm_rows: Tensor
     anchors_without_negative: Tensor
     floor_hits: Tensor

@@ -150,6 +150,17 @@ def tempplug_register_commands() -> list[CommandInfo]:
     """Returns the training and evaluation commands."""
     return [
         CommandInfo(
+            name="demo",
+            target="tempplug_adapters.demo.command:main",
+            summary="which temperature each strategy would use on your embeddings, and what it does to the gradient",
+            requires=("numpy",),
+        ),
+        CommandInfo(
+            name="watch",
+            target="tempplug_adapters.watch.command:main",
+            summary="the course of a training while it runs, what is harmful in it, and the remedy",
+        ),
+        CommandInfo(
             name="train simcse",
             target="tempplug_adapters.simcse.recipe:METHOD",
             summary="train a sentence encoder with any temperature strategy",

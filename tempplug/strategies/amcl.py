@@ -59,9 +59,9 @@ class AMCL(Strategy):
     def __init__(
         self,
         dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")],
-        span: Annotated[float, Temperature(help="ι, temperatures lie between η and η + ι")] = 2.0,
-        floor: Annotated[float, Temperature(help="η, below every temperature")] = 0.05,
-        beta: Annotated[float, Number(at_least=0, help="β, weight of the regulariser")] = 1.0,
+        span: Annotated[float, Temperature(search=(0.1, 5), help="ι, temperatures lie between η and η + ι")] = 2.0,
+        floor: Annotated[float, Temperature(search=(0.01, 1), help="η, below every temperature")] = 0.05,
+        beta: Annotated[float, Number(at_least=0, search=(0.1, 10), help="β, weight of the regulariser")] = 1.0,
     ) -> None:
         super().__init__(dimension=dimension, span=span, floor=floor, beta=beta)
         if self.floor < SMALL_FLOOR:

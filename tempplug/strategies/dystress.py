@@ -6,13 +6,12 @@ import warnings
 from typing import Annotated, ClassVar
 
 from tempplug.errors import ConfigError
-from tempplug.options import Choice, Flag, Number, Temperature
+from tempplug.options import Choice, Flag, Number, Temperature, options_of
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, Profile, ProfileMap
 from tempplug.types import Batch
 
-# Options that only one profile reads, with the value that means "not given".
-_ONLY = {"shift": ("shifted", 0.0), "width": ("shifted", None), "rate": ("exponential", 3.5)}
+_SHIFTED, _EXPONENTIAL = ("profile", "shifted"), ("profile", "exponential")
 
 
 class DySTreSS(Strategy):
@@ -52,16 +51,24 @@ class DySTreSS(Strategy):
 
     def __init__(
         self,
-        temperature_min: Annotated[float, Temperature(help="lowest τ")] = 0.1,
-        temperature_max: Annotated[float, Temperature(help="highest τ, at least temperature_min")] = 0.2,
+        temperature_min: Annotated[float, Temperature(search=(0.01, 0.15), help="lowest τ")] = 0.1,
+        temperature_max: Annotated[float, Temperature(search=(0.15, 1), help="highest τ, at least temperature_min")] = 0.2,
         profile: Annotated[
             str, Choice(("cosine", "linear", "exponential", "monotonic", "shifted"), help="shape of τ(s)")
         ] = "cosine",
-        shift: Annotated[float, Number(at_least=-1, at_most=1, help="profile shifted: the plateau begins at -shift")] = 0.0,
+        shift: Annotated[
+            float,
+            Number(
+                at_least=-1, at_most=1, search=(-1, 1), only_with=_SHIFTED, help="profile shifted: the plateau begins at -shift"
+            ),
+        ] = 0.0,
         width: Annotated[
-            float | None, Number(above=0, optional=True, help="profile shifted: half a period; by default (1+|shift|)/2")
+            float | None,
+            Number(above=0, optional=True, only_with=_SHIFTED, help="profile shifted: half a period; by default (1+|shift|)/2"),
         ] = None,
-        rate: Annotated[float, Number(above=0, help="profile exponential: how fast τ saturates")] = 3.5,
+        rate: Annotated[
+            float, Number(above=0, search=(1, 10), only_with=_EXPONENTIAL, help="profile exponential: how fast τ saturates")
+        ] = 3.5,
         detach: Annotated[bool, Flag(help="treat τ as a constant in the gradient")] = True,
     ) -> None:
         super().__init__(
@@ -78,13 +85,15 @@ class DySTreSS(Strategy):
                 f"{self.where('temperature_max', self.temperature_max)} must be at least "
                 f"temperature_min={self.temperature_min:g}."
             )
-        for option, (profile_of_option, default) in _ONLY.items():
-            value = getattr(self, option)
-            if self.profile != profile_of_option and value != default:
-                raise ConfigError(
-                    f"{self.where(option, value)} is ignored by profile={self.profile}: "
-                    f"leave it out, or choose profile={profile_of_option}."
-                )
+        for option in options_of(DySTreSS):
+            value = getattr(self, option.name)
+            if isinstance(option.kind, Number) and option.kind.only_with and value != option.default:
+                _, profile_of_option = option.kind.only_with
+                if self.profile != profile_of_option:
+                    raise ConfigError(
+                        f"{self.where(option.name, value)} is ignored by profile={self.profile}: "
+                        f"leave it out, or choose profile={profile_of_option}."
+                    )
         if self.profile == "shifted":
             full = (1 + abs(self.shift)) / 2
             if self.width is None:

@@ -71,13 +71,13 @@ class Individual(Strategy):
     def __init__(
         self,
         size: Annotated[int, Number(at_least=1, at_most=1e10, integer=True, help="examples of the data set")],
-        temperature_init: Annotated[float, Temperature(help="τ before the first step")] = 0.1,
-        temperature_min: Annotated[float, Temperature(help="lower bound of τ")] = 0.05,
-        temperature_max: Annotated[float, Temperature(help="upper bound of τ")] = 1.0,
-        rho: Annotated[float, Number(at_least=0, help="ρ, higher gives higher temperatures")] = 0.3,
-        gamma: Annotated[float, Number(above=0, at_most=1, help="γ, weight of the newest batch")] = 0.8,
+        temperature_init: Annotated[float, Temperature(search=None, help="τ before the first step")] = 0.1,
+        temperature_min: Annotated[float, Temperature(search=(0.01, 0.1), help="lower bound of τ")] = 0.05,
+        temperature_max: Annotated[float, Temperature(search=(0.1, 2), help="upper bound of τ")] = 1.0,
+        rho: Annotated[float, Number(at_least=0, search=(0.05, 1), help="ρ, higher gives higher temperatures")] = 0.3,
+        gamma: Annotated[float, Number(above=0, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.8,
         momentum: Annotated[float, Number(above=0, at_most=1, help="weight of the newest gradient")] = 0.9,
-        learning_rate: Annotated[float, Number(above=0, help="of the temperatures")] = 0.01,
+        learning_rate: Annotated[float, Number(above=0, search=(1e-3, 0.1), help="of the temperatures")] = 0.01,
     ) -> None:
         super().__init__(
             size=size,

@@ -58,9 +58,10 @@ class Learnable(Strategy):
     def __init__(
         self,
         initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07,
-        max_scale: Annotated[float, Temperature(help="upper bound of 1/τ")] = 100.0,
+        max_scale: Annotated[float, Temperature(search=None, help="upper bound of 1/τ")] = 100.0,
         learning_rate: Annotated[
-            float | None, Number(above=0, optional=True, help="of ln 1/τ in the optimizer; none: that of the model")
+            float | None,
+            Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ in the optimizer; none: that of the model"),
         ] = 0.01,
     ) -> None:
         super().__init__(initial_temperature=initial_temperature, max_scale=max_scale, learning_rate=learning_rate)

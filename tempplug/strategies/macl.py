@@ -57,8 +57,8 @@ class MACL(Strategy):
     def __init__(
         self,
         base_temperature: Annotated[float, Temperature(help="τ₀, in force where A = A₀")] = 0.1,
-        alpha: Annotated[float, Number(at_least=0, help="α, how strongly τ follows A")] = 0.5,
-        threshold: Annotated[float, Number(at_least=-1, at_most=1, help="A₀")] = 0.0,
+        alpha: Annotated[float, Number(at_least=0, search=(0, 2), help="α, how strongly τ follows A")] = 0.5,
+        threshold: Annotated[float, Number(at_least=-1, at_most=1, search=(0, 0.9), help="A₀")] = 0.0,
         floor_ratio: Annotated[float, Number(above=0, at_most=1, help="τ never falls below this times τ₀")] = 0.1,
         strict: Annotated[bool, Flag(help="raise in place of flooring")] = False,
     ) -> None:

@@ -72,14 +72,14 @@ class Schedule(Strategy):
     def __init__(
         self,
         shape: Annotated[str, Choice(("cosine", "triangle", "step", "random"), help="curve over the epochs")] = "cosine",
-        temperature_min: Annotated[float, Temperature(help="lowest τ")] = 0.1,
-        temperature_max: Annotated[float, Temperature(help="highest τ, at least temperature_min")] = 1.0,
+        temperature_min: Annotated[float, Temperature(search=(0.01, 0.2), help="lowest τ")] = 0.1,
+        temperature_max: Annotated[float, Temperature(search=(0.2, 2), help="highest τ, at least temperature_min")] = 1.0,
         period: Annotated[
             float | None,
             Number(above=0, optional=True, help="T, epochs; none: a fifth of the training, 400 where its length is not told"),
         ] = None,
         seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0,
-        granularity: Annotated[str, Choice(("step", "epoch"), help="whether τ moves within an epoch")] = "step",
+        granularity: Annotated[str, Choice(("step", "epoch"), search=False, help="whether τ moves within an epoch")] = "step",
         first_epoch: Annotated[int, Number(at_least=0, at_most=1, integer=True, help="number of the first epoch")] = 0,
     ) -> None:
         super().__init__(

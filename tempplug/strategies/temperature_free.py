@@ -34,7 +34,10 @@ class TemperatureFree(Strategy):
     eps: float
 
     def __init__(
-        self, eps: Annotated[float, Number(at_least=1.2e-7, below=1, help="distance of the clamp from ±1")] = 1e-4
+        self,
+        eps: Annotated[
+            float, Number(at_least=1.2e-7, below=1, search=(1e-6, 0.01), help="distance of the clamp from ±1")
+        ] = 1e-4,
     ) -> None:
         super().__init__(eps=eps)
 

@@ -102,7 +102,7 @@ def test_a_checkpoint_gets_its_name_when_it_is_complete(tmp_path: Path, monkeypa
     monkeypatch.setattr(MethodTrainer, "_save_rng_state", fail)
     with pytest.raises(DataError, match=r"checkpoint-9 cannot be written: No space left on device\.$"):
         run(tmp_path)
-    assert {each.name for each in tmp_path.iterdir()} == {"settings.json", "checkpoint-6", "checkpoint-8"}
+    assert {each.name for each in tmp_path.iterdir()} == {"settings.json", "log.jsonl", "checkpoint-6", "checkpoint-8"}
     listed = json.loads((tmp_path / "checkpoint-8" / "manifest.json").read_text())["files"]
     assert {*listed, "manifest.json"} == {each.name for each in (tmp_path / "checkpoint-8").iterdir()}
     assert {*COMPLETE, "rng_state.pth"} == listed.keys()

@@ -62,6 +62,7 @@ def loaded(python: Python, program: str) -> set[str]:
         "from tempplug.cli import main; assert main([]) == 0",
         "from tempplug.cli import main; assert main(['train', '-h']) == 0",
         "from tempplug.cli import main; assert main(['show', 'train', 'simcse']) == 0",
+        "from tempplug.cli import main; assert main(['demo', '-h']) == 0",
     ],
 )
 def test_doors_load_no_framework_and_no_torch(python: Python, program: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tempplug import ContrastiveLoss
+from tempplug import ContrastiveLoss, metrics
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError, TensorError, UnknownNameError
 
 
@@ -211,3 +212,29 @@ def test_observe_runs_in_training_only() -> None:
     loss_fn(A, B)
     loss_fn.eval()(A, B)
     assert seen == [10]
+
+
+def test_record_has_alignment_uniformity_and_the_negatives_that_count() -> None:
+    view_a, view_b = views(9, 5)
+    loss_fn = ContrastiveLoss("temperature-free", layout="cross-view")
+    loss_fn(view_a, view_b)
+    record = loss_fn.record
+    assert record.alignment.item() == pytest.approx(metrics.alignment(view_a, view_b).item(), rel=1e-5)
+    a, b = (torch.nn.functional.normalize(each.double(), dim=1) for each in (view_a, view_b))
+    potentials, effective = [], []
+    for i in range(9):
+        others = [j for j in range(9) if j != i]
+        potentials += [math.exp(-2 * float((a[i] - b[j]).square().sum())) for j in others]
+        # exp(2·atanh(s))·2/(1 - s²)
+        pushes = [(1 + s) / (1 - s) * 2 / (1 - s * s) for s in (float(a[i] @ b[j]) for j in others)]
+        shares = [push / sum(pushes) for push in pushes]
+        effective.append(math.exp(-sum(share * math.log(share) for share in shares)))
+    assert record.uniformity.item() == pytest.approx(math.log(sum(potentials) / len(potentials)), rel=1e-5)
+    assert record.effective_negatives.item() == pytest.approx(sum(effective) / 9, rel=1e-5)
+
+
+def test_record_of_two_heads_and_of_large_batches_looks_at_some_anchors() -> None:
+    both = [*views(400, 6), *views(400, 6, seed=1)]
+    heads = ContrastiveLoss("fixed:temperature=1000")
+    heads(both[:2], both[2:])
+    assert heads.record.effective_negatives.item() == pytest.approx(798, rel=1e-4)

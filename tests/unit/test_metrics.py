@@ -164,3 +164,24 @@ def test_sharpness_must_be_positive_and_finite(t: float) -> None:
         metrics.uniformity(torch.ones(3, 2), t)
     with pytest.raises(ConfigError, match=r"t=.* must be finite and greater than 0"):
         metrics.interclass_uniformity(torch.ones(3, 2), torch.arange(3), t)
+
+
+def test_effective_negatives_is_the_exponential_of_the_entropy() -> None:
+    logs = embeddings(3, 7) * 4
+    logs[0, :3] = -torch.inf
+    expected = []
+    for row in logs:
+        weights = [math.exp(each) for each in row if each > -math.inf]
+        shares = [weight / sum(weights) for weight in weights]
+        expected.append(math.exp(-sum(share * math.log(share) for share in shares)))
+    assert metrics.effective_negatives(logs).item() == pytest.approx(sum(expected) / 3)
+    lonely = torch.cat([logs, torch.full((1, 7), -torch.inf)])
+    assert metrics.effective_negatives(lonely + 1e4).item() == pytest.approx(sum(expected) / 3)
+    assert math.isnan(metrics.effective_negatives(torch.full((2, 3), -torch.inf)).item())
+
+
+def test_effective_negatives_refuses_vectors_and_integers() -> None:
+    with pytest.raises(ShapeError, match=r"log_weights of shape \[3\] must be \[N, M\]"):
+        metrics.effective_negatives(torch.zeros(3))
+    with pytest.raises(ConfigError, match=r"log_weights of dtype torch.int64"):
+        metrics.effective_negatives(torch.zeros(2, 3, dtype=torch.int64))

@@ -27,7 +27,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +38,7 @@ import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
 from tempplug_adapters.huggingface.evaluation import means, of_pairs
+from tempplug_adapters.huggingface.log_file import LogFile
 from tempplug_adapters.huggingface.loss_files import LossFilesMixin
 from tempplug_adapters.huggingface.parameters import (
     LossParametersCallback,
@@ -45,6 +46,7 @@ from tempplug_adapters.huggingface.parameters import (
     average_gradients,
     refuse_sharding,
 )
+from tempplug_adapters.huggingface.search import joint_space
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +83,9 @@ class TemperatureTrainerMixin(LossFilesMixin):
     Args:
         *args: of the Trainer.
         contrastive_loss: the loss, with ``reduction="mean"``; it gathers over processes where it was built to.
+        temperature_space: what `hyperparameter_search` searches of the loss's strategy, see `tempplug.search_space`; every
+            trial has a strategy of its own, beside what ``hp_space`` searches.
+            ``temperature_space.suggest(best.hyperparameters)`` is the spec string of the best.
         **kwargs: of the Trainer.
 
     Raises:
@@ -92,7 +97,13 @@ class TemperatureTrainerMixin(LossFilesMixin):
     # a mean over the micro-batch: the Trainer has to divide it by the accumulation steps
     loss_is_scaled_for_ga: bool | None = False
 
-    def __init__(self, *args: Any, contrastive_loss: tempplug.ContrastiveLoss, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        contrastive_loss: tempplug.ContrastiveLoss,
+        temperature_space: tempplug.SearchSpace | None = None,
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(contrastive_loss, tempplug.ContrastiveLoss):
             raise ConfigError(f"contrastive_loss of type {type(contrastive_loss).__name__} must be a tempplug.ContrastiveLoss.")
         if contrastive_loss.reduction != "mean":
@@ -100,6 +111,8 @@ class TemperatureTrainerMixin(LossFilesMixin):
         if kwargs.get("compute_loss_func") is not None:
             raise ConfigError("compute_loss_func must be None: the loss of this Trainer is contrastive_loss.")
         self.contrastive_loss = contrastive_loss
+        self.temperature_space = temperature_space
+        self._initial_strategy = contrastive_loss.strategy
         self._initial_loss_state = copy.deepcopy(contrastive_loss.state_dict())
         super().__init__(*args, **kwargs)
         # releases without loss_is_scaled_for_ga look here instead, and no release then counts label tokens for nothing
@@ -110,6 +123,7 @@ class TemperatureTrainerMixin(LossFilesMixin):
         self.temperature_callback = TemperatureCallback(contrastive_loss)
         self.add_callback(self.temperature_callback)
         self.add_callback(LossParametersCallback(contrastive_loss))
+        self.add_callback(LogFile())
 
     def _keep_columns(self) -> None:
         """Keeps the Trainer from dropping columns that `contrastive_views` may read and ``model.forward`` does not name."""
@@ -229,11 +243,29 @@ class TemperatureTrainerMixin(LossFilesMixin):
             )
         return optimizer
 
-    def call_model_init(self, *args: Any, **kwargs: Any) -> nn.Module:
-        """Returns a fresh model and takes the loss back to its start, so that no trial inherits a learned temperature."""
-        self.contrastive_loss.load_state_dict(self._initial_loss_state)
-        model: nn.Module = super().call_model_init(*args, **kwargs)
+    def call_model_init(self, trial: Any = None) -> nn.Module:
+        """Returns a fresh model, and a loss as at the start or with the trial's strategy: no trial inherits a temperature."""
+        if trial is None or self.temperature_space is None:
+            self.contrastive_loss.strategy = self._initial_strategy
+            self.contrastive_loss.load_state_dict(self._initial_loss_state)
+        else:
+            strategy = tempplug.create_strategy(self.temperature_space.suggest(trial))
+            self.contrastive_loss.strategy = strategy.to(self.args.device)
+        model: nn.Module = super().call_model_init(trial)
         return model
+
+    def hyperparameter_search(self, hp_space: Callable[[Any], dict[str, Any]] | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Searches as the Trainer does, and ``temperature_space`` with it, where there is one.
+
+        Args:
+            hp_space: of the Trainer's arguments, as the backend takes it; None: with a ``temperature_space`` only that is
+                searched, else the Trainer's default.
+            *args: of the Trainer.
+            **kwargs: of the Trainer. With Ray it warns that the strategy's parameters are no arguments of its own: so it is.
+        """
+        if self.temperature_space is not None:
+            hp_space = joint_space(self.temperature_space, hp_space)
+        return super().hyperparameter_search(hp_space, *args, **kwargs)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Logs; a training log (one with a loss) also gets the measurements of the last training batch."""

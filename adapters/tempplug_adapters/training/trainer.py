@@ -34,6 +34,7 @@ from transformers import (
 from transformers.trainer_pt_utils import nested_gather
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
+from tempplug_adapters.huggingface.log_file import LogFile
 from tempplug_adapters.storage.files import explained, one_line, put_in_place, staging
 from tempplug_adapters.storage.manifest import seal
 from tempplug_adapters.storage.tensors import read_tensors
@@ -106,7 +107,14 @@ class MethodTrainer(Trainer):
             model=module,
             args=args,
             eval_dataset=data,
-            callbacks=[*callbacks, ProgressOfLoss(module), self.temperatures, EpochFlow(), Ending(self._asked_to_end)],
+            callbacks=[
+                *callbacks,
+                LogFile(),
+                ProgressOfLoss(module),
+                self.temperatures,
+                EpochFlow(),
+                Ending(self._asked_to_end),
+            ],
         )
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)

@@ -1,0 +1,190 @@
+"""What a strategy does on given pairs of embeddings: its temperatures, and where the gradient of InfoNCE goes with them.
+
+One batch, cross-view: every row of view_a is an anchor, its own row of view_b the positive, all others negatives. It must not
+know any strategy, file or picture.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+import tempplug
+from tempplug import Batch, LogitMap, Strategy
+from tempplug.arguments import parse_spec
+from tempplug.create import load_class
+from tempplug.errors import ConfigError
+from tempplug.options import options_of
+from tempplug.plugins import StrategyInfo, registry
+
+LEARNING_STEPS = 60
+_LEARNING_RATE = 0.1
+_MOMENTS = 16
+HARDEST = 0.01
+"""The share of the negatives, by similarity, that count as the hardest."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A batch of pairs: unit rows, and what a similarity matrix says before any temperature.
+
+    Attributes:
+        view_a: [N, D] unit rows.
+        view_b: [N, D] unit rows.
+        similarity: [N, N], the positives on the diagonal.
+        labels: [N] class of each pair, where it is known.
+    """
+
+    view_a: Tensor
+    view_b: Tensor
+    similarity: Tensor
+    labels: Tensor | None = None
+
+    @classmethod
+    def of(cls, view_a: Tensor, view_b: Tensor, labels: Tensor | None = None) -> Pairs:
+        """Returns the batch of two matrices [N, D] of raw embeddings."""
+        a, b = (torch.nn.functional.normalize(each.float(), dim=1) for each in (view_a, view_b))
+        return cls(a, b, (a @ b.T).clamp(-1, 1), labels)
+
+    @property
+    def positives(self) -> Tensor:
+        """The similarities of the positives, [N]."""
+        return self.similarity.diagonal()
+
+    @property
+    def negatives(self) -> Tensor:
+        """The similarities of the negatives, [N, N - 1]."""
+        size = len(self.similarity)
+        return self.similarity.flatten()[1:].view(size - 1, size + 1)[:, :-1].reshape(size, size - 1)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one strategy does.
+
+    Attributes:
+        label: its spec string as it was asked for, with the moment where the temperature follows the training.
+        low: smallest temperature of all pairs.
+        mean: mean temperature of all pairs.
+        high: largest temperature.
+        effective: how many of the N - 1 negatives an anchor's gradient comes from.
+        hardest: share of the negatives' gradient that goes to the hardest `HARDEST` of them, in [0, 1].
+        scale: mean of W = 1 - the positive's probability, in [0, 1].
+        begins: mean temperature before the first step, where the strategy has learned on these pairs.
+    """
+
+    label: str
+    low: float
+    mean: float
+    high: float
+    effective: float
+    hardest: float
+    scale: float
+    begins: float | None = None
+
+
+def default_specs() -> list[str]:
+    """Returns every registered strategy as it comes, and before them a cold and a warm fixed temperature to compare with."""
+    return ["fixed:temperature=0.02", "fixed:temperature=0.5", *(info.name for info in registry().all(StrategyInfo))]
+
+
+def effects(spec: str, pairs: Pairs) -> list[Effect]:
+    """Returns what a strategy does on the pairs; two where it follows the training, its warmest and coldest moment.
+
+    What a strategy learns, it learns on these pairs first, `LEARNING_STEPS` steps that move nothing else.
+
+    Args:
+        spec: spec string.
+        pairs: one batch.
+
+    Raises:
+        ConfigError: an option is out of range, or the strategy needs something that pairs alone do not have.
+        UnknownNameError: there is no such strategy or option.
+    """
+    strategy, given = _create(spec, pairs)
+    if not _follows_training(strategy):
+        begins = None
+        if strategy.observes or any(True for _ in strategy.parameters()):
+            begins = _effect(spec, strategy, pairs, given).mean
+            _learn(strategy, pairs, given)
+        return [_effect(spec, strategy, pairs, given, begins)]
+    strategy.set_length(1.0)
+    found = []
+    for moment in range(_MOMENTS + 1):
+        strategy.set_progress(moment / _MOMENTS, step=moment)
+        found.append(_effect(spec, strategy, pairs, given))
+    warmest, coldest = (choose(found, key=lambda each: each.mean) for choose in (max, min))
+    if warmest.mean == coldest.mean:
+        return [found[0]]
+    return [Effect(**{**vars(each), "label": f"{spec}, {word}"}) for each, word in ((warmest, "warmest"), (coldest, "coldest"))]
+
+
+def _create(spec: str, pairs: Pairs) -> tuple[Strategy, dict[str, Tensor]]:
+    """Returns the strategy, with what the pairs know filled in, their number, dimension and classes; and what it reads."""
+    name, given = parse_spec(spec)
+    info = registry().get(StrategyInfo, name)
+    target = cast(type[Strategy], load_class(info))
+    offered = {"index": torch.arange(len(pairs.view_a)), "labels": pairs.labels}
+    taken = {argument: value for argument, value in offered.items() if argument in target.takes and value is not None}
+    if missing := sorted(target.takes - taken.keys()):
+        raise ConfigError(f"strategy '{name}' needs {' and '.join(missing)}, which embeddings alone do not say.")
+    known: dict[str, Any] = {"size": len(pairs.view_a), "dimension": pairs.view_a.shape[1]}
+    if pairs.labels is not None:
+        known["class_counts"] = torch.bincount(pairs.labels).tolist()
+    wanted = [each.name for each in options_of(target) if each.required and each.name in known and each.name not in given]
+    return tempplug.create_strategy(spec, **{option: known[option] for option in wanted}), taken
+
+
+def _follows_training(strategy: Strategy) -> bool:
+    return getattr(strategy.set_progress, "__func__", None) is not Strategy.set_progress
+
+
+def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> None:
+    loss_fn = tempplug.ContrastiveLoss(strategy, layout="cross-view")
+    parameters = list(strategy.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE) if parameters else None
+    with _quiet(), torch.enable_grad():
+        for _ in range(LEARNING_STEPS):
+            loss = loss_fn(pairs.view_a, pairs.view_b, **given)
+            if optimizer is not None:
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps warnings of floors and bounds away: the temperatures that are shown say it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+@torch.no_grad()
+def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor], begins: float | None = None) -> Effect:
+    batch = Batch(positive_similarity=pairs.positives, anchors=pairs.view_a, candidates=pairs.view_b, **given)
+    with _quiet():
+        bound: LogitMap = strategy.prepare(batch).at(slice(None), slice(None))
+    temperature, logit = bound.temperature(pairs.similarity), bound.logit(pairs.similarity)
+    weights = logit + bound.slope(pairs.similarity).abs().log()
+    weights = weights.clone().fill_diagonal_(-torch.inf)
+    shares = weights.softmax(dim=1)
+    hardest = max(1, math.ceil(HARDEST * (len(shares) - 1)))
+    hard = pairs.similarity.clone().fill_diagonal_(-torch.inf).topk(hardest, dim=1).indices
+    return Effect(
+        label=label,
+        low=float(temperature.min()),
+        mean=float(temperature.mean()),
+        high=float(temperature.max()),
+        effective=float(tempplug.metrics.effective_negatives(weights)),
+        hardest=float(shares.gather(1, hard).sum(dim=1).mean()),
+        scale=float((1 - logit.softmax(dim=1).diagonal()).mean()),
+        begins=begins,
+    )

@@ -1,0 +1,138 @@
+"""``tempplug watch OUTPUT_DIR``: the course of a training in lines of a terminal, and what is harmful in it."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from tempplug.errors import ConfigError, DataError, TempplugError
+from tempplug_adapters.watch.harms import harms
+from tempplug_adapters.watch.logs import Logs, read_logs
+
+SHOWN = (
+    "loss",
+    "temperature",
+    "positive_similarity",
+    "alignment",
+    "uniformity",
+    "gradient_scale",
+    "effective_negatives",
+)
+_COLUMNS = 48
+_LEVELS = "▁▂▃▄▅▆▇█"
+_CLEAR = "\x1b[H\x1b[J"
+_HELP = """\
+OUTPUT_DIR is the folder of `tempplug train`, of a Trainer with the mixin, or of any other Trainer whose checkpoints it holds.
+What the temperature does to a training shows in these lines, which should be read together:
+
+  temperature          mean over the pairs of the last batch; a line that ends on a bound no longer adapts
+  positive_similarity  mean similarity of the two views of an item; alignment is the same as a squared distance
+  uniformity           lower is more spread; -2 to -4 is usual, 0 is one point
+  gradient_scale       1 - probability of the positive; near 0 a pair teaches nothing any more
+  effective_negatives  how many negatives an anchor's gradient comes from
+
+Lines that begin with ! name what is known to be harmful, once the last three logs agree, and what to do about it. A log every
+few steps (--logging-steps) shows it early.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns 0.
+
+    Args:
+        arguments: the words behind ``tempplug watch``; None means those of the process.
+
+    Raises:
+        TempplugError: the folder holds no log.
+    """
+    parser = argparse.ArgumentParser(
+        prog="tempplug watch",
+        description="Show temperature, similarities and gradient of a training over its steps, and what is harmful in them.",
+        epilog=_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="folder of the training")
+    parser.add_argument("--once", action="store_true", help="show what there is and end, in place of waiting for more")
+    parser.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="between two looks (2)")
+    options = parser.parse_args(arguments)
+    if not (math.isfinite(options.interval) and options.interval > 0):
+        raise ConfigError(f"interval={options.interval:g} must be a number of seconds greater than 0.")
+    if options.once:
+        logs = read_logs(options.output_dir)
+        if not logs.entries:
+            raise DataError(f"output_dir={options.output_dir} holds no log of a training step yet.")
+        print("\n".join(view(options.output_dir, logs)))
+        return 0
+    seen = -1
+    while True:
+        logs = read_logs(options.output_dir)
+        if len(logs.entries) != seen or logs.ended:
+            seen = len(logs.entries)
+            print(_CLEAR if sys.stdout.isatty() else "", end="")
+            print("\n".join(view(options.output_dir, logs)), flush=True)
+        if logs.ended:
+            return 0
+        time.sleep(options.interval)
+
+
+def view(folder: Path, logs: Logs) -> list[str]:
+    """Returns the lines that are shown.
+
+    Args:
+        folder: of the training.
+        logs: what it has logged.
+    """
+    if not logs.entries:
+        return [f"{folder}: no log of a training step yet"]
+    last = logs.entries[-1]
+    step = f"step {last.get('step', '?')}" + (f" of {logs.max_steps}" if logs.max_steps else "")
+    epoch = f", epoch {float(last['epoch']):.3g}" if "epoch" in last else ""
+    lines = [f"{folder}: {step}{epoch}{', ended' if logs.ended else ''}" + (f", {logs.strategy}" if logs.strategy else "")]
+    for name in SHOWN:
+        values = [float(each[name]) for each in logs.entries if name in each]
+        if values:
+            course = f"{values[0]:.4g} to {values[-1]:.4g}"
+            lines.append(f"  {name:<20} {curve(values):<{_COLUMNS}} {course}, between {min(values):.4g} and {max(values):.4g}")
+    if logs.evaluation:
+        lines.append("  " + "  ".join(f"{name} {value:.4g}" for name, value in logs.evaluation.items()))
+    bounds, remedy = _of_strategy(logs.strategy)
+    found = harms(logs.entries, bounds, remedy)
+    lines += [f"! {each.name}: {each.seen}. Remedy: {each.remedy}." for each in found]
+    return lines if found else [*lines, "nothing harmful is seen"]
+
+
+def curve(values: Sequence[float], columns: int = _COLUMNS) -> str:
+    """Returns values as blocks of eight heights, means where there are more than columns.
+
+    >>> curve([0.0, 1.0, 2.0, 7.0])
+    '▁▂▃█'
+    """
+    groups = min(len(values), columns)
+    ends = [round(number * len(values) / groups) for number in range(groups + 1)]
+    means = [sum(values[start:end]) / (end - start) for start, end in pairwise(ends)]
+    finite = [each for each in means if math.isfinite(each)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    span = (high - low) or 1.0
+    return "".join(_LEVELS[int((each - low) / span * 7.999)] if math.isfinite(each) else "?" for each in means)
+
+
+def _of_strategy(spec: str | None) -> tuple[Mapping[str, float], str]:
+    """Returns the bounds of a strategy and what it says to do where temperatures lie on one."""
+    if spec is None:
+        return {}, "choose other bounds"
+    import warnings
+
+    from tempplug import create_strategy  # loads torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            strategy = create_strategy(spec)
+    except TempplugError:  # a plugin's, which this environment need not have
+        return {}, "choose other bounds"
+    return strategy.bounds(), strategy.remedy

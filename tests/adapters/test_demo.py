@@ -1,0 +1,187 @@
+"""``tempplug demo``: its numbers are those of autograd on the plain formula, its picture and its errors say what they mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import tempplug
+from tempplug.cli import main
+from tempplug.errors import ConfigError
+from tempplug_adapters.demo.command import sentence
+from tempplug_adapters.demo.effects import HARDEST, Effect, Pairs, default_specs, effects
+from tempplug_adapters.demo.embeddings import generate_pairs
+
+PAIRS = Pairs.of(*generate_pairs(120, seed=3))
+
+
+def plain(similarity: Tensor, logit: Callable[[Tensor], Tensor]) -> tuple[float, float, float]:
+    """Returns effective negatives, share of the hardest and gradient scale, by autograd in float64."""
+    wide = similarity.double().requires_grad_()
+    logits = logit(wide)
+    loss = torch.nn.functional.cross_entropy(logits, torch.arange(len(wide)), reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, wide)
+    scale = 1 - float(torch.softmax(logits, 1).diagonal().detach().mean())
+    effective, hardest = [], []
+    for row in range(len(wide)):
+        others = [column for column in range(len(wide)) if column != row]
+        pushes = gradient[row, others].numpy() / float(gradient[row, others].sum())
+        effective.append(math.exp(-sum(p * math.log(p) for p in pushes if p > 0)))
+        order = np.argsort(-similarity[row, others].numpy())
+        hardest.append(pushes[order[: math.ceil(HARDEST * len(others))]].sum())
+    return float(np.mean(effective)), float(np.mean(hardest)), scale
+
+
+@pytest.mark.parametrize(
+    ("spec", "logit"),
+    [
+        ("fixed:temperature=0.05", lambda s: s / 0.05),
+        ("fixed:temperature=1", lambda s: s),
+        ("macl:base_temperature=0.2,alpha=1,threshold=0.5", lambda s: s / (0.2 * (1 + s.diagonal().detach().mean() - 0.5))),
+        ("temperature-free", lambda s: torch.log((1 + s) / (1 - s))),
+    ],
+)
+def test_the_numbers_are_those_of_autograd(spec: str, logit: Callable[[Tensor], Tensor]) -> None:
+    (effect,) = effects(spec, PAIRS)
+    found = (effect.effective, effect.hardest, effect.scale)
+    assert found == pytest.approx(plain(PAIRS.similarity, logit), rel=1e-4, abs=1e-6)
+    assert effect.begins is None
+
+
+def test_a_colder_temperature_takes_the_gradient_from_fewer_negatives() -> None:
+    found = [effects(f"fixed:temperature={each}", PAIRS)[0] for each in (0.01, 0.1, 1)]
+    assert [each.mean for each in found] == pytest.approx([0.01, 0.1, 1])
+    assert found[0].effective < 0.1 * found[1].effective < 0.1 * found[2].effective
+    assert found[2].effective > 0.95 * (len(PAIRS.similarity) - 1)
+    assert found[0].hardest > found[1].hardest > found[2].hardest > HARDEST
+
+
+def test_what_follows_the_training_is_shown_at_both_ends() -> None:
+    warmest, coldest = effects("schedule:temperature_min=0.05,temperature_max=0.7", PAIRS)
+    assert (warmest.label[-7:], coldest.label[-7:]) == ("warmest", "coldest")
+    assert (warmest.mean, coldest.mean) == pytest.approx((0.7, 0.05))
+
+
+@pytest.mark.parametrize("spec", ["learnable", "individual", "amcl"])
+def test_what_is_learned_is_learned_on_the_pairs_and_moves_nothing_else(spec: str) -> None:
+    before = PAIRS.view_a.clone()
+    (effect,) = effects(spec, PAIRS)
+    assert effect.begins is not None
+    assert abs(math.log(effect.mean / effect.begins)) > 0.2
+    assert torch.equal(PAIRS.view_a, before)
+
+
+def test_a_learned_temperature_ends_where_the_loss_is_lowest() -> None:
+    """Positives are often not the nearest here, so that the lowest loss lies between the bounds."""
+    generator = torch.Generator().manual_seed(0)
+    view_a = torch.randn(60, 6, generator=generator)
+    pairs = Pairs.of(view_a, view_a + 0.6 * torch.randn(60, 6, generator=generator))
+    (effect,) = effects("learnable", pairs)
+
+    def loss(temperature: float) -> float:
+        return float(torch.nn.functional.cross_entropy(pairs.similarity / temperature, torch.arange(60)))
+
+    best = min((0.001 * each for each in range(20, 1000)), key=loss)
+    assert 0.05 < best < 0.5
+    assert effect.mean == pytest.approx(best, rel=0.05)
+
+
+def test_every_registered_strategy_is_shown_or_says_what_it_lacks() -> None:
+    labels = torch.arange(120) % 3
+    labelled = Pairs(PAIRS.view_a, PAIRS.view_b, PAIRS.similarity, labels)
+    specs = default_specs()
+    assert {info.name for info in tempplug.strategies()} <= set(specs)
+    for spec in specs:
+        if spec == "uncertainty":
+            with pytest.raises(ConfigError, match="'uncertainty' needs uncertainty, which embeddings alone do not say"):
+                effects(spec, labelled)
+        else:
+            assert all(each.low <= each.mean * 1.0001 and each.mean <= each.high * 1.0001 for each in effects(spec, labelled))
+    (head_tail,) = effects("head-tail:temperature_head=0.8,temperature_tail=0.2", labelled)
+    assert (head_tail.low, head_tail.high) == pytest.approx((0.2, 0.8))
+
+
+def effect(label: str, effective: float) -> Effect:
+    return Effect(label, 0.1, 0.1, 0.1, effective, 0.5, 0.5)
+
+
+def test_the_sentence_says_whether_it_matters() -> None:
+    assert ", it matters which temperature you use: a (0.1) takes the gradient from 3 of 119 negatives, b (0.1) from 90." in (
+        sentence("120 pairs", PAIRS, [effect("a", 3), effect("b", 90)])
+    )
+    assert "it hardly matters which temperature" in sentence("120 pairs", PAIRS, [effect("a", 60), effect("b", 90)])
+    alone = sentence("120 pairs", PAIRS, [effect("a", 60)])
+    assert alone.endswith("a has the temperature 0.1 and takes the gradient from 60 of 119 negatives.")
+    assert alone.startswith(f"On 120 pairs as one batch (positives at similarity {float(PAIRS.positives.mean()):.2f}, ")
+
+
+def save(folder: Path, name: str, array: object) -> str:
+    np.save(folder / name, np.asarray(array))
+    return str(folder / name)
+
+
+def test_two_files_become_a_sentence_bars_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    view_a, view_b = (each.numpy() for each in generate_pairs(90))
+    files = [save(tmp_path, "a.npy", view_a), save(tmp_path, "b.npy", view_b)]
+    out = tmp_path / "new" / "picture.svg"
+    specs = ["fixed:temperature=0.05", "macl"]
+    assert main(["demo", *files, "--rows", "60", "--strategies", *specs, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("On 60 of 90 pairs as one batch")
+    assert [line.split()[0] for line in printed[3:5]] == specs
+    texts = ["".join(each.itertext()) for each in ElementTree.fromstring(out.read_text(encoding="utf-8")).iter()]
+    assert set(specs) <= set(texts)
+    assert printed[-1] == f"wrote {out}; `tempplug demo -h` explains the columns"
+
+
+def test_without_files_pairs_are_generated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--rows", "40", "--out", str(tmp_path / "demo.svg")]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("On 40 generated pairs as one batch")
+    assert "not shown: strategy 'head-tail' needs labels" in out
+    assert (tmp_path / "demo.svg").is_file()
+
+
+GOOD = np.arange(12.0).reshape(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "more", "message"),
+    [
+        (GOOD, GOOD[:3], (), "view_b=B of shape [3, 3] must have the shape of view_a=A, [4, 3]."),
+        (GOOD[0], GOOD, (), "view_a=A of shape [3, 1] must be [N, D], a row an embedding, N and D at least 2."),
+        (GOOD, GOOD[:1], (), "view_b=B of shape [1, 3] must be [N, D]"),
+        (GOOD, np.zeros((4, 3, 2)), (), "view_b: B must hold a matrix of numbers."),
+        (np.where(GOOD == 4, np.nan, GOOD), GOOD, (), "view_a=A holds NaN or infinite values in 1 rows, row 1 first."),
+        (GOOD, GOOD, ("--rows", "1"), "rows=1 must be at least 2"),
+        (GOOD, GOOD, ("--out", "demo.png"), "out=demo.png of a demo must end in .svg."),
+        (GOOD, GOOD, ("--labels", "A"), "labels=A of shape [4, 3] must be [4], the class of each pair."),
+        (GOOD, GOOD, ("--strategies", "uncertainty"), "strategy 'uncertainty' needs uncertainty"),
+        (GOOD, GOOD, ("--strategies", "macle"), "unknown strategy 'macle'. Did you mean 'macl'?"),
+    ],
+)
+def test_wrong_input_is_named(
+    a: object, b: object, more: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = save(tmp_path, "a.npy", a), save(tmp_path, "b.npy", b)
+    words = [first if each == "A" else each for each in more]
+    out = ["--out", str(tmp_path / "demo.svg")] if "--out" not in more else []
+    assert main(["demo", first, second, *words, *out]) == 2
+    said = capsys.readouterr().err.replace(first, "A").replace(second, "B")
+    assert said.startswith(f"error: {message}"), said
+    assert not (tmp_path / "demo.svg").exists()
+
+
+def test_one_file_alone_and_labels_alone_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = save(tmp_path, "a.npy", GOOD)
+    assert main(["demo", file]) == 2
+    assert capsys.readouterr().err.startswith(f"error: VIEW_A={file} must come with VIEW_B alone")
+    assert main(["demo", "--labels", file]) == 2
+    assert "goes with VIEW_A and VIEW_B" in capsys.readouterr().err
