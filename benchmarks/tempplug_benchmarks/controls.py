@@ -30,7 +30,9 @@ def controls(runs: Sequence[Run], results: Sequence[Result]) -> tuple[list[Run],
         if result is None or not parts or not run.specs.objective or parse_spec(parts[0])[0] == "fixed":
             continue
         mean = result.temperature.get("mean", 0.0)
-        if mean > 0:
+        if run.specs.objective.startswith("amcl-top:"):
+            without.append(f"no control of {run.describe()}: its objective wants a temperature of every pair")
+        elif mean > 0:
             arm = Arm(f"control({run.arm.label})", changes=run.arm.changes)
             found.append(replace(run, arm=arm, specs=Specs(resolved_fixed(mean), run.specs.objective)))
         else:

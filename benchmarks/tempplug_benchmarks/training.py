@@ -142,7 +142,7 @@ def run_all(options: argparse.Namespace) -> int:
 
 def run_tables(options: argparse.Namespace) -> int:
     """Does what `run` does with what tables of papers compare; what lacks its data or the profile is left out, and said so."""
-    given = [f"--{name}" for name in ("tasks", "strategies") if getattr(options, name)]
+    given = [f"--{name}" for name in ("tasks", "strategies", "tuned") if getattr(options, name)]
     if given or (options.table and options.paper):
         raise ConfigError(f"{' and '.join(given or ['--table and --paper'])} must not go together with tables of papers.")
     tables = tables_of(options.table or (), options.paper)

@@ -132,6 +132,14 @@ def test_what_has_no_mean_temperature_has_no_control(toy: ModuleType, tmp_path: 
     assert controls(runs, ()) == ([], [])
 
 
+def test_an_objective_that_wants_a_temperature_of_every_pair_has_no_control(toy: ModuleType, tmp_path: Path) -> None:
+    runs = [run for run in runs_of(toy, "amcl+amcl-top:top_k=4,beta=0.1") if run.arm.label.startswith("amcl")]
+    measure(runs, tmp_path)
+    found, without = controls(runs, load_results(tmp_path).results)
+    assert (found, len(without)) == ([], len(SEEDS))
+    assert "its objective wants a temperature of every pair" in without[0]
+
+
 def test_a_label_tells_what_it_controls(toy: ModuleType) -> None:
     assert Arm("control(macl:alpha=2+infonce)").controlled == "macl:alpha=2+infonce"
     assert not Arm("control(macl+infonce)").contrasts
