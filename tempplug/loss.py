@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
@@ -36,15 +35,13 @@ from tempplug.transforms import explained, transformed
 from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
 from tempplug.views import build_views, split_heads
 
+Embeddings = Tensor | Sequence[Tensor]
+"""Raw rows [B, D], or those of several heads."""
 Prepared = tuple[Block, LogitMap, Batch, bool]
 """One direction, ready for an engine, and whether its strategy is to observe it."""
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def _not_compiled(function: _F) -> _F:
-    """Returns the function as `torch.compile` leaves it alone, typed as it was."""
-    disable: Callable[[_F], _F] = torch.compiler.disable
-    return disable(function)
+_not_compiled: Callable[[_F], _F] = torch.compiler.disable
+"""Leaves a function to Python alone; typed as it was."""
 
 
 class ContrastiveLoss(nn.Module):
@@ -101,8 +98,8 @@ class ContrastiveLoss(nn.Module):
     @_not_compiled
     def forward(
         self,
-        view_a: Tensor | Sequence[Tensor],
-        view_b: Tensor | Sequence[Tensor] | None = None,
+        view_a: Embeddings,
+        view_b: Embeddings | None = None,
         *,
         queue: Tensor | None = None,
         hard_negatives: Tensor | None = None,
@@ -248,12 +245,7 @@ class ContrastiveLoss(nn.Module):
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
     def _long(
-        self,
-        view_a: Tensor | Sequence[Tensor],
-        view_b: Tensor | Sequence[Tensor] | None,
-        given: dict[str, Any],
-        step: Step,
-        known: LogitMap | None,
+        self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], step: Step, known: LogitMap | None
     ) -> Tensor:
         """Returns what `forward` does, of every call; a map that the short way made already is known."""
         heads = split_heads(view_a, view_b)
@@ -261,10 +253,7 @@ class ContrastiveLoss(nn.Module):
         inside = transformed()
         losses = []
         # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
-        with (
-            plain_precision(device.type),
-            explained(self.layout.name, self.strategy.name) if inside else nullcontext(),
-        ):
+        with plain_precision(device.type), explained(self.layout.name, self.strategy.name):
             for first, second in heads:
                 loss = None
                 if first is not view_a:
@@ -292,10 +281,8 @@ class ContrastiveLoss(nn.Module):
         for direction in directions:
             found = self._prepare(direction, views, prepared[0] if direction.mirrored else None, observing, known)
             if found is None:
-                message = (
-                    f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0, here and in later such batches."
-                )
-                self._warn("positive", message)
+                lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
+                self._warn("positive", f"{lacking}, here and in later such batches.")
                 row_losses = no_losses(views, self.parameters())
                 step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
                 return over_anchors(row_losses, None, views, self.reduction)

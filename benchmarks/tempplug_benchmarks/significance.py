@@ -18,6 +18,8 @@ LEVEL = 0.05
 POWER = 0.8
 FEW = 5
 """Fewer seeds than this are said to be few where nothing is found."""
+ROUNDING = 1e-9
+"""A deviation below this share of the mean is none."""
 
 Verdict = Literal["better", "worse", "no difference seen", "underpowered", "one seed", "no signal"]
 
@@ -59,13 +61,17 @@ class Significance:
 
 
 def p_value(difference: Difference) -> float | None:
-    """Returns the p value of the paired t test, two-sided; None for a single seed."""
+    """Returns the p value of the paired t test, two-sided; None for a single seed.
+
+    Where all seeds have one and the same difference, as counts of few items may, nothing tells how it spreads: the p value is
+    that of as many equal signs.
+    """
     from scipy.stats import t
 
     if difference.deviation is None:
         return None
-    if difference.deviation == 0:
-        return 0.0 if difference.mean else 1.0
+    if difference.deviation <= ROUNDING * abs(difference.mean):
+        return 2.0 ** (1 - difference.count) if difference.mean else 1.0
     statistic = abs(difference.mean) / (difference.deviation / math.sqrt(difference.count))
     return float(2 * t.sf(statistic, difference.count - 1))
 
