@@ -18,8 +18,6 @@ LEVEL = 0.05
 POWER = 0.8
 FEW = 5
 """Fewer seeds than this are said to be few where nothing is found."""
-ROUNDING = 1e-9
-"""A deviation below this share of the mean is none."""
 
 Verdict = Literal["better", "worse", "no difference seen", "underpowered", "one seed", "no signal"]
 
@@ -63,14 +61,14 @@ class Significance:
 def p_value(difference: Difference) -> float | None:
     """Returns the p value of the paired t test, two-sided; None for a single seed.
 
-    Where all seeds have one and the same difference, as counts of few items may, nothing tells how it spreads: the p value is
-    that of as many equal signs.
+    Figures of few test items can differ by the same at every seed. That leaves the t test nothing to divide by, and is no
+    certainty: the p of the sign test stands in, 2 to the power of 1 minus the number of seeds.
     """
     from scipy.stats import t
 
     if difference.deviation is None:
         return None
-    if difference.deviation <= ROUNDING * abs(difference.mean):
+    if _all_equal(difference):
         return 2.0 ** (1 - difference.count) if difference.mean else 1.0
     statistic = abs(difference.mean) / (difference.deviation / math.sqrt(difference.count))
     return float(2 * t.sf(statistic, difference.count - 1))
@@ -93,7 +91,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def detectable(difference: Difference, comparisons: int) -> float | None:
     """Returns the true difference that would be found with a probability of 0.8, at the level divided by all comparisons.
 
-    The deviation is taken as known, so that it is a little too small. None for a single seed.
+    The deviation is taken as known, so that it is a little too small. None for a single seed, and where all seeds differ by the
+    same, which tells no deviation.
 
     Args:
         difference: whose deviation and number of seeds count.
@@ -101,11 +100,16 @@ def detectable(difference: Difference, comparisons: int) -> float | None:
     """
     from scipy.stats import t
 
-    if difference.deviation is None:
+    if difference.deviation is None or _all_equal(difference):
         return None
     degrees = difference.count - 1
     needed = t.ppf(1 - LEVEL / comparisons / 2, degrees) + t.ppf(POWER, degrees)
     return float(needed * difference.deviation / math.sqrt(difference.count))
+
+
+def _all_equal(difference: Difference) -> bool:
+    """Returns whether all seeds differ by the same, but for rounding."""
+    return difference.deviation is not None and difference.deviation <= 1e-9 * abs(difference.mean)
 
 
 def judge(family: Mapping[K, Comparable]) -> dict[K, Significance]:

@@ -33,11 +33,16 @@ def test_p_is_that_of_the_paired_t_test() -> None:
         mine, theirs = ([generator.gauss(level, 1) for _ in range(count)] for level in (0.5, 0))
         assert p_value(difference(mine, theirs)) == pytest.approx(stats.ttest_rel(mine, theirs).pvalue, abs=1e-12)
     assert p_value(difference([1.0], [0.0])) is None
-    # one and the same difference, but for rounding: nothing tells how it spreads, so that only its sign counts
-    assert p_value(difference([1.0, 2.0], [1.0, 2.0])) == 1
-    for seeds in range(2, 7):
-        theirs = [0.1 * seed for seed in range(seeds)]
-        assert p_value(difference([each + 0.7 for each in theirs], theirs)) == 2.0 ** (1 - seeds)
+    assert (p_value(difference([1.0, 2.0], [1.0, 2.0])), p_value(difference([2.0, 3.0], [1.0, 2.0]))) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_seeds_that_all_differ_by_the_same_are_as_sure_as_their_signs(count: int) -> None:
+    """By 1/60 at every seed, which is no zero deviation to the last bit."""
+    same = difference([3.7**seed - 1 / 60 for seed in range(count)], [3.7**seed for seed in range(count)])
+    assert p_value(same) == pytest.approx(stats.binomtest(0, count).pvalue)
+    assert detectable(same, 1) is None
+    assert judge({"same": Comparable(same, True, True)})["same"].verdict == ("worse" if count == 6 else "underpowered")
 
 
 def test_holm_rejects_what_the_step_down_procedure_rejects() -> None:
