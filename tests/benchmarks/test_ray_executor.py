@@ -181,15 +181,17 @@ def test_needs_reach_ray_and_a_machine_that_is_lost_is_missed(
     def lose() -> None:
         try:
             wait_for(lambda: len(executed(log)) == 2, seconds=120)
-            wait_for(lambda: "GPU" not in ray.available_resources(), seconds=20)
-            cluster.remove_node(large, allow_graceful=False)
-        finally:
-            hold()
+            wait_for(lambda: "GPU" not in ray.available_resources(), seconds=30)
+        except AssertionError:
+            hold()  # or the run would never end
+            raise
+        cluster.remove_node(large, allow_graceful=False)  # with the run, which a worker might else finish before it ends
 
     with ThreadPoolExecutor() as threads:
         lost = threads.submit(lose)
-        ((failure,), shown) = run_all(runs, tmp_path, "ray")
+        failures, shown = run_all(runs, tmp_path, "ray")
         lost.result()
+    (failure,) = failures
     assert read_result(runs[0].path(tmp_path)).hardware["threads"] == 2
     assert "toy-task · fixed+infonce · seed 6: its worker was lost (" in shown
     assert failure.seed == 6
