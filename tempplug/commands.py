@@ -13,6 +13,7 @@ from tempplug.errors import UnknownNameError, install_command, nearest
 from tempplug.options import Option, format_value, options_of
 from tempplug.plugins import AdapterInfo, CommandInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, registry
 from tempplug.plugins.info import Info
+from tempplug.plugins.manager import BUILT_IN, DISABLE, Plugin
 
 KINDS: dict[str, type[Info]] = {
     "strategies": StrategyInfo,
@@ -24,7 +25,10 @@ KINDS: dict[str, type[Info]] = {
 OWN_COMMANDS = {
     "list": "list strategies, objectives, adapters, benchmark suites and commands",
     "show": "explain one of them: formula, options with ranges, spec string, paper",
+    "plugins": "list who registers what, in which version, and how to leave one out",
 }
+
+_FEW = 10
 
 EPILOG = (
     "`tempplug COMMAND -h` explains a command.",
@@ -50,6 +54,8 @@ def run(words: list[str]) -> object:
         _list(parsed.kind)
     elif parsed.command == "show":
         _show(" ".join(parsed.name))
+    elif parsed.command == "plugins":
+        _plugins()
     else:
         _parser().print_help()
     return 0
@@ -70,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("kind", nargs="?", metavar="KIND", help=f"only these: {', '.join(KINDS)}")
     show = chosen.add_parser("show", description=f"{OWN_COMMANDS['show'].capitalize()}.")
     show.add_argument("name", nargs="+", metavar="NAME", help="a name that `tempplug list` prints")
+    chosen.add_parser("plugins", description=f"{OWN_COMMANDS['plugins'].capitalize()}.")
     return parser
 
 
@@ -116,6 +123,36 @@ def _list(kind: str | None) -> None:
         rows = [(info.name, f"{info.summary}  [{info.reference}]" if info.reference else info.summary) for info in infos]
         blocks.append("\n".join([name, *_columns(rows)]))
     print("\n\n".join(blocks))
+
+
+def _plugins() -> None:
+    rows = [
+        ("built in" if each.name in BUILT_IN else each.name, each.distribution or "by hand", _contribution(each))
+        for each in registry().plugins()
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    print("\n".join(f"{name:<{widths[0]}}  {source:<{widths[1]}}  {what}" for name, source, what in rows))
+    for fault in registry().faults():
+        print(fault)
+    print(
+        f"\n{DISABLE}=NAME,NAME in the environment leaves plugins out, of every command and program; what is built in stays.\n"
+        "One that is broken is left out by itself; `pip uninstall` of its distribution removes it."
+    )
+
+
+def _contribution(plugin: Plugin) -> str:
+    """Returns what a plugin registers, all names where they are few."""
+    if plugin.disabled:
+        return f"left out by {DISABLE}"
+    if not plugin.loaded:
+        return "could not be loaded"
+    words = {kind: word for word, kind in KINDS.items()}
+    parts = []
+    for kind, names in plugin.declared.items():
+        if names:
+            parts.append(f"{len(names)} {words[kind] if len(names) > 1 else kind.word}")
+            parts[-1] += f": {', '.join(names)}" if len(names) <= _FEW else ""
+    return "; ".join([*parts, *(["gets records"] if plugin.logs else [])]) or "nothing"
 
 
 def _show(name: str) -> None:

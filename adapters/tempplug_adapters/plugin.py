@@ -156,6 +156,11 @@ def tempplug_register_commands() -> list[CommandInfo]:
             requires=("numpy",),
         ),
         CommandInfo(
+            name="sweep",
+            target="tempplug_adapters.sweep.command:main",
+            summary="run your own training command over temperatures and strategies, and draw how much they matter",
+        ),
+        CommandInfo(
             name="watch",
             target="tempplug_adapters.watch.command:main",
             summary="the course of a training while it runs, what is harmful in it, and the remedy",

@@ -11,13 +11,15 @@ import importlib
 import importlib.util
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 import pluggy
 
+from tempplug import __version__
 from tempplug.errors import (
     ConfigError,
     DuplicateNameError,
@@ -33,7 +35,8 @@ from tempplug.plugins.info import AdapterInfo, CommandInfo, Info, ObjectiveInfo,
 
 BUILT_IN = ("tempplug.strategies.plugin", "tempplug.objectives.plugin")
 # What the ``tempplug`` command does itself: a plugin's command cannot begin with these words.
-OWN_COMMANDS = ("list", "show")
+OWN_COMMANDS = ("list", "show", "plugins")
+DISABLE = "TEMPPLUG_DISABLE_PLUGINS"
 HOOKS: dict[type[Info], str] = {
     StrategyInfo: "tempplug_register_strategies",
     ObjectiveInfo: "tempplug_register_objectives",
@@ -44,6 +47,27 @@ HOOKS: dict[type[Info], str] = {
 InfoType = TypeVar("InfoType", bound=Info)
 
 
+@dataclass(frozen=True)
+class Plugin:
+    """Who registers what.
+
+    Attributes:
+        name: of the entry point, which ``TEMPPLUG_DISABLE_PLUGINS`` takes; or what it was registered as by hand.
+        distribution: that it comes from and its version, empty where it was registered by hand.
+        declared: the names that it offers, by kind; none where it is disabled or broken.
+        logs: whether it gets the records of training steps.
+        disabled: whether the environment leaves it out.
+        loaded: whether it could be loaded.
+    """
+
+    name: str
+    distribution: str
+    declared: Mapping[type[Info], Sequence[str]]
+    logs: bool = False
+    disabled: bool = False
+    loaded: bool = True
+
+
 class Registry:
     """Names to declarations to objects, from the built-ins and from every installed plugin."""
 
@@ -51,6 +75,8 @@ class Registry:
         self._plugins = pluggy.PluginManager(hookspecs.PROJECT)
         self._plugins.add_hookspecs(hookspecs)
         self._entry_points_loaded = False
+        self._entry_points: dict[str, EntryPoint] = {}
+        self._disabled: set[str] = set()
         self._declared: dict[type[Info], dict[str, list[tuple[str, Any]]]] = {kind: {} for kind in HOOKS}
         self._asked: set[tuple[str, str]] = set()
         self._faults: list[str] = []
@@ -86,8 +112,7 @@ class Registry:
         if len(offers) > 1:
             plugins = " and ".join(f"'{plugin}'" for plugin, _ in offers)
             raise DuplicateNameError(
-                f"{kind.word} '{name}' is offered by the plugins {plugins}: "
-                "disable one with TEMPPLUG_DISABLE_PLUGINS or uninstall it."
+                f"{kind.word} '{name}' is offered by the plugins {plugins}: disable one with {DISABLE} or uninstall it."
             )
         return offers[0][1]
 
@@ -160,6 +185,35 @@ class Registry:
         plugin = next((plugin for plugin, each in offers if each == info and plugin not in BUILT_IN), None)
         return f"{info.word} '{info.name}'" + (f" of the plugin '{plugin}'" if plugin else "")
 
+    def plugins(self) -> list[Plugin]:
+        """Returns all plugins: what is built in, entry points (the disabled and broken ones too), then those added by hand."""
+        self._load_entry_points()
+        found = {kind: self._collect(kind) for kind in HOOKS}
+        self._warn()
+        loggers = {each.plugin_name for each in self._plugins.hook.tempplug_log.get_hookimpls()}
+        registered = [name for name, plugin in self._plugins.list_name_plugin() if plugin is not None]
+        names = dict.fromkeys([*BUILT_IN, *self._entry_points, *registered])
+        return [
+            Plugin(
+                name=name,
+                distribution=self._distribution(name),
+                declared={
+                    kind: [each for each, offers in by_name.items() if name in (owner for owner, _ in offers)]
+                    for kind, by_name in found.items()
+                },
+                logs=name in loggers,
+                disabled=name in self._disabled,
+                loaded=name in registered,
+            )
+            for name in names
+        ]
+
+    def _distribution(self, name: str) -> str:
+        if name in BUILT_IN:
+            return f"{hookspecs.PROJECT} {__version__}"
+        dist = self._entry_points[name].dist if name in self._entry_points else None
+        return f"{dist.name} {dist.version}" if dist else ""
+
     def faults(self) -> list[str]:
         """Returns what is wrong with the installed plugins, one sentence each; for the errors of callers."""
         return list(self._faults)
@@ -197,10 +251,12 @@ class Registry:
         if self._entry_points_loaded:
             return
         self._entry_points_loaded = True
-        disabled = {name.strip() for name in os.environ.get("TEMPPLUG_DISABLE_PLUGINS", "").split(",")}
+        disabled = {name.strip() for name in os.environ.get(DISABLE, "").split(",")}
         for entry_point in entry_points(group=hookspecs.PROJECT):
             name = self._name(entry_point)
+            self._entry_points[name] = entry_point
             if name in disabled:
+                self._disabled.add(name)
                 continue
             try:
                 plugin = entry_point.load()

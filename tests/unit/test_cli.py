@@ -81,7 +81,7 @@ def test_nothing_prints_help_with_all_commands(run_command: Run) -> None:
     assert (status, err) == (0, "")
     assert (0, out, "") == run_command("--help") == run_command("-h")
     commands = [line.split("  ")[1] for line in out.partition("commands:\n")[2].splitlines() if line.startswith("  ")]
-    assert commands == ["list", "show", *(info.name for info in Registry().all(CommandInfo))]
+    assert commands == ["list", "show", "plugins", *(info.name for info in Registry().all(CommandInfo))]
     assert "train simcse" in commands
     assert all(info.summary in out for info in Registry().all(CommandInfo))
 
@@ -183,7 +183,7 @@ def test_show_says_what_the_rest_is_and_how_to_install_it(run_command: Run, kind
         (["show", "macle"], "nothing is called 'macle'. Did you mean 'macl'? `tempplug list` shows what there is.\n"),
         (["show", "train", "simsce"], "nothing is called 'train simsce'. Did you mean 'train simcse'? "),
         (["show", "zzz"], "nothing is called 'zzz'. `tempplug list` shows what there is.\n"),
-        (["lits"], "unknown command 'lits'. Did you mean 'list'? Known: list, show, demo, watch, train simcse, "),
+        (["lits"], "unknown command 'lits'. Did you mean 'list'? Known: list, show, plugins, demo, sweep, watch, "),
         (["trian", "simcse"], "unknown command 'trian'. Did you mean 'train'? Known: "),
         (["bnech", "run"], "unknown command 'bnech'. Did you mean 'bench'? Known: "),
         (["zzz"], "unknown command 'zzz'. Known: list, show, "),

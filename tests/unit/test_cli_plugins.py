@@ -164,3 +164,61 @@ def test_errors_about_names_tell_of_broken_plugins(run_command: Run, own_registr
     assert status == 2
     assert err.splitlines()[1].startswith("The plugin 'theirs' failed in tempplug_register_strategies: RuntimeError")
     assert "The plugin 'theirs' failed" in run_command("frobnicate")[2]
+
+
+def test_plugins_lists_who_registers_what_in_which_version(
+    run_command: Run, install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(
+        "roses",
+        """
+        @hookimpl
+        def tempplug_register_strategies():
+            return [strategy("rose"), strategy("tulip")]
+
+        @hookimpl
+        def tempplug_register_commands():
+            return [CommandInfo(name="water", target="json:loads", summary="a test")]
+
+        @hookimpl
+        def tempplug_log(record):
+            pass
+        """,
+        "rosegarden",
+    )
+    install("weeds", "raise OSError('too dry')")
+    install("noisy", "raise OSError('never imported')")
+    monkeypatch.setenv("TEMPPLUG_DISABLE_PLUGINS", "noisy, else")
+    made = Registry()
+    monkeypatch.setattr("tempplug.plugins.manager._registry", made)
+    made.register(Commands(), "garden")
+    with pytest.warns(RuntimeWarning, match="plugin 'weeds' could not be loaded"):
+        status, out, err = run_command("plugins")
+    assert (status, err) == (0, "")
+    rows = {line.split("  ")[0]: [cell.strip() for cell in line.split("  ") if cell.strip()][1:] for line in out.splitlines()}
+    version = f"tempplug {tempplug.__version__}"
+    built_in = [line for line in out.splitlines() if line.startswith("built in ")]
+    assert [version in line for line in built_in] == [True, True]
+    assert rows["adapters"][0] == version
+    assert rows["roses"] == ["rosegarden 1.0", "2 strategies: rose, tulip; 1 command: water; gets records"]
+    assert rows["weeds"] == ["weeds 1.0", "could not be loaded"]
+    assert rows["noisy"] == ["noisy 1.0", "left out by TEMPPLUG_DISABLE_PLUGINS"]
+    assert rows["garden"] == ["by hand", "5 commands: grow, grow rose, grow rose fast, wilt, absent"]
+    assert "The plugin 'weeds' could not be loaded: OSError('too dry')." in out
+    assert "TEMPPLUG_DISABLE_PLUGINS=NAME,NAME in the environment leaves plugins out" in out
+
+
+def test_a_plugin_that_is_left_out_registers_nothing(
+    run_command: Run, install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+    @hookimpl
+    def tempplug_register_strategies():
+        return [strategy("rose")]
+    """
+    install("roses", source)
+    for disabled, listed in (("", True), ("roses", False)):
+        monkeypatch.setenv("TEMPPLUG_DISABLE_PLUGINS", disabled)
+        monkeypatch.setattr("tempplug.plugins.manager._registry", Registry())
+        assert ("  rose " in run_command("list", "strategies")[1]) is listed
+        assert ("1 strategy: rose" in run_command("plugins")[1]) is listed

@@ -1,0 +1,212 @@
+"""``tempplug sweep``: runs a training command of one's own over temperatures and strategies, and draws what comes out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+from tempplug.arguments import parse_spec
+from tempplug.errors import ConfigError, DataError
+from tempplug.options import format_value
+from tempplug.plugins import StrategyInfo, registry
+from tempplug_adapters.storage.files import make_folder, write_json, write_text
+from tempplug_adapters.storage.lock import locked
+from tempplug_adapters.sweep.metric import OWN as RESULT
+from tempplug_adapters.sweep.metric import read_metric
+from tempplug_adapters.sweep.picture import draw
+
+TEMPERATURES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+STRATEGIES = ("macl", "dystress", "temperature-free")
+_PRINTED = "sweep_output.txt"
+_EPILOG = """\
+In the command {strategy} becomes a spec string (fixed:temperature=0.05, macl, ...), {output_dir} a folder of the run's own,
+{seed} a seed. It is run without a shell, in this folder.
+
+The metric is read from the JSON files in {output_dir} (at the top, or below "evaluation"), then from a Trainer's
+trainer_state.json in it, then from what was printed: the last 'NAME: VALUE' or 'NAME = VALUE'.
+
+  tempplug sweep --command "python train.py --output_dir {output_dir} --seed {seed} --temperature-strategy {strategy}" \\
+      --metric eval_contrastive_accuracy --seeds 0 1 2 --output sweep
+
+A metric that moves with the temperature itself, as eval_loss does, says nothing about which temperature is better. Finished
+runs are kept and the same command goes on with the others, in the folders that they have: with a flag of your training that
+resumes (--resume-from-checkpoint auto) where it stopped, else from the start. DIR/sweep.svg is the picture, DIR/sweep.json has
+the numbers. Exit status 1 where a run failed.
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the command.
+
+    Attributes:
+        strategy: spec string.
+        seed: None where the command takes none.
+        folder: of its own.
+        words: of the command.
+    """
+
+    strategy: str
+    seed: int | None
+    folder: Path
+    words: tuple[str, ...]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: the words behind ``tempplug sweep``; None means those of the process.
+
+    Returns:
+        0; 1 where a run failed.
+
+    Raises:
+        TempplugError: the input is at fault, or a finished run is of another command.
+        KeyboardInterrupt: it was interrupted; with what is kept.
+    """
+    parser = argparse.ArgumentParser(
+        prog="tempplug sweep",
+        description="Run a training command over temperatures and strategies, and draw how much the temperature matters.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--command", required=True, help="your training, with {strategy} in it, see below")
+    parser.add_argument("--metric", required=True, metavar="NAME", help="figure to draw, such as eval_accuracy")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of results, made where missing")
+    parser.add_argument("--temperatures", nargs="+", type=float, default=list(TEMPERATURES), metavar="T", help="of the curve")
+    parser.add_argument(
+        "--strategies", nargs="*", default=list(STRATEGIES), metavar="SPEC", help=f"bands (default: {' '.join(STRATEGIES)})"
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="with {seed} in the command (default: 0)")
+    options = parser.parse_args(arguments)
+    runs = plan(options.command, options.temperatures, options.strategies, options.seeds, options.output)
+    failed = []
+    with locked(make_folder(options.output, "output")):
+        try:
+            for number, run in enumerate(runs, 1):
+                said = f"[{number}/{len(runs)}] {run.strategy}" + ("" if run.seed is None else f", seed {run.seed}")
+                try:
+                    value, words = perform(run, options.metric)
+                    print(f"{said}: {options.metric} {value:.5g}{words}", flush=True)
+                except DataError as error:
+                    failed.append(run)
+                    print(f"{said}: failed: {error}", flush=True)
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt("finished runs are kept, the same command goes on.") from error
+        report(runs, options.metric, options.output)
+    return 1 if failed else 0
+
+
+def plan(
+    command: str, temperatures: Sequence[float], strategies: Sequence[str], seeds: Sequence[int] | None, output: Path
+) -> list[Run]:
+    """Returns the runs, all strategies of a seed before those of the next.
+
+    Args:
+        command: with ``{strategy}`` in it, perhaps ``{seed}`` and ``{output_dir}``.
+        temperatures: of the curve, each greater than 0.
+        strategies: spec strings of the bands.
+        seeds: None: 0 where the command takes one.
+        output: folder of results.
+
+    Raises:
+        ConfigError: the command lacks a placeholder, or a temperature is out of range.
+        UnknownNameError: there is no such strategy.
+    """
+    if "{strategy}" not in command:
+        raise ConfigError(f"command={command!r} must have {{strategy}} where the spec string of a strategy goes.")
+    if seeds is not None and "{seed}" not in command:
+        raise ConfigError(f"seeds={' '.join(map(str, seeds))} need {{seed}} in the command.")
+    for temperature in temperatures:
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ConfigError(f"temperatures={temperature:g} must be finite and greater than 0.")
+    for spec in strategies:
+        registry().get(StrategyInfo, parse_spec(spec)[0])
+    specs = dict.fromkeys([*(_fixed(each) for each in temperatures), *strategies])
+    runs = []
+    chosen: Sequence[int | None] = (seeds or [0]) if "{seed}" in command else [None]
+    for seed in chosen:
+        for spec in specs:
+            name = re.sub(r"[^\w.=-]+", "_", spec) + ("" if seed is None else f"-seed{seed}")
+            folder = output.resolve() / "runs" / name
+            filled = {"{strategy}": spec, "{output_dir}": str(folder), "{seed}": str(seed)}
+            words = [_filled(word, filled) for word in shlex.split(command)]
+            runs.append(Run(spec, seed, folder, tuple(words)))
+    return runs
+
+
+def _fixed(temperature: float) -> str:
+    return f"fixed:temperature={format_value(float(temperature))}"
+
+
+def _filled(word: str, filled: Mapping[str, str]) -> str:
+    for placeholder, value in filled.items():
+        word = word.replace(placeholder, value)
+    return word
+
+
+def perform(run: Run, metric: str) -> tuple[float, str]:
+    """Returns the metric of a run, which is trained where that is not done yet, and what to say of it.
+
+    Raises:
+        ConfigError: the finished run in its folder is of another command.
+        DataError: the training failed, or left no such metric.
+    """
+    result, printed = run.folder / RESULT, run.folder / _PRINTED
+    if result.is_file():
+        done = json.loads(result.read_text(encoding="utf-8"))
+        if done["command"] != list(run.words):
+            raise ConfigError(f"{result} is of another command, {shlex.join(done['command'])}: choose another --output.")
+        return read_metric(run.folder, _without(printed), metric), " (done before)"
+    make_folder(run.folder, "output")
+    begin = time.monotonic()
+    with printed.open("wb") as file:
+        try:
+            status = subprocess.run(run.words, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+        except OSError as error:
+            raise ConfigError(f"command '{run.words[0]}' cannot be run: {error.strerror or error}.") from error
+    if status:
+        last = _without(printed).strip().splitlines()[-1:] or ["it printed nothing"]
+        raise DataError(f"exit status {status}, {last[0][:200]} ({printed} has all that it printed).")
+    value = read_metric(run.folder, _without(printed), metric)
+    write_json(result, {"strategy": run.strategy, "seed": run.seed, "command": list(run.words)})
+    return value, f" ({time.monotonic() - begin:.0f} s)"
+
+
+def _without(printed: Path) -> str:
+    return printed.read_text(encoding="utf-8", errors="replace") if printed.is_file() else ""
+
+
+def report(runs: Sequence[Run], metric: str, output: Path) -> None:
+    """Writes picture and numbers of the finished runs, and prints a table of them."""
+    values: dict[str, list[float]] = {}
+    for run in runs:
+        if (run.folder / RESULT).is_file():
+            values.setdefault(run.strategy, []).append(read_metric(run.folder, _without(run.folder / _PRINTED), metric))
+    if not values:
+        return
+    curve = {float(parse_spec(spec)[1]["temperature"]): each for spec, each in values.items() if _is_fixed(spec)}
+    bands = {spec: each for spec, each in values.items() if not _is_fixed(spec)}
+    write_text(output / "sweep.svg", draw(curve, bands, metric))
+    write_json(output / "sweep.json", {"metric": metric, "values": values})
+    width = max(map(len, values))
+    print(f"\n{'':<{width}}  {metric}")
+    for spec, each in values.items():
+        spread = f" ± {stdev(each):.2g} over {len(each)} seeds" if len(each) > 1 else ""
+        print(f"{spec:<{width}}  {mean(each):.5g}{spread}")
+    print(f"\nwrote {output / 'sweep.svg'} and {output / 'sweep.json'}")
+
+
+def _is_fixed(spec: str) -> bool:
+    name, options = parse_spec(spec)
+    return name == "fixed" and list(options) == ["temperature"]
