@@ -12,7 +12,7 @@ from torch_geometric.nn import GCNConv
 import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.graph.gcn import GCN, View
-from tempplug_adapters.graph.grace import GRACE, corrupt
+from tempplug_adapters.graph.grace import GRACE, corrupt, corrupted
 from tempplug_adapters.graph.node_features import NodeFeatures
 
 NODES, COLUMNS = 40, 90
@@ -119,6 +119,19 @@ def test_a_view_keeps_the_weights_of_its_edges() -> None:
     view = corrupt(edges, 3, 0.5, 0.0, weight)
     assert view.edge_index.shape[1] < 300
     assert torch.equal(view.edge_weight, (view.edge_index[0] * 50 + view.edge_index[1]).float())  # type: ignore[arg-type]
+
+
+def test_a_graph_that_is_written_out_keeps_what_its_edges_have() -> None:
+    edges, number = torch.randint(50, (2, 400)), torch.arange(400)
+    given = Data(x=torch.ones(50, 30), edge_index=edges, edge_attr=number[:, None], num_sampled_edges=[100, 300])
+    view = corrupted(given, 0.5, 0.4)
+    left = view.edge_attr[:, 0]
+    assert len(left) < 300
+    assert torch.equal(view.edge_index, edges[:, left])
+    assert view.num_sampled_edges == [int((left < 100).sum()), int((left >= 100).sum())]
+    assert torch.equal(view.x, view.x[:1].expand(50, 30))
+    assert 0 < int(view.x[0].sum()) < 30
+    assert given.x.all()
 
 
 def test_only_the_first_nodes_are_embedded_where_asked() -> None:

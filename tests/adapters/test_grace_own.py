@@ -198,6 +198,13 @@ def test_pygs_models_compute_no_more_than_a_batch_reads(kind: Any) -> None:
     torch.testing.assert_close(trimmed[:33], encoder(part)[:33])
 
 
+def test_only_views_whose_edges_keep_their_order_are_trimmed() -> None:
+    recipe, data = GraceRecipe(**BATCHES), Nodes(citation_graph(0))
+    for augmentations, trimmed in (((), True), ((lambda graph: graph,), False)):
+        views = GraceMethod(METHOD, GAT(200, 16, 2), augmentations).collate(recipe, data, torch.arange(8))["views"]
+        assert [view.get("num_sampled_edges") is not None for view in views] == [trimmed] * 2
+
+
 def test_representations_by_batches_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     method, recipe, data = GraceMethod(METHOD, GAT(200, 16, 2)), GraceRecipe(**BATCHES), Nodes(citation_graph(0))
     made = method.build(recipe, data, None).eval()

@@ -26,6 +26,7 @@ from tempplug_adapters.graph.graphcl_method import GraphCLMethod
 from tempplug_adapters.graph.graphcl_recipe import METHOD
 from tempplug_adapters.graph.graphs import Graphs
 from tempplug_adapters.graph.own_graphs import own_views
+from tempplug_adapters.graph.own_modules import augmented
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.method import Run
 from tempplug_adapters.training.train import train
@@ -199,6 +200,13 @@ def test_graphs_without_a_class_are_not_measured_by() -> None:
     module = method.build(recipe, data, None).eval()
     kept = Graphs([each for number, each in enumerate(graphs) if number % 5 > 1])
     assert method.evaluate(recipe, module, data, Run(Path())) == method.evaluate(recipe, module, kept, Run(Path()))
+
+
+def test_what_an_augmentation_sets_is_the_views_alone() -> None:
+    given = graph(6, ring(6))
+    before = given.edge_index
+    assert augmented(given, fewer_edges).edge_index is not before
+    assert given.edge_index is before
 
 
 def test_whole_numbers_are_features_of_encoders_with_and_without_embeddings() -> None:

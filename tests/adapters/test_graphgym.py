@@ -205,6 +205,8 @@ def test_strategies_of_single_examples_know_the_nodes(tmp_path: Path) -> None:
     batch.split = "val"
     assert graphgym._index(batch, 8).tolist() == list(range(1, 24, 3))
     assert graphgym._index(batch, 3) is None
+    batch.n_id = torch.arange(100, 124)  # of a sampled part
+    assert graphgym._index(batch, 8).tolist() == list(range(101, 124, 3))
 
 
 @pytest.mark.slow
