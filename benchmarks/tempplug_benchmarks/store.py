@@ -150,28 +150,6 @@ def write(run: Run, output: Path, record: Result | Failure) -> None:
         failure_path(run, output).unlink(missing_ok=True)
 
 
-def write_result(
-    run: Run,
-    output: Path,
-    metrics: Mapping[str, float],
-    seconds: float,
-    temperature: Mapping[str, float] | None = None,
-    course: Mapping[str, Sequence[float]] | None = None,
-    resampled: Mapping[str, Sequence[float]] | None = None,
-) -> Result:
-    """Writes and returns what `result_of` returns."""
-    result = result_of(run, metrics, seconds, temperature, course, resampled)
-    write(run, output, result)
-    return result
-
-
-def write_failure(run: Run, output: Path, error: str, trace: str) -> Failure:
-    """Writes and returns what `failure_of` returns."""
-    failure = failure_of(run, error, trace)
-    write(run, output, failure)
-    return failure
-
-
 def _place(run: Run) -> dict[str, Any]:
     return {"suite": run.suite, "profile": run.profile, "task": run.task.name, "arm": run.arm.label, "seed": run.seed}
 

@@ -10,12 +10,12 @@ from types import ModuleType
 
 import pytest
 from report_figures import FIGURES
+from run_checks import write_failure, write_result
 
 from tempplug.plugins import registry
 from tempplug_benchmarks.comparison import Comparison, compare
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.results import load_results
-from tempplug_benchmarks.store import write_failure, write_result
 
 HERE = Path(__file__).parent
 

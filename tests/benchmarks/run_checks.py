@@ -1,9 +1,9 @@
-"""Running a plan as tests do: quietly, with what was said."""
+"""Running a plan as tests do: quietly, with what was said; and records of runs that nobody ran."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tempplug_benchmarks.executors import create_executor
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.runner import execute
-from tempplug_benchmarks.store import Failure
+from tempplug_benchmarks.store import Failure, Result, failure_of, result_of, write
 
 
 def run_all(
@@ -24,3 +24,17 @@ def run_all(
     progress = Progress(Console(file=shown, width=400))
     failures = execute(runs, output, None, progress, create_executor(executor, None, **options), rerun_changed)
     return failures, shown.getvalue()
+
+
+def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: float, *more: Any, **others: Any) -> Result:
+    """Writes and returns what `result_of` returns."""
+    result = result_of(run, metrics, seconds, *more, **others)
+    write(run, output, result)
+    return result
+
+
+def write_failure(run: Run, output: Path, error: str, trace: str) -> Failure:
+    """Writes and returns what `failure_of` returns."""
+    failure = failure_of(run, error, trace)
+    write(run, output, failure)
+    return failure

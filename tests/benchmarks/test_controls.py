@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from run_checks import write_result
 from scipy import stats
 
 from tempplug.errors import DataError
@@ -19,7 +20,6 @@ from tempplug_benchmarks.report import reading
 from tempplug_benchmarks.report_tables import CONTROLS, conclusion, headline
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.significance import Significance
-from tempplug_benchmarks.store import write_result
 
 SEEDS = (0, 1, 2, 5)
 

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 from rich.console import Console
+from run_checks import write_result
 from scipy import stats
 
 from tempplug_benchmarks.comparison import Comparison, compare
@@ -17,7 +18,6 @@ from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report import markdown, print_report
 from tempplug_benchmarks.report_cross import cross_table
 from tempplug_benchmarks.results import load_results
-from tempplug_benchmarks.store import write_result
 from tempplug_benchmarks.suite import Suite
 
 ARMS = ["fixed+infonce", "macl+reweighted", "macl+infonce", "temperature-free+infonce", "fixed:temperature=0.5+infonce"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from run_checks import write_failure, write_result
 from suite_checks import bench
 
 from tempplug.errors import DataError
@@ -20,7 +21,7 @@ from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report_html import page
 from tempplug_benchmarks.speed.case import Case, Setting
 from tempplug_benchmarks.speed.store import SpeedRun, read_speed_result, write_speed_result
-from tempplug_benchmarks.store import read_result, write_failure, write_result
+from tempplug_benchmarks.store import read_result
 
 DEEP = "[" * 100_000 + "]" * 100_000
 Change = Callable[[dict[str, Any]], object]

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 from report_figures import FIGURES
 from rich.console import Console
+from run_checks import write_failure, write_result
 
 from tempplug_benchmarks.comparison import Comparison, compare
 from tempplug_benchmarks.plan import plan
@@ -17,7 +18,6 @@ from tempplug_benchmarks.report_tables import Row, Table, all_metrics, conclusio
 from tempplug_benchmarks.reproduce import commands
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.significance import Significance, Verdict
-from tempplug_benchmarks.store import write_failure, write_result
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 

@@ -4,13 +4,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from run_checks import write_failure, write_result
 
 from tempplug.errors import DataError
 from tempplug_benchmarks.comparison import compare
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.results import load_results, paired_difference, summarise
 from tempplug_benchmarks.speed.store import speed_files
-from tempplug_benchmarks.store import write_failure, write_result
 
 # Two-sided 95 % points of Student's t, from printed tables.
 T_2, T_1 = 4.302653, 12.706205

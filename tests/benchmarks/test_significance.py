@@ -8,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from run_checks import write_result
 from scipy import stats
 
 from tempplug_benchmarks.comparison import Comparison, check_known, compare
@@ -15,7 +16,6 @@ from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report_tables import headline, remarks
 from tempplug_benchmarks.results import Loaded, load_results, over_samples, paired_difference
 from tempplug_benchmarks.significance import Comparable, detectable, has_signal, holm, judge, p_value
-from tempplug_benchmarks.store import write_result
 from tempplug_benchmarks.suite import Suite
 
 SEEDS = range(5)

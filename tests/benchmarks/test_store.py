@@ -5,10 +5,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from run_checks import write_failure, write_result
 
 from tempplug.errors import DataError
 from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.store import difference_from, read_result, write_failure, write_result
+from tempplug_benchmarks.store import difference_from, read_result
 
 
 def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from run_checks import write_result
 from suite_checks import PROFILES
 from suite_checks import bench as main
 
@@ -18,7 +19,6 @@ from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report_tables import remarks
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.selection import best
-from tempplug_benchmarks.store import write_result
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks import long_tail, node, sentence
 from tempplug_benchmarks.tuning import configurations, expanded, fixed_temperatures
