@@ -16,7 +16,7 @@ from tempplug.errors import ConfigError
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
 from tempplug_adapters.training.termination import EXIT_STATUS, Terminated
-from tempplug_benchmarks import training
+from tempplug_benchmarks import sweep, training
 from tempplug_benchmarks.kind import Kind, load_suite
 from tempplug_benchmarks.kinds import kind_of, kinds, reports
 from tempplug_benchmarks.profile import PROFILES
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tempplug bench", description="Run benchmark suites and report measured beside reported figures."
     )
-    actions = parser.add_subparsers(required=True, metavar="{list,run,report}")
+    actions = parser.add_subparsers(required=True, metavar="{list,run,sweep,report}")
 
     listing = actions.add_parser("list", help="show suites, tasks, profiles and arms", description="Show what can be run.")
     listing.add_argument("suite", nargs="?", help="show the tasks and profiles of this suite")
@@ -119,6 +119,38 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         help="name of the suite (tempplug bench list), or all for every suite that trains; none with --table",
     )
+    own = _add_run_options(run)
+    run.set_defaults(action=lambda options: _run(options, own))
+
+    sweeping = actions.add_parser(
+        "sweep",
+        help="draw a suite's figure over fixed temperatures, with tuning-free strategies as bands",
+        description="Run the tasks of a suite over fixed temperatures and tuning-free strategies (--strategies, by default "
+        "macl, dystress and temperature-free), and write DIR/sweep-SUITE-TASK.svg. All else is as for tempplug bench run.",
+    )
+    sweep.add_options(sweeping)
+    own_of_sweep = _add_run_options(sweeping)
+
+    def swept(options: argparse.Namespace) -> int:
+        _refuse_foreign(options, training, own_of_sweep)
+        if options.table or options.paper:
+            raise ConfigError("a sweep must not go together with --table or --paper, which name arms of their own.")
+        return sweep.run(options)
+
+    sweeping.set_defaults(action=swept)
+
+    report = actions.add_parser(
+        "report", help="report the results of a folder", description="Report measured beside reported figures."
+    )
+    report.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run, or a part of it")
+    report.add_argument("--format", choices=("terminal", "markdown", "html"), default="terminal", help="(default: terminal)")
+    report.add_argument("--out", type=Path, metavar="FILE", help="write there instead of standard output")
+    report.set_defaults(action=_report)
+    return parser
+
+
+def _add_run_options(run: argparse.ArgumentParser) -> dict[str, Sequence[argparse.Action]]:
+    """Adds what all commands that run suites take, and returns the options that only one kind of suites does."""
     run.add_argument(
         "--profile",
         choices=PROFILES,
@@ -133,17 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--rerun-changed", action="store_true", help="replace stored results of another recipe, data or spec (default: stop)"
     )
-    own = {kind.TITLE: kind.add_options(run.add_argument_group(kind.TITLE)) for kind in kinds()}
-    run.set_defaults(action=lambda options: _run(options, own))
-
-    report = actions.add_parser(
-        "report", help="report the results of a folder", description="Report measured beside reported figures."
-    )
-    report.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run, or a part of it")
-    report.add_argument("--format", choices=("terminal", "markdown", "html"), default="terminal", help="(default: terminal)")
-    report.add_argument("--out", type=Path, metavar="FILE", help="write there instead of standard output")
-    report.set_defaults(action=_report)
-    return parser
+    return {kind.TITLE: kind.add_options(run.add_argument_group(kind.TITLE)) for kind in kinds()}
 
 
 def _list(options: argparse.Namespace) -> int:

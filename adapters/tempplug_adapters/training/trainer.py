@@ -103,13 +103,8 @@ class MethodTrainer(Trainer):
             callbacks = [*callbacks, EarlyStoppingCallback(args.early_stopping_patience)]
         self.temperatures = TemperaturesSeen(module)
         # the last two: the step is known to be an epoch's last only when all others have seen it
-        ending = Ending(self._asked_to_end)
-        super().__init__(
-            model=module,
-            args=args,
-            eval_dataset=data,
-            callbacks=[*callbacks, LogFile(), ProgressOfLoss(module), self.temperatures, EpochFlow(), ending],
-        )
+        ours = [LogFile(), ProgressOfLoss(module), self.temperatures, EpochFlow(), Ending(self._asked_to_end)]
+        super().__init__(model=module, args=args, eval_dataset=data, callbacks=[*callbacks, *ours])
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
         self.model_accepts_loss_kwargs = False
