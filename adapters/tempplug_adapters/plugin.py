@@ -154,6 +154,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
             target="tempplug_adapters.demo.command:main",
             summary="which temperature each strategy would use on your embeddings, and what it does to the gradient",
             requires=("numpy",),
+            extra="simcse",
         ),
         CommandInfo(
             name="sweep",
