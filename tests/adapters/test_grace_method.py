@@ -58,7 +58,8 @@ def test_a_run_writes_specs_numbers_and_representations(
     assert results["objective"] == "dcl"
     assert "600 nodes, " in out
     assert results["recipe"]["edge_removal"] == [0.2, 0.4]
-    assert results["evaluation"].keys() == {f"f1_{kind} {name}" for kind in ("micro", "macro") for name in PROTOCOLS}
+    kinds = ("micro", "macro", "validation")
+    assert results["evaluation"].keys() == {f"f1_{kind} {name}" for kind in kinds for name in PROTOCOLS}
     representations = torch.load(tmp_path / "representations.pt", weights_only=True)
     assert representations.shape == (600, 32)
     assert torch.isfinite(representations).all()
