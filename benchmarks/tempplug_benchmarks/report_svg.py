@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from statistics import median
 
+from tempplug_adapters.sweep.picture import ticks
+
 WIDTH = 332
 LETTER = 6.2  # pixels, a generous mean at 11 px
 FAR = 6.0
@@ -66,20 +68,6 @@ class Axis:
 def horizontal(low: float, high: float, *, logarithmic: bool = False, start: float = _EDGE) -> Axis:
     """Returns an axis over the width of a plot."""
     return Axis(low, high, start, WIDTH - _EDGE, logarithmic)
-
-
-def ticks(low: float, high: float) -> list[float]:
-    """Returns three to nine round positions within [low, high], ``low`` less than ``high``.
-
-    >>> ticks(0.0, 1.0)
-    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    """
-    rough = (high - low) / 8
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    digits = max(0, -math.floor(math.log10(step)))
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(number * step, digits) for number in range(first, last + 1)]
 
 
 def padded(values: Sequence[float], share: float = 0.05) -> tuple[float, float]:

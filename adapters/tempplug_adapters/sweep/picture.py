@@ -45,10 +45,9 @@ def draw(curve: Mapping[float, Sequence[float]], bands: Mapping[str, Sequence[fl
         f'<style>{_STYLE}</style><rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
         f'<text class="title" x="{_LEFT}" y="28">{escape(metric)} over the temperature</text>',
     ]
-    for number in range(6):
-        value = low + (high - low) * number / 5
+    for value in ticks(low, high):
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{down(value):.1f}" y2="{down(value):.1f}"/>')
-        parts.append(f'<text class="small" x="{_LEFT - 8}" y="{down(value) + 4:.1f}" text-anchor="end">{value:.4g}</text>')
+        parts.append(f'<text class="small" x="{_LEFT - 8}" y="{down(value) + 4:.1f}" text-anchor="end">{value:.10g}</text>')
     heights = _apart([down(mean(values)) for values in bands.values()])
     for number, (name, values) in enumerate(bands.items()):
         start, middle, end = _span(values)
@@ -86,3 +85,17 @@ def _apart(heights: Sequence[float], distance: float = 16.0) -> list[float]:
     for number in sorted(range(len(heights)), key=lambda each: heights[each]):
         last = placed[number] = max(heights[number], last + distance)
     return [placed[number] for number in range(len(heights))]
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Returns three to nine round positions within [low, high], ``low`` less than ``high``.
+
+    >>> ticks(0.0, 1.0)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    rough = (high - low) / 8
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    digits = max(0, -math.floor(math.log10(step)))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(number * step, digits) for number in range(first, last + 1)]
