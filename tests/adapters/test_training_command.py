@@ -35,7 +35,7 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
     assert last.split() == ["final", "1.00"]
     results = json.loads((tmp_path / "metrics.json").read_text())
     seen = results["temperature"]
-    assert seen.keys() == {"first", "last", "min", "max"}
+    assert seen.keys() == {"first", "last", "min", "max", "mean"}
     assert 0.3 < seen["min"] <= min(seen["first"], seen["last"]) < seen["max"]
     assert told.split()[:5] == ["temperature", "at", "the", "end", f"{seen['last']:.4g}"]
     logged = [entry["temperature"] for entry in results["history"] if "temperature" in entry]

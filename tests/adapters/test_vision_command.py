@@ -42,7 +42,9 @@ def test_each_method_trains_and_says_with_what(method: str, tmp_path: Path, caps
     strategy, objective = SPECS.get(method, ("fixed:temperature=0.1", "infonce"))
     assert (found["method"], found["strategy"], found["objective"], found["items"]) == (method, strategy, objective, 20)
     assert f"strategy {strategy or 'none'}\nobjective {objective or 'none'}\ndigits: 20 images, 360 to be measured with" in out
-    assert out.splitlines()[-1].split() == ["knn", f"{found['evaluation']['knn']:.2f}"]
+    figures = [f"{name} {value:.2f}".split() for name, value in found["evaluation"].items()]
+    assert [line.split() for line in out.splitlines()[-2:]] == figures
+    assert [name for name, *_ in figures] == ["knn", "knn"]
     assert (found["recipe"]["count"], found["recipe"]["embedding_dimension"], found["recipe"]["heads"]) == (20, 8, 1)
     assert found["seconds_per_epoch"] > 0
     assert {"encoder.pt", "settings.json"} <= {file.name for file in tmp_path.iterdir()}

@@ -56,6 +56,7 @@ def _apart(work: Callable[[], None], told: Path) -> int:
             with Path(os.devnull).open("w") as nowhere:
                 os.dup2(nowhere.fileno(), 1)
                 os.dup2(nowhere.fileno(), 2)
+            torch.set_num_threads(1)  # the threads that others were started with are not in this process
             work()
             status = 0
         except BaseException:
