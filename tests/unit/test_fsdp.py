@@ -63,6 +63,7 @@ def worker(rank: int, folder: str) -> None:
             found[f"{spec} {kind}"] = losses / 2
     if rank == 0:
         torch.save(found, Path(folder) / "found.pt")
+    dist.barrier()  # they leave together: one that is left alone may abort
     dist.destroy_process_group()
 
 
