@@ -143,7 +143,10 @@ def _diagonals(rows: int, columns: int, left_out: int | None) -> tuple[Tensor, T
 
 
 def _places_of_masks(positive: Tensor, negative: Tensor) -> Places | None:
-    """Returns where the roles are that two masks [N, M] say, None where they are not such `_diagonals`."""
+    """Returns where the roles are that two masks [N, M] say, None where they are not such `_diagonals`.
+
+    What `roles_of_masks` finds out for the long way by a dozen operations is two comparisons with masks that are there already.
+    """
     rows, columns = positive.shape
     if rows > columns or rows * columns > LARGEST:
         return None

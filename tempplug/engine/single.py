@@ -76,6 +76,8 @@ class Places:
 def find_places(roles: PairRoles, mirrored: bool, ends: tuple[int, ...]) -> Places | None:
     """Returns where the roles are; None where the block is no single tile, or an anchor misses its positive or negatives.
 
+    None also where the candidates are others and row i's positive is not candidate i, which the tile takes for granted.
+
     Args:
         roles: of the block.
         mirrored: see `Places`.
@@ -83,6 +85,8 @@ def find_places(roles: PairRoles, mirrored: bool, ends: tuple[int, ...]) -> Plac
     """
     if roles.positives is None or roles.lonely is not None or roles.anchors * roles.candidates > LARGEST:
         return None
+    if not roles.square and roles.positives.runs != ((0, roles.anchors, 0),):
+        return None  # partners would not be the first candidates
     rows = torch.arange(roles.anchors)
     pairings = [each for each in (roles.positives, roles.ignored) if each is not None]
     blanks = [(slice(None), slice(0, roles.negatives_start))] if roles.negatives_start else []

@@ -6,6 +6,7 @@ What the short way cannot do goes the long way, with the same numbers; each test
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from torch.nn.functional import cross_entropy, normalize
 from tempplug import Batch, ContrastiveLoss, loss, small
 from tempplug.engine import single
 from tempplug.errors import ConfigError
+from tempplug.layouts import CrossView, Direction, Views
 from tempplug.objectives.infonce import InfoNCE
+from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.fixed import Fixed
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Auxiliary, RowStatistics
@@ -229,3 +232,27 @@ def test_subclasses_that_change_what_a_closed_form_says_go_the_long_way(short: l
     assert ContrastiveLoss(Reading())(*call.views).item() == pytest.approx(expected.item(), rel=1e-12)
     assert ContrastiveLoss(objective=Doubled())(*call.views).item() == pytest.approx(2 * expected.item(), rel=1e-12)
     assert short == [True, False, False]
+
+
+class Shifted(CrossView):
+    """Row i's positive is candidate i + 1."""
+
+    name = "shifted"
+
+    def directions(self, views: Views) -> list[Direction]:
+        return [replace(each, roles=self.roles(views.size)) for each in super().directions(views)]
+
+    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool]:
+        return self.roles(size), False
+
+    def roles(self, size: int) -> PairRoles:
+        runs = ((0, size - 1, 1), (size - 1, size, 1 - size))
+        return PairRoles(anchors=size, candidates=size, device=torch.device("cpu"), positives=Pairing(runs))
+
+
+def test_positives_that_stand_elsewhere_go_the_long_way(short: list[bool]) -> None:
+    a, b = torch.randn(2, 7, 4, dtype=torch.float64)
+    value = ContrastiveLoss("fixed:temperature=0.5", layout=Shifted())(a, b)
+    expected = cross_entropy(2 * normalize(a) @ normalize(b).T, torch.arange(1, 8) % 7)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert short == [False]
