@@ -22,6 +22,7 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.comparison import ArmRow, Comparison
 from tempplug_benchmarks.cross_modality import columns
+from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report_tables import format_cell, format_difference, format_p, format_summary
 from tempplug_benchmarks.training import report
@@ -77,6 +78,18 @@ def tasks(arguments: str) -> list[str]:
     return _table(lines)
 
 
+def metrics(arguments: str) -> list[str]:
+    """``TASK | METRIC, METRIC, …``: the arms of one task by several metrics."""
+    place, _, names = arguments.partition("|")
+    (comparison,), _ = _asked(place)
+    chosen = [_asked(f"{place}|{name}")[1] for name in names.split(",")]
+    lines = [["strategy+objective", *(metric.name for metric in chosen), "seeds"]]
+    for row in sorted(comparison.rows, key=lambda each: _order(each.label)):
+        shown = [format_summary(row.summaries.get(metric.name), metric) for metric in chosen]
+        lines.append([f"`{row.label}`", *shown, _seeds([row], chosen[0])])
+    return _table(lines)
+
+
 def spread(arguments: str) -> list[str]:
     """``TASK TASK …``: what the worst of the fixed temperatures that were tried costs against the baseline."""
     header = ["task", "fixed τ that ran", "baseline", "mean", "worst", "mean", "difference, 95 %", "Holm p", "seeds"]
@@ -128,6 +141,24 @@ def temperatures(arguments: str) -> list[str]:
                 low, high = min(of["min"].values.values()), max(of["max"].values.values())
                 shown = [f"{number:.3g}" for number in (of["first"].mean, of["last"].mean, low, high)]
                 lines.append([_link(each), f"`{row.label}`", *shown, str(of["first"].count)])
+    return _table(lines)
+
+
+def papers(arguments: str) -> list[str]:
+    """``FILE | PAPER TABLE METRIC | …``: what papers report, as transcribed in ``tempplug_benchmarks/papers``."""
+    file, *parts = (part.strip() for part in arguments.split("|"))
+    found = load(file)
+    lines = [["paper, table", "data", "metric", "reported"]]
+    for part in parts:
+        key, table, name = part.split(" ", 2)
+        rows: dict[str, list[str]] = {}
+        for cell in found.cells:
+            if (cell.paper, cell.table, cell.metric) == (key, table, name) and cell.value is not None:
+                deviation = "" if cell.std is None else f" ± {cell.std}"
+                rows.setdefault(cell.dataset, []).append(f"{cell.method}: {cell.value}{deviation}")
+        if not rows:
+            raise SystemExit(f"table {table} of '{key}' has no metric '{name}' in papers/{file}.json.")
+        lines += [[f"{found.papers[key].name} {table}", data, name, "; ".join(figures)] for data, figures in rows.items()]
     return _table(lines)
 
 
@@ -355,7 +386,8 @@ def _table(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 KINDS: dict[str, Callable[[str], list[str]]] = {
-    **{"arms": arms, "tasks": tasks, "spread": spread, "strategies": strategies, "temperatures": temperatures},
+    **{"arms": arms, "tasks": tasks, "metrics": metrics, "spread": spread, "strategies": strategies},
+    **{"temperatures": temperatures, "papers": papers},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost},
     **{"speed": speed, "memory": memory, "kept": kept},
 }

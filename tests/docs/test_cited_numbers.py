@@ -144,6 +144,18 @@ def test_cells_of_several_tasks_are_recomputed() -> None:
     assert checked > 20
 
 
+def test_several_metrics_of_a_task_are_recomputed() -> None:
+    checked = 0
+    for _, arguments, (header, *rows) in tables("metrics"):
+        found = values(arguments.partition("|")[0].strip())
+        assert {row[0].strip("`") for row in rows} == set(found)
+        for row in rows:
+            for name, cell in zip(header[1:-1], row[1:-1], strict=True):
+                check_mean(cell, of(found, row[0].strip("`"), name))
+                checked += 1
+    assert checked > 20
+
+
 def test_what_a_bad_temperature_costs_is_recomputed() -> None:
     """The worst of the fixed temperatures of a task, against its baseline."""
     checked = 0
