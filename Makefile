@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE ?= 1
 DATA ?= $(TEMPPLUG_DATA)
 
-.PHONY: quickstart setup fast test fuzz lint bench report clean
+.PHONY: quickstart setup fast test fuzz lint bench report docs clean
 
 # One thread: so small a model is done sooner without waiting for a second one.
 quickstart: .venv/bench.stamp
@@ -46,10 +46,14 @@ report: .venv/bench.stamp
 		$(BIN)/tempplug bench report $(RESULTS)/$$each --format markdown --out $(RESULTS)/$$(echo $$each | tr / _).md || exit 1; \
 	done
 
+# NO_MKDOCS_2_WARNING: a notice of the theme about a successor of mkdocs, which constraints.txt does not let in.
+docs: .venv/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 clean:
 	rm -rf .venv outputs
 
-# Two stamps, so that the quickstart need not install the linters.
+# Stamps of their own, so that quickstart and documentation need not install the linters.
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
@@ -57,6 +61,10 @@ clean:
 	$(BIN)/pip install -q -c constraints.txt -e ".[bench]"
 	touch $@
 
+.venv/docs.stamp: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e ".[docs]"
+	touch $@
+
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
-	touch $@ .venv/bench.stamp
+	touch $@ .venv/bench.stamp .venv/docs.stamp

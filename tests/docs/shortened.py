@@ -1,0 +1,72 @@
+"""What a test puts in place of what a page says, so that its snippets take seconds and need no network.
+
+`RULES` are substitutions on each shell command, its continuation lines joined and its comment gone, and on each piece of
+Python: a model of the hub becomes a folder, a training gets two steps. `FILES` are made in the folder of a page where its
+snippets name them. Both hold for all pages, and an entry that no page has any use for fails a test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from tempplug_benchmarks.data.sentences import paraphrase_pairs
+from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
+
+# (regular expression, what replaces it)
+RULES: list[tuple[str, str]] = []
+
+# pages over five seconds, which `make fast` leaves out
+SLOW: set[str] = set()
+
+# pages that read the folder named by TEMPPLUG_DATA
+REAL_DATA: set[str] = set()
+
+# warnings of other people's packages that a page's snippets give rise to, as pytest's filters have them
+WARNINGS: dict[str, list[str]] = {}
+
+
+def bert(path: Path) -> None:
+    """A folder with a BERT of one layer and its tokenizer."""
+    write_tiny_encoder(path, seed=0, layers=1, width=32)
+
+
+def pairs_jsonl(path: Path) -> None:
+    """64 pairs of sentences, as JSON Lines."""
+    import json
+
+    rows = ({"anchor": a, "positive": b} for a, b in paraphrase_pairs(64, 0))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def embeddings(path: Path) -> None:
+    """64 embeddings of width 16; those of two such files belong together row by row."""
+    import numpy as np
+
+    generator = torch.Generator().manual_seed(0)
+    common = torch.randn(64, 16, generator=generator)
+    noise = torch.randn(64, 16, generator=generator)
+    np.save(path, (common + (0.3 if path.stem == "positives" else 0.0) * noise).numpy())
+
+
+# name: what makes it
+FILES: dict[str, Callable[[Path], None]] = {
+    "anchors.npy": embeddings,
+    "positives.npy": embeddings,
+}
+
+
+def shortened(code: str) -> str:
+    """A command or a piece of Python, by all rules."""
+    for pattern, replacement in RULES:
+        code = re.sub(pattern, replacement, code)
+    return code
+
+
+def named(code: str) -> list[str]:
+    """The files of `FILES` that code names, after the rules."""
+    short = shortened(code)
+    return [name for name in FILES if re.search(rf"(?<![\w/.-]){re.escape(name)}(?![\w.-])", short)]

@@ -1,0 +1,131 @@
+"""Every snippet of README and docs is run as it stands there, imports included, but for a few that say why they are not.
+
+``pytest tests/docs --snippet-times FILE`` writes down how long each took.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from check_pip import faults
+from perform import SnippetError, perform
+from shortened import FILES, REAL_DATA, RULES, SLOW, WARNINGS, named
+from snippets import ROOT, RUN, Snippet, logical_lines, pages, prose, snippets
+
+NOT_RUN_AT_MOST = 8
+# its pieces are to move to pages where they are whole
+NOT_YET = {"README.md"}
+
+
+def all_snippets() -> list[Snippet]:
+    return [snippet for page in pages() for snippet in snippets(page)]
+
+
+def marked(page: str) -> object:
+    marks = [pytest.mark.filterwarnings(each) for each in WARNINGS.get(page, [])]
+    return pytest.param(page, id=page, marks=[*marks, *([pytest.mark.slow] if page in SLOW else [])])
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in pages() if snippets(page) and page not in NOT_YET])
+def test_snippets_of_a_page_run_in_their_order(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if page in REAL_DATA:
+        request.getfixturevalue("data_dir")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["page"])
+    for name, value in {"OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache"), "MPLBACKEND": "agg"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("adapters", "benchmarks", "docs", "constraints.txt"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    found = snippets(page)
+    for name in {name for snippet in found if not snippet.not_run for name in named(snippet.code)}:
+        FILES[name](tmp_path / name)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for snippet, seconds, cpu in perform(found):
+            request.node.user_properties.append(("snippet", f"| `{snippet}` | {seconds:.2f} | {cpu:.2f} |"))
+
+
+def test_few_snippets_are_not_run_and_they_say_why(capsys: pytest.CaptureFixture[str]) -> None:
+    left_out = [snippet for snippet in all_snippets() if snippet.not_run]
+    with capsys.disabled():
+        print(f"\n{len(left_out)} snippets are not run, at most {NOT_RUN_AT_MOST} may be:")
+        for snippet in left_out:
+            print(f"  {snippet}: {snippet.not_run}")
+    assert len(left_out) <= NOT_RUN_AT_MOST
+
+
+def test_markers_stand_right_before_a_snippet() -> None:
+    for page in pages():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert prose(text).count("<!-- not run") == len([each for each in snippets(page) if each.not_run]), page
+
+
+def test_only_known_languages_escape() -> None:
+    allowed = {*RUN, "text", "toml", "yaml", "json", "csv", "bibtex"}
+    assert [str(each) for each in all_snippets() if each.language not in allowed] == []
+
+
+def test_a_file_that_a_page_shows_is_used_on_it() -> None:
+    for page in pages():
+        found = snippets(page)
+        for each in (each for each in found if each.title and each.language == "python"):
+            name = Path(each.title)
+            others = [other.code for other in found if other is not each]
+            assert any(re.search(rf"\b{re.escape(name.stem)}\b", code) for code in others), f"{each} is never used"
+
+
+def test_what_shortens_and_makes_files_has_a_use() -> None:
+    found = [snippet for snippet in all_snippets() if not (snippet.not_run or snippet.page in NOT_YET)]
+    texts = [text for each in found for text in (logical_lines(each.code) if each.language == "bash" else [each.code])]
+    assert [pattern for pattern, _ in RULES if not any(re.search(pattern, text) for text in texts)] == []
+    assert set(FILES) - {name for text in texts for name in named(text)} == set()
+    assert {*SLOW, *REAL_DATA, *WARNINGS} <= set(pages())
+
+
+def test_snippets_are_found_where_they_stand() -> None:
+    text = (
+        'before\n\n```python title="a.py"\nx = 1\n```\n\n<!-- not run: needs the hub -->\n```bash\nls # all\n```\n'
+        "- item\n\n    ```text\n    indented\n    ```\n"
+    )
+    first, second, third = snippets("README.md", text)
+    assert (first.line, first.language, first.code, first.title, first.not_run) == (4, "python", "x = 1\n", "a.py", "")
+    assert (second.line, second.language, second.not_run) == (9, "bash", "needs the hub")
+    assert (third.line, third.language, third.code) == (14, "text", "indented\n")
+    assert prose("a `b` c\n```python\nd\n```\ne") == "a ``` c\n\n\n\ne"
+    assert logical_lines("# what\na \\\n   b  # why\n\nc") == ["a  b", "c"]
+    with pytest.raises(ValueError, match="never closed"):
+        snippets("README.md", "```python\nx")
+
+
+def test_a_snippet_that_fails_fails_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        list(perform(snippets("README.md", "```python\nx = 0\n```\n```python\n1 / x\n```\n")))
+    with pytest.raises(SnippetError, match="status 3"):
+        list(perform(snippets("README.md", "```bash\nexit 3\n```\n")))
+    with pytest.raises(SnippetError, match="status 2"):
+        list(perform(snippets("README.md", "```bash\ntempplug show mcl\n```\n")))
+    text = '```python title="a.py"\nprint(1)\n```\n```bash\npython a.py > b\n```\n<!-- not run: no -->\n```bash\nfalse\n```\n'
+    assert [str(each).split()[1:] for each, _, _ in perform(snippets("README.md", text))] == [
+        ["python", "a.py"],
+        ["bash", "python", "a.py", ">", "b"],
+    ]
+    assert (tmp_path / "b").read_text() == "1\n"
+
+
+def test_pip_and_make_of_snippets_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert faults(["install", "-c", "constraints.txt", "-e", ".[simcse,vision]"]) == []
+    assert faults(["install", "-c", "wrong.txt", "tempplug[simce]"]) == [
+        "tempplug has no extra 'simce'",
+        "there is no file wrong.txt",
+    ]
+    for command in ("make nothing", 'pip install "tempplug[simce]"'):
+        with pytest.raises(SnippetError, match="ended with status"):
+            list(perform(snippets("README.md", f"```bash\n{command}\n```\n")))
+    list(perform(snippets("README.md", '```bash\nmake test\npip install "tempplug[ray]"\n```\n')))
