@@ -1,0 +1,396 @@
+"""Writes the tables of measured figures in the guides anew, from the result files: ``python docs/measured.py``.
+
+A table stands below a comment that says what it shows, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds. Tasks are
+named ``suite/profile/task``, with ``*`` for any, and are those below ``benchmarks/results``. Figures are means ± sample
+standard deviations over seeds; differences, corrected p values and verdicts are those of ``tempplug bench report``. This file
+must not know what a guide says.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatch
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tempplug.arguments import parse_spec
+from tempplug_benchmarks.arm import UNTRAINED, Arm
+from tempplug_benchmarks.comparison import ArmRow, Comparison
+from tempplug_benchmarks.cross_modality import columns
+from tempplug_benchmarks.papers import load
+from tempplug_benchmarks.profile import Metric
+from tempplug_benchmarks.report_tables import format_cell, format_difference, format_p, format_summary
+from tempplug_benchmarks.training import report
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
+LINKS = "../benchmarks/results"
+NOTHING = "–"
+MARKER = re.compile(r"<!-- measured (?P<kind>[\w-]+)(?:: (?P<arguments>[^\n]*?))? -->\n\n(?P<table>(?:\|[^\n]*\n)*)")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Rewrites the guides that are named, all of them where none is, and says which have changed."""
+    for page in [Path(each) for each in arguments] or sorted(DOCS.glob("**/*.md")):
+        text = page.read_text(encoding="utf-8")
+        if (new := rewritten(text)) != text:
+            page.write_text(new, encoding="utf-8")
+            print(f"{page}: rewritten")
+
+
+def rewritten(text: str) -> str:
+    """Returns a guide with every table of measured figures as the results have it now."""
+
+    def table(found: re.Match[str]) -> str:
+        head = found[0][: found.start("table") - found.start()]
+        return head + "".join(f"{line}\n" for line in KINDS[found["kind"]](found["arguments"] or ""))
+
+    return MARKER.sub(table, text)
+
+
+def arms(arguments: str) -> list[str]:
+    """``TASK [| METRIC]``: the arms of one task with difference to the baseline, Holm's p, seeds, and the papers' figures."""
+    (comparison,), metric = _asked(arguments)
+    reported = any(_reported(row, metric) for row in comparison.rows)
+    header = ["strategy+objective", metric.name, f"minus `{comparison.baseline}`, 95 %", "Holm p", "seeds"]
+    lines = [[*header, *(["reported"] if reported else [])]]
+    for row in sorted(comparison.rows, key=lambda each: _order(each.label)):
+        summary = row.summaries.get(metric.name)
+        adjusted = row.significance.adjusted if row.significance and metric.name == comparison.primary.name else None
+        cells = [f"`{row.label}`", format_summary(summary, metric), _difference(row, comparison, metric), format_p(adjusted)]
+        lines.append([*cells, str(summary.count if summary else 0), *([_reported(row, metric) or NOTHING] if reported else [])])
+    return _table(lines)
+
+
+def tasks(arguments: str) -> list[str]:
+    """``TASK TASK … [| METRIC]``: arms × tasks; a task's baseline is bold, ▲ and ▼ are better and worse after correction."""
+    found, metric = _asked(arguments, one_metric="|" in arguments)
+    labels = sorted(dict.fromkeys(row.label for each in found for row in each.rows), key=_order)
+    lines = [["strategy+objective", *(f"{_link(each)}: {(metric or each.primary).name}" for each in found)]]
+    for label in labels:
+        lines.append([f"`{label}`", *(_cell(each, label, metric or each.primary) for each in found)])
+    lines.append(["seeds", *(_seeds(each.rows, metric or each.primary) for each in found)])
+    return _table(lines)
+
+
+def metrics(arguments: str) -> list[str]:
+    """``TASK | METRIC, METRIC, …``: the arms of one task by several metrics."""
+    place, _, names = arguments.partition("|")
+    (comparison,), _ = _asked(place)
+    chosen = [_asked(f"{place}|{name}")[1] for name in names.split(",")]
+    lines = [["strategy+objective", *(metric.name for metric in chosen), "seeds"]]
+    for row in sorted(comparison.rows, key=lambda each: _order(each.label)):
+        shown = [format_summary(row.summaries.get(metric.name), metric) for metric in chosen]
+        lines.append([f"`{row.label}`", *shown, _seeds([row], chosen[0])])
+    return _table(lines)
+
+
+def spread(arguments: str) -> list[str]:
+    """``TASK TASK …``: what the worst of the fixed temperatures that were tried costs against the baseline."""
+    header = ["task", "fixed τ that ran", "baseline", "mean", "worst", "mean", "difference, 95 %", "Holm p", "seeds"]
+    lines = [header]
+    for each in _asked(arguments)[0]:
+        metric, own = each.primary, Arm(each.baseline).parts
+        fixed = [row for row in each.rows if own and (got := _temperature(row.label)) is not None and got[1] == own[1]]
+        fixed = [row for row in fixed if metric.name in row.summaries]
+        if len(fixed) < 2 or each.signal is False:
+            continue
+        sign = 1 if metric.higher_is_better else -1
+        worst = min(fixed, key=lambda row: sign * row.summaries[metric.name].mean)
+        (best,) = [row for row in fixed if row.label == each.baseline]
+        tried = ", ".join(f"{_tau(row)}" for row in sorted(fixed, key=lambda row: _order(row.label)))
+        cells = [f"{_link(each)}: {metric.name}", tried]
+        for row in (best, worst):
+            cells += [_tau(row), format_summary(row.summaries[metric.name], metric)]
+        adjusted = worst.significance.adjusted if worst.significance else None
+        lines.append([*cells, _difference(worst, each, metric), format_p(adjusted), _seeds([best, worst], metric)])
+    return _table(lines)
+
+
+def strategies(arguments: str) -> list[str]:
+    """``TASK TASK …``: each strategy as the task's recipe has it, minus the baseline, with Holm's p and a mark after it."""
+    compared = [each for each in columns(_asked(arguments)[0]) if len(each.rows) > 1 and each.comparison.signal is not False]
+    names = sorted({name for each in compared for name in each.rows} - {"fixed"})
+    lines = [["task", "baseline", *(f"`{name}`" for name in names), "seeds"]]
+    for each in compared:
+        metric, cells = each.comparison.primary, []
+        for name in names:
+            row = each.rows.get(name)
+            said = NOTHING if row is None else format_difference(row.differences.get(metric.name), metric).split(" [")[0]
+            adjusted = row.significance.adjusted if row and row.significance else None
+            cells.append(
+                f"{said}{_mark(row)}" + ("" if adjusted is None else f" (p {format_p(adjusted).replace('<', '&lt;')})")
+            )
+        of = _seeds(each.rows.values(), metric)
+        lines.append([f"{_link(each.comparison)}: {metric.name}", f"`{each.comparison.baseline}`", *cells, of])
+    return _table(lines)
+
+
+def temperatures(arguments: str) -> list[str]:
+    """``TASK TASK …``: where the temperatures of the arms began and ended, and the smallest and largest of any pair."""
+    lines = [["task", "strategy+objective", "first", "last", "smallest", "largest", "seeds"]]
+    for each in _asked(arguments)[0]:
+        for row in sorted(each.rows, key=lambda row: _order(row.label)):
+            if row.temperatures and _temperature(row.label) is None:
+                of = row.temperatures
+                low, high = min(of["min"].values.values()), max(of["max"].values.values())
+                shown = [f"{number:.3g}" for number in (of["first"].mean, of["last"].mean, low, high)]
+                lines.append([_link(each), f"`{row.label}`", *shown, str(of["first"].count)])
+    return _table(lines)
+
+
+def papers(arguments: str) -> list[str]:
+    """``FILE | PAPER TABLE METRIC | …``: what papers report, as transcribed in ``tempplug_benchmarks/papers``."""
+    file, *parts = (part.strip() for part in arguments.split("|"))
+    found = load(file)
+    lines = [["paper, table", "data", "metric", "reported"]]
+    for part in parts:
+        key, table, name = part.split(" ", 2)
+        rows: dict[str, list[str]] = {}
+        for cell in found.cells:
+            if (cell.paper, cell.table, cell.metric) == (key, table, name) and cell.value is not None:
+                deviation = "" if cell.std is None else f" ± {cell.std}"
+                rows.setdefault(cell.dataset, []).append(f"{cell.method}: {cell.value}{deviation}")
+        if not rows:
+            raise SystemExit(f"table {table} of '{key}' has no metric '{name}' in papers/{file}.json.")
+        lines += [[f"{found.papers[key].name} {table}", data, name, "; ".join(figures)] for data, figures in rows.items()]
+    return _table(lines)
+
+
+def sentence_transformers(_: str) -> list[str]:
+    """Without arguments: STS-B test and validation of the arms of ``sentence_transformers_nli.json``."""
+    content = _json("sentence_transformers_nli.json")
+    lines = [["strategy", "STS-B test", "STS-B validation", "temperature at first", "at last", "seeds"]]
+    for label, arm in sorted(
+        content["arms"].items(), key=lambda item: _order(item[0] + "+infonce" * (item[0] != UNTRAINED.label))
+    ):
+        figures = [f"{arm[name]['mean']:.2f} ± {arm[name]['std']:.2f}" for name in ("stsb_test", "stsb_dev")]
+        moved = [_mean(arm[name]) if name in arm else NOTHING for name in ("temperature_first", "temperature_last")]
+        lines.append([f"`{label}`", *figures, *moved, str(len(arm["stsb_test"]["values"]))])
+    return _table(lines)
+
+
+def transfer(_: str) -> list[str]:
+    """Without arguments: the accuracies of ``transfer.json``."""
+    models = _json("transfer.json")["models"]
+    names = list(next(iter(models.values()))["accuracy"])
+    rows = [[model, *(f"{of['accuracy'][name]:.2f}" for name in names), f"{of['average']:.2f}"] for model, of in models.items()]
+    return _table([["model, untrained by us", *names, "mean"], *rows])
+
+
+def graph_cost(_: str) -> list[str]:
+    """Without arguments: time and memory of GRACE, of ``node_speed.json`` and ``node_large.json``."""
+    speed, large = _json("node_speed.json"), _json("node_large.json")
+    epochs, own = speed["epochs"], large["own_encoder"]["nodes_169343"]["temperature-free"]
+    ratio = speed["plain_seconds"] / speed["tempplug_seconds"]
+    after, gat = large["after"], f"GAT, generated graph of ogbn-arxiv's layout, 169,343 nodes, {LARGE}: the whole command"
+    plain = f"the same model with the loss in plain PyTorch: {ratio:.1f} times as much"
+    return _table(
+        [
+            ["what", "CPU seconds, one thread", "peak memory, GiB", "beside it"],
+            [f"{epochs} epochs on CiteSeer", f"{speed['tempplug_seconds']:.2f}", NOTHING, plain],
+            [f"200,000 nodes, {LARGE}: a step", f"{after['step_seconds']:.2f}", f"{after['epoch_peak_gib']}", "width 128"],
+            ["… all representations", *_figures(after, "representations_seconds", "representations_peak_gib"), NOTHING],
+            ["… evaluation by both protocols", *_figures(after, "evaluation_seconds", "evaluation_peak_gib"), NOTHING],
+            [gat, *_figures(own, "cpu_seconds", "peak_gib"), "one epoch with evaluation"],
+        ]
+    )
+
+
+LARGE = "batches of 1,024"
+LOSSES = {
+    "nt-xent": "two views (SimCLR)",
+    "one-way": "one-way (SimCSE)",
+    "two-way": "two-way (CLIP)",
+    "hard-negatives": "one-way, a hard negative each",
+    "queue": "queue of 4,096 (MoCo)",
+    "labels": "labels (SupCon)",
+    "masks": "masks, one positive a row",
+    "macl": "two views, MACL",
+    "dystress": "two views, DySTreSS",
+    "temperature-free": "two views, Temperature-Free",
+}
+NAMED = {"eager": "plain PyTorch", "compiled": "`torch.compile`"}
+LIBRARIES = {
+    **{"grace": "GRACE's code", "pygcl": "PyGCL", "lightly": "lightly", "open-clip": "open_clip's formula"},
+    **{"sentence-transformers": "sentence-transformers", "sentence-transformers-cached": "its cached loss"},
+    "pytorch-metric-learning": "pytorch-metric-learning",
+}
+
+
+def speed(arguments: str) -> list[str]:
+    """``MACHINE``: milliseconds of tempplug, and how many times as long others take; slower ones of ours are marked."""
+    lines = [["loss", "N × D", "tempplug, ms", *NAMED.values(), "other libraries"]]
+    for case, found in _speed_cases(arguments, "time"):
+        ours = found["tempplug"]["milliseconds"]
+        times = {name: of["milliseconds"] / ours for name, of in found.items()}
+        others = ", ".join(f"{title} {_times(times[name])}" for name, title in LIBRARIES.items() if name in times)
+        shown = [NOTHING if name not in times else _times(times[name]) + " ▼" * (times[name] < 1) for name in NAMED]
+        digits = 0 if ours >= 10 else 1 if ours >= 1 else 2
+        size = f"{case['rows']} × {case['dimension']}"
+        lines.append([LOSSES[case["loss"]], size, f"{ours:.{digits}f}", *shown, others or NOTHING])
+    return _table(lines)
+
+
+def memory(arguments: str) -> list[str]:
+    """``MACHINE``: peak memory beyond the inputs."""
+    lines = [["loss", "N × D", "tempplug, MiB", "plain PyTorch", "PyGCL"]]
+    for case, found in _speed_cases(arguments, "memory"):
+        shown = [f"{found[name]['mebibytes']:,.0f}" if name in found else NOTHING for name in ("tempplug", "eager", "pygcl")]
+        lines.append([LOSSES[case["loss"]], f"{case['rows']} × {case['dimension']}", *shown])
+    return _table(lines)
+
+
+def kept(arguments: str) -> list[str]:
+    """``MACHINE``: how many times as long plain PyTorch takes with the usual allocator, and with one that keeps its memory."""
+    lines = [["loss", "N × D", "usual allocator", "memory kept"]]
+    usual = {case["name"]: _eager(found) for case, found in _speed_cases(arguments, "time")}
+    for case, found in _speed_cases(arguments, "time", kept=True):
+        before = usual[case["name"].removesuffix("-kept")]
+        lines.append([LOSSES[case["loss"]], f"{case['rows']} × {case['dimension']}", _times(before), _times(_eager(found))])
+    return _table(lines)
+
+
+def _eager(found: Mapping[str, Mapping[str, float]]) -> float:
+    return found["eager"]["milliseconds"] / found["tempplug"]["milliseconds"] if "eager" in found else math.nan
+
+
+def _speed_cases(machine: str, quantity: str, kept: bool = False) -> list[tuple[dict[str, Any], dict[str, dict[str, float]]]]:
+    """Returns the cases of a machine, by loss and size, each with the numbers of every implementation that ran."""
+    cases = []
+    for file in (RESULTS / "speed" / "small" / machine).glob("*.json"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        case, outcomes = content["case"], content["outcomes"]
+        environment = set(case["environment"])
+        if case["quantity"] == quantity and environment == ({"GLIBC_TUNABLES"} if kept else set()):
+            cases.append((case, {name: of["numbers"] for name, of in outcomes.items() if of["status"] == "measured"}))
+    order = list(LOSSES)
+    return sorted(cases, key=lambda each: (order.index(each[0]["loss"]), each[0]["rows"], each[0]["dimension"]))
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.{2 if ratio < 1 else 1 if ratio < 9.95 else 0}f}"
+
+
+def _figures(of: Mapping[str, float], *names: str) -> list[str]:
+    return [f"{of[name]:.2f}" for name in names]
+
+
+def _mean(values: Any) -> str:
+    """Returns the mean of one number, of a list or of a summary, in three digits."""
+    if isinstance(values, Mapping):
+        values = values["mean"]
+    numbers = values if isinstance(values, list) else [values]
+    return f"{sum(numbers) / len(numbers):.3g}"
+
+
+def _json(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def _comparisons() -> tuple[Comparison, ...]:
+    found = report(RESULTS)
+    if found is None or found.problems:
+        raise SystemExit(f"{RESULTS} cannot be reported: {found.problems if found else 'it has no results'}")
+    return found.comparisons
+
+
+def _asked(arguments: str, one_metric: bool = True) -> tuple[list[Comparison], Any]:
+    """Returns the tasks that are asked for, in the order of the patterns, and the metric: that named, or the first task's."""
+    places, _, name = (part.strip() for part in arguments.partition("|"))
+    found: dict[str, Comparison] = {}
+    for pattern in places.split():
+        matches = {place: each for each in _comparisons() if fnmatch(place := _place(each), pattern)}
+        if not matches:
+            raise SystemExit(f"there are no results of '{pattern}' below {RESULTS}.")
+        found.update(sorted(matches.items()))
+    chosen = list(found.values())
+    metric = next((each for each in chosen[0].profile.metrics if each.name == name), None) if name else chosen[0].primary
+    if metric is None:
+        raise SystemExit(f"'{places}' has no metric '{name}'.")
+    return chosen, metric if one_metric else None
+
+
+def _place(comparison: Comparison) -> str:
+    return f"{comparison.suite}/{comparison.profile_name}/{comparison.task.name}"
+
+
+def _link(comparison: Comparison) -> str:
+    file = f"{comparison.suite}_{comparison.profile_name}.md"
+    return f"[{comparison.suite} {comparison.task.name}, {comparison.profile_name}]({LINKS}/{file})"
+
+
+def _order(label: str) -> tuple[int, float, str]:
+    """Returns what arms are sorted by: what is no strategy, fixed temperatures, the others."""
+    fixed = _temperature(label)
+    if fixed is not None:
+        return 1, fixed[0], fixed[1]
+    return 2 if Arm(label).parts else 0, 0.0, label
+
+
+def _temperature(label: str) -> tuple[float, str] | None:
+    """Returns temperature and objective of a fixed one, None of anything else."""
+    strategy, objective = Arm(label).parts or (label, "")
+    if not strategy.startswith("fixed:"):
+        return None
+    return float(parse_spec(strategy)[1]["temperature"]), objective
+
+
+def _tau(row: ArmRow) -> str:
+    fixed = _temperature(row.label)
+    return "" if fixed is None else f"{fixed[0]:g}"
+
+
+def _difference(row: ArmRow, comparison: Comparison, metric: Metric) -> str:
+    if row.label == comparison.baseline:
+        return "baseline"
+    return format_difference(row.differences.get(metric.name), metric)
+
+
+def _mark(row: ArmRow | None) -> str:
+    """Returns ▲ or ▼ where a difference is news after correction."""
+    verdict = row.significance.verdict if row and row.significance else ""
+    return {"better": " ▲", "worse": " ▼"}.get(verdict, "")
+
+
+def _cell(comparison: Comparison, label: str, metric: Metric) -> str:
+    row = next((each for each in comparison.rows if each.label == label), None)
+    if row is None or metric.name not in row.summaries:
+        return NOTHING
+    shown = format_summary(row.summaries[metric.name], metric)
+    primary = metric.name == comparison.primary.name
+    return f"**{shown}**" if label == comparison.baseline else shown + (_mark(row) if primary else "")
+
+
+def _reported(row: ArmRow, metric: Metric) -> str:
+    parts = [(format_cell(line.cells.get(metric.name), metric), line) for line in row.reported]
+    return "; ".join(f"{value} ({line.paper.name} {line.table})" for value, line in parts if any(map(str.isdigit, value)))
+
+
+def _seeds(rows: Iterable[ArmRow], metric: Metric) -> str:
+    counts = [row.summaries[metric.name].count for row in rows if metric.name in row.summaries]
+    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts)))))
+
+
+def _table(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Returns Markdown: words in the first column, figures in the others."""
+    header, *rows = ([cell.replace("|", "\\|") if cell != "-" else NOTHING for cell in line] for line in lines)
+    rule = [":--", *("--:" for _ in header[1:])]
+    return [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
+
+
+KINDS: dict[str, Callable[[str], list[str]]] = {
+    **{"arms": arms, "tasks": tasks, "metrics": metrics, "spread": spread, "strategies": strategies},
+    **{"temperatures": temperatures, "papers": papers},
+    **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost},
+    **{"speed": speed, "memory": memory, "kept": kept},
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
