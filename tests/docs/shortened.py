@@ -11,19 +11,20 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import shortened_commands
 import torch
 
 from tempplug_benchmarks.data.sentences import paraphrase_pairs
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
 # (regular expression, what replaces it)
-RULES: list[tuple[str, str]] = []
+RULES: list[tuple[str, str]] = [*shortened_commands.RULES]
 
 # pages over five seconds, which `make fast` leaves out
-SLOW: set[str] = set()
+SLOW: set[str] = {*shortened_commands.SLOW}
 
 # pages that read the folder named by TEMPPLUG_DATA
-REAL_DATA: set[str] = set()
+REAL_DATA: set[str] = {*shortened_commands.REAL_DATA}
 
 # warnings of other people's packages that a page's snippets give rise to, as pytest's filters have them
 WARNINGS: dict[str, list[str]] = {}
@@ -54,6 +55,7 @@ def embeddings(path: Path) -> None:
 
 # name: what makes it
 FILES: dict[str, Callable[[Path], None]] = {
+    **shortened_commands.FILES,
     "anchors.npy": embeddings,
     "positives.npy": embeddings,
 }
@@ -62,7 +64,7 @@ FILES: dict[str, Callable[[Path], None]] = {
 def shortened(code: str) -> str:
     """A command or a piece of Python, by all rules."""
     for pattern, replacement in RULES:
-        code = re.sub(pattern, replacement, code)
+        code = re.sub(pattern, replacement, code, flags=re.MULTILINE)
     return code
 
 
