@@ -1,7 +1,7 @@
 """Two processes with gloo on CPU against one: `torchrun` runs this file itself as the training script.
 
 The processes start from different temperatures and save, resume and accumulate gradients; every process writes what it
-holds at the end, and the tests compare. They also run README's script, as it stands there.
+holds at the end, and the tests compare. They also run the script of docs/trainers.md, as it stands there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import runpy
 import subprocess
 import sys
@@ -110,8 +109,8 @@ def one_left(folder: Path) -> list[float]:
     return [parameter.sum().item() for parameter in (*trainer.model.parameters(), *loss.parameters())]
 
 
-def readme(folder: Path, script: str, bert: str, pairs: str) -> dict[str, Any]:
-    """Runs README's script and returns what is left of it: all logs."""
+def guide(folder: Path, script: str, bert: str, pairs: str) -> dict[str, Any]:
+    """Runs the script of the guide to trainers and returns what is left of it: all logs."""
     flags = "--temperature-strategy learnable --eval_strategy epoch --save_strategy epoch --load_best_model_at_end true"
     flags += " --metric_for_best_model contrastive_accuracy --num_train_epochs 2 --use_cpu true --disable_tqdm true"
     flags += " --logging_steps 1 --learning_rate 1e-3 --per_device_train_batch_size 4 --report_to none"
@@ -138,10 +137,9 @@ def runs(folder: Path, rank: int, processes: int) -> dict[str, Any]:
 def results(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> dict[str, dict[str, Any]]:
     """What rank 0, rank 1 and a single process on the joint batches ended with."""
     folder = tmp_path_factory.mktemp("ddp")
-    blocks = re.findall(
-        r"```python\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8"), re.DOTALL
-    )
-    (script,) = [block for block in blocks if "class MyTrainer" in block]
+    from snippets import snippets  # here: the processes that are launched have no path to it
+
+    (script,) = [each.code for each in snippets("docs/trainers.md") if each.title == "train.py"]
     (folder / "train.py").write_text(script, encoding="utf-8")
     words = ["man", "woman", "dog", "horse", "guitar", "piano", "park"]
     rows = [{"anchor": f"the {a} plays {b}", "positive": f"a {a} in {b}"} for a in words for b in words]
@@ -220,8 +218,8 @@ def test_one_item_left_for_one_process_ends_no_run(results: dict[str, dict[str, 
     assert all(math.isfinite(each) for each in first)
 
 
-def test_readmes_script_trains_on_two_processes(results: dict[str, dict[str, Any]]) -> None:
-    first, second = (results[f"rank {rank}"]["readme"] for rank in (0, 1))
+def test_the_script_of_the_guide_trains_on_two_processes(results: dict[str, dict[str, Any]]) -> None:
+    first, second = (results[f"rank {rank}"]["guide"] for rank in (0, 1))
     temperatures, accuracies = (
         [[entry[name] for entry in rank["logs"] if name in entry] for rank in (first, second)]
         for name in ("temperature", "eval_contrastive_accuracy")
@@ -240,6 +238,6 @@ if __name__ == "__main__":
     found = runs(output, rank, 2)
     found["evaluated"] = evaluated(output / "evaluated")
     found["one left"] = one_left(output / "one left")
-    found["readme"] = readme(output / "readme", str(output / "train.py"), bert, str(output / "pairs.jsonl"))
+    found["guide"] = guide(output / "guide", str(output / "train.py"), bert, str(output / "pairs.jsonl"))
     (output / f"rank{rank}.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()

@@ -18,13 +18,18 @@ from tempplug_benchmarks.data.sentences import paraphrase_pairs
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
 # (regular expression, what replaces it)
-RULES: list[tuple[str, str]] = [*shortened_commands.RULES]
+RULES: list[tuple[str, str]] = [
+    *shortened_commands.RULES,
+    (r"google-bert/bert-base-uncased", "bert"),
+    (r"(sentence_transformers_nli\.py .*)", r"\1 --triplets 512 --max_steps 2 --report_to none"),
+    (r"(\btrain\.py --pairs .*)", r"\1 --use_cpu true --report_to none --max_steps 8 --logging_steps 2"),
+]
 
 # pages over five seconds, which `make fast` leaves out
-SLOW: set[str] = {*shortened_commands.SLOW}
+SLOW: set[str] = {*shortened_commands.SLOW, "docs/trainers.md"}
 
 # pages that read the folder named by TEMPPLUG_DATA
-REAL_DATA: set[str] = {*shortened_commands.REAL_DATA}
+REAL_DATA: set[str] = {*shortened_commands.REAL_DATA, "docs/trainers.md"}
 
 # warnings of other people's packages that a page's snippets give rise to, as pytest's filters have them
 WARNINGS: dict[str, list[str]] = {}
@@ -57,6 +62,8 @@ def embeddings(path: Path) -> None:
 FILES: dict[str, Callable[[Path], None]] = {
     **shortened_commands.FILES,
     "anchors.npy": embeddings,
+    "bert": bert,
+    "pairs.jsonl": pairs_jsonl,
     "positives.npy": embeddings,
 }
 

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from check_pip import faults
 from perform import SnippetError, perform
+from pygcl_toys import importable_pygcl
 from shortened import FILES, REAL_DATA, RULES, SLOW, WARNINGS, named
 from snippets import ROOT, RUN, Snippet, logical_lines, pages, prose, snippets
 
@@ -44,7 +46,7 @@ def test_snippets_of_a_page_run_in_their_order(
     found = snippets(page)
     for name in {name for snippet in found if not snippet.not_run for name in named(snippet.code)}:
         FILES[name](tmp_path / name)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), importable_pygcl() if any("GCL" in each.code for each in found) else nullcontext():
         torch.manual_seed(0)
         for snippet, seconds, cpu in perform(found):
             request.node.user_properties.append(("snippet", f"| `{snippet}` | {seconds:.2f} | {cpu:.2f} |"))
