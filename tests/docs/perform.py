@@ -24,8 +24,9 @@ from snippets import ROOT, RUN, Snippet, logical_lines
 from tempplug.cli import main
 
 PROGRAMS = Path(__file__).with_name("programs")
-# what bash would do something with; inside of quotes, too, as it then only costs the time of a process
-SHELL = re.compile(r"[|&;<>`(){}*?~=]|\$(?!TEMPPLUG_DATA\b)")
+# what bash would do something with; inside of quotes, too, as it then only costs the time of a process. A sweep's own command
+# wants the PATH that bash is given
+SHELL = re.compile(r"[|&;<>`(){}*?~]|\$(?!TEMPPLUG_DATA\b)|tempplug sweep")
 
 
 class SnippetError(AssertionError):

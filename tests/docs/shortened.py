@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import shortened_commands
 import torch
 
 from tempplug_benchmarks.data.sentences import paraphrase_pairs
@@ -18,16 +19,17 @@ from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
 # (regular expression, what replaces it)
 RULES: list[tuple[str, str]] = [
+    *shortened_commands.RULES,
     (r"google-bert/bert-base-uncased", "bert"),
     (r"(sentence_transformers_nli\.py .*)", r"\1 --triplets 512 --max_steps 2 --report_to none"),
     (r"(\btrain\.py --pairs .*)", r"\1 --use_cpu true --report_to none --max_steps 8 --logging_steps 2"),
 ]
 
 # pages over five seconds, which `make fast` leaves out
-SLOW: set[str] = {"docs/trainers.md", "docs/writing-a-plugin.md"}
+SLOW: set[str] = {*shortened_commands.SLOW, "docs/trainers.md", "docs/writing-a-plugin.md"}
 
 # pages that read the folder named by TEMPPLUG_DATA
-REAL_DATA: set[str] = {"docs/trainers.md"}
+REAL_DATA: set[str] = {*shortened_commands.REAL_DATA, "docs/trainers.md"}
 
 LIGHTNING = "ignore::DeprecationWarning:lightning"
 # warnings of other people's packages that a page's snippets give rise to, as pytest's filters have them
@@ -61,6 +63,7 @@ def embeddings(path: Path) -> None:
 
 # name: what makes it
 FILES: dict[str, Callable[[Path], None]] = {
+    **shortened_commands.FILES,
     "anchors.npy": embeddings,
     "bert": bert,
     "pairs.jsonl": pairs_jsonl,
@@ -71,7 +74,7 @@ FILES: dict[str, Callable[[Path], None]] = {
 def shortened(code: str) -> str:
     """A command or a piece of Python, by all rules."""
     for pattern, replacement in RULES:
-        code = re.sub(pattern, replacement, code)
+        code = re.sub(pattern, replacement, code, flags=re.MULTILINE)
     return code
 
 
