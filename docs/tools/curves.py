@@ -181,19 +181,19 @@ def pictures() -> dict[str, list[Panel]]:
 def svg(panels: Sequence[Panel]) -> str:
     """A picture of one panel or two, side by side."""
     most = max(len(panel.lines) for panel in panels)
-    height = HEIGHT + 20 * most
+    width, height = WIDTH * len(panels), HEIGHT + 20 * most
     words = " and ".join(f"{panel.title} over {panel.axis}" for panel in panels)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH * len(panels)} {height}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
         f"<title>{escape(words)}</title><style>{STYLE}</style>",
-        f'<rect class="back" width="{WIDTH * len(panels)}" height="{height}" rx="8"/>',
+        f'<rect class="back" width="{width}" height="{height}" rx="8"/>',
     ]
     for place, panel in enumerate(panels):
-        parts += [f'<g transform="translate({WIDTH * place} 0)">', *_panel(panel), "</g>"]
+        parts += [f'<g transform="translate({WIDTH * place} 0)">', *_panel(panel, legend=place == 0), "</g>"]
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(panel: Panel) -> list[str]:
+def _panel(panel: Panel, legend: bool) -> list[str]:
     values = torch.cat([line.y for line in panel.lines]).double()
     low, high = (float(values.min()), float(values.max())) if panel.log else (0.0, float(values.max()) * 1.08)
     marks = _decades(low, high) if panel.log else _round(low, high)
@@ -219,9 +219,12 @@ def _panel(panel: Panel) -> list[str]:
     for number, line in enumerate(panel.lines):
         style = f'class="line c{number} d{number}"'
         points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(line.x.tolist(), line.y.tolist(), strict=True))
-        below = TOP + height + 60 + 20 * number
         parts.append(f'<polyline {style} points="{points}"/>')
-        parts.append(f'<path {style} d="M{LEFT} {below - 4}h34"/><text x="{LEFT + 44}" y="{below}">{escape(line.label)}</text>')
+        if legend:
+            below = TOP + height + 60 + 20 * number
+            parts.append(
+                f'<path {style} d="M{LEFT} {below - 4}h34"/><text x="{LEFT + 44}" y="{below}">{escape(line.label)}</text>'
+            )
     return parts
 
 

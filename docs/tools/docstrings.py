@@ -1,0 +1,27 @@
+"""An extension of griffe that makes our docstrings and options ready for Markdown. It must not know any of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+DOCTEST = re.compile(r"(?:^>>> .*\n?(?:^(?!\s*$).*\n?)*)+", re.MULTILINE)
+
+
+class Docstrings(griffe.Extension):
+    """Fences doctests, as Markdown takes ``>>>`` for a quotation, and shows options by their type, as the text has their range."""
+
+    def on_instance(self, *, node: Any, obj: griffe.Object, agent: Any, **kwargs: Any) -> None:
+        """Rewrites the docstring of whatever was read: from ``>>>`` to the next empty line is code."""
+        if obj.docstring:
+            obj.docstring.value = DOCTEST.sub(lambda code: f"```pycon\n{code[0].rstrip()}\n```\n", obj.docstring.value)
+
+    def on_function(self, *, func: griffe.Function, **kwargs: Any) -> None:
+        """Leaves ``float`` of ``Annotated[float, Number(...)]``."""
+        for parameter in func.parameters:
+            kind = parameter.annotation
+            if isinstance(kind, griffe.ExprSubscript) and str(kind.left) == "Annotated":
+                assert isinstance(kind.slice, griffe.ExprTuple)
+                parameter.annotation = kind.slice.elements[0]
