@@ -1,4 +1,4 @@
-"""The part of `shortened` that is about tempplug's own commands: small models in place of those of the hub, a few steps, tables.
+"""The part of `shortened` that is about tempplug's own commands: small models for those of the hub, a few steps, tables.
 
 It must not know what a page says around a command.
 """
@@ -26,13 +26,18 @@ RULES: list[tuple[str, str]] = [
     (r"^(tempplug train dcrec .*)$", r"\1 --num-train-epochs 1 --hidden 8 --inner 16"),
     (r"^(tempplug train msc .*)--dataset cifar10 --normal-class cat", r"\1--dataset digits --normal-class 3"),
     (r"^(tempplug train msc .*)$", r"\1 --num-train-epochs 1 --image-size 32 --train-images 32 --test-images 40"),
-    (r"^((?:\S+ .*)?tempplug train sim(?:clr|siam) .*)$", r"\1 --num-train-epochs 1 --count 256 --width 8"),
-    (r"^(tempplug train supcon .*)$", r"\1 --num-train-epochs 1 --count 256 --width 8"),
+    (
+        r"^((?:\S+ .*)?tempplug train sim(?:clr|siam) .*)$",
+        r"\1 --num-train-epochs 1 --count 256 --width 8 --per-device-train-batch-size 32",
+    ),
+    (r"^((?:torchrun|accelerate) .*tempplug train .*)$", r"\1 --no-evaluate"),
+    (r"^(tempplug train supcon .*)$", r"\1 --num-train-epochs 1 --width 8"),
     (r"^(tempplug eval vision .*)$", r"\1 --test-images 64 --view-images 64"),
-    (r"^(tempplug bench run --table .*)$", r"\1 --strategies all"),
+    (r"^(tempplug sweep .*) 0\.2 1 (.*) --seeds 0 1 ", r"\1 1 \2 --seeds 0 "),
 ]
 
-SLOW = {"docs/sentences.md", "docs/which-temperature.md"}
+_LONG = ["benchmarks", "distributed", "graphs", "images", "sentences", "watch", "which-temperature"]
+SLOW = {f"docs/{page}.md" for page in _LONG}
 REAL_DATA = {"docs/sentences.md", "docs/graphs.md", "docs/training.md", "docs/debiasing.md"}
 
 
