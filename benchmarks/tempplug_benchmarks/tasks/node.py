@@ -85,7 +85,7 @@ def _quick(**changes: Any) -> Profile:
 
     Its learning rate was chosen with fixed temperatures and seeds from 100 on alone, by the nodes to validate.
     """
-    profile = _profile(f"generated citation graph, version {VERSION}", learning_rate=0.05, **changes)
+    profile = _profile(f"generated citation graph, version {VERSION}", learning_rate=0.02, **changes)
     more = arms(*_QUICK_FIXED)
     return replace(profile, arms=(*profile.arms, *more), primary="F1-micro 10/10/80", training={"save_strategy": "no"})
 
