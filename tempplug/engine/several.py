@@ -158,7 +158,7 @@ class Several:
         self._scratch = anchors.new_empty(3, self.plan.largest)
         self._products: dict[Tile, Tensor] = {}
         self._kept: dict[Tile, tuple[Tensor, Tensor | None]] = {}
-        self._scratches: dict[tuple[int, torch.Size], Tensor] = {}
+        self._scratches: dict[torch.Size, tuple[Tensor, ...]] = {}
         self._marked: tuple[Tile | None, Tensor | None] = None, None
         self._roles = roles
         self._count = roles.positive_count().to(anchors.dtype)
@@ -187,9 +187,12 @@ class Several:
                 self._kept[tile] = values
         if self.logits.scale is None:
             self.logit.div_(self._count).mul_(LN2)
-        if self.logits.reach < SAFE:
+        roles, safe = self._roles, self.logits.reach < SAFE
+        if not (safe and roles.positive_range[0]):
+            # A row without positives has no such sum, and whoever averages the rows drops it: any finite number does.
+            self.positive_sums.clamp_(min=SMALLEST_SUM)
+        if safe:
             return True
-        roles = self._roles
         return _exact(self.negative_sums, roles.negative_count() == 0) and _exact(
             self.positive_sums, roles.positive_count() <= 1
         )
@@ -197,8 +200,7 @@ class Several:
     def found(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """Returns the positives' similarity, logit (of a scale None) and log-sum-exp, the negatives' log-sum-exp, [N] each."""
         shift = self.logits.shift * LN2
-        # A row without positives has no such sum, and whoever averages the rows drops it: any finite number does.
-        positive, negative = self.positive_sums.clamp(min=SMALLEST_SUM).log_(), self.negative_sums.log()
+        positive, negative = self.positive_sums.log(), self.negative_sums.log()
         if shift:
             positive, negative = positive.add_(shift), negative.add_(shift)
         return self.similarity, self.logit if self.logits.scale is None else None, positive, negative
@@ -234,7 +236,8 @@ class Several:
         logits = self.logits
         of_similarity, of_logit, of_positive, of_negative = gradients
         slope = 1.0 if logits.scale is None else logits.scale
-        at_negative = _share(of_negative, self.negative_sums, slope)
+        # Some number where nothing was summed: no pair is there to use it.
+        at_negative = _share(of_negative, self.negative_sums.clamp(min=SMALLEST_SUM), slope)
         at_positive = _share(of_positive, self.positive_sums, slope)
         of_logit = None if of_logit is None or logits.scale is not None else of_logit / self._count
         of_similarity = None if of_similarity is None else of_similarity / self._count
@@ -269,10 +272,10 @@ class Several:
 
     def _like(self, tile: Tensor, number: int) -> Tensor:
         """Returns one of three tiles of this shape, of any content."""
-        key = number, tile.shape
-        if key not in self._scratches:
-            self._scratches[key] = self._scratch[number, : tile.numel()].view(tile.shape)
-        return self._scratches[key]
+        shape = tile.shape
+        if shape not in self._scratches:
+            self._scratches[shape] = self._scratch[:, : tile.numel()].view(3, *shape).unbind()
+        return self._scratches[shape][number]
 
     def _positive(self, tile: Tile, values: Tensor) -> Tensor | None:
         """Returns 1 where a pair of a tile is positive and 0 elsewhere, None where there is none, until the next tile's."""
@@ -304,10 +307,10 @@ def _exact(sums: Tensor, unread: Tensor) -> bool:
 
 
 def _share(gradient: Tensor | None, sums: Tensor, slope: Tensor | float) -> Tensor:
-    """Returns gradient · slope / sum; some number where nothing was summed, so that no pair is there to use it."""
+    """Returns gradient · slope / sum."""
     if gradient is None:
         return torch.zeros_like(sums)
-    return gradient * slope / sums.clamp(min=SMALLEST_SUM)
+    return gradient * slope / sums
 
 
 def _sum(values: Tensor, out: Tensor, tile: Tile) -> None:
