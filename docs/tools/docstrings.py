@@ -11,7 +11,7 @@ DOCTEST = re.compile(r"(?:^>>> .*\n?(?:^(?!\s*$).*\n?)*)+", re.MULTILINE)
 
 
 class Docstrings(griffe.Extension):
-    """Fences doctests, as Markdown takes ``>>>`` for a quotation, and shows options by their type, as the text has their range."""
+    """Fences doctests, as Markdown takes ``>>>`` for a quotation, and shows options by type, as the text has their range."""
 
     def on_instance(self, *, node: Any, obj: griffe.Object, agent: Any, **kwargs: Any) -> None:
         """Rewrites the docstring of whatever was read: from ``>>>`` to the next empty line is code."""
