@@ -8,9 +8,9 @@ DATA ?= $(TEMPPLUG_DATA)
 
 .PHONY: quickstart setup fast test fuzz lint bench report docs clean
 
-# One thread: so small a model is done sooner without waiting for a second one.
+# A core a run: so small a model is done sooner without waiting for a second thread.
 quickstart: .venv/bench.stamp
-	OMP_NUM_THREADS=1 $(BIN)/tempplug bench run sentence --profile quick --tasks supervised --seeds 0 1 --output outputs/quickstart
+	OMP_NUM_THREADS=1 $(BIN)/tempplug bench run all --profile quick --workers 2 --output outputs/quickstart
 
 setup: .venv/dev.stamp
 
@@ -59,7 +59,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/bench.stamp: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install -q -c constraints.txt -e ".[bench]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[bench,graph,vision]"
 	touch $@
 
 .venv/docs.stamp: .venv/bin/python pyproject.toml constraints.txt
