@@ -136,7 +136,7 @@ class WithInputs(ContrastiveLoss):
 class WithProjection(WithInputs):
     """AMCL's loss, whose projection is made for the dimension of the first views."""
 
-    def forward(self, view_a: Tensor, view_b: Tensor) -> Tensor:
+    def forward(self, view_a: Tensor, view_b: Tensor) -> Tensor:  # type: ignore[override]
         """Returns the loss."""
         assert isinstance(self.strategy, AMCL)
         if self.strategy.dimension != view_a.shape[1]:
