@@ -8,9 +8,9 @@ DATA ?= $(TEMPPLUG_DATA)
 
 .PHONY: quickstart setup fast test fuzz lint bench report docs clean
 
-# One thread: so small a model is done sooner without waiting for a second one.
+# A core a run: so small a model is done sooner without waiting for a second thread.
 quickstart: .venv/bench.stamp
-	OMP_NUM_THREADS=1 $(BIN)/tempplug bench run sentence --profile quick --tasks supervised --seeds 0 1 --output outputs/quickstart
+	OMP_NUM_THREADS=1 $(BIN)/tempplug bench run all --profile quick --workers 2 --output outputs/quickstart
 
 setup: .venv/dev.stamp
 
@@ -36,7 +36,7 @@ lint: .venv/dev.stamp
 bench: .venv/bench.stamp
 	$(BIN)/tempplug bench run sentence --profile small --data-dir "$(DATA)" --output outputs/small
 
-# The page and the tables of the committed results, anew from their files; the speed suite writes its own.
+# The page and the tables of the committed results, those of the guides too, anew from their files; the speed suite writes its own.
 RESULTS := benchmarks/results
 REPORTED := $(patsubst $(RESULTS)/%/,%,$(filter-out $(RESULTS)/speed/%,$(wildcard $(RESULTS)/*/*/)))
 
@@ -45,6 +45,7 @@ report: .venv/bench.stamp
 	for each in $(REPORTED); do \
 		$(BIN)/tempplug bench report $(RESULTS)/$$each --format markdown --out $(RESULTS)/$$(echo $$each | tr / _).md || exit 1; \
 	done
+	$(BIN)/python docs/measured.py
 
 # NO_MKDOCS_2_WARNING: a notice of the theme about a successor of mkdocs, which constraints.txt does not let in.
 docs: .venv/docs.stamp
@@ -58,7 +59,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/bench.stamp: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install -q -c constraints.txt -e ".[bench]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[bench,graph,vision]"
 	touch $@
 
 .venv/docs.stamp: .venv/bin/python pyproject.toml constraints.txt

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from tempplug_benchmarks.training import report
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
+PAGES = [*sorted(DOCS.glob("**/*.md")), RESULTS / "README.md", DOCS.parent / "README.md"]
 LINKS = "../benchmarks/results"
 NOTHING = "–"
 MARKER = re.compile(r"<!-- measured (?P<kind>[\w-]+)(?:: (?P<arguments>[^\n]*?))? -->\n\n(?P<table>(?:\|[^\n]*\n)*)")
@@ -36,19 +38,21 @@ MARKER = re.compile(r"<!-- measured (?P<kind>[\w-]+)(?:: (?P<arguments>[^\n]*?))
 
 def main(arguments: Sequence[str]) -> None:
     """Rewrites the guides that are named, all of them where none is, and says which have changed."""
-    for page in [Path(each) for each in arguments] or sorted(DOCS.glob("**/*.md")):
+    for page in [Path(each) for each in arguments] or PAGES:
         text = page.read_text(encoding="utf-8")
-        if (new := rewritten(text)) != text:
+        if (new := rewritten(text, page.parent)) != text:
             page.write_text(new, encoding="utf-8")
             print(f"{page}: rewritten")
 
 
-def rewritten(text: str) -> str:
-    """Returns a guide with every table of measured figures as the results have it now."""
+def rewritten(text: str, folder: Path = DOCS) -> str:
+    """Returns a page of this folder with every table of measured figures as the results have it now."""
+    results = os.path.relpath(RESULTS, folder.resolve())
 
     def table(found: re.Match[str]) -> str:
         head = found[0][: found.start("table") - found.start()]
-        return head + "".join(f"{line}\n" for line in KINDS[found["kind"]](found["arguments"] or ""))
+        lines = KINDS[found["kind"]](found["arguments"] or "")
+        return head + "".join(f"{line}\n".replace(f"({LINKS}", f"({results}") for line in lines)
 
     return MARKER.sub(table, text)
 

@@ -134,11 +134,6 @@ class PairLayout(ABC):
         return False
 
 
-def _own(views: Views) -> Pairing:
-    """Returns the pairing of each local row with itself among all rows."""
-    return Pairing(((0, views.size, views.rows.offset),))
-
-
 def _twice(values: Tensor | None) -> Tensor | None:
     return None if values is None else torch.cat([values, values])
 
@@ -287,37 +282,49 @@ class Labels(PairLayout):
         uncertainty = _one_uncertainty(views, 0, self.name)
         labels, all_labels, index = views.labels, views.all_labels, views.index
         if views.joined is None:
-            anchors, everyone, own = _given(views.view_a, self.name), _given(views.all_a, self.name), _own(views)
+            anchors, everyone = _given(views.view_a, self.name), _given(views.all_a, self.name)
         else:
             anchors, everyone = views.joined, _given(views.all_joined, self.name)
-            own = positions.of_both(views.size, views.rows.offset, views.rows.total, swapped=False)
-            labels, all_labels = torch.cat([labels] * 2), torch.cat([all_labels] * 2)
-            index = _twice(views.index)
+            labels, all_labels, index = torch.cat([labels] * 2), torch.cat([all_labels] * 2), _twice(views.index)
             second = _one_uncertainty(views, 1, self.name)
             if uncertainty is not None and second is not None:
                 uncertainty = torch.cat([uncertainty, second])
-        candidates, extra_start = _with_extra(everyone, views)
-        if extra_start is not None:
-            all_labels = torch.cat([all_labels, all_labels.new_zeros(candidates.shape[0] - extra_start)])
+        if views.rows.world == 1:
+            all_labels = labels
         return [
             Direction(
                 anchors=anchors,
-                candidates=candidates,
-                roles=PairRoles(
-                    anchors=anchors.shape[0],
-                    candidates=candidates.shape[0],
-                    device=candidates.device,
-                    ignored=own,
-                    anchor_labels=labels,
-                    candidate_labels=all_labels,
-                    extra_start=extra_start,
-                    extra_anchors=views.size,
-                ),
+                candidates=_with_extra(everyone, views)[0],
+                roles=self.roles(labels, all_labels, views.size, views.rows.offset, _extra(views)),
                 labels=labels,
                 index=index,
                 uncertainty=uncertainty,
             )
         ]
+
+    @staticmethod
+    def roles(labels: Tensor, all_labels: Tensor, size: int, offset: int, extra: int) -> PairRoles:
+        """Returns the roles of one view or two, [B or 2B, G or 2G (+ extra)].
+
+        Args:
+            labels: of the anchors.
+            all_labels: of all processes' anchors; the same tensor where there is one process.
+            size: B, how many anchors of view_a there are.
+            offset: number of the first of them in all processes'.
+            extra: hard negatives, which the anchors of view_a see.
+        """
+        count, total = len(labels), len(all_labels)
+        both = positions.of_both(size, offset, total // 2, swapped=False)
+        return PairRoles(
+            anchors=count,
+            candidates=total + extra,
+            device=labels.device,
+            ignored=Pairing(((0, size, offset),)) if count == size else both,
+            anchor_labels=labels,
+            candidate_labels=torch.cat([all_labels, all_labels.new_zeros(extra)]) if extra else all_labels,
+            extra_start=total if extra else None,
+            extra_anchors=size,
+        )
 
 
 class Masks(PairLayout):

@@ -335,8 +335,7 @@ class ContrastiveLoss(nn.Module):
             index=direction.index,
             uncertainty=direction.uncertainty,
         )
-        paired = similarity if counts is None else None
-        block = Block(direction.anchors, direction.candidates, roles, paired, views.precision)
+        block = Block(direction.anchors, direction.candidates, roles, similarity, views.precision)
         if mirror is not None and mirror[1].uniform and mirror[1].symmetric:
             return block, mirror[1], batch, mirror[3]
         recalled = self._replay.recall(batch, self.strategy.name) if observing and recomputing() else None

@@ -100,6 +100,12 @@ class PairRoles:
         return self._negative_count
 
     @cached_property
+    def positive_range(self) -> tuple[int, int]:
+        """The smallest and the largest number of positives of an anchor; on CUDA, asking waits for the device."""
+        least, most = torch.aminmax(self.positive_count())
+        return int(least), int(most)
+
+    @cached_property
     def _positive_count(self) -> Tensor:
         if self.positives is not None:
             return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
@@ -139,16 +145,21 @@ class PairRoles:
         return count
 
     def classes(self) -> tuple[Tensor, Tensor]:
-        """Returns the classes of anchors [N] and of candidates [M'], numbered from 0; hard negatives have none."""
+        """Returns the classes of anchors [N] and of candidates [M'], numbers from 0 to M; hard negatives have none."""
         return self._classes
 
     @cached_property
     def _classes(self) -> tuple[Tensor, Tensor]:
         if self.anchor_labels is None or self.candidate_labels is None:
             raise RuntimeError("these roles hold no labels.")
-        both = torch.cat([self.anchor_labels, self.candidate_labels[: self.extra_start]])
-        _, numbered = torch.unique(both, return_inverse=True)
-        return numbered[: self.anchors], numbered[self.anchors :]
+        alike = self.candidate_labels is self.anchor_labels
+        labels = self.anchor_labels
+        if not alike:
+            labels = torch.cat([labels, self.candidate_labels[: self.extra_start]])
+        low, high = torch.aminmax(labels)
+        if int(low) < 0 or int(high) >= self.candidates:
+            _, labels = torch.unique(labels, return_inverse=True)
+        return (labels, labels) if alike else (labels[: self.anchors], labels[self.anchors :])
 
     @cached_property
     def lonely(self) -> Tensor | None:
@@ -232,15 +243,14 @@ class Block:
         anchors: [N, D] unit rows, at least float32.
         candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
         roles: of the N×M pairs.
-        positive_similarity: [N] similarity of each anchor and its only positive, without gradient; None where there are
-            several.
+        positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
         precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.
     """
 
     anchors: Tensor
     candidates: Tensor
     roles: PairRoles
-    positive_similarity: Tensor | None
+    positive_similarity: Tensor
     precision: torch.dtype
 
     def mirrored(self) -> Block:

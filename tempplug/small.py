@@ -1,8 +1,8 @@
-"""Small batches with one positive an anchor: a call from raw embeddings to the loss in one tile, by closed forms.
+"""Small batches: a call from raw embeddings to the loss in one function, by closed forms.
 
-The parts are those of `tempplug.loss`: strategy, objective and layout are asked for what they know in closed form, the engine's
-single tile does the rest, and nothing is made that only larger or stranger calls need. Whatever does not fit, wrong arguments
-among it, is left to the long way, which says what is wrong. A call is so short that each function it enters is felt.
+The parts are those of `tempplug.loss`: strategy, objective and layout are asked for what they know in closed form, the engine
+does the rest, and nothing is made that only larger or stranger calls need. Whatever does not fit, wrong arguments among it, is
+left to the long way, which says what is wrong. A call is so short that each function it enters is felt.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from torch import Tensor, nn
 
 from tempplug import distributed
 from tempplug.claims import holds
-from tempplug.engine.single import LARGEST, Closed, Places, SingleTile, find_places, has_form
+from tempplug.engine.raw import LARGEST, Closed, RawBlock
+from tempplug.engine.several import SeveralPositives
+from tempplug.engine.single import Places, SingleTile, find_places, has_form
 from tempplug.inputs import FLOATS, check_integers, check_uncertainty
-from tempplug.layouts import Direction, Masks, PairLayout
+from tempplug.layouts import Direction, Labels, Masks, PairLayout
 from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, Trace
 from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import transformed
-from tempplug.types import Auxiliary, Batch
+from tempplug.types import Auxiliary, Batch, RowStatistics
 
 if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
@@ -59,14 +61,15 @@ def small_loss(
     # From the dict, because looking for a module in its parent takes as long as an operation on tensors.
     modules: dict[str, Any] = loss_fn._modules
     strategy, objective = modules["strategy"], modules["objective"]
-    if not (_is_plain(view_a) and _is_plain(view_b)) or not _closed(type(strategy), type(objective)) or transformed():  # type: ignore[arg-type]
+    plain = _is_plain(view_a) and (view_b is None or _is_plain(view_b))
+    if not plain or not _closed(type(strategy), type(objective)) or transformed():  # type: ignore[arg-type]
         return None, None
     if torch.is_autocast_enabled("cpu"):
         with plain_precision("cpu"):
             return small_loss(loss_fn, view_a, view_b, given, step)
-    raw: list[Tensor] = [view_a, view_b]  # type: ignore[list-item]
+    raw: list[Tensor] = [view_a] if view_b is None else [view_a, view_b]  # type: ignore[list-item]
     shape, dtype = raw[0].shape, raw[0].dtype
-    if raw[1].dtype is not dtype or len(shape) != 2 or 0 in shape or dtype not in FLOATS.dtypes:
+    if raw[-1].dtype is not dtype or len(shape) != 2 or 0 in shape or dtype not in FLOATS.dtypes:
         return None, None
     if loss_fn.engine not in _ENGINES or (loss_fn.training and strategy.observes) or objective.top:
         return None, None
@@ -74,35 +77,37 @@ def small_loss(
     for name, value in given.items():
         if value is not None:
             extras[name] = value
-    places, of_anchors = None, _NOTHING
+    block: RawBlock | None = None
+    of_anchors = _NOTHING
     if extras or loss_fn.gather:
         found = _read(loss_fn, extras, raw)
         if found is not None:
-            places, of_anchors = found
-    elif raw[1].shape == shape:
-        places = _places(loss_fn.layout, shape[0], 0, 0)
-    if places is None or (of_anchors and places.mirrored):
+            block, of_anchors = found
+    elif view_b is not None and raw[1].shape == shape:
+        block = _single(_places(loss_fn.layout, shape[0], 0, 0), raw)
+    if block is None or not block.ordinary or (of_anchors and block.mirrored):
         return None, None
-    tile = SingleTile(places, raw)
-    if not tile.ordinary:
-        return None, None
-    similarity = tile.positive_similarity
+    similarity = block.positive_similarity if block.counted is None else block.positive_similarity[block.counted]
     logit_map = objective.first_map(strategy.prepare(Batch(similarity, **of_anchors)))
-    if not has_form(type(logit_map)) or (places.mirrored and not (logit_map.uniform and logit_map.symmetric)):
+    if not has_form(type(logit_map)) or (block.mirrored and not (logit_map.uniform and logit_map.symmetric)):
         return None, logit_map
     learned = logit_map.tensors()
     detached = logit_map.detached() if learned else logit_map
-    second_map = objective.second_map(detached)
-    second = None if second_map is None else tile.copy()
-    if (second is not None and not second.read(second_map)) or not tile.read(detached):
+    second_map, second = objective.second_map(detached), None
+    if second_map is not None:
+        second = block.copy() if isinstance(block, SingleTile) else None
+        if second is None or not second.read(second_map):
+            return None, logit_map
+    if not block.read(detached):
         return None, logit_map
-    for direction, statistics in enumerate(tile.statistics):
+    ends = block.anchors, block.candidates
+    for direction, statistics in enumerate(block.statistics):
         auxiliary = Auxiliary(similarity, None if second is None else second.statistics[direction])
-        tile.closed.append(objective.closed_form(statistics, auxiliary))
-        step.traces.append(partial(_trace, tile, detached, direction))
+        block.closed.append(objective.closed_form(statistics, auxiliary))
+        step.traces.append(partial(_trace, ends if direction == 0 else ends[::-1], block.roles, detached, statistics))
     step.engine = "tiled"
-    step.row_losses.append((tile.row_losses, None))
-    loss: Tensor = Closed.apply(tile, loss_fn.reduction, *(learned or _NO_SCALE), *raw)  # type: ignore[no-untyped-call]
+    step.row_losses.append((block.row_losses, block.counted))
+    loss: Tensor = Closed.apply(block, loss_fn.reduction, *(learned or _NO_SCALE), *raw)  # type: ignore[no-untyped-call]
     return loss, None
 
 
@@ -148,7 +153,8 @@ def _places_of_masks(positive: Tensor, negative: Tensor) -> Places | None:
     What `roles_of_masks` finds out for the long way by a dozen operations is two comparisons with masks that are there already.
     """
     rows, columns = positive.shape
-    if rows > columns or rows * columns > LARGEST:
+    # Two positives side by side are no diagonal, which saves making one to compare with.
+    if rows > columns or rows * columns > LARGEST or (columns > 1 and bool(positive[0, 1])):
         return None
     positives, negatives, places = _diagonals(rows, columns, None)
     if not torch.equal(positive, positives):
@@ -163,19 +169,34 @@ def _places_of_masks(positive: Tensor, negative: Tensor) -> Places | None:
     return places
 
 
+def _single(places: Places | None, raw: list[Tensor]) -> RawBlock | None:
+    """Returns the tile of these places, where they were found."""
+    return None if places is None else SingleTile(places, raw)
+
+
+def _several(loss_fn: ContrastiveLoss, roles: PairRoles, raw: list[Tensor]) -> RawBlock | None:
+    """Returns the block of labels or masks; None where it is large, lacks what a loss needs, or the objective has no form."""
+    if roles.anchors * roles.candidates > LARGEST or not loss_fn.objective.several_positives:
+        return None
+    if not roles.positive_range[1] or not int(roles.negative_count().min()):
+        return None
+    return SeveralPositives(roles, tuple(accumulate(map(len, raw))), raw)
+
+
 def _read(
     loss_fn: ContrastiveLoss, extras: Mapping[str, Any], raw: list[Tensor]
-) -> tuple[Places | None, dict[str, Tensor]] | None:
-    """Returns where the roles are, and what is known of each anchor by name; None where only the long way can tell.
+) -> tuple[RawBlock | None, dict[str, Tensor]] | None:
+    """Returns the block, and what is known of each anchor by name; None where only the long way can tell.
 
     Rows of a queue and hard negatives join the raw ones.
     """
-    (size, dimension), layout = raw[0].shape, loss_fn.layout
+    (size, dimension), layout, second = raw[0].shape, loss_fn.layout, raw[1] if len(raw) > 1 else None
     if loss_fn.gather and distributed.active():
         return None
     behind = {"queue": 0, "hard_negatives": 0}
     masks: list[Tensor] = []
     of_anchors: dict[str, Tensor] = {}
+    joined = layout.joins_views and second is not None
     for name, value in extras.items():  # in the order of the arguments, a queue before hard negatives
         if name not in loss_fn.takes:
             return None
@@ -188,25 +209,41 @@ def _read(
             behind[name] = len(rows)
             raw.append(rows)
         elif name in ("positive_mask", "negative_mask"):
-            if not _is_plain(value) or value.dtype is not torch.bool or value.shape != (size, len(raw[1])):
+            if second is None or not _is_plain(value) or value.dtype is not torch.bool or value.shape != (size, len(second)):
                 return None
             masks.append(value)
         elif name == "uncertainty":
             some = check_uncertainty(value, _CPU, size)
-            if isinstance(some, tuple) is not layout.joins_views:
+            if isinstance(some, tuple) is not joined:
                 return None
-            of_anchors[name] = torch.cat(some) if layout.joins_views else some  # type: ignore[arg-type, assignment]
+            of_anchors[name] = torch.cat(some) if joined else some  # type: ignore[arg-type, assignment]
         else:
             one = check_integers(name, value, _CPU, size)
-            of_anchors[name] = torch.cat([one, one]) if layout.joins_views else one  # type: ignore[list-item, assignment]
+            of_anchors[name] = torch.cat([one, one]) if joined else one  # type: ignore[list-item, assignment]
     if type(layout) is Masks:
-        fits = len(masks) == 2 and len(raw[1]) > 0 and raw[1].shape[1:] == (dimension,)
-        return (_places_of_masks(*masks), of_anchors) if fits else None
-    fits = raw[1].shape == (size, dimension)
-    return (_places(layout, size, *behind.values()), of_anchors) if fits else None
+        fits = len(masks) == 2 and second is not None and len(second) > 0 and second.shape[1:] == (dimension,)
+        return (_of_masks(loss_fn, masks[0], masks[1], raw), of_anchors) if fits else None
+    if second is not None and second.shape != (size, dimension):
+        return None
+    if type(layout) is Labels:
+        labels = of_anchors.get("labels")
+        if labels is None:
+            return None
+        roles = Labels.roles(labels, labels, size, 0, behind["hard_negatives"])
+        return _several(loss_fn, roles, raw), of_anchors
+    return None if second is None else (_single(_places(layout, size, *behind.values()), raw), of_anchors)
 
 
-def _trace(tile: SingleTile, logit_map: LogitMap, direction: int) -> Trace:
-    """Returns what the record says of a direction from."""
-    ends = (tile.anchors, tile.candidates) if direction == 0 else (tile.candidates, tile.anchors)
-    return Trace(Direction(anchors=ends[0], candidates=ends[1], roles=tile.places.roles), logit_map, tile.statistics[direction])
+def _of_masks(loss_fn: ContrastiveLoss, positive: Tensor, negative: Tensor, raw: list[Tensor]) -> RawBlock | None:
+    """Returns the block of two masks; None where they contradict each other, or see `_several`."""
+    places = _places_of_masks(positive, negative)
+    if places is not None or bool((positive.view(torch.uint8) & negative.view(torch.uint8)).max()):
+        return _single(places, raw)
+    rows, columns = positive.shape
+    roles = PairRoles(anchors=rows, candidates=columns, device=_CPU, positive_mask=positive, negative_mask=negative)
+    return _several(loss_fn, roles, raw)
+
+
+def _trace(ends: tuple[Tensor, ...], roles: PairRoles, logit_map: LogitMap, statistics: RowStatistics) -> Trace:
+    """Returns what the record says of a direction from these anchors to these candidates."""
+    return Trace(Direction(anchors=ends[0], candidates=ends[1], roles=roles), logit_map, statistics)

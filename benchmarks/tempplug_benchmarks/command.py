@@ -29,9 +29,12 @@ goes on where it stopped. A result of another recipe, data or spec is never reus
 
 Two commands may work on one folder at the same time: each leaves to the other what that one is at.
 
-  tempplug bench run all --output runs                        every suite that trains
+  tempplug bench run all --workers 2 --output runs            a few arms of three suites, a few minutes
   tempplug bench run all --profile small --workers 2 --time-limit 3600 --output runs
   tempplug bench run all --profile paper --executor ray --output runs      on a Ray cluster, of which this machine is one
+
+In profile quick, all is the quickstart: tasks and arms that show at once what a temperature does; name a suite for its others.
+A suite whose packages are not installed is left out, and said so. A page with all tables and plots is written beside the results.
 
 Suites that measure speed take one case at a time, all its implementations in turn in a process of its own, and write
 report.md, speed.svg and speed.png beside the results:

@@ -1,7 +1,8 @@
 """Strategies across tasks: one table of all modalities, and what ranks over tasks can tell.
 
-A strategy is an arm as its task's recipe has it; other objectives, other options of a strategy that has an arm already, and
-further fixed temperatures stay in the tables of their tasks. This module must not know how anything is printed.
+A strategy is an arm as its task's recipe has it; other objectives, and other options of a strategy that has an arm already,
+stay in the tables of their tasks, as do fixed temperatures between the lowest and the highest. These two, and what was not
+trained, say what is at stake and are not ranked. This module must not know how anything is printed.
 
 Source: Demšar 2006, Statistical Comparisons of Classifiers over Multiple Data Sets (Friedman's test, Nemenyi's difference).
 """
@@ -13,12 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tempplug.arguments import parse_spec
-from tempplug_benchmarks.arm import Arm, parse_arm
+from tempplug_benchmarks.arm import UNTRAINED, Arm, parse_arm
 from tempplug_benchmarks.comparison import ArmRow, Comparison
 from tempplug_benchmarks.significance import LEVEL
+from tempplug_benchmarks.tuning import fixed_temperatures
 
 BASELINE = "fixed"
 """What the baseline of every task is called here: the temperature differs."""
+LOWEST, HIGHEST = "fixed, lowest", "fixed, highest"
+"""What the ends of a task's fixed temperatures are called, where they are not its baseline."""
+REFERENCES = (LOWEST, HIGHEST, UNTRAINED.label)
 
 
 @dataclass(frozen=True)
@@ -28,11 +33,13 @@ class TaskColumn:
     Attributes:
         comparison: of its arms.
         rows: by strategy.
+        references: rows that are no strategy's, by name: those of `REFERENCES` that there are.
         ranks: by strategy, 1 is best, equals share; empty where there is no signal.
     """
 
     comparison: Comparison
     rows: Mapping[str, ArmRow]
+    references: Mapping[str, ArmRow]
     ranks: Mapping[str, float]
 
 
@@ -64,7 +71,7 @@ def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
         rows = _strategies(comparison)
         if len(rows) > 1:
             ranks = {} if comparison.signal is False else _ranks(comparison, rows)
-            found.append(TaskColumn(comparison, rows, ranks))
+            found.append(TaskColumn(comparison, rows, _references(comparison), ranks))
     return found
 
 
@@ -114,6 +121,20 @@ def _strategies(comparison: Comparison) -> dict[str, ArmRow]:
         if name != BASELINE and (name not in chosen or row.label == own):
             chosen[name] = row
     return chosen
+
+
+def temperature(row: ArmRow) -> float:
+    """Returns the temperature of an arm of strategy ``fixed`` that has results."""
+    return float(parse_spec(Arm(row.resolved).parts[0])[1]["temperature"])
+
+
+def _references(comparison: Comparison) -> dict[str, ArmRow]:
+    """Returns the rows of the lowest and highest fixed temperature and of what was not trained."""
+    measured = {row.label: row for row in comparison.rows if comparison.primary.name in row.summaries}
+    fixed = sorted((measured[label] for label in fixed_temperatures(comparison.task, measured)), key=temperature)
+    found = {LOWEST: fixed[0], HIGHEST: fixed[-1]} if len(fixed) > 1 else {}
+    found |= {UNTRAINED.label: measured[UNTRAINED.label]} if UNTRAINED.label in measured else {}
+    return {name: row for name, row in found.items() if row.label != comparison.baseline}
 
 
 def _ranks(comparison: Comparison, rows: Mapping[str, ArmRow]) -> dict[str, float]:

@@ -242,7 +242,8 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
     folder = Path(tempfile.gettempdir()) / f"tempplug-{owner}"
     remove_leftovers(folder)  # of runs that were killed here
     with staging(folder / "run") as work_dir:
-        child = Child(run, work_dir, data_dir, run.resources.cpus, time_limit)
+        child = Child(data_dir, run.resources.cpus)
+        child.start(run, work_dir, time_limit)
         ended, told = False, time.monotonic()
         try:
             while not ended:
@@ -255,4 +256,4 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
                     told = time.monotonic()
                     yield message
         finally:
-            child.close(kill=not ended)
+            child.close()

@@ -44,15 +44,6 @@ def print_report(console: Console, comparisons: Sequence[Comparison], problems: 
         comparisons: what to print.
         problems: messages about files that could not be read.
     """
-    across = cross_table(comparisons)
-    if across is not None:
-        table, told = across
-        console.print(f"[bold]{TITLE}[/bold]")
-        for part in fitting(table, console.width):
-            console.print(terminal_table(part))
-        for line in told:
-            console.print(Text(line, style="dim"))
-        console.print()
     for comparison in comparisons:
         console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(comparison.task.summary)}", highlight=False)
         tables = (headline(comparison), all_metrics(comparison))
@@ -63,9 +54,50 @@ def print_report(console: Console, comparisons: Sequence[Comparison], problems: 
         for line in (*remarks(comparison), *commands(comparison)):
             console.print(Text(line, style="red" if line.startswith("failed:") else "dim"))
         console.print()
+    _print_end(console, comparisons, problems)
+
+
+def print_summary(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
+    """Prints what a glance wants: the primary metric and the conclusion of every comparison, then the table of all.
+
+    Args:
+        console: where to print.
+        comparisons: what to print.
+        problems: messages about files that could not be read.
+    """
+    for comparison in comparisons:
+        metric = comparison.primary
+        console.print(
+            f"[bold]{escape(title(comparison))}[/bold]  {escape(metric.name)}: {escape(metric.summary)}", highlight=False
+        )
+        console.print(Text(f"data: {comparison.dataset}", style="dim"))
+        console.print(terminal_table(fitting(headline(comparison), console.width)[0]))
+        console.print(Text(conclusion(comparison), style="bold"))
+        failed = (line for line in remarks(comparison) if line.startswith("failed:"))
+        for line in failed:
+            console.print(Text(line, style="red"))
+        console.print()
+    _print_end(console, comparisons, problems)
+
+
+def _print_end(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
+    """Prints how to read the figures, and the table of all tasks last, because a terminal is read from its end."""
     for problem in problems:
         console.print(Text(f"left out: {problem}", style="red"))
     for line in reading(comparisons):
+        console.print(Text(line, style="dim"))
+    across = cross_table(comparisons)
+    if across is None:
+        return
+    table, told = across
+    if len(table.rows) < len(table.header):
+        _, *strategies = zip(table.header, *(row.cells for row in table.rows), strict=True)
+        header = ("strategy", *(row.cells[0] for row in table.rows))
+        table = Table(header, tuple(Row(cells, "measured") for cells in strategies))
+    console.print(f"\n[bold]{TITLE}[/bold]")
+    for part in fitting(table, console.width):
+        console.print(terminal_table(part))
+    for line in told:
         console.print(Text(line, style="dim"))
 
 

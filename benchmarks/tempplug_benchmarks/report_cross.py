@@ -1,4 +1,7 @@
-"""The table of all modalities: strategies by tasks, each cell in its parts, and in words what the ranks tell."""
+"""The table of all modalities: strategies by tasks, each cell in its parts, and in words what the ranks tell.
+
+It must not know how anything is printed.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tempplug_benchmarks.comparison import Comparison
-from tempplug_benchmarks.cross_modality import BASELINE, Ranking, TaskColumn, columns, ranking
+from tempplug_benchmarks.cross_modality import (
+    BASELINE,
+    REFERENCES,
+    Ranking,
+    TaskColumn,
+    columns,
+    ranking,
+    temperature,
+)
 from tempplug_benchmarks.report_tables import NOTHING, SEPARATOR, Row, Table, format_difference, format_summary, title
 from tempplug_benchmarks.significance import LEVEL, Verdict
+from tempplug_benchmarks.tuning import fixed_temperatures
 
 TITLE = "All tasks"
 MARKS = {"better": "▲", "worse": "▼"}
@@ -17,7 +29,7 @@ QUIET = ("no signal", "one seed")
 READING_CROSS = (
     "rank of the mean within the task, and difference to its baseline with the 95 % interval; ▲ better and ▼ worse after "
     "correction, without a mark nothing is shown. A strategy is as its task's recipe has it; other objectives and temperatures "
-    "are in the tables below."
+    "are in the tables of the tasks. Lowest and highest are the ends of the fixed temperatures that were run, without a rank."
 )
 
 
@@ -26,8 +38,8 @@ class CrossCell:
     """One strategy on one task.
 
     Attributes:
-        rank: by the mean; ``no signal`` where nothing is ranked; empty where the strategy was not run.
-        figure: the difference to the baseline with its interval; of the baseline the mean.
+        rank: by the mean; ``no signal`` where nothing is ranked; empty where the strategy was not run, or is none.
+        figure: the difference to the baseline with its interval; of the baseline the mean; empty where it was not run.
         verdict: on the difference, or ``baseline``; ``no signal`` where nothing is ranked, empty where there is no difference.
     """
 
@@ -39,8 +51,9 @@ class CrossCell:
     def text(self) -> str:
         """All of it: rank, difference and mark; then the interval."""
         figure, bracket, interval = self.figure.partition(" [")
-        first = " ".join(filter(None, (f"{self.rank} · {figure}", MARKS.get(self.verdict))))
-        return SEPARATOR.join(filter(None, (first, (bracket + interval).strip()))) if self.rank else NOTHING
+        ranked = " · ".join(filter(None, (self.rank, figure)))
+        first = " ".join(filter(None, (ranked, MARKS.get(self.verdict))))
+        return SEPARATOR.join(filter(None, (first, (bracket + interval).strip()))) if self.figure else NOTHING
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,7 @@ def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
     means = ranked.strategies if ranked else {}
     others = sorted({name for column in found for name in column.rows} - means.keys())
     names = [*means, *sorted(others, key=lambda name: name != BASELINE)]
+    names += [name for name in REFERENCES if any(name in column.references for column in found)]
     remarks = [READING_CROSS, _ranks_in_words(ranked)]
     quiet = [title(column.comparison) for column in found if not column.ranks]
     if quiet:
@@ -99,15 +113,17 @@ def cross_table(comparisons: Sequence[Comparison]) -> tuple[Table, tuple[str, ..
 
 
 def _cell(column: TaskColumn, name: str) -> CrossCell:
-    row = column.rows.get(name)
+    row = column.rows.get(name, column.references.get(name))
     if row is None:
         return CrossCell()
     metric, difference = column.comparison.primary, row.differences.get(column.comparison.primary.name)
     figure = format_summary(row.summaries[metric.name], metric) if difference is None else format_difference(difference, metric)
-    if name not in column.ranks:
+    if row.label in fixed_temperatures(column.comparison.task, [row.label]):
+        figure = f"τ {temperature(row):g}: {figure}"
+    if not column.ranks:
         return CrossCell(QUIET[0], figure, QUIET[0])
     verdict = "baseline" if row.label == column.comparison.baseline else row.significance.verdict if row.significance else ""
-    return CrossCell(f"{column.ranks[name]:g}", figure, verdict)
+    return CrossCell(f"{column.ranks[name]:g}" if name in column.ranks else "", figure, verdict)
 
 
 def _ranks_in_words(found: Ranking | None) -> str:

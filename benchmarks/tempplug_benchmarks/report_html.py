@@ -148,7 +148,7 @@ def _cross_table(found: CrossTable) -> str:
 
 
 def _cross_cell(cell: CrossCell) -> str:
-    if not cell.rank:
+    if not cell.figure:
         return "<td>-</td>"
     quiet, mark = cell.verdict in QUIET, MARKS.get(cell.verdict, "")
     kind = cell.verdict if mark else "quiet" if quiet else ""

@@ -35,7 +35,7 @@ def overview(found: CrossTable, name: str) -> str:
         y = _HEAD + _ROW * line
         parts.append(f'<text x="2" y="{y + 14:g}">{escape(shortened(strategy, _LEFT - 4))}</text>')
         for position, cell in enumerate(cells):
-            if not cell.rank:
+            if not cell.figure:
                 continue
             x = _LEFT + width * position
             kind = "quiet" if cell.verdict in QUIET else cell.verdict if cell.verdict in MARKS else ""

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     options.strategies = [*curve, *(options.strategies or STRATEGIES)]
     with registry().explaining(registry().get(SuiteInfo, options.suite)):
         status = training.run(suite, options)
-    runs = plan(suite, options.profile, options.seeds, options.tasks, options.strategies)
+    runs = plan(suite, options.profile, options.seeds or training.SEEDS, options.tasks, options.strategies)
     found = load_results(options.output).results
     for task in dict.fromkeys(each.task.name for each in runs):
         _draw(task, [each for each in runs if each.task.name == task], found, options)

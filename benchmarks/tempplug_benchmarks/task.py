@@ -31,6 +31,8 @@ class Task:
             together; empty where the task asks its own.
         papers: name of the transcribed tables (`tempplug_benchmarks.papers`), empty where no paper is answered.
         by_name: profiles in which it runs only where it is named: others of its suite are enough there.
+        quickstart: labels of the arms of its quick profile, the baseline's among them, that a quick run of all suites compares;
+            empty where it takes no part in that.
         train: trains one arm with one seed and returns the metrics; a function of a module, so that a worker process
             can import it.
         resources: by profile, what a cluster sets aside for a run; one processor where a profile is not named.
@@ -48,6 +50,7 @@ class Task:
     family: str = ""
     papers: str = ""
     by_name: tuple[str, ...] = ()
+    quickstart: tuple[str, ...] = ()
     train: Callable[[RunContext], Mapping[str, float]] = field(default=run_method, repr=False)
     resources: Mapping[str, Resources] = field(default_factory=dict)
 
@@ -55,6 +58,13 @@ class Task:
         if unknown := sorted(set(self.resources) - set(self.profiles)):
             known = ", ".join(self.profiles)
             raise ConfigError(f"resources of task '{self.name}' must be of its profiles {known}, not of '{unknown[0]}'.")
+        if self.quickstart:
+            foreign = [label for label in self.quickstart if self.profile("quick").arm(label) is None]
+            if foreign or self.baseline not in self.quickstart:
+                raise ConfigError(
+                    f"quickstart={', '.join(self.quickstart)} of task '{self.name}' must be arms of its profile 'quick', the "
+                    f"baseline '{self.baseline}' among them."
+                )
         for name, profile in self.profiles.items():
             labels = [arm.label for arm in profile.arms]
             where = f"profile '{name}' of task '{self.name}'"

@@ -12,9 +12,10 @@ from typing import Any
 
 from rich.console import Console
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, MissingDependencyError
 from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
+from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks import report as text
 from tempplug_benchmarks.comparison import Comparison, check_known, compare, consistent
 from tempplug_benchmarks.controls import controls
@@ -23,7 +24,7 @@ from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.plan import Run, plan
 from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.report_html import html_parts
+from tempplug_benchmarks.report_html import html_parts, page
 from tempplug_benchmarks.results import PATTERN, Loaded, load_results
 from tempplug_benchmarks.runner import execute
 from tempplug_benchmarks.store import Entry, Failure, result_files
@@ -34,6 +35,11 @@ from tempplug_benchmarks.tuning import expanded
 TITLE = "suites that train"
 ALL = "all"
 """What stands for every suite of this kind where the command wants a name."""
+QUICK = "quick"
+SEEDS, QUICKSTART_SEEDS = (0, 1, 2), (0, 1, 2, 3, 4)
+"""Where none are given; those of a quick run of all suites are as many as it takes to survive Holm's correction."""
+PAGE = "index.html"
+"""The report of a run of all suites, in the folder of its results."""
 SUITE: type = Suite
 
 
@@ -59,7 +65,9 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
             action="store_true",
             help="then each arm whose temperature adapts again with the mean temperature of its own run, fixed",
         ),
-        group.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="SEED", help="(default: 0 1 2)"),
+        group.add_argument(
+            "--seeds", nargs="+", type=int, metavar="SEED", help="(default: 0 1 2; of all in profile quick 0 1 2 3 4)"
+        ),
         group.add_argument(
             "--data-dir", type=Path, metavar="DIR", help="folder of real data (default: the environment's TEMPPLUG_DATA)"
         ),
@@ -122,22 +130,51 @@ def _values(settings: Mapping[str, Any]) -> str:
 
 def run(suite: Suite, options: argparse.Namespace) -> int:
     """Trains what is left of a suite, prints the tables of what was asked, and returns 1 where a run failed."""
-    return _run([suite], plan(suite, options.profile, options.seeds, options.tasks, options.strategies), options)
+    runs = plan(suite, options.profile, options.seeds or SEEDS, options.tasks, options.strategies)
+    status, found = _run([suite], runs, options)
+    found.print(Console())
+    return status
 
 
 def run_all(options: argparse.Namespace) -> int:
-    """Does what `run` does with every suite that trains; what lacks its data is left out, and said so."""
+    """Does what `run` does with every suite that trains, prints less of it and writes a page.
+
+    What lacks its data or a framework is left out, and said so. Profile quick has the tasks and arms of the quickstart alone.
+    """
     if options.tasks:
         raise ConfigError(f"--tasks {' '.join(options.tasks)} goes with one suite, not with {ALL}: its tasks are all tasks.")
     known = registry()
-    suites = [suite for info in known.all(SuiteInfo) if isinstance(suite := known.load(info), Suite)]
-    runs = [
+    suites, runs = [], []
+    for info in known.all(SuiteInfo):
+        suite = known.load(info)
+        planned = _planned(suite, options) if isinstance(suite, Suite) else []
+        if not planned:
+            continue
+        try:
+            known.check_installed(info)
+        except MissingDependencyError as error:
+            print(f"left out: {error}", file=sys.stderr)
+            continue
+        suites.append(suite)
+        runs += planned
+    status, found = _run(suites, _with_data(runs, options, "task of any suite"), options)
+    text.print_summary(Console(), found.comparisons, found.problems)
+    file = options.output / PAGE
+    write_text(file, page(found.html_parts()))
+    print(f"All tables, plots and commands: {file.resolve().as_uri()}")
+    return status
+
+
+def _planned(suite: Suite, options: argparse.Namespace) -> list[Run]:
+    """Returns what of a suite belongs to a run of all."""
+    quick = options.profile == QUICK
+    seeds = options.seeds or (QUICKSTART_SEEDS if quick else SEEDS)
+    return [
         run
-        for suite in suites
         for task in suite.unasked(options.profile)
-        for run in plan(suite, options.profile, options.seeds, [task.name], options.strategies)
+        if task.quickstart or not quick
+        for run in plan(suite, options.profile, seeds, [task.name], options.strategies or (task.quickstart if quick else None))
     ]
-    return _run(suites, _with_data(runs, options, "task of any suite"), options)
 
 
 def run_tables(options: argparse.Namespace) -> int:
@@ -146,10 +183,12 @@ def run_tables(options: argparse.Namespace) -> int:
     if given or (options.table and options.paper):
         raise ConfigError(f"{' and '.join(given or ['--table and --paper'])} must not go together with tables of papers.")
     tables = tables_of(options.table or (), options.paper)
-    planned = plan_tables(tables, options.profile, options.seeds)
+    planned = plan_tables(tables, options.profile, options.seeds or SEEDS)
     for line in planned.left_out:
         print(f"left out: {line}", file=sys.stderr)
-    return _run(planned.suites, _with_data(planned.runs, options, "task of these tables"), options)
+    status, found = _run(planned.suites, _with_data(planned.runs, options, "task of these tables"), options)
+    found.print(Console())
+    return status
 
 
 def _with_data(runs: Sequence[Run], options: argparse.Namespace, which: str) -> list[Run]:
@@ -173,7 +212,8 @@ def _with_data(runs: Sequence[Run], options: argparse.Namespace, which: str) -> 
     return kept
 
 
-def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespace) -> int:
+def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespace) -> tuple[int, TrainingReport]:
+    """Trains what is left of a plan; returns 1 where a run failed, and what there is of it."""
     by_name = {suite.name: suite for suite in suites}
     if options.tuned:
         for task in dict.fromkeys(run.task.name for run in runs if not run.sizes.validation):
@@ -192,8 +232,7 @@ def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespa
         print("".join(f"{line}\n" for line in without), end="", file=sys.stderr)
         failures += _execute(found, options)
         these = _load([*runs, *found], options.output, by_name)
-    text.print_report(Console(), compare(these, by_name), these.problems)
-    return 1 if failures else 0
+    return 1 if failures else 0, TrainingReport(compare(these, by_name), these.problems)
 
 
 def _execute(runs: Sequence[Run], options: argparse.Namespace) -> list[Failure]:

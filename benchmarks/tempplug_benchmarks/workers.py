@@ -1,6 +1,7 @@
 """Runs in processes of their own, several at once: a crash or a lack of memory costs one run, not the program.
 
-It must not know what a run is made of, nor where results are kept.
+A process executes one run after the other, because it loads its frameworks for seconds. It must not know what a run is made of,
+nor where results are kept.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -27,44 +29,59 @@ Message = tuple[float, str] | Outcome
 
 
 class Child:
-    """A process that executes one run.
+    """A process that executes runs, one at a time.
 
     Args:
-        run: which one.
-        work_dir: folder for checkpoints.
         data_dir: folder of real data, None where none was given.
         threads: of torch, at least 1.
-        time_limit: seconds that the run may take, None where it may take as long as it does.
     """
 
-    def __init__(self, run: Run, work_dir: Path, data_dir: Path | None, threads: int, time_limit: float | None = None) -> None:
+    def __init__(self, data_dir: Path | None, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self._run, self._time_limit = run, time_limit
-        self._receiver, sender = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(sender, run, work_dir, data_dir, threads))
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=_work, args=(other, data_dir, threads))
         self._process.start()
-        sender.close()  # so that the end of the process ends the pipe
+        other.close()  # so that the end of the process ends the pipe
+        self._run: Run | None = None
+
+    def start(self, run: Run, work_dir: Path, time_limit: float | None = None) -> None:
+        """Hands it a run, where it has none.
+
+        Args:
+            run: which one.
+            work_dir: folder for checkpoints.
+            time_limit: seconds that the run may take, None where it may take as long as it does.
+        """
+        self._run, self._time_limit = run, time_limit
         self._until = math.inf if time_limit is None else time.monotonic() + time_limit
+        with suppress(BrokenPipeError):  # it ended meanwhile, which `hear` tells
+            self._connection.send((run, work_dir))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process can take another run."""
+        return self._process.is_alive()
 
     @property
     def handles(self) -> tuple[Connection, int]:
         """What `multiprocessing.connection.wait` waits for: a message, or the end of the process."""
-        return self._receiver, self._process.sentinel
+        return self._connection, self._process.sentinel
 
     def left(self) -> float:
         """Returns the seconds that the run has left; infinity without a limit."""
         return self._until - time.monotonic()
 
     def hear(self) -> Message | None:
-        """Returns the next message, None where there is none yet. One that takes too long is ended."""
+        """Returns the next message of the run, None where there is none yet. One that takes too long is ended."""
+        assert self._run is not None
         over = self.left() <= 0
         if over:
             self._process.kill()
             self._process.join()
-        ended = not self._process.is_alive()
-        while self._receiver.poll():  # what it said before its end comes first
+        ended = not self.alive
+        while self._connection.poll():  # what it said before its end comes first
             try:
-                message: Message = self._receiver.recv()
+                message: Message = self._connection.recv()
             except (EOFError, OSError):
                 self._process.join()
                 ended = True
@@ -78,16 +95,11 @@ class Child:
         code = self._process.exitcode or 0
         return Lost(f"its process ended without a result ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
 
-    def close(self, kill: bool = False) -> None:
-        """Waits for the end of the process.
-
-        Args:
-            kill: whether it is ended, whatever it is at.
-        """
-        if kill:
-            self._process.kill()
+    def close(self) -> None:
+        """Ends the process, whatever it is at."""
+        self._process.kill()
         self._process.join()
-        self._receiver.close()
+        self._connection.close()
 
 
 def listen(children: Collection[Child], timeout: float) -> None:
@@ -102,7 +114,7 @@ def listen(children: Collection[Child], timeout: float) -> None:
 
 
 class InProcesses:
-    """Carries out several runs at once on this machine, each in a process of its own; torch's threads are divided among them.
+    """Carries out several runs at once on this machine, in a process each; torch's threads are divided among them.
 
     Args:
         data_dir: folder of real data, None where none was given.
@@ -115,6 +127,7 @@ class InProcesses:
     def __init__(self, data_dir: Path | None, workers: int, time_limit: float | None = None) -> None:
         self._data_dir, self._workers, self._time_limit = data_dir, workers, time_limit
         self._children: dict[Job, Child] = {}
+        self._idle: list[Child] = []
 
     def __enter__(self) -> Self:
         import torch
@@ -123,8 +136,8 @@ class InProcesses:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for child in self._children.values():
-            child.close(kill=True)
+        for child in (*self._children.values(), *self._idle):
+            child.close()
 
     def check(self, runs: Sequence[Run]) -> None:
         """Takes any run."""
@@ -134,8 +147,10 @@ class InProcesses:
         return len(self._children) < self._workers
 
     def start(self, job: Job) -> None:
-        """Starts a process."""
-        self._children[job] = Child(job.run, job.work_dir, self._data_dir, self._threads, self._time_limit)
+        """Hands the run to a process that has none, or to a new one."""
+        child = self._idle.pop() if self._idle else Child(self._data_dir, self._threads)
+        child.start(job.run, job.work_dir, self._time_limit)
+        self._children[job] = child
 
     def wait(self, timeout: float) -> list[tuple[Job, Outcome]]:
         """Listens to the processes."""
@@ -146,18 +161,24 @@ class InProcesses:
             if isinstance(message, tuple):
                 job.step(*message)
             elif message is not None:
-                self._children.pop(job).close()
+                del self._children[job]
+                if isinstance(message, Lost) or not child.alive:
+                    child.close()
+                else:
+                    self._idle.append(child)
                 ended.append((job, message))
         return ended
 
 
-def _work(sender: Connection, run: Run, work_dir: Path, data_dir: Path | None, threads: int) -> None:
+def _work(connection: Connection, data_dir: Path | None, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption reaches the parent, which ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch  # which takes a while, in which the parent may end
 
     torch.set_num_threads(threads)
-    sender.send(perform(run, work_dir, data_dir, lambda fraction, text: sender.send((fraction, text))))
+    while True:
+        run, work_dir = connection.recv()
+        connection.send(perform(run, work_dir, data_dir, lambda fraction, text: connection.send((fraction, text))))
 
 
 def _end_with_parent() -> None:

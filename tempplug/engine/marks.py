@@ -49,13 +49,15 @@ class ByLabel(Marks):
 
     def __init__(self, roles: PairRoles, dtype: torch.dtype) -> None:
         # Numbers from 0, so that they are exact in any floating-point type up to 16 million rows.
-        self.anchors, self.candidates = (classes.to(dtype) for classes in roles.classes())
+        anchors, candidates = roles.classes()
+        self.anchors = anchors.to(dtype)
+        self.candidates = self.anchors if candidates is anchors else candidates.to(dtype)
 
     def positive(self, tile: Tile, out: Tensor) -> Tensor | None:
         """Returns 1 where classes are equal; an anchor is not its own positive, and hard negatives have no class."""
         if tile.panel:
             return None
-        own, others = self.anchors[tile.top : tile.bottom, None], self.candidates[None, tile.left : tile.right]
+        own, others = self.anchors[tile.top : tile.bottom, None], self.candidates[tile.left : tile.right]
         torch.eq(own, others, out=out)
         if tile.zeroes is not None:
             out.view(-1).index_fill_(0, tile.zeroes, 0)

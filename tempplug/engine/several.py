@@ -8,24 +8,26 @@ of a logit is
 
 times the map's slope that of a similarity. Where candidates are the anchors and the map is symmetric, G_ij + G_ji comes from
 the same E, so that one product gives the whole gradient. Positives and negatives are summed apart: no sum is a difference.
+Small batches go from raw embeddings to the loss at once (`SeveralPositives`), others from statistics to autograd's graph.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tempplug.engine import gemm
-from tempplug.engine.marks import Marks, marks_of
+from tempplug.engine.marks import marks_of
+from tempplug.engine.raw import RawBlock
 from tempplug.engine.stream import ROOM, SMALLEST_SUM
-from tempplug.engine.tile_logits import ScaledLogits, TileLogits
-from tempplug.engine.tiles import Plan, Shape, Tile, make_plan
+from tempplug.engine.tile_logits import TileLogits, logits_of, part
+from tempplug.engine.tiles import Shape, Tile, make_plan
 from tempplug.roles import Block, PairRoles
-from tempplug.strategies.maps import LogitMap, ScaleMap
-from tempplug.strategies.tile_forms import ScaleForm
+from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
 
 LN2 = math.log(2)
@@ -41,26 +43,94 @@ def closed_statistics(block: Block, logit_map: LogitMap) -> RowStatistics | None
         logit_map: with an in-place form.
     """
     roles = block.roles
-    form = logit_map.tile_form(roles.candidates, block.anchors.dtype)
-    if form is None:
+    logits = logits_of(block.anchors, block.candidates, logit_map)
+    if logits is None:
         return None
-    kind = ScaledLogits if isinstance(form, ScaleForm) else TileLogits
-    logits = kind(block.anchors, block.candidates, logit_map, form)  # type: ignore[arg-type]
-    run = Several(roles, logits, marks_of(roles, block.anchors.dtype), make_plan(Shape.of(roles), False))
+    run = Several(roles, logits.anchors, logits.candidates, block.positive_similarity)
     scale = next(iter(logit_map.tensors()), None)
     operands = (block.anchors,) if logits.mutual else (block.anchors, block.candidates)
     needs_gradient = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (scale, *operands))
+    run.logits = logits
     with torch.no_grad():
         if not run.forward(keep=needs_gradient):
             return None
-    similarity, logit, positive, negative = Closed.apply(run, scale, *operands)  # type: ignore[no-untyped-call]
-    if isinstance(logit_map, ScaleMap):
-        logit = logit_map.scale * similarity
+    return _row_statistics(roles, logit_map, *Closed.apply(run, scale, *operands))  # type: ignore[no-untyped-call]
+
+
+def _row_statistics(
+    roles: PairRoles, logit_map: LogitMap, similarity: Tensor, logit: Tensor | None, positive: Tensor, negative: Tensor
+) -> RowStatistics:
+    """Returns the statistics of every row; arguments as `Several` has them, logits of maps that are a scale None."""
+    if logit is None:
+        logit = logit_map.logit(similarity)
     counts = roles.positive_count()
-    if bool((alone := counts == 1).any()):
+    if roles.positive_range[0] <= 1:
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0.
-        positive = torch.where(alone, logit, positive)
+        positive = torch.where(counts == 1, logit, positive)
     return RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count())
+
+
+class SeveralPositives(RawBlock):
+    """A block with labels or masks of one call, and what its backward pass needs.
+
+    Args:
+        roles: of the pairs, at most `LARGEST`; every anchor has a negative, some have a positive.
+        ends: as of `RawBlock`.
+        raw: as of `RawBlock`.
+    """
+
+    __slots__ = ("run",)
+
+    def __init__(self, roles: PairRoles, ends: tuple[int, ...], raw: Sequence[Tensor]) -> None:
+        super().__init__(roles, ends, raw)
+        if not self.ordinary:
+            return
+        self.run = Several(roles, self.anchors, self.candidates)
+        self.positive_similarity = self.run.similarity
+        self.counted = None if roles.positive_range[0] else roles.positive_count() > 0
+
+    def read(self, logit_map: LogitMap) -> bool:
+        """Computes the statistics; returns whether that was possible, and exact."""
+        run = self.run
+        logits = logits_of(self.anchors, self.candidates, logit_map)
+        if logits is None:
+            return False
+        run.logits = logits
+        if not run.forward(keep=True):
+            return False
+        self.statistics = [_row_statistics(self.roles, logit_map, *run.found())]
+        return True
+
+    def gradients(
+        self, shares: int, factor: Tensor, weight: Tensor | None, scale: Tensor | None, last: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
+        run, count = self.run, len(self.anchors)
+        first = len(self.unit) - len(self.candidates)
+        ((_, of_negative, of_logit),) = self.closed
+        if weight is not None:
+            of_negative, of_logit = of_negative * weight, None if of_logit is None else of_logit * weight
+        of_positive = None
+        if of_logit is None:
+            of_logit = -of_negative
+        else:  # a constant added to all logits of a row changes no loss of several positives: the three add up to 0
+            of_positive = (of_negative + of_logit).neg_()
+        slope, factor = run.logits.scale, factor / shares
+        of_pairs = (None, of_logit) if slope is None else (of_logit * slope, None)
+        of_anchors, of_candidates = run.backward((*of_pairs, of_positive, of_negative), last > count or first == 0)
+        along, of_unit = None, of_anchors
+        if of_candidates is not None and first == 0:
+            along = torch.linalg.vecdot(self.anchors, of_anchors) if scale is not None else None
+            of_candidates[:count].add_(of_anchors)
+            of_unit = of_candidates[:last]
+        elif of_candidates is not None:
+            of_unit = torch.cat([of_anchors, of_candidates[: last - count]])
+        of_raw, radial = self._of_raw(of_unit, factor)
+        if scale is None:
+            return of_raw, None
+        if along is None:  # of both halves in one, each pair is counted from both its ends
+            along = radial.squeeze(1) / 2 if run.logits.mutual else radial[:count, 0]
+        return of_raw, (along if scale.ndim else along.sum()) * factor / scale
 
 
 class Several:
@@ -68,26 +138,42 @@ class Several:
 
     Args:
         roles: of the pairs.
-        logits: of its tiles.
-        marks: of its tiles.
-        plan: the tiles; none is mirrored.
+        anchors: [N, D] unit rows.
+        candidates: [M, D] unit rows; the same tensor where they are the anchors.
+        similarity: [N] mean similarity of the positives; None where the products that they come from are to be kept.
 
     Attributes:
-        similarity: [N] mean similarity of the positives, after `forward`; so the others.
-        logit: [N] their mean logit in nats; 0 where the map is a scale.
-        positive_sums: [N] P, in units of 2^shift.
+        similarity: [N] mean similarity of the positives.
+        logits: of the tiles, to be set before `forward`.
+        logit: [N] mean logit of the positives in nats, after `forward`; 0 where the map is a scale.
+        positive_sums: [N] P, in units of 2^shift, likewise.
         negative_sums: [N] Q likewise.
     """
 
-    def __init__(self, roles: PairRoles, logits: TileLogits, marks: Marks, plan: Plan) -> None:
-        self.logits, self.marks, self.plan = logits, marks, plan
-        anchors = logits.anchors
-        self._starts = roles.negatives_start, roles.candidates - plan.extra_columns
-        self._scratch = anchors.new_empty(3, plan.largest)
+    logits: TileLogits
+
+    def __init__(self, roles: PairRoles, anchors: Tensor, candidates: Tensor, similarity: Tensor | None = None) -> None:
+        self.marks, self.plan = marks_of(roles, anchors.dtype), make_plan(Shape.of(roles), False)
+        self._starts = roles.negatives_start, roles.candidates - self.plan.extra_columns
+        self._scratch = anchors.new_empty(3, self.plan.largest)
+        self._products: dict[Tile, Tensor] = {}
         self._kept: dict[Tile, tuple[Tensor, Tensor | None]] = {}
-        self._positives, self._negatives = roles.positive_count(), roles.negative_count()
-        self._count = self._positives.clamp(min=1).to(anchors.dtype)
-        self.similarity, self.logit, self.positive_sums, self.negative_sums = anchors.new_zeros(4, len(anchors))
+        self._scratches: dict[torch.Size, tuple[Tensor, ...]] = {}
+        self._marked: tuple[Tile | None, Tensor | None] = None, None
+        self._roles = roles
+        self._count = roles.positive_count().to(anchors.dtype)
+        if roles.positive_range[0] == 0:
+            self._count.clamp_(min=1)
+        self.logit, self.positive_sums, self.negative_sums, mean = anchors.new_zeros(4, len(anchors))
+        self.similarity = mean if similarity is None else similarity
+        if similarity is None:
+            for tile in self.plan.tiles:
+                rows, columns = self._span(tile)
+                product = self._products[tile] = gemm.outer(part(anchors, rows), part(candidates, columns))
+                positive = self._positive(tile, product)
+                if positive is not None:
+                    _sum(torch.mul(product, positive, out=self._like(product, 1)), mean, tile)
+            mean.div_(self._count)
 
     def forward(self, keep: bool) -> bool:
         """Computes the sums; returns whether they are exact.
@@ -99,63 +185,68 @@ class Several:
             values = self._exponentials(tile, summing=True)
             if keep and self.plan.keep:
                 self._kept[tile] = values
-        self.similarity.div_(self._count)
         if self.logits.scale is None:
             self.logit.div_(self._count).mul_(LN2)
-        else:
-            self.similarity.mul_(LN2 / self.logits.scale)
-        if self.logits.reach < SAFE:
+        roles, safe = self._roles, self.logits.reach < SAFE
+        if not (safe and roles.positive_range[0]):
+            # A row without positives has no such sum, and whoever averages the rows drops it: any finite number does.
+            self.positive_sums.clamp_(min=SMALLEST_SUM)
+        if safe:
             return True
-        return _exact(self.negative_sums, self._negatives == 0) and _exact(self.positive_sums, self._positives <= 1)
+        return _exact(self.negative_sums, roles.negative_count() == 0) and _exact(
+            self.positive_sums, roles.positive_count() <= 1
+        )
+
+    def found(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """Returns the positives' similarity, logit (of a scale None) and log-sum-exp, the negatives' log-sum-exp, [N] each."""
+        shift = self.logits.shift * LN2
+        positive, negative = self.positive_sums.log(), self.negative_sums.log()
+        if shift:
+            positive, negative = positive.add_(shift), negative.add_(shift)
+        return self.similarity, self.logit if self.logits.scale is None else None, positive, negative
 
     def _exponentials(self, tile: Tile, summing: bool = False) -> tuple[Tensor, Tensor | None]:
         """Returns E of a tile, 0 where a pair has no role here, and the slopes."""
         rows, columns = self._span(tile)
-        product = self.logits.product(rows, columns)
-        marked, other = self._like(product, 0), self._like(product, 1)
-        positive = self.marks.positive(tile, marked)
-        adds = summing and positive is not None
-        if adds:
-            _sum(torch.mul(product, marked, out=other), self.similarity, tile)
-        values, slopes = self.logits.bend(product)
-        if adds and slopes is not None:
-            _sum(torch.mul(values, marked, out=other), self.logit, tile)
+        product = self._products.pop(tile) if tile in self._products else self.logits.similarities(rows, columns)
+        other, positive = self._like(product, 1), self._positive(tile, product)
+        values, slopes = self.logits.bend(product, rows)
+        if summing and positive is not None and slopes is not None:
+            _sum(torch.mul(values, positive, out=other), self.logit, tile)
         if self.logits.shift:
             values.sub_(self.logits.shift)
         values.exp2_()
         self.marks.sift_(tile, values, positive, other)
-        if adds:
-            _sum(torch.mul(values, marked, out=other), self.positive_sums, tile)
         if summing:
-            _sum(torch.sub(values, other, out=other) if adds else values, self.negative_sums, tile)
+            negatives = values
+            if positive is not None:
+                _sum(torch.mul(values, positive, out=other), self.positive_sums, tile)
+                negatives = torch.sub(values, other, out=other)
+            _sum(negatives, self.negative_sums, tile)
         return values, slopes
 
-    def backward(
-        self, gradients: tuple[Tensor | None, ...], wants_anchors: bool, wants_candidates: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Returns the gradients of anchors and candidates, None where unwanted; of the anchors alone where both are one.
+    def backward(self, gradients: tuple[Tensor | None, ...], wants_candidates: bool) -> tuple[Tensor, Tensor | None]:
+        """Returns the gradients of anchors and, where they are wanted and others, of candidates.
 
         Args:
             gradients: [N] of the positives' mean similarity, mean logit and log-sum-exp, and of the negatives' log-sum-exp;
                 None means 0.
-            wants_anchors: whether the anchors' gradient is wanted.
-            wants_candidates: likewise.
+            wants_candidates: whether their gradient is wanted.
         """
         logits = self.logits
         of_similarity, of_logit, of_positive, of_negative = gradients
         slope = 1.0 if logits.scale is None else logits.scale
-        at_negative = _share(of_negative, self.negative_sums, slope)
+        # Some number where nothing was summed: no pair is there to use it.
+        at_negative = _share(of_negative, self.negative_sums.clamp(min=SMALLEST_SUM), slope)
         at_positive = _share(of_positive, self.positive_sums, slope)
         of_logit = None if of_logit is None or logits.scale is not None else of_logit / self._count
         of_similarity = None if of_similarity is None else of_similarity / self._count
         of_anchors: Tensor | None = None
         of_candidates: Tensor | None = None
-        wants_candidates &= not logits.mutual
         for tile in self.plan.tiles:
             rows, columns = self._span(tile)
             values, slopes = self._kept.pop(tile) if tile in self._kept else self._exponentials(tile)
-            marked, first, second = (self._like(values, number) for number in range(3))
-            positive = self.marks.positive(tile, marked)
+            positive, first, second = self._positive(tile, values), self._like(values, 1), self._like(values, 2)
             factor = self._spread(at_negative, rows, columns, first)
             if positive is not None:
                 # Exactly the one or the other where marks are 0 and 1.
@@ -167,34 +258,46 @@ class Several:
                 values.mul_(slopes)
             if positive is not None and of_similarity is not None:
                 values.addcmul_(self._spread(of_similarity, rows, columns, second), positive)
-            if wants_anchors:
-                of_anchors = self._added(of_anchors, gemm.times(values, logits.candidates[columns]), rows, logits.anchors)
-            if wants_candidates:
-                part = gemm.turned(values, logits.anchors[rows])
-                of_candidates = self._added(of_candidates, part, columns, logits.candidates)
+            of_anchors = _added(of_anchors, gemm.times(values, part(logits.candidates, columns)), rows, logits.anchors)
+            if wants_candidates and not logits.mutual:
+                product = gemm.turned(values, part(logits.anchors, rows))
+                of_candidates = _added(of_candidates, product, columns, logits.candidates)
+        if of_anchors is None:
+            raise RuntimeError("a plan has tiles.")
         return of_anchors, of_candidates
 
     def _span(self, tile: Tile) -> tuple[slice, slice]:
         start = self._starts[tile.panel]
         return slice(tile.top, tile.bottom), slice(start + tile.left, start + tile.right)
 
-    def _added(self, whole: Tensor | None, part: Tensor, where: slice, like: Tensor) -> Tensor:
-        """Returns a gradient with the part that a tile has in it."""
-        if len(self.plan.tiles) == 1:
-            return part
-        if whole is None:
-            whole = torch.zeros_like(like)
-        whole[where].add_(part)
-        return whole
-
     def _like(self, tile: Tensor, number: int) -> Tensor:
-        return self._scratch[number, : tile.numel()].view(tile.shape)
+        """Returns one of three tiles of this shape, of any content."""
+        shape = tile.shape
+        if shape not in self._scratches:
+            self._scratches[shape] = self._scratch[:, : tile.numel()].view(3, *shape).unbind()
+        return self._scratches[shape][number]
+
+    def _positive(self, tile: Tile, values: Tensor) -> Tensor | None:
+        """Returns 1 where a pair of a tile is positive and 0 elsewhere, None where there is none, until the next tile's."""
+        if self._marked[0] is not tile:
+            self._marked = tile, self.marks.positive(tile, self._like(values, 0))
+        return self._marked[1]
 
     def _spread(self, of_rows: Tensor, rows: slice, columns: slice, out: Tensor) -> Tensor:
         """Returns the numbers of the rows all over a tile; where both halves are one, plus those of the columns."""
         if self.logits.mutual:
-            return torch.add(of_rows[rows, None], of_rows[None, columns], out=out)
+            return torch.add(of_rows[rows, None], part(of_rows, columns), out=out)
         return out.copy_(of_rows[rows, None])
+
+
+def _added(whole: Tensor | None, product: Tensor, where: slice, like: Tensor) -> Tensor:
+    """Returns a gradient with what a tile has in it; the first that covers all of it is the gradient."""
+    if whole is None:
+        if len(product) == len(like):
+            return product
+        whole = torch.zeros_like(like)
+    part(whole, where).add_(product)
+    return whole
 
 
 def _exact(sums: Tensor, unread: Tensor) -> bool:
@@ -204,15 +307,15 @@ def _exact(sums: Tensor, unread: Tensor) -> bool:
 
 
 def _share(gradient: Tensor | None, sums: Tensor, slope: Tensor | float) -> Tensor:
-    """Returns gradient · slope / sum; some number where nothing was summed, so that no pair is there to use it."""
+    """Returns gradient · slope / sum."""
     if gradient is None:
         return torch.zeros_like(sums)
-    return gradient * slope / sums.clamp(min=SMALLEST_SUM)
+    return gradient * slope / sums
 
 
 def _sum(values: Tensor, out: Tensor, tile: Tile) -> None:
     """Adds a tile's sums over its rows; the first tile of a row finds nothing there."""
-    rows = out[tile.top : tile.bottom]
+    rows = part(out, slice(tile.top, tile.bottom))
     if tile.row_turn:
         rows.add_(values.sum(1))
     else:
@@ -237,14 +340,9 @@ class Closed(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         # Kept for what autograd checks: that nobody changed them in place, and that the graph is still there.
         ctx.save_for_backward(*operands)
-        shift = run.logits.shift * LN2
-        # A row without positives has no such sum, and whoever averages the rows drops it: any finite number does.
-        positive, negative = run.positive_sums.clamp(min=SMALLEST_SUM).log_(), run.negative_sums.log()
-        if shift:
-            positive, negative = positive.add_(shift), negative.add_(shift)
+        similarity, logit, positive, negative = run.found()
         # Copies: what its own graph held would never be freed.
-        logit = run.logit.clone() if run.logits.scale is None else None
-        return run.similarity.clone(), logit, positive, negative
+        return similarity.clone(), None if logit is None else logit.clone(), positive, negative
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -272,12 +370,13 @@ def _gradients(
         unit = torch.stack([each.abs().amax() for each in gradients if each is not None]).amax()
         unit = torch.where(unit > 0, unit, 1.0)
     of_similarity, *others = (None if each is None else each if unit is None else each / unit for each in gradients)
-    of_anchors, of_candidates = run.backward((of_similarity, *others), wants_anchors or wants_scale, any(wants_candidates))
+    logits = run.logits
+    of_anchors, of_candidates = run.backward((of_similarity, *others), any(wants_candidates))
     of_scale = None
-    if wants_scale and scale is not None and of_anchors is not None:
+    if wants_scale and scale is not None:
         # Σ_j G_ij s_ij is the anchor times its own gradient; what came through the positives' similarity has no scale in it.
-        along = torch.linalg.vecdot(run.logits.anchors, of_anchors)
-        if run.logits.mutual:
+        along = torch.linalg.vecdot(logits.anchors, of_anchors)
+        if logits.mutual:
             along = along / 2  # a pair of the square is counted from both its ends
         if of_similarity is not None:
             along = along - of_similarity * run.similarity

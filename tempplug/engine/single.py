@@ -1,14 +1,12 @@
-"""A block that fits one tile: from raw embeddings to row statistics and gradients in closed form, in place, in one function.
+"""A block with one positive an anchor that fits one tile: row statistics and gradients in closed form, in place.
 
-Small batches feel every operation, so nothing here is done twice: views are normalised as one matrix U, the anchors being its
-first rows and the candidates its last; one product gives all similarities, the map turns them into exponentials and those into
-weights W where they lie. With a_i the gradient of row i's sum, that of a similarity is
+Small batches feel every operation, so nothing here is done twice: one product gives all similarities, the map turns them into
+exponentials and those into weights W where they lie. With a_i the gradient of row i's sum, that of a similarity is
 
 - G_ij = W_ij · a_i for rows alone;
 - G_ij = W_ij · (a_i + b_j) where the columns are anchors as well: those of the other direction, or the rows themselves;
 
-dU = G·U and Gᵀ·U, to which the positive pairs add theirs; its part along U is what normalisation takes away, and what a learned
-scale has for a gradient. It must not know strategies or objectives.
+dU = G·U and Gᵀ·U, to which the positive pairs add theirs. It must not know strategies or objectives.
 """
 
 from __future__ import annotations
@@ -16,24 +14,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tempplug.claims import holds
-from tempplug.embeddings import ordinary
 from tempplug.engine import gemm
+from tempplug.engine.raw import LARGEST, RawBlock
 from tempplug.engine.stream import exact
-from tempplug.precision import at_least_float32, plain_precision
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import ClosedForm, Reduction, RowStatistics
+from tempplug.types import RowStatistics
 
-# Numbers of the largest single tile, 4 MB in float32.
-LARGEST = 1 << 20
-# Of x/‖x‖ in one pass over memory: that of weights with a gain, here of unit rows with a gain of 1/‖x‖.
-_normalised_backward = torch.ops.aten._weight_norm_interface_backward.default
 # Sums of logits within this many powers of two need no look at whether they are exact.
 SAFE = 90.0
 
@@ -53,7 +45,6 @@ class Places:
         ends: number of the first row behind each tensor of embeddings.
         ones: [N] positives of each anchor.
         counts: [N] negatives of each anchor.
-        gain: see `gains`.
     """
 
     roles: PairRoles
@@ -66,11 +57,6 @@ class Places:
     ends: tuple[int, ...]
     ones: Tensor
     counts: Tensor
-    gain: Tensor
-
-    def gains(self, rows: Tensor) -> Tensor:
-        """Returns a 1 for each of all rows, [N (+ M), 1], of their precision."""
-        return self.gain if self.gain.dtype == rows.dtype else self.gain.to(rows)
 
 
 def find_places(roles: PairRoles, mirrored: bool, ends: tuple[int, ...]) -> Places | None:
@@ -104,69 +90,29 @@ def find_places(roles: PairRoles, mirrored: bool, ends: tuple[int, ...]) -> Plac
         ends=ends,
         ones=roles.positive_count(),
         counts=roles.negative_count(),
-        gain=torch.ones(ends[-1], 1),
     )
 
 
-class SingleTile:
-    """The block of one call, and what its backward pass needs.
+class SingleTile(RawBlock):
+    """The tile of one call, and what its backward pass needs.
 
     Args:
         places: of the roles.
-        raw: [B, D] embeddings of one floating-point type: those of the anchors first, then the other candidates.
-
-    Attributes:
-        ordinary: whether all norms are numbers of an ordinary size; else nothing else is there.
-        unit: [N (+ M), D] unit rows of everything.
-        positive_similarity: [N].
-        statistics: of the rows, and of the columns where they are anchors, after `read`.
-        closed: row losses of each direction and their derivatives: for whoever knows the objective to add.
+        raw: as of `RawBlock`.
     """
 
-    __slots__ = (
-        "_pairs",
-        "_scratch",
-        "_values",
-        "anchors",
-        "candidates",
-        "closed",
-        "dtype",
-        "form",
-        "norm",
-        "ordinary",
-        "partners",
-        "places",
-        "positive_similarity",
-        "statistics",
-        "sums",
-        "uniform",
-        "unit",
-    )
+    __slots__ = ("_pairs", "_scratch", "_values", "form", "partners", "places", "sums", "uniform")
 
     def __init__(self, places: Places, raw: Sequence[Tensor]) -> None:
+        super().__init__(places.roles, places.ends, raw, places.mirrored)
         self.places = places
-        self.closed: list[ClosedForm] = []
-        self.dtype = raw[0].dtype
-        wide = at_least_float32(torch.cat([each.detach() for each in raw]))
-        self.norm = norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-        self.ordinary = ordinary(norm)
         if not self.ordinary:
             return
-        self.unit = unit = wide.div_(norm)
-        count, others = places.roles.anchors, places.roles.candidates
-        self.anchors = unit if count == unit.shape[0] else unit[:count]
-        self.candidates = unit if others == unit.shape[0] else unit[-others:]
         self._values: Tensor | None = gemm.outer(self.anchors, self.candidates)
         # Apart from the product, in which the one large summand would cost the small ones their last digits; so below.
         square = places.roles.square
-        self.partners = unit.index_select(0, places.partners) if square else self.candidates[:count]
+        self.partners = self.unit.index_select(0, places.partners) if square else self.candidates[: places.roles.anchors]
         self.positive_similarity = torch.linalg.vecdot(self.anchors, self.partners)
-
-    @property
-    def row_losses(self) -> Tensor:
-        """Row losses, [N]: their mean over the directions."""
-        first, *others = self.closed
-        return (first[0] + others[0][0]) / 2 if others else first[0]
 
     def copy(self) -> SingleTile:
         """Returns a tile of the same similarities, for another map; to be made before `read`."""
@@ -175,11 +121,7 @@ class SingleTile:
         return twin
 
     def read(self, logit_map: LogitMap) -> bool:
-        """Computes the statistics; returns whether that was possible, and exact.
-
-        Args:
-            logit_map: of this batch, without gradient, of a class that `has_form`.
-        """
+        """Computes the statistics; returns whether that was possible, and exact."""
         places, values, similarity = self.places, self._values, self.positive_similarity
         form = None if values is None else logit_map.tile_form(places.roles.candidates, values.dtype)
         if form is None or values is None:
@@ -248,23 +190,10 @@ class SingleTile:
         return values, pull
 
     def gradients(
-        self,
-        shares: int,
-        factor: Tensor,
-        weight: Tensor | None,
-        scale: Tensor | None,
-        last: int,
+        self, shares: int, factor: Tensor, weight: Tensor | None, scale: Tensor | None, last: int
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns the gradients of the first raw rows, [last, D], and of the scale where one is given.
-
-        Args:
-            shares: what all gradients are divided by.
-            factor: [], what they are multiplied by.
-            weight: [N] gradient of each row's loss in units of ``factor``; None where all are 1.
-            scale: the map's own where it is learned.
-            last: rows of U whose gradient is wanted.
-        """
-        places, unit, norm, anchors, candidates = self.places, self.unit, self.norm, self.anchors, self.candidates
+        """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
+        places, unit, anchors, candidates = self.places, self.unit, self.anchors, self.candidates
         everything, count = len(unit), len(anchors)
         first = everything - len(candidates)
         # With hard negatives, the gradient along U counts some pairs from both ends and some from one.
@@ -291,10 +220,7 @@ class SingleTile:
             gemm.turned(columns, anchors, of_others, fresh=True)
             if first:
                 (of_others if last - count == count else of_others[:count]).addcmul_(anchors, pull, value=-1)
-        ones = places.gains(unit)
-        if last < everything:
-            unit, norm, ones = unit[:last], norm[:last], ones[:last]
-        of_raw, radial = _normalised_backward(of_unit, unit, factor / norm, ones, 0)
+        of_raw, radial = self._of_raw(of_unit, factor)
         if scale is None:
             return of_raw, None
         if along is None:
@@ -305,57 +231,3 @@ class SingleTile:
 def has_form(kind: type[LogitMap]) -> bool:
     """Returns whether a class of maps has an in-place form that no subclass has made untrue by another logit or slope."""
     return kind.tile_form is not LogitMap.tile_form and holds(kind, "tile_form", "logit", "slope")
-
-
-class Closed(torch.autograd.Function):
-    """The losses of a tile's rows, reduced, with their gradient in closed form."""
-
-    @staticmethod
-    def forward(ctx: Any, tile: SingleTile, reduction: Reduction, scale: Tensor | None, *raw: Tensor) -> Tensor:
-        """Returns the loss.
-
-        Args:
-            ctx: of autograd.
-            tile: that was read, and whose losses are there.
-            reduction: of the losses.
-            scale: the map's own where it is learned.
-            raw: as the tile's.
-        """
-        losses = tile.row_losses
-        ctx.tile, ctx.scale = tile, None if scale is None else scale.detach()
-        ctx.shares = len(tile.closed) * (losses.shape[0] if reduction == "mean" else 1)
-        # Kept for what autograd checks: that the graph is still there.
-        ctx.save_for_backward(tile.unit)
-        if reduction == "mean":
-            return losses.mean()
-        return losses.sum() if reduction == "sum" else losses.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Returns the gradients of scale and embeddings."""
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "engine='tiled' has no second derivative: call backward without create_graph=True, or use engine='dense'."
-            )
-        if torch.is_autocast_enabled("cpu"):
-            with plain_precision("cpu"):
-                return Closed.backward(ctx, *gradients)
-        _, (factor,), tile = ctx.saved_tensors, gradients, ctx.tile
-        weight, ends = None, tile.places.ends
-        if factor.ndim:
-            # In units of the largest, because small temperatures leave no room in float32 for gradients far from 1.
-            largest = factor.abs().amax()
-            largest = torch.where(largest > 0, largest, 1.0)
-            factor, weight = largest, factor / largest
-        wants_scale, *needed = ctx.needs_input_grad[2:]
-        last = ends[-1]
-        if not needed[-1]:
-            last = max([tile.anchors.shape[0], *(end for end, wanted in zip(ends, needed, strict=True) if wanted)])
-        of_raw, of_scale = tile.gradients(ctx.shares, factor, weight, ctx.scale if wants_scale else None, last)
-        if of_raw.dtype is not tile.dtype:
-            of_raw = of_raw.to(tile.dtype)
-        parts, start = [], 0
-        for end, wanted in zip(ends, needed, strict=True):
-            parts.append(of_raw[start:end] if wanted else None)
-            start = end
-        return None, None, of_scale, *parts

@@ -43,28 +43,43 @@ class TileLogits:
         """Whether both halves of a square are one."""
         return self.candidates is self.anchors
 
-    def product(self, rows: slice, columns: slice) -> Tensor:
-        """Returns the similarities of a tile, [R, C], or base-2 logits of maps that are a scale."""
-        return gemm.outer(self.anchors[rows], self.candidates[columns])
+    def similarities(self, rows: slice, columns: slice) -> Tensor:
+        """Returns those of a tile, [R, C]."""
+        return gemm.outer(part(self.anchors, rows), part(self.candidates, columns))
 
-    def bend(self, product: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Returns base-2 logits and slopes in nats, from a `product` that may be overwritten; no slopes of a scale."""
-        return self._map.logit(product).mul_(LOG2E), self._map.slope(product)
+    def bend(self, similarities: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """Returns base-2 logits and slopes in nats of a tile of these rows, which may be overwritten; no slopes of a scale."""
+        return self._map.logit(similarities).mul_(LOG2E), self._map.slope(similarities)
 
 
 class ScaledLogits(TileLogits):
-    """scale · s: folded into the anchors' rows, so that the product is the logit."""
+    """scale · s, in place."""
 
     def __init__(self, anchors: Tensor, candidates: Tensor, logit_map: LogitMap, form: ScaleForm) -> None:
         super().__init__(anchors, candidates, logit_map, form)
         self.scale = form.slope
-        factor = form.operand_scale
-        self._scaled = self.anchors * (factor[:, None] if isinstance(factor, Tensor) else factor)
+        self._factor = form.operand_scale
 
-    def product(self, rows: slice, columns: slice) -> Tensor:
+    def bend(self, similarities: Tensor, rows: slice) -> tuple[Tensor, None]:
         """Returns base-2 logits."""
-        return gemm.outer(self._scaled[rows], self.candidates[columns])
+        factor = self._factor
+        return similarities.mul_(factor[rows, None] if isinstance(factor, Tensor) and factor.ndim else factor), None
 
-    def bend(self, product: Tensor) -> tuple[Tensor, None]:
-        """Returns the product."""
-        return product, None
+
+def logits_of(anchors: Tensor, candidates: Tensor, logit_map: LogitMap) -> TileLogits | None:
+    """Returns the logits of a map, None where it has no in-place form.
+
+    Args:
+        anchors: [N, D].
+        candidates: [M, D]; the same tensor where they are the anchors.
+        logit_map: of this batch.
+    """
+    form = logit_map.tile_form(len(candidates), anchors.dtype)
+    if isinstance(form, ScaleForm):
+        return ScaledLogits(anchors, candidates, logit_map, form)
+    return None if form is None else TileLogits(anchors, candidates, logit_map, form)
+
+
+def part(whole: Tensor, where: slice) -> Tensor:
+    """Returns these rows; without an operation where they are all."""
+    return whole if where.stop - where.start == len(whole) else whole[where]

@@ -51,7 +51,7 @@ def tiled_statistics(
 
 def streams(block: Block, logit_map: LogitMap) -> bool:
     """Returns whether the block goes through the fast path, small temperatures apart."""
-    return has_form(type(logit_map)) and block.positive_similarity is not None and block.anchors.device.type == "cpu"
+    return has_form(type(logit_map)) and block.roles.positives is not None and block.anchors.device.type == "cpu"
 
 
 def closes(block: Block, logit_map: LogitMap) -> bool:
@@ -73,7 +73,7 @@ def _closed(block: Block, logit_map: LogitMap) -> list[RowStatistics] | None:
 def _streamed(block: Block, logit_map: LogitMap, mirrored: bool) -> list[RowStatistics] | None:
     roles, anchors, similarity = block.roles, block.anchors, block.positive_similarity
     form = logit_map.tile_form(roles.candidates, anchors.dtype) if streams(block, logit_map) else None
-    if form is None or similarity is None:
+    if form is None:
         return None
     plan = make_plan(Shape.of(roles), roles.square and logit_map.uniform and logit_map.symmetric)
     stream = Stream(block, form, plan, mirrored, _threads(plan))

@@ -32,7 +32,7 @@ def refusal(block: Block, logit_map: LogitMap) -> str | None:
         block: anchors, candidates and roles.
         logit_map: of the batch.
     """
-    if block.positive_similarity is None or plan_roles(block.roles) is None:
+    if plan_roles(block.roles) is None:
         return "layouts with several positives or masks have no kernel"
     if plan_map(logit_map) is None:
         return f"logit map {type(logit_map).__name__} has no kernel"

@@ -44,9 +44,11 @@ class Objective(Configured, nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must implement row_loss(statistics) -> [N].")
 
     def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        """Returns what `row_loss` does, and its derivatives, for anchors with one positive and some negatives.
+        """Returns what `row_loss` does, and its derivatives by ``negative_lse`` and ``positive_logit``.
 
-        Optional: small batches are done sooner with it. Without it autograd finds the same.
+        Optional: small batches are done sooner with it. Without it autograd finds the same. Every anchor has a negative. With
+        several positives ``positive_lse`` is another tensor than ``positive_logit``, and the derivative by it what the two lack
+        to a sum of 0: a constant added to all logits of a row must change no such loss.
 
         Args:
             statistics: as of `row_loss`, without gradient.

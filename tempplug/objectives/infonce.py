@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tempplug.objectives.base import Objective, margin, softplus
+from tempplug.objectives.base import Objective, softplus
 from tempplug.types import Auxiliary, ClosedForm, RowStatistics
 
 
@@ -38,6 +38,9 @@ class InfoNCE(Objective):
         return loss + (statistics.positive_lse - statistics.positive_logit)
 
     def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        """Returns softplus(d), with the slope W = sigmoid(d)."""
-        difference = margin(statistics)
-        return softplus(difference), torch.sigmoid(difference), None
+        """Returns what `row_loss` does, with the slopes W = sigmoid(d) and, of several positives, -1."""
+        difference = statistics.negative_lse - statistics.positive_lse
+        loss, slope = softplus(difference), torch.sigmoid(difference)
+        if statistics.positive_lse is statistics.positive_logit:
+            return loss, slope, None
+        return loss + (statistics.positive_lse - statistics.positive_logit), slope, torch.full_like(slope, -1)

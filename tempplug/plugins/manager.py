@@ -153,6 +153,16 @@ class Registry:
                 raise
             raise MissingDependencyError(_missing(info, package, error)) from error
 
+    def check_installed(self, info: Info) -> None:
+        """Makes sure that a declaration's frameworks are there, without importing anything.
+
+        Raises:
+            MissingDependencyError: one is not installed; the message has the pip command.
+        """
+        package = next((each for each in info.requires if not _installed(each)), "")
+        if package:
+            raise MissingDependencyError(_missing(info, package))
+
     def log(self, record: Any) -> None:
         """Hands the record of a step to every plugin that implements ``tempplug_log``; one that raises is left out later."""
         self._load_entry_points()
@@ -309,14 +319,15 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _missing(info: Info, package: str, error: Exception) -> str:
+def _missing(info: Info, package: str, error: Exception | None = None) -> str:
     if _installed(package):
         fault, command = "whose installed version does not fit", "pip install --upgrade "
     else:
         fault, command = "which is not installed", "pip install "
     wanted = install_command(info.extra, info.distribution) if info.extra else f"pip install '{package}'"
     wanted = wanted.replace("pip install ", command)
-    return f"{info.word} '{info.name}' needs the package '{package}', {fault}: {wanted} ({error})."
+    cause = f" ({error})" if error else ""
+    return f"{info.word} '{info.name}' needs the package '{package}', {fault}: {wanted}{cause}."
 
 
 _registry: Registry | None = None

@@ -235,10 +235,12 @@ def check_strategy(strategy: Strategy) -> None:
         raise ConformanceError(label + str(error)) from error
 
 
-def _statistics(positive: Tensor, negative_lse: Tensor) -> RowStatistics:
-    """Returns the statistics of rows with one positive and eight negatives."""
+def _statistics(positive: Tensor, negative_lse: Tensor, positive_lse: Tensor | None = None) -> RowStatistics:
+    """Returns the statistics of rows with eight negatives and one positive, two where their log-sum-exp is given."""
     similarity = torch.linspace(-1, 1, len(positive), dtype=positive.dtype)
     one = torch.ones(len(positive), dtype=torch.long)
+    if positive_lse is not None:
+        return RowStatistics(positive, similarity, positive_lse, negative_lse, 2 * one, 8 * one, -similarity)
     return RowStatistics(positive, similarity, positive, negative_lse, one, 8 * one, -similarity)
 
 
@@ -252,15 +254,15 @@ def _row_loss(objective: Objective, positive: Tensor, negative_lse: Tensor) -> T
         raise ConformanceError(f"row_loss raised {error!r} for anchors with one positive.") from error
 
 
-def _check_closed_form(objective: Objective, positive: Tensor, negative: Tensor) -> None:
-    statistics = _statistics(positive, negative)
-    auxiliary = Auxiliary(statistics.positive_similarity, _statistics(positive / 10, positive / 10 + 2))
-    loss, of_negative, of_positive = objective.closed_form(statistics, auxiliary)
-    leaves = positive.requires_grad_(), negative.requires_grad_()
-    expected = _row_loss(objective, *leaves)
-    slopes = torch.autograd.grad(expected.sum(), leaves)
-    found = loss, -of_negative if of_positive is None else of_positive, of_negative
-    for name, ours, theirs in zip(("the loss", "a derivative", "a derivative"), found, (expected, *slopes), strict=True):
+def _check_closed_form(objective: Objective, positive: Tensor, negative: Tensor, positive_lse: Tensor | None = None) -> None:
+    leaves = [each.detach().requires_grad_() for each in (positive, negative, positive_lse) if each is not None]
+    auxiliary = Auxiliary(positive, _statistics(positive / 10, positive / 10 + 2))
+    loss, of_negative, of_positive = objective.closed_form(_statistics(*(each.detach() for each in leaves)), auxiliary)
+    expected = objective.row_loss(_statistics(*leaves), auxiliary)
+    slopes = torch.autograd.grad(expected.sum(), leaves, materialize_grads=True)
+    of_positive = -of_negative if of_positive is None else of_positive
+    found = loss, of_positive, of_negative, -of_negative - of_positive
+    for name, ours, theirs in zip(("the loss", *["a derivative"] * 3), found, (expected, *slopes), strict=False):
         _require(torch.allclose(ours, theirs, rtol=1e-9, atol=1e-9), f"closed_form returns {name} that is not row_loss's.")
 
 
@@ -298,6 +300,8 @@ def check_objective(objective: Objective, *, shift_invariant: bool = True) -> No
                 _require(finite, f"the gradient of row_loss is missing or not finite in {dtype}.")
         if type(objective).closed_form is not Objective.closed_form:
             _check_closed_form(objective, positive.detach(), negative.detach())
+            if objective.several_positives:
+                _check_closed_form(objective, positive.detach(), negative.detach(), positive.detach() + 0.9)
         shifted = _row_loss(objective, positive + 3, negative + 3)
         same = torch.allclose(shifted, value, rtol=1e-9, atol=1e-9)
         _require(same or not shift_invariant, "a constant added to all logits of a row changes its loss.")

@@ -9,6 +9,7 @@ import pytest
 from suite_checks import bench as main
 
 from tempplug.cli import main as tempplug
+from tempplug.errors import MissingDependencyError
 from tempplug_adapters.training.termination import Terminated
 
 RUN = ["run", "toy", "--seeds", "0", "1"]
@@ -120,6 +121,7 @@ def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
     from tempplug_benchmarks import training
 
     class Known:
+        absent: int | None = None
         suites = (toy.SUITE, replace(toy.make_suite(needs=("no.tsv",)), name="toi"), object())
 
         def all(self, kind: type) -> range:
@@ -127,6 +129,10 @@ def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
 
         def load(self, info: int) -> object:
             return self.suites[info]
+
+        def check_installed(self, info: int) -> None:
+            if info == self.absent:
+                raise MissingDependencyError("suite 'toi' needs the package 'nowhere'")
 
     monkeypatch.setattr(training, "registry", Known)
     (tmp_path / "text").mkdir()
@@ -136,8 +142,21 @@ def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
     captured = capsys.readouterr()
     assert "toy / toy-task / quick" in captured.out
     assert "toi / toy-task / quick" in captured.out
-    # both tasks compare strategies, so that there is a table of all
-    assert captured.out.startswith("All tasks\n")
+    assert "[8/8]" in captured.err, "two arms, not the third"
+    # both tasks compare strategies, so that there is a table of all, below the others; the last line is the page
+    assert captured.out.index("\nAll tasks\n") > captured.out.index("toi / toy-task / quick")
+    page = tmp_path / "out" / "index.html"
+    assert captured.out.splitlines()[-1] == f"All tables, plots and commands: {page.as_uri()}"
+    assert "<h2>All tasks</h2>" in page.read_text(encoding="utf-8")
+    assert main(["run", "all", "--output", str(tmp_path / "out"), "--strategies", "fixed+dcl"]) == 0
+    captured = capsys.readouterr()
+    assert "4 of 20 runs are finished already." in captured.err, "five seeds of the baseline and of what was asked for"
+    monkeypatch.setattr(Known, "absent", 1)
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("left out: suite 'toi' needs the package 'nowhere'\n4 of 4 runs are finished already.")
+    assert "toi / toy-task" not in captured.out
+    monkeypatch.setattr(Known, "absent", None)
     assert main([*words, "--profile", "small"]) == 0
     captured = capsys.readouterr()
     assert captured.err.startswith("left out: task 'toy-task' needs no.tsv under the data folder")

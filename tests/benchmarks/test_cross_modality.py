@@ -15,7 +15,7 @@ from scipy import stats
 from tempplug_benchmarks.comparison import Comparison, compare
 from tempplug_benchmarks.cross_modality import columns, ranking
 from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.report import markdown, print_report
+from tempplug_benchmarks.report import markdown, print_report, print_summary
 from tempplug_benchmarks.report_cross import cross_table
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.suite import Suite
@@ -73,10 +73,11 @@ def test_the_table_says_rank_difference_and_verdict(toy: ModuleType, tmp_path: P
     table, told = across
     rows = {row.cells[0]: dict(zip(table.header, row.cells, strict=True)) for row in table.rows}
     assert next(iter(rows)) == "mean rank"
-    assert list(rows["mean rank"].values())[1:] == ["1.12", "1.88", "3.00"], "best first"
+    assert list(rows["mean rank"].values())[1:] == ["1.12", "1.88", "3.00", "-"], "best first, then what is no strategy"
     assert rows["toy / one: STSB"]["macl"] == "1 · +1.00 ▲; [+1.00, +1.00]"
     assert rows["toy / one: STSB"]["temperature-free"] == "3 · -1.00 ▼; [-1.00, -1.00]"
-    assert rows["toy / one: STSB"]["fixed"].startswith("2 · 70.")
+    assert rows["toy / one: STSB"]["fixed"].startswith("2 · τ 0.05: 70.")
+    assert rows["toy / one: STSB"]["fixed, highest"] == "τ 0.5: +5.00 ▲; [+5.00, +5.00]"
     assert "mean ranks over 4 tasks of 3 strategies: Friedman p = 0.022; two differ where" in told[1]
     assert "## All tasks" in markdown(comparisons, [])
     shown = io.StringIO()
@@ -84,6 +85,48 @@ def test_the_table_says_rank_difference_and_verdict(toy: ModuleType, tmp_path: P
     assert re.search(r"\x1b\[32m *1 · \+1\.00 ▲", shown.getvalue()), "green"
     assert re.search(r"\x1b\[31m *3 · -1\.00 ▼", shown.getvalue()), "red"
     assert cross_table(comparisons[:1]) is None
+
+
+def test_few_tasks_are_columns_on_a_terminal_below_everything_else(toy: ModuleType, tmp_path: Path) -> None:
+    comparisons = measured(toy, tmp_path, {name: SCORES[name] for name in ("one", "two")})
+    for tell in (print_report, print_summary):
+        shown = io.StringIO()
+        tell(Console(file=shown, width=120), comparisons, [])
+        below = shown.getvalue().partition("\nAll tasks\n")[2]
+        header, *lines = filter(str.strip, below.splitlines())
+        assert re.split("  +", header.strip()) == ["strategy", "mean rank", "toy / one: STSB", "toy / two: STSB"]
+        assert [line.split()[0] for line in lines if " · " in line] == ["fixed", "macl", "temperature-free"]
+        assert re.search(r"^ fixed, highest +- +τ 0.5: \+5.00 ▲ +τ 0.5: \+5.00 ▲", below, re.MULTILINE)
+
+
+def test_a_summary_leaves_out_what_the_page_holds(toy: ModuleType, tmp_path: Path) -> None:
+    shown = io.StringIO()
+    print_summary(Console(file=shown, width=120), measured(toy, tmp_path, SCORES), ["old.json is not JSON"])
+    told = shown.getvalue()
+    assert "toy / one / quick  STSB: Spearman × 100 of nothing\ndata: none\n" in told
+    assert "Better than fixed+infonce: fixed:temperature=0.5+infonce, macl+reweighted." in told
+    assert "left out: old.json is not JSON" in told
+    assert "recipe: " not in told
+    assert "tempplug bench run" not in told
+
+
+def test_the_ends_of_the_fixed_temperatures_and_what_was_not_trained_are_beside_the_strategies(
+    toy: ModuleType, tmp_path: Path
+) -> None:
+    labels = ["fixed:temperature=0.01", "fixed+infonce", "fixed:temperature=0.2", "fixed:temperature=1", "macl", "untrained"]
+    first = replace(toy.SUITE.tasks[0], name="one")
+    suite = Suite("toy", "tasks", (first, replace(first, name="two")))
+    for run in plan(suite, "small", [0, 1, 2], strategies=labels):
+        score = 70.0 - 10 * len(run.arm.label) + run.seed / 4
+        write_result(run, tmp_path, {"STSB": score, "error": 0.5}, seconds=1)
+    found = columns(compare(load_results(tmp_path), {"toy": suite}))
+    for column in found:
+        assert {name: row.label for name, row in column.references.items()} == {
+            "fixed, lowest": "fixed:temperature=0.01+infonce",
+            "fixed, highest": "fixed:temperature=1+infonce",
+            "untrained": "untrained",
+        }
+        assert set(column.ranks) <= {"fixed", "macl"}
 
 
 def test_a_task_without_signal_ranks_nothing(toy: ModuleType, tmp_path: Path) -> None:

@@ -154,7 +154,10 @@ def test_a_task_checks_its_profiles() -> None:
         ConfigError, match=r"arm 'macl' of profile 'quick' of task 't' must name its objective: macl\+OBJECTIVE"
     ):
         task({}, profiles={"quick": profile(arms=(Arm("fixed+dcl"), Arm("macl")))})
-    task({}, profiles={"quick": profile(arms=(Arm("fixed+dcl"), UNTRAINED))})
+    task({}, profiles={"quick": profile(arms=(Arm("fixed+dcl"), UNTRAINED))}, quickstart=("untrained", "fixed+dcl"))
+    for labels in (("untrained",), ("fixed+dcl", "macl+dcl")):
+        with pytest.raises(ConfigError, match=f"quickstart={', '.join(labels)} of task 't' must be arms".replace("+", r"\+")):
+            task({}, profiles={"quick": profile(arms=(Arm("fixed+dcl"), UNTRAINED))}, quickstart=labels)
     with pytest.raises(ConfigError, match="must have a metric named 'speed'"):
         task({}, profiles={"quick": profile(primary="speed")})
 

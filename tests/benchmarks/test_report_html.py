@@ -95,7 +95,7 @@ def test_the_table_of_all_tasks_has_parts_and_colour(toy: ModuleType, tmp_path: 
     assert cells["temperature-free"] == "3 -1.00 [-1.00, -1.00]▼ worse"
     assert cells["fixed"].endswith("baseline")
     classes = {row[0]: kinds[3] for row, kinds in zip(table.rows, table.classes, strict=True)}
-    assert classes == {"macl": "better", "temperature-free": "worse", "fixed": ""}
+    assert classes == {"macl": "better", "temperature-free": "worse", "fixed": "", "fixed, highest": "better"}
     assert {kinds[-1] for kinds in table.classes} == {"quiet"}
     assert {row[-1].endswith("no signal") for row in table.rows} == {True}
     told = re.search(r'<desc id="overview-words">(.*?)</desc>', content)

@@ -128,13 +128,17 @@ def test_missing_data_stop_everything_before_the_first_run(toy: ModuleType, tmp_
 
 
 @pytest.mark.slow
-def test_workers_measure_what_one_process_measures(toy: ModuleType, tmp_path: Path) -> None:
-    runs = plan(toy.SUITE, "quick", [0], strategies=["macl+infonce"])
+def test_workers_measure_what_one_process_measures(toy: ModuleType, tmp_path: Path, log: Path) -> None:
+    runs = plan(toy.SUITE, "quick", [0, 1, 2], strategies=["macl+infonce"])
     run_all(runs, tmp_path / "one")
+    log.unlink()
     failures, shown = run_all(runs, tmp_path / "two", workers=2)
     assert failures == []
     assert figures(tmp_path / "two") == figures(tmp_path / "one")
-    assert "[2/2]" in shown
+    assert "[6/6]" in shown
+    workers = {line.rpartition(" ")[2] for line in log.read_text().splitlines()}
+    assert len(workers) <= 2, "a process executes one run after the other"
+    assert str(os.getpid()) not in workers
     with pytest.raises(ConfigError, match="workers=0 must be at least 1"):
         run_all(runs, tmp_path, workers=0)
 
@@ -142,11 +146,11 @@ def test_workers_measure_what_one_process_measures(toy: ModuleType, tmp_path: Pa
 @pytest.mark.slow
 def test_a_worker_that_dies_costs_its_run_alone(toy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOY_CRASH", "macl+infonce 0")
-    failures, _ = run_all(plan(toy.SUITE, "quick", [0], strategies=["macl+infonce"]), tmp_path, workers=2)
+    failures, _ = run_all(plan(toy.SUITE, "quick", [0, 1], strategies=["macl+infonce"]), tmp_path, workers=2)
     assert [(failure.arm, failure.error) for failure in failures] == [
         ("macl+infonce", "its process ended without a result (exit code 7).")
     ]
-    assert len(figures(tmp_path)) == 1
+    assert len(figures(tmp_path)) == 3, "another process takes the runs that are left"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from suite_checks import bench as main
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks import profile as profiles
-from tempplug_benchmarks.arm import UNTRAINED, resolve
+from tempplug_benchmarks.arm import UNTRAINED, Arm, resolve
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.plan import plan, slug
 from tempplug_benchmarks.profile import Profile
@@ -76,6 +76,22 @@ def test_plans_of_all_profiles_resolve(suite: Suite) -> None:
         assert len(plan(suite, profile, [0])) == expected > 0
 
 
+def test_the_quickstart_is_small_and_sets_wrong_temperatures_and_what_was_not_trained_beside_adaptive_strategies() -> None:
+    found = [(suite, task) for suite in SUITES for task in suite.unasked("quick") if task.quickstart]
+    assert [suite.name for suite, _ in found] == ["node", "sentence", "vision"]
+    runs = [run for suite, task in found for run in plan(suite, "quick", range(5), [task.name], task.quickstart)]
+    assert len(runs) <= 105
+    for _, task in found:
+        assert not task.profile("quick").needs
+        assert UNTRAINED.label in task.quickstart
+        specs = [parse_spec(Arm(label).parts[0]) for label in task.quickstart if Arm(label).parts]
+        assert len({name for name, _ in specs} - {"fixed"}) >= 3
+        low, middle, high = sorted(float(options["temperature"]) for name, options in specs if name == "fixed")
+        assert task.baseline.startswith(f"fixed:temperature={middle:g}+")
+        assert low <= middle / 5
+        assert high >= middle * 5
+
+
 @pytest.mark.slow
 @each_profile
 def test_reported_rows_are_of_their_arms(task: Task, name: str, profile: Profile) -> None:
@@ -122,7 +138,7 @@ def test_committed_results_are_of_what_the_suite_means_now(suite: Suite) -> None
         ("node", "citeseer", ["schedule"], "F1-micro 10/10/80", 60, 95),
         ("graph", "mutag", ["macl+dcl"], "accuracy", 85, 100),
         ("molecule", "sider", ["untrained"], "ROC-AUC", 70, 100),
-        ("sentence", "supervised", ["macl"], "STSB", 65, 100),
+        ("sentence", "supervised", ["macl"], "similarity", 65, 100),
         ("sentence", "transfer", ["untrained"], "TREC", 20, 100),
         ("bias", "mabel", ["temperature-free"], "LM", 80, 100),
         ("vision", "cifar10", ["amcl", "untrained"], "kNN", 30, 100),

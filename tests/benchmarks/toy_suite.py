@@ -85,6 +85,7 @@ def make_suite(steps: int = 10, needs: tuple[str, ...] = ()) -> Suite:
         profiles={"quick": quick, "small": small},
         train=train,
         papers="sentence",
+        quickstart=(BASELINE, "macl+infonce"),
     )
     return Suite("toy", "nothing at all", (task,))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import shortened_commands
 import torch
+from snippets import snippets
 
 from tempplug_benchmarks.data.sentences import paraphrase_pairs
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
@@ -26,7 +27,7 @@ RULES: list[tuple[str, str]] = [
 ]
 
 # pages over five seconds, which `make fast` leaves out
-SLOW: set[str] = {*shortened_commands.SLOW, "docs/trainers.md", "docs/writing-a-plugin.md"}
+SLOW: set[str] = {*shortened_commands.SLOW, "README.md", "docs/trainers.md", "docs/writing-a-plugin.md"}
 
 # pages that read the folder named by TEMPPLUG_DATA
 REAL_DATA: set[str] = {*shortened_commands.REAL_DATA, "docs/trainers.md"}
@@ -61,6 +62,12 @@ def embeddings(path: Path) -> None:
     np.save(path, (common + (0.3 if path.stem == "positives" else 0.0) * noise).numpy())
 
 
+def script(path: Path) -> None:
+    """The training script that the guide to sweeps shows whole."""
+    (shown,) = (each for each in snippets("docs/watch.md") if each.title == path.name)
+    path.write_text(shown.code, encoding="utf-8")
+
+
 # name: what makes it
 FILES: dict[str, Callable[[Path], None]] = {
     **shortened_commands.FILES,
@@ -68,6 +75,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "bert": bert,
     "pairs.jsonl": pairs_jsonl,
     "positives.npy": embeddings,
+    "train.py": script,
 }
 
 

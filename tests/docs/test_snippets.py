@@ -18,8 +18,6 @@ from shortened import FILES, REAL_DATA, RULES, SLOW, WARNINGS, named
 from snippets import ROOT, RUN, Snippet, logical_lines, pages, prose, snippets
 
 NOT_RUN_AT_MOST = 8
-# its pieces are to move to pages where they are whole
-NOT_YET = {"README.md"}
 
 
 def all_snippets() -> list[Snippet]:
@@ -31,7 +29,7 @@ def marked(page: str) -> object:
     return pytest.param(page, id=page, marks=[*marks, *([pytest.mark.slow] if page in SLOW else [])])
 
 
-@pytest.mark.parametrize("page", [marked(page) for page in pages() if snippets(page) and page not in NOT_YET])
+@pytest.mark.parametrize("page", [marked(page) for page in pages() if snippets(page)])
 def test_snippets_of_a_page_run_in_their_order(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from oracle_cases import COUNTS, OBJECTIVES, compare, make_call
+from oracle_cases import COUNTS, OBJECTIVES, build, compare, make_call
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tempplug import ContrastiveLoss
+from tempplug import ContrastiveLoss, loss, small
 from tempplug.engine import gemm, several
 from tempplug.engine.tiles import Plan, Shape, make_plan
+from tempplug.errors import ConfigError
+from tempplug.objectives.infonce import InfoNCE
+from tempplug.strategies.maps import LogitMap
+from tempplug.types import Auxiliary, RowStatistics
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*below its floor:RuntimeWarning")
 
@@ -76,6 +80,83 @@ def test_many_tiles_add_up(case: tuple[str, str, torch.dtype], keep: bool, monke
     monkeypatch.setattr(several, "make_plan", make_plan if keep else kept_by_none)
     call = make_call(layout, strategy, 300 if layout == "labels" else 530, 3, dtype)
     compare(strategy, "infonce", call, 1e-10, "tiled")
+
+
+def taken_short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Notes of every call of the loss whether it went the short way."""
+    taken: list[bool] = []
+    direct = loss.small_loss
+
+    def watched(*arguments: Any) -> tuple[Tensor | None, LogitMap | None]:
+        found = direct(*arguments)
+        taken.append(found[0] is not None)
+        return found
+
+    monkeypatch.setattr(loss, "small_loss", watched)
+    return taken
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("layout", [*LAYOUTS, "labels+hard", "labels-one-view+hard"])
+@pytest.mark.parametrize("strategy", ["learnable", "dystress", "temperature-free", "uncertainty"])
+def test_both_ways_have_one_loss_gradient_and_record(
+    strategy: str, layout: str, reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, found = taken_short(monkeypatch), []
+    for largest in (small.LARGEST, 0):
+        monkeypatch.setattr(small, "LARGEST", largest)
+        call = make_call(layout, strategy, 33, 5, torch.float64)
+        if layout.startswith("labels-one-view"):
+            call.inputs["labels"][:2] = torch.tensor([100, 10**9])  # two anchors without a positive
+        loss_fn = build(strategy, "infonce", call, reduction)
+        value = loss_fn(*call.views, **call.inputs)
+        weights = torch.linspace(1, 2, value.numel(), dtype=torch.float64).view(value.shape)
+        leaves = [*call.leaves(), *loss_fn.parameters()]
+        gradients = torch.autograd.grad((value * weights).sum(), leaves, retain_graph=True)
+        again = torch.autograd.grad((value * weights).sum(), leaves)
+        torch.testing.assert_close(again, gradients, rtol=1e-12, atol=1e-14)
+        of_first = torch.autograd.grad((loss_fn(*call.views, **call.inputs) * weights).sum(), call.views[0])
+        found.append(([value, *gradients, *of_first], loss_fn.record.numbers()))
+    assert short == [True, True, False, False]
+    (numbers, record), (others, of_other) = found
+    for ours, long in zip(numbers, others, strict=True):
+        torch.testing.assert_close(ours, long, rtol=1e-11, atol=1e-13)
+    assert record == pytest.approx(of_other, rel=1e-10)
+
+
+def test_only_anchors_may_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    short, gradients = taken_short(monkeypatch), []
+    for learning in (True, False):
+        call = make_call("masks", "fixed", 12, 5, torch.float64)
+        a, b = call.views[0], call.views[1].detach().requires_grad_(learning)
+        value = ContrastiveLoss(layout="masks")(a, b, **call.inputs)
+        gradients.append(torch.autograd.grad(value, a)[0])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-15)
+    assert short == [True, True]
+
+
+class Halved(InfoNCE):
+    """Another loss than its base's, whose closed form is no longer true."""
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        return super().row_loss(statistics, auxiliary) / 2
+
+
+def test_what_has_no_closed_form_goes_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another objective; an anchor without negatives; masks that contradict each other; no anchor with a positive."""
+    short, a = taken_short(monkeypatch), views_of(8, 1)[0].double()
+    labels = torch.arange(8) % 3
+    expected = ContrastiveLoss(layout="labels")(a, labels=labels)
+    halved = ContrastiveLoss(objective=Halved(), layout="labels")(a, labels=labels)
+    assert halved.item() == pytest.approx(expected.item() / 2, rel=1e-12)
+    everything = torch.ones(8, 8, dtype=torch.bool)
+    with pytest.raises(ConfigError, match="overlap"):
+        ContrastiveLoss(layout="masks")(a, a, positive_mask=everything, negative_mask=everything)
+    with pytest.warns(RuntimeWarning, match="8 of 8 anchors without a negative"):
+        ContrastiveLoss(layout="masks")(a, a, positive_mask=everything, negative_mask=~everything)
+    with pytest.warns(RuntimeWarning, match="no anchor has a positive"):
+        assert ContrastiveLoss(layout="labels")(a, labels=torch.arange(8)).item() == 0
+    assert short == [True, False, False, False, False]
 
 
 def supcon(view: Tensor, labels: Tensor, temperature: float) -> Tensor:

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import Objective, RowStatistics, create_objective
+from tempplug.objectives.base import softplus
+from tempplug.objectives.infonce import InfoNCE
 from tempplug.testing import ConformanceError, check_objective
-from tempplug.types import Auxiliary
+from tempplug.types import Auxiliary, ClosedForm
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,20 @@ class Anonymous(Margin):
 
 def test_third_party_objective_conforms() -> None:
     check_objective(Margin())
+
+
+class OnePositive(InfoNCE):
+    """Right with one positive, wrong with several."""
+
+    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
+        difference = statistics.negative_lse - statistics.positive_lse
+        extra = statistics.positive_lse - statistics.positive_logit
+        return softplus(difference) + extra, torch.sigmoid(difference), None
+
+
+def test_closed_forms_must_hold_for_several_positives() -> None:
+    with pytest.raises(ConformanceError, match="closed_form returns a derivative that is not row_loss's"):
+        check_objective(OnePositive())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,13 @@ def test_a_missing_framework_gives_the_pip_command_and_the_cause(
     assert str(error.value).startswith(expected)
     assert isinstance(error.value.__cause__, ModuleNotFoundError)
     assert isinstance(error.value, ImportError)
+
+
+def test_what_is_not_installed_is_told_without_importing_anything(install: Install, tmp_path: Path) -> None:
+    known = needy(install, tmp_path, "raise AssertionError")
+    with pytest.raises(MissingDependencyError, match=r"needs the package 'absent', which is not installed: pip install 'needy"):
+        known.check_installed(known.get(StrategyInfo, "with-extra"))
+    known.check_installed(replace(known.get(StrategyInfo, "with-extra"), requires=("json",)))
 
 
 @pytest.mark.parametrize("target", ["from absent import newer_name", "import absent.newer_module"])

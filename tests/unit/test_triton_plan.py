@@ -109,7 +109,6 @@ def test_labels_and_masks_have_no_kernel() -> None:
     for roles in (labels, masks, _roles(positives=Pairing(((0, 1, 0), (1, 2, 0), (2, 4, 0))))):
         assert plan_roles(roles) is None
         assert "several positives or masks" in str(triton.refusal(_block(roles), LogOddsMap(1e-3)))
-    assert "several positives" in str(triton.refusal(_block(positive_similarity=None), LogOddsMap(1e-3)))
 
 
 def test_float64_has_no_kernel() -> None:

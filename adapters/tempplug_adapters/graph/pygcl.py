@@ -155,7 +155,8 @@ def _truths(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
         return mask
     # Some rows at a time: what is computed beside the mask stays in the cache.
     for rows in torch.split(mask.detach(), max(1, PART // candidates)):
-        if torch.addcmul(rows, rows, rows, value=-1).abs_().max():  # x - x² is 0 for 0 and 1 alone
+        # x - x² is 0 for 0 and 1 alone; a sum is several times faster than a maximum.
+        if torch.addcmul(rows, rows, rows, value=-1).abs_().sum():
             raise ConfigError(
                 f"{name} must hold zeros and ones alone: a pair is positive, negative or neither. In place of weights, give "
                 f"{name} > threshold, and strategy 'dystress', whose temperature follows each pair's own similarity."

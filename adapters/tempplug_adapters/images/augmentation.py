@@ -56,6 +56,7 @@ RECIPES: Final = {
     "simclr-cifar": AugmentationRecipe(flip=0.5, jitter_probability=0.8, grey=0.2),
     "moco-v2": _MOCO_V2,
     "msc": _MOCO_V2,
+    "crop": AugmentationRecipe((0.3, 1.0)),
     "long-tail": AugmentationRecipe((0.1, 1.0), "bicubic", flip=0.5, jitter_probability=0.8, grey=0.2),
     "amcl-a": AugmentationRecipe(),
     "amcl-ab": AugmentationRecipe(blur=0.5),
@@ -64,6 +65,7 @@ RECIPES: Final = {
     "amcl-abcde": AugmentationRecipe(blur=0.5, grey=0.2, jitter_probability=0.8, flip=0.5),
 }
 """By name. The letters of AMCL's Table 6 are a crop, b blur, c greyscale, d colour jitter, e flip; these five were measured.
+``crop`` is no paper's: it leaves small grey images, such as digits, their sides and their ink.
 
 Source: Chen et al. 2020 (SimCLR), appendix A, with its code's kernel of a tenth of the image; for CIFAR as Manna et al.
 (DySTreSS). Chen et al. 2020 (MoCo v2). Reiss and Hoshen 2023 (MSC). Kukleva et al. 2023 and Jiang et al. 2021 (SDCLR) for

@@ -192,6 +192,7 @@ SMALL_BATCHES = {
     "hard-negatives": ((64, 768), (512, 128)),
     "queue": ((64, 128), (256, 128)),
 }
+PAIR_TEMPERATURES = {"amcl": ((256, 128), (1024, 128))}
 SEVERAL_POSITIVES = {"labels": ((64, 128), (256, 128), (1024, 128)), "masks": ((64, 128), (256, 128), (2048, 128))}
 
 
@@ -221,6 +222,7 @@ SUITE = SpeedSuite(
             "small-batches", "batches that one tile holds: two views, one direction, hard negatives, a queue", SMALL_BATCHES
         ),
         _of_losses("several-positives", "several positives an anchor: classes (SupCon), masks (PyGCL)", SEVERAL_POSITIVES),
+        _of_losses("pair-temperatures", "AMCL with DCL: a learned temperature for every pair", PAIR_TEMPERATURES),
         _grace(),
         _plain_products(),
         _kept_memory(),

@@ -126,6 +126,18 @@ def masks(view_a: Tensor, view_b: Tensor, temperature: float, *, positive_mask: 
     return -((log_probability * positive_mask).sum(1) / positive_mask.sum(1)).mean()
 
 
+def amcl(view_a: Tensor, view_b: Tensor, temperature: float, *, weight: Tensor, bias: Tensor) -> Tensor:
+    """AMCL's loss in its NT-Xent form: a temperature for every pair, 2/(1 + exp⟨φ, φ⟩) + η, with φ one linear layer."""
+    rows = _both(view_a, view_b)
+    projected = F.linear(rows, weight, bias)
+    adapted = 2 * torch.sigmoid(-(projected @ projected.T)) + temperature
+    logits = rows @ rows.T / adapted - (rows.shape[1] / 2 * torch.log(adapted) + 1 / adapted)
+    left_out = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    left_out = left_out | left_out.roll(len(rows) // 2, 1)
+    positive = logits.gather(1, _partners(rows)[:, None]).squeeze(1)
+    return (torch.logsumexp(logits.masked_fill(left_out, -math.inf), 1) - positive).mean()
+
+
 def _both(view_a: Tensor, view_b: Tensor) -> Tensor:
     return F.normalize(torch.cat([view_a, view_b]))
 

@@ -1,6 +1,6 @@
 """The losses of the speed suite and everything that computes them: tempplug, eager formulas, compiled ones, other libraries.
 
-tempplug is used through its public `ContrastiveLoss` alone, other libraries as their users call them, imported where they
+tempplug is used as its users do, through `ContrastiveLoss`, other libraries as their users call them, imported where they
 are made. This module must not know how anything is measured.
 """
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import UnknownNameError, nearest
+from tempplug.strategies.amcl import AMCL
 from tempplug.types import EngineName, LayoutName
 from tempplug_benchmarks.speed import formulas, libraries
 from tempplug_benchmarks.speed.libraries import LossFunction
@@ -56,6 +57,7 @@ class Loss:
         symmetric: see `ContrastiveLoss`.
         formula: the loss in eager PyTorch, of views and temperature.
         inputs: what else a call takes, by name, from its first view; the same for every call of a shape.
+        module: tempplug's loss where there are such inputs.
         others: further implementations by name.
     """
 
@@ -65,11 +67,12 @@ class Loss:
     symmetric: bool = False
     formula: Callable[..., Tensor]
     inputs: Callable[[Tensor], dict[str, Tensor]] | None = None
+    module: Callable[..., ContrastiveLoss] | None = None
     others: Mapping[str, Implementation] = field(default_factory=dict)
 
     def ours(self, temperature: float, engine: EngineName = "auto") -> ContrastiveLoss:
         """Returns tempplug's module."""
-        made = ContrastiveLoss if self.inputs is None else partial(WithInputs, self.inputs)
+        made = ContrastiveLoss if self.inputs is None else partial(self.module or WithInputs, self.inputs)
         return made(
             self.strategy.format(temperature=temperature),
             self.objective,
@@ -130,6 +133,19 @@ class WithInputs(ContrastiveLoss):
         return super().forward(view_a, view_b, **self.inputs(view_a))
 
 
+class WithProjection(WithInputs):
+    """AMCL's loss, whose projection is made for the dimension of the first views."""
+
+    def forward(self, view_a: Tensor, view_b: Tensor) -> Tensor:  # type: ignore[override]
+        """Returns the loss."""
+        assert isinstance(self.strategy, AMCL)
+        if self.strategy.dimension != view_a.shape[1]:
+            self.strategy = AMCL(**{**self.strategy.options, "dimension": view_a.shape[1]})
+            self.strategy.phi.to(view_a.device, view_a.dtype)
+            self.strategy.phi.load_state_dict(self.inputs(view_a))
+        return ContrastiveLoss.forward(self, view_a, view_b)
+
+
 def _at(
     formula: Callable[..., Tensor], temperature: float, view_a: Tensor, view_b: Tensor, inputs: Inputs | None = None
 ) -> Tensor:
@@ -153,6 +169,17 @@ def _rows(count: int, width: int) -> Tensor:
 def _one_positive(rows: int, width: int) -> dict[str, Tensor]:
     own = torch.eye(rows, dtype=torch.bool)
     return {"positive_mask": own, "negative_mask": ~own}
+
+
+@lru_cache(maxsize=4)
+def _made_projection(width: int, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+    """Returns weight and bias of a projection that learns, [width, width] and [width]."""
+    made = {"weight": _rows(width, width) / width**0.5, "bias": torch.zeros(width)}
+    return {name: value.to(device, dtype).requires_grad_() for name, value in made.items()}
+
+
+def _projection(view: Tensor) -> dict[str, Tensor]:
+    return _made_projection(view.shape[1], view.dtype, view.device)
 
 
 def _without_temperature(formula: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, float], Tensor]:
@@ -222,6 +249,13 @@ LOSSES = {
         layout="masks",
         formula=formulas.masks,
         inputs=_for_each_shape(_one_positive),
+    ),
+    "amcl": Loss(
+        strategy="amcl:dimension=1,floor={temperature}",
+        objective="dcl",
+        formula=formulas.amcl,
+        inputs=_projection,
+        module=WithProjection,
     ),
     "two-way": Loss(
         strategy="fixed:temperature={temperature}",

@@ -1,0 +1,185 @@
+"""A block from raw embeddings to the loss in one function: what closed forms share, whatever their tiles are.
+
+Views are normalised as one matrix U, the anchors being its first rows and the candidates its last. Whoever knows the tiles
+finds the gradient of U, whose part along U is what normalisation takes away, and what a learned scale has for a gradient. It
+must not know strategies or objectives.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tempplug.embeddings import ordinary
+from tempplug.precision import at_least_float32, plain_precision
+from tempplug.roles import PairRoles
+from tempplug.strategies.maps import LogitMap
+from tempplug.types import ClosedForm, Reduction, RowStatistics
+
+# Numbers of the largest block that is done at once, 4 MB in float32.
+LARGEST = 1 << 20
+# Of x/‖x‖ in one pass over memory: that of weights with a gain, here of unit rows with a gain of 1/‖x‖.
+_normalised_backward = torch.ops.aten._weight_norm_interface_backward.default
+
+
+@lru_cache(maxsize=64)
+def _ones(count: int, dtype: torch.dtype) -> Tensor:
+    """Returns the gain of each row, [count, 1]."""
+    with torch.inference_mode(False):
+        return torch.ones(count, 1, dtype=dtype)
+
+
+class RawBlock(ABC):
+    """The block of one call, and what its backward pass needs.
+
+    Args:
+        roles: of the pairs.
+        ends: number of the first row behind each tensor of embeddings.
+        raw: [B, D] embeddings of one floating-point type: those of the anchors first, then the other candidates.
+
+    Attributes:
+        ordinary: whether all norms are numbers of an ordinary size; else nothing else is there.
+        unit: [N (+ M), D] unit rows of everything.
+        positive_similarity: [N] mean similarity of the positives.
+        statistics: of the rows, and of the columns where they are anchors, after `read`.
+        closed: row losses of each direction and their derivatives: for whoever knows the objective to add.
+        counted: [N] which anchors have a loss; None where all have.
+        mirrored: whether the columns are anchors of the other direction.
+    """
+
+    __slots__ = (
+        "anchors",
+        "candidates",
+        "closed",
+        "counted",
+        "dtype",
+        "ends",
+        "mirrored",
+        "norm",
+        "ordinary",
+        "positive_similarity",
+        "roles",
+        "statistics",
+        "unit",
+    )
+    positive_similarity: Tensor
+    statistics: list[RowStatistics]
+
+    def __init__(self, roles: PairRoles, ends: tuple[int, ...], raw: Sequence[Tensor], mirrored: bool = False) -> None:
+        self.roles, self.ends, self.mirrored = roles, ends, mirrored
+        self.closed: list[ClosedForm] = []
+        self.counted: Tensor | None = None
+        self.dtype = raw[0].dtype
+        wide = at_least_float32(torch.cat([each.detach() for each in raw]))
+        self.norm = norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+        self.ordinary = ordinary(norm)
+        if not self.ordinary:
+            return
+        self.unit = unit = wide.div_(norm)
+        count, others = roles.anchors, roles.candidates
+        self.anchors = unit if count == unit.shape[0] else unit[:count]
+        self.candidates = unit if others == unit.shape[0] else unit[-others:]
+
+    @property
+    def row_losses(self) -> Tensor:
+        """Row losses, [N]: their mean over the directions; 0 where an anchor has none."""
+        first, *others = self.closed
+        losses = (first[0] + others[0][0]) / 2 if others else first[0]
+        return losses if self.counted is None else torch.where(self.counted, losses, 0.0)
+
+    @abstractmethod
+    def read(self, logit_map: LogitMap) -> bool:
+        """Computes the statistics; returns whether that was possible, and exact.
+
+        Args:
+            logit_map: of this batch, without gradient, of a class that has an in-place form.
+        """
+
+    @abstractmethod
+    def gradients(
+        self, shares: int, factor: Tensor, weight: Tensor | None, scale: Tensor | None, last: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the gradients of the first raw rows, [last, D], and of the scale where one is given.
+
+        Args:
+            shares: what all gradients are divided by.
+            factor: [], what they are multiplied by.
+            weight: [N] gradient of each row's loss in units of ``factor``; None where all are 1.
+            scale: the map's own where it is learned.
+            last: rows of U whose gradient is wanted.
+        """
+
+    def _of_raw(self, of_unit: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the gradient of the first raw rows [last, D], and the part of that of U along U [last, 1].
+
+        Args:
+            of_unit: [last, D] gradient of the rows of U.
+            factor: [], what it is multiplied by.
+        """
+        unit, norm, last = self.unit, self.norm, len(of_unit)
+        if last < len(unit):
+            unit, norm = unit[:last], norm[:last]
+        of_raw, along = _normalised_backward(of_unit, unit, factor / norm, _ones(last, unit.dtype), 0)
+        return of_raw, along
+
+
+class Closed(torch.autograd.Function):
+    """The losses of a block's rows, reduced, with their gradient in closed form."""
+
+    @staticmethod
+    def forward(ctx: Any, block: RawBlock, reduction: Reduction, scale: Tensor | None, *raw: Tensor) -> Tensor:
+        """Returns the loss.
+
+        Args:
+            ctx: of autograd.
+            block: that was read, and whose losses are there.
+            reduction: of the losses.
+            scale: the map's own where it is learned.
+            raw: as the block's.
+        """
+        losses = block.row_losses
+        count = losses.shape[0] if block.counted is None else int(block.counted.sum())
+        ctx.block, ctx.scale = block, None if scale is None else scale.detach()
+        ctx.shares = len(block.closed) * (count if reduction == "mean" else 1)
+        # Kept for what autograd checks: that the graph is still there.
+        ctx.save_for_backward(block.unit)
+        if reduction == "mean":
+            return losses.mean() if block.counted is None else losses.sum() / count
+        return losses.sum() if reduction == "sum" else losses.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Returns the gradients of scale and embeddings."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "engine='tiled' has no second derivative: call backward without create_graph=True, or use engine='dense'."
+            )
+        if torch.is_autocast_enabled("cpu"):
+            with plain_precision("cpu"):
+                return Closed.backward(ctx, *gradients)
+        _, (factor,), block = ctx.saved_tensors, gradients, ctx.block
+        weight, ends = None, block.ends
+        if factor.ndim:
+            # In units of the largest, because small temperatures leave no room in float32 for gradients far from 1.
+            largest = factor.abs().amax()
+            largest = torch.where(largest > 0, largest, 1.0)
+            factor, weight = largest, factor / largest
+        if block.counted is not None:
+            weight = block.counted.to(factor) if weight is None else torch.where(block.counted, weight, 0.0)
+        wants_scale, *needed = ctx.needs_input_grad[2:]
+        last = ends[-1]
+        if not needed[-1]:
+            last = max([block.anchors.shape[0], *(end for end, wanted in zip(ends, needed, strict=True) if wanted)])
+        of_raw, of_scale = block.gradients(ctx.shares, factor, weight, ctx.scale if wants_scale else None, last)
+        if of_raw.dtype is not block.dtype:
+            of_raw = of_raw.to(block.dtype)
+        parts, start = [], 0
+        for end, wanted in zip(ends, needed, strict=True):
+            parts.append(of_raw[start:end] if wanted else None)
+            start = end
+        return None, None, of_scale, *parts
