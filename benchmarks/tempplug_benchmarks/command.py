@@ -34,7 +34,7 @@ Two commands may work on one folder at the same time: each leaves to the other w
   tempplug bench run all --profile paper --executor ray --output runs      on a Ray cluster, of which this machine is one
 
 In profile quick, all is the quickstart: tasks and arms that show at once what a temperature does; name a suite for its others.
-A suite whose packages are not installed is left out, and said so. A page with all tables and plots is written beside the results.
+A suite whose packages are not installed is left out, and said so. A page with all tables and plots is written, too.
 
 Suites that measure speed take one case at a time, all its implementations in turn in a process of its own, and write
 report.md, speed.svg and speed.png beside the results:

@@ -29,8 +29,8 @@ DIGITS = {
     **QUICK,
     "augmentation": "crop",
     "num_train_epochs": 12,
-    "per_device_train_batch_size": 256,
-    "learning_rate": 0.03,
+    "per_device_train_batch_size": 128,
+    "learning_rate": 0.01,
     "neighbours": 20,
 }
 """What the quick profile of CIFAR-10 changes in the recipe: enough of a training that temperatures tell.
