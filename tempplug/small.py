@@ -153,8 +153,10 @@ def _places_of_masks(positive: Tensor, negative: Tensor) -> Places | None:
     What `roles_of_masks` finds out for the long way by a dozen operations is two comparisons with masks that are there already.
     """
     rows, columns = positive.shape
-    # Two positives side by side are no diagonal, which saves making one to compare with.
-    if rows > columns or rows * columns > LARGEST or (columns > 1 and bool(positive[0, 1])):
+    if rows > columns or rows * columns > LARGEST:
+        return None
+    # Neither one square nor two: a look at two positives side by side saves making a diagonal to compare with.
+    if columns % rows and bool(positive[0, 1]):
         return None
     positives, negatives, places = _diagonals(rows, columns, None)
     if not torch.equal(positive, positives):
