@@ -313,7 +313,7 @@ class Labels(PairLayout):
             offset: number of the first of them in all processes'.
             extra: hard negatives, which the anchors of view_a see.
         """
-        count, total = len(labels), len(all_labels)
+        count, total = labels.shape[0], all_labels.shape[0]
         both = positions.of_both(size, offset, total // 2, swapped=False)
         return PairRoles(
             anchors=count,

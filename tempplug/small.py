@@ -182,7 +182,7 @@ def _several(loss_fn: ContrastiveLoss, roles: PairRoles, raw: list[Tensor]) -> R
         return None
     if not roles.positive_range[1] or not int(roles.negative_count().min()):
         return None
-    return SeveralPositives(roles, tuple(accumulate(map(len, raw))), raw)
+    return SeveralPositives(roles, tuple(accumulate(each.shape[0] for each in raw)), raw)
 
 
 def _read(

@@ -121,8 +121,8 @@ class RawBlock(ABC):
             of_unit: [last, D] gradient of the rows of U.
             factor: [], what it is multiplied by.
         """
-        unit, norm, last = self.unit, self.norm, len(of_unit)
-        if last < len(unit):
+        unit, norm, last = self.unit, self.norm, of_unit.shape[0]
+        if last < unit.shape[0]:
             unit, norm = unit[:last], norm[:last]
         of_raw, along = _normalised_backward(of_unit, unit, factor / norm, _ones(last, unit.dtype), 0)
         return of_raw, along

@@ -105,8 +105,8 @@ class SeveralPositives(RawBlock):
         self, shares: int, factor: Tensor, weight: Tensor | None, scale: Tensor | None, last: int
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
-        run, count = self.run, len(self.anchors)
-        first = len(self.unit) - len(self.candidates)
+        run, count = self.run, self.roles.anchors
+        first = self.unit.shape[0] - self.roles.candidates
         ((_, of_negative, of_logit),) = self.closed
         if weight is not None:
             of_negative, of_logit = of_negative * weight, None if of_logit is None else of_logit * weight
@@ -164,7 +164,7 @@ class Several:
         self._count = roles.positive_count().to(anchors.dtype)
         if roles.positive_range[0] == 0:
             self._count.clamp_(min=1)
-        self.logit, self.positive_sums, self.negative_sums, mean = anchors.new_zeros(4, len(anchors))
+        self.logit, self.positive_sums, self.negative_sums, mean = anchors.new_zeros(4, roles.anchors)
         self.similarity = mean if similarity is None else similarity
         if similarity is None:
             for tile in self.plan.tiles:
@@ -293,7 +293,7 @@ class Several:
 def _added(whole: Tensor | None, product: Tensor, where: slice, like: Tensor) -> Tensor:
     """Returns a gradient with what a tile has in it; the first that covers all of it is the gradient."""
     if whole is None:
-        if len(product) == len(like):
+        if product.shape[0] == like.shape[0]:
             return product
         whole = torch.zeros_like(like)
     part(whole, where).add_(product)

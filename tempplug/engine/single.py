@@ -194,8 +194,8 @@ class SingleTile(RawBlock):
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
         places, unit, anchors, candidates = self.places, self.unit, self.anchors, self.candidates
-        everything, count = len(unit), len(anchors)
-        first = everything - len(candidates)
+        everything, count = unit.shape[0], anchors.shape[0]
+        first = everything - candidates.shape[0]
         # With hard negatives, the gradient along U counts some pairs from both ends and some from one.
         turns = places.roles.square and self.uniform and (scale is None or everything == count)
         values, pull = self._of_similarities(shares, weight, turns)

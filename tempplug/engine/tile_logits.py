@@ -35,7 +35,7 @@ class TileLogits:
         self.anchors = anchors.detach()
         mutual = candidates is anchors and logit_map.uniform and logit_map.symmetric
         self.candidates = self.anchors if mutual else candidates.detach()
-        self.reach, self.shift = form.reach, top_anchor(form.reach / LOG2E, len(candidates))
+        self.reach, self.shift = form.reach, top_anchor(form.reach / LOG2E, candidates.shape[0])
         self._map = logit_map
 
     @property
@@ -74,7 +74,7 @@ def logits_of(anchors: Tensor, candidates: Tensor, logit_map: LogitMap) -> TileL
         candidates: [M, D]; the same tensor where they are the anchors.
         logit_map: of this batch.
     """
-    form = logit_map.tile_form(len(candidates), anchors.dtype)
+    form = logit_map.tile_form(candidates.shape[0], anchors.dtype)
     if isinstance(form, ScaleForm):
         return ScaledLogits(anchors, candidates, logit_map, form)
     return None if form is None else TileLogits(anchors, candidates, logit_map, form)
@@ -82,4 +82,5 @@ def logits_of(anchors: Tensor, candidates: Tensor, logit_map: LogitMap) -> TileL
 
 def part(whole: Tensor, where: slice) -> Tensor:
     """Returns these rows; without an operation where they are all."""
-    return whole if where.stop - where.start == len(whole) else whole[where]
+    # The shape, because the length of a tensor goes through Python.
+    return whole if where.stop - where.start == whole.shape[0] else whole[where]
