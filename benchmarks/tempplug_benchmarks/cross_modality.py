@@ -125,7 +125,8 @@ def _strategies(comparison: Comparison) -> dict[str, ArmRow]:
 
 def temperature(row: ArmRow) -> float:
     """Returns the temperature of an arm of strategy ``fixed`` that has results."""
-    return float(parse_spec(Arm(row.resolved).parts[0])[1]["temperature"])
+    strategy, *_ = Arm(row.resolved).parts
+    return float(parse_spec(strategy)[1]["temperature"])
 
 
 def _references(comparison: Comparison) -> dict[str, ArmRow]:
