@@ -52,7 +52,7 @@ def rewritten(text: str, folder: Path = DOCS) -> str:
     def table(found: re.Match[str]) -> str:
         head = found[0][: found.start("table") - found.start()]
         lines = KINDS[found["kind"]](found["arguments"] or "")
-        return head + "".join(f"{line}\n".replace(f"({LINKS}", f"({results}") for line in lines)
+        return head + "".join(f"{line}\n".replace(f"({LINKS}", f"({results}") for line in lines) + "\n" * (not found["table"])
 
     return MARKER.sub(table, text)
 
@@ -218,6 +218,7 @@ LOSSES = {
     "macl": "two views, MACL",
     "dystress": "two views, DySTreSS",
     "temperature-free": "two views, Temperature-Free",
+    "amcl": "two views, AMCL with DCL",
 }
 NAMED = {"eager": "plain PyTorch", "compiled": "`torch.compile`"}
 LIBRARIES = {
@@ -273,8 +274,7 @@ def _speed_cases(machine: str, quantity: str, kept: bool = False) -> list[tuple[
         environment = set(case["environment"])
         if case["quantity"] == quantity and environment == ({"GLIBC_TUNABLES"} if kept else set()):
             cases.append((case, {name: of["numbers"] for name, of in outcomes.items() if of["status"] == "measured"}))
-    order = list(LOSSES)
-    return sorted(cases, key=lambda each: (order.index(each[0]["loss"]), each[0]["rows"], each[0]["dimension"]))
+    return sorted(cases, key=lambda each: ([*LOSSES].index(each[0]["loss"]), each[0]["rows"], each[0]["dimension"]))
 
 
 def _times(ratio: float) -> str:
