@@ -59,7 +59,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/bench.stamp: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install -q -c constraints.txt -e ".[bench,graph,vision]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[bench,vision]"
 	touch $@
 
 .venv/docs.stamp: .venv/bin/python pyproject.toml constraints.txt

@@ -59,6 +59,7 @@ class Profile:
         load: makes or reads the data in place of the method: from the recipe, with the run's seed, and the source to the recipe
             as this machine has it (where a model lies, which split a seed means) and the data. A function of a module, so
             that a worker process can import it.
+        stands_in: what reports name the data where the task is called after others: ``digits``.
         needs: files and folders that must exist under the data folder; empty where the data are generated.
         training: further `TrainingArguments`. A result holds them with the recipe, but for those that change nothing in what
             is measured (`RUNNING`).
@@ -72,6 +73,7 @@ class Profile:
     validation: str = ""
     source: str = ""
     load: Callable[[Any, Source], tuple[Any, Any]] | None = None
+    stands_in: str = ""
     needs: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
 

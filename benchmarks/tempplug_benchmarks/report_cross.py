@@ -18,7 +18,16 @@ from tempplug_benchmarks.cross_modality import (
     ranking,
     temperature,
 )
-from tempplug_benchmarks.report_tables import NOTHING, SEPARATOR, Row, Table, format_difference, format_summary, title
+from tempplug_benchmarks.report_tables import (
+    NOTHING,
+    SEPARATOR,
+    Row,
+    Table,
+    format_difference,
+    format_summary,
+    task_title,
+    title,
+)
 from tempplug_benchmarks.significance import LEVEL, Verdict
 from tempplug_benchmarks.tuning import fixed_temperatures
 
@@ -108,7 +117,7 @@ def cross_table(comparisons: Sequence[Comparison]) -> tuple[Table, tuple[str, ..
     for position, column in enumerate(found.columns):
         each = column.comparison
         cells = (found.cells[name][position].text for name in found.mean_ranks)
-        rows.append(Row((f"{each.suite} / {each.task.name}: {each.primary.name}", *cells), "measured"))
+        rows.append(Row((f"{each.suite} / {task_title(each)}: {each.primary.name}", *cells), "measured"))
     return Table(("task", *found.mean_ranks), tuple(rows)), found.remarks
 
 

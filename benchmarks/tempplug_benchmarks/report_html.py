@@ -18,7 +18,17 @@ from tempplug_benchmarks.report_cross import MARKS, QUIET, TITLE, CrossCell, Cro
 from tempplug_benchmarks.report_curves import course_plot, spread_plot, temperature_plot
 from tempplug_benchmarks.report_overview import overview
 from tempplug_benchmarks.report_plots import cost_plot, difference_plot, score_plot
-from tempplug_benchmarks.report_tables import SEPARATOR, Row, Table, all_metrics, conclusion, headline, remarks, title
+from tempplug_benchmarks.report_tables import (
+    SEPARATOR,
+    Row,
+    Table,
+    all_metrics,
+    conclusion,
+    headline,
+    remarks,
+    task_title,
+    title,
+)
 from tempplug_benchmarks.reproduce import DATA, OUTPUT, commands
 
 _INTERVAL = re.compile(r" (\[[^\]]*\])")
@@ -133,7 +143,7 @@ def _cross_table(found: CrossTable) -> str:
     suites = [(suite, len(list(group))) for suite, group in groupby(each.comparison.suite for each in found.columns)]
     over = "".join(f'<th colspan="{count}" scope="colgroup"><b>{escape(suite)}</b></th>' for suite, count in suites)
     heads = "".join(
-        f'<th scope="col"><b>{escape(each.task.name)}</b> {escape(each.primary.name)}</th>'
+        f'<th scope="col"><b>{escape(task_title(each))}</b> {escape(each.primary.name)}</th>'
         for each in (column.comparison for column in found.columns)
     )
     lines = [f"<thead><tr><th></th><th></th>{over}</tr>"]

@@ -76,7 +76,13 @@ class Table:
 
 def title(comparison: Comparison) -> str:
     """Returns suite, task and profile."""
-    return f"{comparison.suite} / {comparison.task.name} / {comparison.profile_name}"
+    return f"{comparison.suite} / {task_title(comparison)} / {comparison.profile_name}"
+
+
+def task_title(comparison: Comparison) -> str:
+    """Returns the name of the task, and what stands in for its data."""
+    data = comparison.profile.stands_in
+    return f"{comparison.task.name} (on {data})" if data else comparison.task.name
 
 
 def format_summary(summary: Summary | None, metric: Metric) -> str:

@@ -17,6 +17,7 @@ from tempplug_benchmarks.cross_modality import columns, ranking
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report import markdown, print_report, print_summary
 from tempplug_benchmarks.report_cross import cross_table
+from tempplug_benchmarks.report_html import html
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.suite import Suite
 
@@ -138,3 +139,13 @@ def test_a_task_without_signal_ranks_nothing(toy: ModuleType, tmp_path: Path) ->
     (row,) = [row for row in table.rows if row.cells[0] == f"toy / {quiet[0].task.name}: STSB"]
     assert {cell.partition(" · ")[0] for cell in row.cells[1:]} == {"no signal"}
     assert told[-1] == f"no signal, so that nothing is ranked: toy / {quiet[0].task.name} / quick"
+
+
+def test_what_stands_in_for_a_task_s_data_is_told_wherever_the_task_is_named(toy: ModuleType, tmp_path: Path) -> None:
+    plain = measured(toy, tmp_path, {name: SCORES[name] for name in ("one", "two")})
+    digits = [replace(each, profile=replace(each.profile, stands_in="digits")) for each in plain]
+    for comparisons, name in ((plain, "one"), (digits, "one (on digits)")):
+        told = markdown(comparisons, [])
+        assert f"## toy / {name} / quick" in told
+        assert f"| toy / {name}: STSB |" in told
+        assert f"<b>{name}</b>" in html(comparisons, [])

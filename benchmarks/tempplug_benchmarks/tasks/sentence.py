@@ -99,6 +99,7 @@ _SMALL: Mapping[str, Any] = {"model_name_or_path": "text/bert-wiki-mini", "bf16"
 def _quick(recipe: str, load: Any, **changes: Any) -> Profile:
     return Profile(
         dataset=f"generated sentences, version {sentences.VERSION}",
+        stands_in="generated sentences",
         recipe=METHOD.recipe(recipe, num_train_epochs=1, **_GENERATED, **changes),
         arms=(UNTRAINED, *arms(*_ARMS, *_QUICKSTART_FIXED)),
         metrics=(_GENERATED_PAIRS,),
