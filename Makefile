@@ -45,6 +45,8 @@ report: .venv/bench.stamp
 	for each in $(REPORTED); do \
 		$(BIN)/tempplug bench report $(RESULTS)/$$each --format markdown --out $(RESULTS)/$$(echo $$each | tr / _).md || exit 1; \
 	done
+	$(BIN)/tempplug bench sweep --suite sentence --profile small --tasks supervised --temperatures 0.02 0.03 0.04 0.05 0.07 0.1 0.2 \
+		--output $(RESULTS) > /dev/null
 	$(BIN)/python docs/measured.py
 
 # NO_MKDOCS_2_WARNING: a notice of the theme about a successor of mkdocs, which constraints.txt does not let in.

@@ -91,6 +91,7 @@ def test_no_file_names_a_folder_of_somebodys_machine(root: Path, product_files: 
 
 def test_the_readme_leads_to_a_first_run_and_to_the_tests(root: Path) -> None:
     readme = (root / "README.md").read_text(encoding="utf-8")
+    assert len(readme.split()) <= 1200, "what is longer has a page in docs/"
     assert "make quickstart" in readme
     assert "make test" in readme
     makefile = (root / "Makefile").read_text(encoding="utf-8")
