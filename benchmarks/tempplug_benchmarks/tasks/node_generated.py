@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tempplug_adapters.graph.nodes import Nodes
     from tempplug_adapters.training.method import Source
 
-VERSION = 2
+VERSION = 1
 """Grows with every change of what is generated, so that results of different graphs are told apart."""
 
-NODES, CLASSES, WORDS = 1200, 4, 200
-_EDGES = 3000
+NODES, CLASSES, WORDS = 600, 4, 200
+_EDGES = 1500
 _SAME_CLASS = 0.6
 _WORDS_A_NODE = 12
 _OWN_WORDS = 0.25
@@ -33,7 +33,7 @@ def generated_nodes(recipe: GraceRecipe, source: Source) -> tuple[GraceRecipe, N
 
 
 def citation_graph(seed: int) -> Data:
-    """Returns an undirected graph with 0/1 features [1200, 200] and classes [1200]; a few nodes are isolated.
+    """Returns an undirected graph with 0/1 features [600, 200] and classes [600]; a few nodes are isolated.
 
     Args:
         seed: the same one gives the same graph.
