@@ -107,7 +107,9 @@ def test_the_baseline_is_the_fixed_temperature_that_validation_chose(toy: Module
     errors = {"fixed+infonce": 0.3, "fixed:temperature=0.5+infonce": 0.2, "fixed+dcl": 0.1, "macl+infonce": 0.0}
     declared = _measured(toy, tmp_path, scores, errors)
     assert (declared.baseline, declared.chosen) == ("fixed+infonce", False)
-    task = replace(toy.SUITE.tasks[0], profiles={"small": replace(toy.SUITE.tasks[0].profiles["small"], validation="error")})
+    task = replace(
+        toy.SUITE.tasks[0], profiles={"small": replace(toy.SUITE.tasks[0].profiles["small"], validation="error")}, quickstart=()
+    )
     (chosen,) = compare(load_results(tmp_path), {"toy": Suite("toy", "validated", (task,))})
     # the lower error, though dcl's is lower still: another objective is not another temperature
     assert (chosen.baseline, chosen.chosen) == ("fixed:temperature=0.5+infonce", True)
@@ -120,7 +122,7 @@ def test_what_was_measured_without_validation_is_reported_and_chooses_nothing(to
     scores = {"fixed+infonce": 70.0, "fixed:temperature=0.5+infonce": 71.0, "macl+infonce": 71.5}
     _measured(toy, tmp_path, scores, dict.fromkeys(scores, 0.1) | {"fixed:temperature=0.5+infonce": 0.05})
     small = replace(toy.SUITE.tasks[0].profiles["small"], validation="error")
-    suite = Suite("toy", "validated", (replace(toy.SUITE.tasks[0], profiles={"small": small}),))
+    suite = Suite("toy", "validated", (replace(toy.SUITE.tasks[0], profiles={"small": small}, quickstart=()),))
 
     def compared() -> Comparison:
         (found,) = compare(load_results(tmp_path, lambda entry: check_known(entry, suite)), {"toy": suite})
