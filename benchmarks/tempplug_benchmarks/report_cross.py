@@ -113,7 +113,8 @@ def cross_table(comparisons: Sequence[Comparison]) -> tuple[Table, tuple[str, ..
     found = cross(comparisons)
     if found is None:
         return None
-    rows = [Row(("mean rank", *(mean or NOTHING for mean in found.mean_ranks.values())), "baseline")]
+    means = tuple(mean or NOTHING for mean in found.mean_ranks.values())
+    rows = [Row(("mean rank", *means), "baseline")] if any(found.mean_ranks.values()) else []
     for position, column in enumerate(found.columns):
         each = column.comparison
         cells = (found.cells[name][position].text for name in found.mean_ranks)
