@@ -18,7 +18,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 def lightly_nt_xent(temperature: float) -> LossFunction:
     """Returns lightly's NTXentLoss."""
-    from lightly.loss import NTXentLoss  # type: ignore[import-not-found, unused-ignore]
+    from lightly.loss import NTXentLoss
 
     loss: LossFunction = NTXentLoss(temperature=temperature)
     return loss
@@ -34,7 +34,7 @@ def lightly_macl(temperature: float) -> LossFunction:
 
 def metric_learning_nt_xent(temperature: float) -> LossFunction:
     """Returns pytorch-metric-learning's NTXentLoss; the two views of a pair share a label."""
-    from pytorch_metric_learning.losses import NTXentLoss  # type: ignore[import-not-found, unused-ignore]
+    from pytorch_metric_learning.losses import NTXentLoss
 
     loss = NTXentLoss(temperature=temperature)
 
