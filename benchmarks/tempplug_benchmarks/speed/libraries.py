@@ -18,7 +18,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 def lightly_nt_xent(temperature: float) -> LossFunction:
     """Returns lightly's NTXentLoss."""
-    from lightly.loss import NTXentLoss
+    from lightly.loss import NTXentLoss  # type: ignore[import-not-found, unused-ignore]
 
     loss: LossFunction = NTXentLoss(temperature=temperature)
     return loss
