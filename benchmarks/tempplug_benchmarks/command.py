@@ -29,7 +29,7 @@ goes on where it stopped. A result of another recipe, data or spec is never reus
 
 Two commands may work on one folder at the same time: each leaves to the other what that one is at.
 
-  tempplug bench run all --workers 2 --output runs            a few arms of three suites, a few minutes
+  tempplug bench run all --workers 2 --output runs            a few arms of two suites, a few minutes
   tempplug bench run all --profile small --workers 2 --time-limit 3600 --output runs
   tempplug bench run all --profile paper --executor ray --output runs      on a Ray cluster, of which this machine is one
 

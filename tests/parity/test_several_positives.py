@@ -15,12 +15,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tempplug import ContrastiveLoss, loss, small
+from tempplug import ContrastiveLoss, small
 from tempplug.engine import gemm, several
 from tempplug.engine.tiles import Plan, Shape, make_plan
 from tempplug.errors import ConfigError
 from tempplug.objectives.infonce import InfoNCE
-from tempplug.strategies.maps import LogitMap
 from tempplug.types import Auxiliary, RowStatistics
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*below its floor:RuntimeWarning")
@@ -82,27 +81,13 @@ def test_many_tiles_add_up(case: tuple[str, str, torch.dtype], keep: bool, monke
     compare(strategy, "infonce", call, 1e-10, "tiled")
 
 
-def taken_short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Notes of every call of the loss whether it went the short way."""
-    taken: list[bool] = []
-    direct = loss.small_loss
-
-    def watched(*arguments: Any) -> tuple[Tensor | None, LogitMap | None]:
-        found = direct(*arguments)
-        taken.append(found[0] is not None)
-        return found
-
-    monkeypatch.setattr(loss, "small_loss", watched)
-    return taken
-
-
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("layout", [*LAYOUTS, "labels+hard", "labels-one-view+hard"])
 @pytest.mark.parametrize("strategy", ["learnable", "dystress", "temperature-free", "uncertainty"])
 def test_both_ways_have_one_loss_gradient_and_record(
-    strategy: str, layout: str, reduction: str, monkeypatch: pytest.MonkeyPatch
+    strategy: str, layout: str, reduction: str, short: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short, found = taken_short(monkeypatch), []
+    found = []
     for largest in (small.LARGEST, 0):
         monkeypatch.setattr(small, "LARGEST", largest)
         call = make_call(layout, strategy, 33, 5, torch.float64)
@@ -124,8 +109,8 @@ def test_both_ways_have_one_loss_gradient_and_record(
     assert record == pytest.approx(of_other, rel=1e-10)
 
 
-def test_only_anchors_may_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    short, gradients = taken_short(monkeypatch), []
+def test_only_anchors_may_learn(short: list[bool]) -> None:
+    gradients = []
     for learning in (True, False):
         call = make_call("masks", "fixed", 12, 5, torch.float64)
         a, b = call.views[0], call.views[1].detach().requires_grad_(learning)
@@ -142,9 +127,9 @@ class Halved(InfoNCE):
         return super().row_loss(statistics, auxiliary) / 2
 
 
-def test_what_has_no_closed_form_goes_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_closed_form_goes_the_long_way(short: list[bool]) -> None:
     """Another objective; an anchor without negatives; masks that contradict each other; no anchor with a positive."""
-    short, a = taken_short(monkeypatch), views_of(8, 1)[0].double()
+    a = views_of(8, 1)[0].double()
     labels = torch.arange(8) % 3
     expected = ContrastiveLoss(layout="labels")(a, labels=labels)
     halved = ContrastiveLoss(objective=Halved(), layout="labels")(a, labels=labels)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from oracle_cases import COUNTS, OBJECTIVES, ONE_POSITIVE, build, compare, make_
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from tempplug import Batch, ContrastiveLoss, loss, small
+from tempplug import Batch, ContrastiveLoss, small
 from tempplug.engine import single
 from tempplug.errors import ConfigError
 from tempplug.layouts import CrossView, Direction, Views
@@ -38,21 +37,6 @@ MAPS = [
     f"head-tail:class_counts={COUNTS}",
 ]
 PER_ANCHOR = ("uncertainty", "head-tail")
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Notes of every call of the loss whether it went the short way."""
-    taken: list[bool] = []
-    direct = loss.small_loss
-
-    def watched(*arguments: Any) -> tuple[Tensor | None, LogitMap | None]:
-        found = direct(*arguments)
-        taken.append(found[0] is not None)
-        return found
-
-    monkeypatch.setattr(loss, "small_loss", watched)
-    return taken
 
 
 def goes_short(strategy: str, layout: str) -> bool:
