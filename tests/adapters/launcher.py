@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 SCRIPTS = Path(__file__).parent / "launched"
+LAUNCHES = Path(__file__).parents[1] / "launches"
 # Far above what a launch takes, far below what gloo waits by itself.
 SECONDS = 300
 
@@ -23,7 +24,7 @@ def torchrun(processes: int) -> list[str]:
 
 
 def _paths() -> str:
-    return os.pathsep.join([str(SCRIPTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.pathsep.join([str(LAUNCHES), str(SCRIPTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def launch(command: list[str], script: str, *arguments: str | Path) -> tuple[int, str]:

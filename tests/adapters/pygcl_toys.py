@@ -24,7 +24,9 @@ def importable_pygcl() -> Iterator[None]:
         assert name not in before, f"{name} is installed: the stub would hide it"
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(attributes)
-    yield
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in (*stubs, "GCL"):
-            del sys.modules[name]
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] in (*stubs, "GCL"):
+                del sys.modules[name]

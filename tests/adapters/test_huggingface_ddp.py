@@ -137,7 +137,9 @@ def runs(folder: Path, rank: int, processes: int) -> dict[str, Any]:
 def results(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> dict[str, dict[str, Any]]:
     """What rank 0, rank 1 and a single process on the joint batches ended with."""
     folder = tmp_path_factory.mktemp("ddp")
-    from snippets import snippets  # here: the processes that are launched have no path to it
+    # here: the processes that are launched have no path to them
+    from launcher import LAUNCHES
+    from snippets import snippets
 
     (script,) = [each.code for each in snippets("docs/trainers.md") if each.title == "train.py"]
     (folder / "train.py").write_text(script, encoding="utf-8")
@@ -147,6 +149,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> dict[s
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, str(folder)]
     command.append(str(tiny_bert))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_DATASETS_CACHE": str(folder / "cache")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(LAUNCHES), *filter(None, [os.environ.get("PYTHONPATH")])])
     launched = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert launched.returncode == 0, launched.stderr[-4000:]
     ranks = {f"rank {rank}": json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)}

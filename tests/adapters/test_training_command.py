@@ -14,6 +14,7 @@ from method_toys import METHOD, ToyRecipe
 from tempplug.cli import shell
 from tempplug.plugins import CommandInfo, registry
 from tempplug_adapters.training.flags import build_parser, given_settings
+from tempplug_adapters.training.launch import let_threads_end
 
 OUTPUT = "--output-dir"
 
@@ -138,3 +139,16 @@ def test_nothing_heavy_is_loaded_for_help() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
+
+
+def test_one_of_several_processes_waits_before_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("time.sleep", waited.append)
+    let_threads_end()
+    assert waited == []
+    monkeypatch.setattr("tempplug_adapters.training.command.let_threads_end", lambda: waited.append(-1))
+    assert METHOD(words(tmp_path)) == 0
+    assert waited == [-1]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    let_threads_end()
+    assert waited == [-1, 0.5]

@@ -88,7 +88,9 @@ def run_shell(snippet: Snippet) -> None:
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(PROGRAMS), str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join(["site", *map(str, (ROOT, ROOT / "adapters", ROOT / "benchmarks"))]),
+        "PYTHONPATH": os.pathsep.join(
+            ["site", *(str(ROOT / name) for name in ("", "adapters", "benchmarks", "tests/launches"))]
+        ),
         "CHECKOUT": str(ROOT),
         "PYTHON": sys.executable,
     }

@@ -31,6 +31,8 @@ RULES: list[tuple[str, str]] = [
         r"\1 --num-train-epochs 1 --count 256 --width 8 --per-device-train-batch-size 32",
     ),
     (r"^((?:torchrun|accelerate) .*tempplug train .*)$", r"\1 --no-evaluate"),
+    (r"^torchrun ", "torchrun --standalone "),  # a free port, as other tests may run beside these
+    (r"^accelerate launch ", "accelerate launch --main_process_port 0 "),
     (r"^(tempplug train supcon .*)$", r"\1 --num-train-epochs 1 --width 8"),
     (r"^(tempplug eval vision .*)$", r"\1 --test-images 64 --view-images 64"),
     (r"^(tempplug sweep .*) 0\.2 1 (.*) --seeds 0 1 ", r"\1 1 \2 --seeds 0 "),

@@ -11,7 +11,7 @@ from typing import Any
 
 from tempplug.errors import ConfigError, nearest
 from tempplug_adapters.training.flags import build_parser, given_settings
-from tempplug_adapters.training.launch import first_process
+from tempplug_adapters.training.launch import first_process, let_threads_end
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.termination import EXIT_STATUS, Terminated, on_termination
@@ -39,6 +39,7 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
             recipe = recipe.changed(**given_settings(parsed, recipe))
             with on_termination(_end):
                 results = _train(info, recipe, parsed, rest)
+            let_threads_end()
     except Terminated as ended:
         if first_process():
             print(ended, file=sys.stderr)

@@ -46,7 +46,6 @@ def main(folder: str) -> None:
         "temperature": learned.record.temperature_mean.item(),
     }
     save(folder, accelerator.process_index, results)
-    accelerator.wait_for_everyone()  # gloo's threads may abort a process that leaves while another one is at work
     accelerator.end_training()
 
 
