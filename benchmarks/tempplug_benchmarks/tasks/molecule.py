@@ -110,7 +110,7 @@ def _real(each: _Set, molecules: str, file: str, changes: Mapping[str, Any]) -> 
 def _profiles(each: _Set) -> dict[str, Profile]:
     tasks = min(each.tasks, 3)
     quick = {"num_train_epochs": 4, "layers": 2, "width": 32, "max_pretrain_molecules": 512, "finetune_epochs": 8}
-    small = {"num_train_epochs": 10, "width": 128, "max_pretrain_molecules": 20_000}
+    small = {"num_train_epochs": 5, "width": 64, "max_pretrain_molecules": 10_000, "finetune_epochs": 20}
     profiles = {
         "quick": _profile(
             each,
@@ -120,7 +120,7 @@ def _profiles(each: _Set) -> dict[str, Profile]:
         )
     }
     if each.small:
-        profiles["small"] = _real(each, "the first 20,000 drug-like molecules of ZINC", UNLABELLED, small)
+        profiles["small"] = _real(each, "the first 10,000 drug-like molecules of ZINC", UNLABELLED, small)
     profiles["paper"] = _real(each, "2,000,000 molecules of ZINC15", _ZINC15, {})
     return profiles
 
