@@ -15,6 +15,7 @@ from suite_checks import bench as main
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks import profile as profiles
 from tempplug_benchmarks.arm import UNTRAINED, Arm, resolve
+from tempplug_benchmarks.controls import controls
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.plan import plan, slug
 from tempplug_benchmarks.profile import Profile
@@ -129,8 +130,11 @@ def test_committed_results_are_of_what_the_suite_means_now(suite: Suite) -> None
     assert files
     for path in files:
         result = read_result(path)
-        # an arm may have been asked for beside those of the suite
-        planned = plan(suite, result.profile, [result.seed], [result.task], [result.arm])
+        # an arm may have been asked for beside those of the suite, and a control follows from another one's result
+        controlled = Arm(result.arm).controlled
+        planned = plan(suite, result.profile, [result.seed], [result.task], [controlled or result.arm])
+        if controlled:
+            planned, _ = controls(planned, [read_result(path.parents[1] / slug(controlled) / path.name)])
         (run,) = (run for run in planned if run.path(RESULTS) == path)
         difference = difference_from(run, result)
         assert not difference, f"{path} was measured otherwise, run it again or change the suite back: {difference}"
