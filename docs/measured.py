@@ -127,9 +127,7 @@ def strategies(arguments: str) -> list[str]:
             row = each.rows.get(name)
             said = NOTHING if row is None else format_difference(row.differences.get(metric.name), metric).split(" [")[0]
             adjusted = row.significance.adjusted if row and row.significance else None
-            cells.append(
-                f"{said}{_mark(row)}" + ("" if adjusted is None else f" (p {format_p(adjusted).replace('<', '&lt;')})")
-            )
+            cells.append(f"{said}{_mark(row)}" + ("" if adjusted is None else f" (p {format_p(adjusted)})"))
         of = _seeds(each.rows.values(), metric)
         lines.append([f"{_link(each.comparison)}: {metric.name}", f"`{each.comparison.baseline}`", *cells, of])
     return _table(lines)
