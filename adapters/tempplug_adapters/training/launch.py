@@ -1,4 +1,4 @@
-"""Which process of a launch this is, as torchrun and accelerate tell it, before torch.distributed knows."""
+"""What torchrun and accelerate tell each process that they launch, before torch.distributed knows; and how it ends."""
 
 from __future__ import annotations
 
