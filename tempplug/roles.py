@@ -102,8 +102,17 @@ class PairRoles:
     @cached_property
     def positive_range(self) -> tuple[int, int]:
         """The smallest and the largest number of positives of an anchor; on CUDA, asking waits for the device."""
-        least, most = torch.aminmax(self.positive_count())
-        return int(least), int(most)
+        if self.positives is None and self.positive_mask is None:
+            least, most = self._class_size_range
+            return least - self._own, most - self._own
+        return _range(self.positive_count())
+
+    @cached_property
+    def fewest_negatives(self) -> int:
+        """The smallest number of negatives of an anchor; on CUDA, asking waits for the device."""
+        if self.anchor_labels is None or self.extra_start is not None:
+            return int(self.negative_count().min())
+        return self.candidates - self.negatives_start - self._class_size_range[1]
 
     @cached_property
     def _positive_count(self) -> Tensor:
@@ -111,7 +120,7 @@ class PairRoles:
             return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
         if self.positive_mask is not None:
             return _row_sums(self.positive_mask)
-        return self._class_sizes - (0 if self.ignored is None else 1)
+        return self._class_sizes - self._own
 
     @cached_property
     def _negative_count(self) -> Tensor:
@@ -119,6 +128,8 @@ class PairRoles:
             return _row_sums(self.negative_mask)
         end = self.candidates if self.extra_start is None else self.extra_start
         everywhere = end - self.negatives_start
+        if self.anchor_labels is not None and self.extra_start is None:
+            return everywhere - self._class_sizes
         somewhere: list[tuple[int, int, int]] = []
         for pairing in (self.positives, self.ignored):
             if pairing is None or self.anchor_labels is not None:
@@ -174,7 +185,16 @@ class PairRoles:
     def _class_sizes(self) -> Tensor:
         """How many candidates share the label of each anchor, the anchor itself included."""
         anchors, candidates = self._classes
-        return torch.bincount(candidates, minlength=self.anchors + self.candidates)[anchors]
+        return torch.bincount(candidates, minlength=self.anchors + self.candidates).take(anchors)
+
+    @cached_property
+    def _class_size_range(self) -> tuple[int, int]:
+        return _range(self._class_sizes)
+
+    @property
+    def _own(self) -> int:
+        """How many of its class an anchor is not positive to: itself, where it is among the candidates."""
+        return 0 if self.ignored is None else 1
 
     def _same_label(self, rows: Tensor, columns: Tensor) -> Tensor:
         if self.anchor_labels is None or self.candidate_labels is None:
@@ -187,6 +207,11 @@ class PairRoles:
         row_index = torch.arange(self.anchors, device=self.device)[rows]
         column_index = torch.arange(self.candidates, device=self.device)[columns]
         return row_index[:, None], column_index[None, :]
+
+
+def _range(counts: Tensor) -> tuple[int, int]:
+    least, most = torch.aminmax(counts)
+    return int(least), int(most)
 
 
 def _row_sums(mask: Tensor) -> Tensor:

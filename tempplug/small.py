@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache, partial
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from tempplug import distributed
 from tempplug.claims import holds
-from tempplug.engine.raw import LARGEST, Closed, RawBlock
+from tempplug.engine.raw import LARGEST, RawBlock, apply_closed
 from tempplug.engine.several import SeveralPositives
 from tempplug.engine.single import Places, SingleTile, find_places, has_form
 from tempplug.inputs import FLOATS, check_integers, check_uncertainty
@@ -84,12 +83,13 @@ def small_loss(
         if found is not None:
             block, of_anchors = found
     elif view_b is not None and raw[1].shape == shape:
-        block = _single(_places(loss_fn.layout, shape[0], 0, 0), raw)
+        places = _places(loss_fn.layout, shape[0], 0, 0)
+        block = None if places is None else SingleTile(places, raw)
     if block is None or not block.ordinary or (of_anchors and block.mirrored):
         return None, None
     similarity = block.positive_similarity if block.counted is None else block.positive_similarity[block.counted]
     logit_map = objective.first_map(strategy.prepare(Batch(similarity, **of_anchors)))
-    if not has_form(type(logit_map)) or (block.mirrored and not (logit_map.uniform and logit_map.symmetric)):
+    if not has_form(type(logit_map)) or (block.mirrored and not (logit_map.uniform and logit_map.symmetric)):  # type: ignore[arg-type]
         return None, logit_map
     learned = logit_map.tensors()
     detached = logit_map.detached() if learned else logit_map
@@ -100,14 +100,16 @@ def small_loss(
             return None, logit_map
     if not block.read(detached):
         return None, logit_map
+    closed = []
     ends = block.anchors, block.candidates
     for direction, statistics in enumerate(block.statistics):
         auxiliary = Auxiliary(similarity, None if second is None else second.statistics[direction])
-        block.closed.append(objective.closed_form(statistics, auxiliary))
+        closed.append(objective.closed_form(statistics, auxiliary))
         step.traces.append(partial(_trace, ends if direction == 0 else ends[::-1], block.roles, detached, statistics))
+    block.close(closed)
     step.engine = "tiled"
     step.row_losses.append((block.row_losses, block.counted))
-    loss: Tensor = Closed.apply(block, loss_fn.reduction, *(learned or _NO_SCALE), *raw)  # type: ignore[no-untyped-call]
+    loss: Tensor = apply_closed(block, loss_fn.reduction, *(learned or _NO_SCALE), *raw)  # type: ignore[no-untyped-call]
     return loss, None
 
 
@@ -128,8 +130,8 @@ def _closed(strategy: Any, objective: Any) -> bool:
 def _places(layout: PairLayout, size: int, queued: int, hard: int) -> Places | None:
     """Returns where the roles of a call of this shape are in one tile, None where they are not."""
     found = layout.only_block(size, queued, hard) if holds(type(layout), "only_block", "directions") else None
-    ends = tuple(accumulate(rows for rows in (size, size, queued, hard) if rows))
-    return None if found is None else find_places(*found, ends)
+    sizes = tuple(rows for rows in (size, size, queued, hard) if rows)
+    return None if found is None else find_places(*found, sizes)
 
 
 @lru_cache(maxsize=8)
@@ -144,7 +146,7 @@ def _diagonals(rows: int, columns: int, left_out: int | None) -> tuple[Tensor, T
     ignored = None if left_out is None else Pairing(((0, rows, left_out),))
     roles = PairRoles(anchors=rows, candidates=columns, device=_CPU, positives=Pairing(((0, rows, 0),)), ignored=ignored)
     pairs = roles.tile(slice(None), slice(None))
-    return roles.positive(*pairs), roles.negative(*pairs), find_places(roles, False, (rows, rows + columns))
+    return roles.positive(*pairs), roles.negative(*pairs), find_places(roles, False, (rows, columns))
 
 
 def _places_of_masks(positive: Tensor, negative: Tensor) -> Places | None:
@@ -180,9 +182,9 @@ def _several(loss_fn: ContrastiveLoss, roles: PairRoles, raw: list[Tensor]) -> R
     """Returns the block of labels or masks; None where it is large, lacks what a loss needs, or the objective has no form."""
     if roles.anchors * roles.candidates > LARGEST or not loss_fn.objective.several_positives:
         return None
-    if not roles.positive_range[1] or not int(roles.negative_count().min()):
+    if not roles.positive_range[1] or not roles.fewest_negatives:
         return None
-    return SeveralPositives(roles, tuple(accumulate(each.shape[0] for each in raw)), raw)
+    return SeveralPositives(roles, tuple(each.shape[0] for each in raw), raw)
 
 
 def _read(
@@ -200,7 +202,7 @@ def _read(
     of_anchors: dict[str, Tensor] = {}
     joined = layout.joins_views and second is not None
     for name, value in extras.items():  # in the order of the arguments, a queue before hard negatives
-        if name not in loss_fn.takes:
+        if name not in layout.takes and name not in loss_fn.strategy.takes:
             return None
         if name in behind:
             if not _is_plain(value) or value.dtype is not raw[0].dtype:

@@ -6,17 +6,16 @@ record and no state. Only what no transform can do is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from torch._C._functorch import TransformType, get_interpreter_stack, peek_interpreter_stack
+from torch._C import _are_functorch_transforms_active
+from torch._C._functorch import TransformType, get_interpreter_stack
 
 from tempplug.errors import ConfigError
 
-
-def transformed() -> bool:
-    """Returns whether any transform of `torch.func` is at work."""
-    return peek_interpreter_stack() is not None
+transformed: Callable[[], bool] = _are_functorch_transforms_active
+"""Returns whether any transform of `torch.func` is at work."""
 
 
 def vectorised() -> bool:

@@ -69,27 +69,34 @@ _WAYS: dict[str, tuple[Product, ...]] = {
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
     """Returns a @ b.T, [N, M], from a [N, K] and b [M, K]."""
-    rows, depth = a.shape
-    return _WAYS["outer"][_way("outer", rows, b.shape[0], depth, a)](a, b)
+    (rows, depth), columns = a.shape, b.shape[0]
+    way = _way("outer", rows, columns, depth, a) if rows * columns * depth >= SMALL else 0
+    return _WAYS["outer"][way](a, b) if way else torch.mm(a, b.t())
 
 
 def times(tile: Tensor, b: Tensor, into: Tensor | None = None, fresh: bool = False) -> Tensor:
     """Returns tile @ b, [R, K], from a tile [R, C] and b [C, K]."""
     rows, columns = tile.shape
-    way = _way("times", rows, columns, b.shape[1], tile)
-    if way or into is None:
+    depth = b.shape[1]
+    way = _way("times", rows, columns, depth, tile) if rows * columns * depth >= SMALL else 0
+    if way:
         return _put(_WAYS["times"][way](tile, b), into, fresh)
-    return torch.mm(tile, b, out=into) if fresh else into.addmm_(tile, b)
+    if into is None or fresh:
+        return torch.mm(tile, b, out=into)
+    return into.addmm_(tile, b)
 
 
 def turned(tile: Tensor, a: Tensor, into: Tensor | None = None, fresh: bool = False) -> Tensor:
     """Returns tile.T @ a, [C, K], from a tile [R, C] and a [R, K]."""
     rows, columns = tile.shape
-    way = _way("turned", rows, columns, a.shape[1], tile)
-    if way or into is None:
+    depth = a.shape[1]
+    way = _way("turned", rows, columns, depth, tile) if rows * columns * depth >= SMALL else 0
+    if way:
         # Copied where the tile is cut: the fast product is slow on rows with gaps between them.
         return _put(_WAYS["turned"][way](tile.contiguous() if way == 1 else tile, a), into, fresh)
-    return torch.mm(tile.t(), a, out=into) if fresh else into.addmm_(tile.t(), a)
+    if into is None or fresh:
+        return torch.mm(tile.t(), a, out=into)
+    return into.addmm_(tile.t(), a)
 
 
 def _put(product: Tensor, into: Tensor | None, fresh: bool) -> Tensor:
@@ -99,8 +106,8 @@ def _put(product: Tensor, into: Tensor | None, fresh: bool) -> Tensor:
 
 
 def _way(kind: str, rows: int, columns: int, depth: int, like: Tensor) -> int:
-    """Returns which of the ways of a product to take, 0 for the plain one."""
-    if rows * columns * depth < SMALL or like.dtype != torch.float32 or not accelerated():
+    """Returns which of the ways of a product to take, 0 for the plain one; nobody asks for one below `SMALL`."""
+    if like.dtype != torch.float32 or not accelerated():
         return 0
     key = kind, rows.bit_length(), columns.bit_length(), depth.bit_length()
     way = _choices.get(key)

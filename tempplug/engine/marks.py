@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from tempplug.engine.tiles import Tile
+from tempplug.engine.tiles import Tile, nothing, part
 from tempplug.roles import PairRoles
 
 
@@ -36,7 +36,7 @@ class Marks(ABC):
             scratch: [R, C] of any content.
         """
         if tile.zeroes is not None:
-            values.view(-1).index_fill_(0, tile.zeroes, 0)
+            values.put_(tile.zeroes, nothing(tile.zeroes.shape[0], values.dtype))
 
 
 class ByLabel(Marks):
@@ -57,10 +57,10 @@ class ByLabel(Marks):
         """Returns 1 where classes are equal; an anchor is not its own positive, and hard negatives have no class."""
         if tile.panel:
             return None
-        own, others = self.anchors[tile.top : tile.bottom, None], self.candidates[tile.left : tile.right]
-        torch.eq(own, others, out=out)
+        own, others = part(self.anchors, slice(tile.top, tile.bottom)), part(self.candidates, slice(tile.left, tile.right))
+        torch.eq(own.unsqueeze(1), others, out=out)
         if tile.zeroes is not None:
-            out.view(-1).index_fill_(0, tile.zeroes, 0)
+            out.put_(tile.zeroes, nothing(tile.zeroes.shape[0], out.dtype))
         return out
 
 

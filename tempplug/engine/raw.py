@@ -10,19 +10,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate, compress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tempplug.embeddings import ordinary
-from tempplug.precision import at_least_float32, plain_precision
+from tempplug.precision import HALF, plain_precision
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import ClosedForm, Reduction, RowStatistics
 
 # Numbers of the largest block that is done at once, 4 MB in float32.
 LARGEST = 1 << 20
+# So many losses a dot product adds up as exactly as ``mean`` does, in a fraction of the time.
+FEW = 1024
 # Of x/‖x‖ in one pass over memory: that of weights with a gain, here of unit rows with a gain of 1/‖x‖.
 _normalised_backward = torch.ops.aten._weight_norm_interface_backward.default
 
@@ -34,12 +37,19 @@ def _ones(count: int, dtype: torch.dtype) -> Tensor:
         return torch.ones(count, 1, dtype=dtype)
 
 
+@lru_cache(maxsize=64)
+def _even(count: int, dtype: torch.dtype) -> Tensor:
+    """Returns the weight of each row in their mean, [count]."""
+    with torch.inference_mode(False):
+        return torch.full((count,), 1 / count, dtype=dtype)
+
+
 class RawBlock(ABC):
     """The block of one call, and what its backward pass needs.
 
     Args:
         roles: of the pairs.
-        ends: number of the first row behind each tensor of embeddings.
+        sizes: rows of each tensor of embeddings.
         raw: [B, D] embeddings of one floating-point type: those of the anchors first, then the other candidates.
 
     Attributes:
@@ -47,7 +57,8 @@ class RawBlock(ABC):
         unit: [N (+ M), D] unit rows of everything.
         positive_similarity: [N] mean similarity of the positives.
         statistics: of the rows, and of the columns where they are anchors, after `read`.
-        closed: row losses of each direction and their derivatives: for whoever knows the objective to add.
+        closed: row losses of each direction and their derivatives, after `close`.
+        row_losses: [N] their mean over the directions, 0 where an anchor has none; likewise.
         counted: [N] which anchors have a loss; None where all have.
         mirrored: whether the columns are anchors of the other direction.
     """
@@ -58,39 +69,45 @@ class RawBlock(ABC):
         "closed",
         "counted",
         "dtype",
-        "ends",
         "mirrored",
         "norm",
         "ordinary",
         "positive_similarity",
         "roles",
+        "row_losses",
+        "sizes",
         "statistics",
         "unit",
     )
+    closed: list[ClosedForm]
     positive_similarity: Tensor
+    row_losses: Tensor
     statistics: list[RowStatistics]
 
-    def __init__(self, roles: PairRoles, ends: tuple[int, ...], raw: Sequence[Tensor], mirrored: bool = False) -> None:
-        self.roles, self.ends, self.mirrored = roles, ends, mirrored
-        self.closed: list[ClosedForm] = []
+    def __init__(self, roles: PairRoles, sizes: tuple[int, ...], raw: Sequence[Tensor], mirrored: bool = False) -> None:
+        self.roles, self.sizes, self.mirrored = roles, sizes, mirrored
         self.counted: Tensor | None = None
-        self.dtype = raw[0].dtype
-        wide = at_least_float32(torch.cat([each.detach() for each in raw]))
+        wide = torch.cat([*map(Tensor.detach, raw)])
+        self.dtype = wide.dtype
+        if wide.dtype in HALF:
+            wide = wide.float()
+        total, count, others = wide.shape[0], roles.anchors, roles.candidates
         self.norm = norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
         self.ordinary = ordinary(norm)
         if not self.ordinary:
             return
         self.unit = unit = wide.div_(norm)
-        count, others = roles.anchors, roles.candidates
-        self.anchors = unit if count == unit.shape[0] else unit[:count]
-        self.candidates = unit if others == unit.shape[0] else unit[-others:]
+        if count + others == total:
+            self.anchors, self.candidates = unit.split_with_sizes((count, others))
+        else:
+            self.anchors = unit if count == total else unit[:count]
+            self.candidates = unit if others == total else unit[-others:]
 
-    @property
-    def row_losses(self) -> Tensor:
-        """Row losses, [N]: their mean over the directions; 0 where an anchor has none."""
-        first, *others = self.closed
-        losses = (first[0] + others[0][0]) / 2 if others else first[0]
-        return losses if self.counted is None else torch.where(self.counted, losses, 0.0)
+    def close(self, closed: list[ClosedForm]) -> None:
+        """Takes what the objective makes of the statistics of each direction."""
+        self.closed = closed
+        losses = closed[0][0] if len(closed) == 1 else (closed[0][0] + closed[1][0]) / 2
+        self.row_losses = losses if self.counted is None else torch.where(self.counted, losses, 0.0)
 
     @abstractmethod
     def read(self, logit_map: LogitMap) -> bool:
@@ -149,7 +166,9 @@ class Closed(torch.autograd.Function):
         # Kept for what autograd checks: that the graph is still there.
         ctx.save_for_backward(block.unit)
         if reduction == "mean":
-            return losses.mean() if block.counted is None else losses.sum() / count
+            if block.counted is not None:
+                return losses.sum() / count
+            return torch.dot(losses, _even(count, losses.dtype)) if count <= FEW else losses.mean()
         return losses.sum() if reduction == "sum" else losses.clone()
 
     @staticmethod
@@ -163,7 +182,7 @@ class Closed(torch.autograd.Function):
             with plain_precision("cpu"):
                 return Closed.backward(ctx, *gradients)
         _, (factor,), block = ctx.saved_tensors, gradients, ctx.block
-        weight, ends = None, block.ends
+        weight, sizes = None, block.sizes
         if factor.ndim:
             # In units of the largest, because small temperatures leave no room in float32 for gradients far from 1.
             largest = factor.abs().amax()
@@ -172,14 +191,20 @@ class Closed(torch.autograd.Function):
         if block.counted is not None:
             weight = block.counted.to(factor) if weight is None else torch.where(block.counted, weight, 0.0)
         wants_scale, *needed = ctx.needs_input_grad[2:]
-        last = ends[-1]
-        if not needed[-1]:
-            last = max([block.anchors.shape[0], *(end for end, wanted in zip(ends, needed, strict=True) if wanted)])
+        ends: tuple[int, ...] = ()
+        last = block.unit.shape[0]
+        if not all(needed):
+            ends = tuple(accumulate(sizes))
+            last = max([block.anchors.shape[0], *compress(ends, needed)])
         of_raw, of_scale = block.gradients(ctx.shares, factor, weight, ctx.scale if wants_scale else None, last)
         if of_raw.dtype is not block.dtype:
             of_raw = of_raw.to(block.dtype)
-        parts, start = [], 0
-        for end, wanted in zip(ends, needed, strict=True):
-            parts.append(of_raw[start:end] if wanted else None)
-            start = end
-        return None, None, of_scale, *parts
+        if not ends:
+            return None, None, of_scale, *of_raw.split_with_sizes(sizes)
+        parts = zip(sizes, ends, needed, strict=True)
+        return None, None, of_scale, *(of_raw[end - size : end] if wanted else None for size, end, wanted in parts)
+
+
+# Without what `torch.autograd.Function` does for the transforms of `torch.func`, under which nobody comes here.
+apply_closed = super(torch.autograd.Function, Closed).apply
+"""Returns what `Closed.forward` does, with gradient."""

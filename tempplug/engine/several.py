@@ -24,8 +24,9 @@ from tempplug.engine import gemm
 from tempplug.engine.marks import marks_of
 from tempplug.engine.raw import RawBlock
 from tempplug.engine.stream import ROOM, SMALLEST_SUM
-from tempplug.engine.tile_logits import TileLogits, logits_of, part
-from tempplug.engine.tiles import Shape, Tile, make_plan
+from tempplug.engine.tile_logits import TileLogits, logits_of
+from tempplug.engine.tiles import Shape, Tile, make_plan, part
+from tempplug.precision import number
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
@@ -75,14 +76,14 @@ class SeveralPositives(RawBlock):
 
     Args:
         roles: of the pairs, at most `LARGEST`; every anchor has a negative, some have a positive.
-        ends: as of `RawBlock`.
+        sizes: as of `RawBlock`.
         raw: as of `RawBlock`.
     """
 
     __slots__ = ("run",)
 
-    def __init__(self, roles: PairRoles, ends: tuple[int, ...], raw: Sequence[Tensor]) -> None:
-        super().__init__(roles, ends, raw)
+    def __init__(self, roles: PairRoles, sizes: tuple[int, ...], raw: Sequence[Tensor]) -> None:
+        super().__init__(roles, sizes, raw)
         if not self.ordinary:
             return
         self.run = Several(roles, self.anchors, self.candidates)
@@ -115,7 +116,9 @@ class SeveralPositives(RawBlock):
             of_logit = -of_negative
         else:  # a constant added to all logits of a row changes no loss of several positives: the three add up to 0
             of_positive = (of_negative + of_logit).neg_()
-        slope, factor = run.logits.scale, factor / shares
+        slope, factor = run.logits.scale, factor / number(shares, factor.dtype)
+        if isinstance(slope, float):
+            slope = number(slope, factor.dtype)
         of_pairs = (None, of_logit) if slope is None else (of_logit * slope, None)
         of_anchors, of_candidates = run.backward((*of_pairs, of_positive, of_negative), last > count or first == 0)
         along, of_unit = None, of_anchors
@@ -164,7 +167,7 @@ class Several:
         self._count = roles.positive_count().to(anchors.dtype)
         if roles.positive_range[0] == 0:
             self._count.clamp_(min=1)
-        self.logit, self.positive_sums, self.negative_sums, mean = anchors.new_zeros(4, roles.anchors)
+        self.logit, self.positive_sums, self.negative_sums, mean = anchors.new_zeros(4, roles.anchors).unbind()
         self.similarity = mean if similarity is None else similarity
         if similarity is None:
             for tile in self.plan.tiles:
@@ -237,7 +240,8 @@ class Several:
         of_similarity, of_logit, of_positive, of_negative = gradients
         slope = 1.0 if logits.scale is None else logits.scale
         # Some number where nothing was summed: no pair is there to use it.
-        at_negative = _share(of_negative, self.negative_sums.clamp(min=SMALLEST_SUM), slope)
+        negative_sums = self.negative_sums if self._roles.fewest_negatives else self.negative_sums.clamp(min=SMALLEST_SUM)
+        at_negative = _share(of_negative, negative_sums, slope)
         at_positive = _share(of_positive, self.positive_sums, slope)
         of_logit = None if of_logit is None or logits.scale is not None else of_logit / self._count
         of_similarity = None if of_similarity is None else of_similarity / self._count
@@ -258,7 +262,9 @@ class Several:
                 values.mul_(slopes)
             if positive is not None and of_similarity is not None:
                 values.addcmul_(self._spread(of_similarity, rows, columns, second), positive)
-            of_anchors = _added(of_anchors, gemm.times(values, part(logits.candidates, columns)), rows, logits.anchors)
+            # Not `gemm.times`: oneDNN adds up a row in one go, and where positives are many that shows in the last digits.
+            product = torch.mm(values, part(logits.candidates, columns))
+            of_anchors = _added(of_anchors, product, rows, logits.anchors)
             if wants_candidates and not logits.mutual:
                 product = gemm.turned(values, part(logits.anchors, rows))
                 of_candidates = _added(of_candidates, product, columns, logits.candidates)
@@ -274,7 +280,8 @@ class Several:
         """Returns one of three tiles of this shape, of any content."""
         shape = tile.shape
         if shape not in self._scratches:
-            self._scratches[shape] = self._scratch[:, : tile.numel()].view(3, *shape).unbind()
+            scratch = self._scratch if tile.numel() == self.plan.largest else self._scratch[:, : tile.numel()]
+            self._scratches[shape] = scratch.view(3, *shape).unbind()
         return self._scratches[shape][number]
 
     def _positive(self, tile: Tile, values: Tensor) -> Tensor | None:
@@ -286,8 +293,8 @@ class Several:
     def _spread(self, of_rows: Tensor, rows: slice, columns: slice, out: Tensor) -> Tensor:
         """Returns the numbers of the rows all over a tile; where both halves are one, plus those of the columns."""
         if self.logits.mutual:
-            return torch.add(of_rows[rows, None], part(of_rows, columns), out=out)
-        return out.copy_(of_rows[rows, None])
+            return torch.add(part(of_rows, rows).unsqueeze(1), part(of_rows, columns), out=out)
+        return out.copy_(part(of_rows, rows).unsqueeze(1))
 
 
 def _added(whole: Tensor | None, product: Tensor, where: slice, like: Tensor) -> Tensor:
@@ -310,6 +317,8 @@ def _share(gradient: Tensor | None, sums: Tensor, slope: Tensor | float) -> Tens
     """Returns gradient · slope / sum."""
     if gradient is None:
         return torch.zeros_like(sums)
+    if not isinstance(slope, Tensor):
+        slope = number(slope, sums.dtype)
     return gradient * slope / sums
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ from tempplug.claims import holds
 from tempplug.engine import gemm
 from tempplug.engine.raw import LARGEST, RawBlock
 from tempplug.engine.stream import exact
+from tempplug.engine.tiles import nothing
+from tempplug.precision import number
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
@@ -40,9 +43,8 @@ class Places:
         rows: [N] numbers of the anchors.
         partners: [N] column of each anchor's positive: of a square another anchor's, else the anchors' numbers themselves.
         gaps: positions of single pairs that are no negatives.
-        nothing: as many zeroes.
         blanks: rows and columns of blocks that hold none.
-        ends: number of the first row behind each tensor of embeddings.
+        sizes: rows of each tensor of embeddings.
         ones: [N] positives of each anchor.
         counts: [N] negatives of each anchor.
     """
@@ -52,14 +54,13 @@ class Places:
     rows: Tensor
     partners: Tensor
     gaps: Tensor
-    nothing: Tensor
     blanks: tuple[tuple[slice, slice], ...]
-    ends: tuple[int, ...]
+    sizes: tuple[int, ...]
     ones: Tensor
     counts: Tensor
 
 
-def find_places(roles: PairRoles, mirrored: bool, ends: tuple[int, ...]) -> Places | None:
+def find_places(roles: PairRoles, mirrored: bool, sizes: tuple[int, ...]) -> Places | None:
     """Returns where the roles are; None where the block is no single tile, or an anchor misses its positive or negatives.
 
     None also where the candidates are others and row i's positive is not candidate i, which the tile takes for granted.
@@ -67,7 +68,7 @@ def find_places(roles: PairRoles, mirrored: bool, ends: tuple[int, ...]) -> Plac
     Args:
         roles: of the block.
         mirrored: see `Places`.
-        ends: see `Places`.
+        sizes: see `Places`.
     """
     if roles.positives is None or roles.lonely is not None or roles.anchors * roles.candidates > LARGEST:
         return None
@@ -85,9 +86,8 @@ def find_places(roles: PairRoles, mirrored: bool, ends: tuple[int, ...]) -> Plac
         rows=rows,
         partners=roles.positives.columns(rows),
         gaps=gaps,
-        nothing=torch.zeros(gaps.shape),
         blanks=tuple(blanks),
-        ends=ends,
+        sizes=sizes,
         ones=roles.positive_count(),
         counts=roles.negative_count(),
     )
@@ -104,14 +104,17 @@ class SingleTile(RawBlock):
     __slots__ = ("_pairs", "_scratch", "_values", "form", "partners", "places", "sums", "uniform")
 
     def __init__(self, places: Places, raw: Sequence[Tensor]) -> None:
-        super().__init__(places.roles, places.ends, raw, places.mirrored)
+        super().__init__(places.roles, places.sizes, raw, places.mirrored)
         self.places = places
         if not self.ordinary:
             return
         self._values: Tensor | None = gemm.outer(self.anchors, self.candidates)
         # Apart from the product, in which the one large summand would cost the small ones their last digits; so below.
-        square = places.roles.square
-        self.partners = self.unit.index_select(0, places.partners) if square else self.candidates[: places.roles.anchors]
+        roles = places.roles
+        if roles.square:
+            self.partners = self.unit.index_select(0, places.partners)
+        else:
+            self.partners = self.candidates if roles.candidates == roles.anchors else self.candidates[: roles.anchors]
         self.positive_similarity = torch.linalg.vecdot(self.anchors, self.partners)
 
     def copy(self) -> SingleTile:
@@ -129,44 +132,45 @@ class SingleTile(RawBlock):
         self.form = form
         self._scratch = torch.empty_like(values) if form.scratch else values
         self._exponentiate_(values)
-        self.sums = [form.total(values.sum(1), places.counts)]
-        if places.mirrored:
-            self.sums.append(form.total(values.sum(0), places.counts))
+        self.sums = [values.sum(1), values.sum(0)] if places.mirrored else [values.sum(1)]
+        if not form.straight:
+            self.sums = [form.total(sums, places.counts) for sums in self.sums]
         # Of moderate logits no sum can have lost anything; NaN is not moderate.
         if not (form.reach < SAFE or all(map(exact, self.sums))):
             return False
         self.uniform = logit_map.uniform and logit_map.symmetric
         self._pairs = logit_map if logit_map.uniform else logit_map.at(places.rows, places.partners, paired=True)
         logit = self._pairs.logit(similarity)
-        self.statistics = [
-            RowStatistics(logit, similarity, logit, form.logarithm(sums), places.ones, places.counts) for sums in self.sums
-        ]
+        self.statistics = []
+        for sums in self.sums:
+            lse = form.logarithm(sums)
+            self.statistics.append(RowStatistics(logit, similarity, logit, lse, places.ones, places.counts))
         return True
 
     def _exponentiate_(self, values: Tensor) -> None:
-        scale = self.form.operand_scale
+        scale, dtype = self.form.operand_scale, values.dtype
         if isinstance(scale, Tensor):
             values.mul_(scale[:, None])
         elif scale != 1:
-            values.mul_(scale)
+            values.mul_(number(scale, dtype))
         self.form.exponentiate_(values, self._scratch)
-        values.put_(self.places.gaps, self.places.nothing if values.dtype == torch.float32 else self.places.nothing.to(values))
+        gaps = self.places.gaps
+        values.put_(gaps, nothing(gaps.shape[0], dtype))
         for rows, columns in self.places.blanks:
             values[rows, columns] = 0
 
-    def _weights(self) -> Tensor:
-        """Returns W, which whoever asks may overwrite."""
-        values, self._values = self._values, None
+    def _of_similarities(self, shares: int, weight: Tensor | None, turns: bool) -> tuple[Tensor, Tensor]:
+        """Returns G [N, M], 0 at the positive pairs, and minus their gradients [N]; for the arguments see `gradients`."""
+        form, count, values = self.form, self.anchors.shape[0], self._values
+        self._values = None  # overwritten below
         if values is None:  # a second backward pass
             values = gemm.outer(self.anchors, self.candidates)
             self._exponentiate_(values)
-        self.form.weigh_(values, self._scratch)
-        return values
-
-    def _of_similarities(self, shares: int, weight: Tensor | None, turns: bool) -> tuple[Tensor, Tensor]:
-        """Returns G [N, M], 0 at the positive pairs, and minus their gradients [N]; for the arguments see `gradients`."""
-        form, count = self.form, self.anchors.shape[0]
+        if not form.straight:
+            form.weigh_(values, self._scratch)
         slope = form.slope / shares
+        if not isinstance(slope, Tensor):
+            slope = number(slope, values.dtype)
         coefficients, pulls = [], []
         for (_, of_lse, of_logit), sums in zip(self.closed, self.sums, strict=True):
             if weight is not None:
@@ -174,12 +178,12 @@ class SingleTile(RawBlock):
             pull = of_lse * slope
             coefficients.append(pull / sums)
             if of_logit is not None:
-                pull = of_logit * -slope if weight is None else of_logit * weight * -slope
+                pull = (of_logit if weight is None else of_logit * weight) * -slope
             pulls.append(pull)
         pull = pulls[0] if len(pulls) == 1 else pulls[0] + pulls[1]
         if not form.straight:
             pull = pull * (self._pairs.slope(self.positive_similarity) / form.slope)
-        values, rows = self._weights(), coefficients[0].unsqueeze(1)
+        rows = coefficients[0].unsqueeze(1)
         if not turns:
             values.mul_(rows + coefficients[1] if len(coefficients) > 1 else rows)
         elif values.shape[1] == count:
@@ -204,7 +208,7 @@ class SingleTile(RawBlock):
             of_unit = of_anchors = gemm.times(values, candidates)
         else:
             of_unit = unit.new_empty(last, unit.shape[1])
-            of_anchors = of_unit[:count]
+            of_anchors, of_others = of_unit.split_with_sizes((count, last - count))
             gemm.times(values, candidates, of_anchors, fresh=True)
             if first == 0 and not turns:
                 if scale is not None:
@@ -216,7 +220,6 @@ class SingleTile(RawBlock):
         of_anchors.addcmul_(self.partners, pull, value=-1)
         if last > count:
             columns = values if first == count and last == everything else values[:, count - first : last - first]
-            of_others = of_unit[count:]
             gemm.turned(columns, anchors, of_others, fresh=True)
             if first:
                 (of_others if last - count == count else of_others[:count]).addcmul_(anchors, pull, value=-1)
@@ -228,6 +231,7 @@ class SingleTile(RawBlock):
         return of_raw, (along if scale.ndim else along.sum()) * factor / scale
 
 
+@cache
 def has_form(kind: type[LogitMap]) -> bool:
     """Returns whether a class of maps has an in-place form that no subclass has made untrue by another logit or slope."""
     return kind.tile_form is not LogitMap.tile_form and holds(kind, "tile_form", "logit", "slope")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tempplug.engine import gemm
-from tempplug.engine.tiles import Plan, Tile
+from tempplug.engine.tiles import Plan, Tile, nothing
 from tempplug.engine.workers import InOrder, Turns, run
 from tempplug.roles import Block
 from tempplug.strategies.tile_forms import TileForm
@@ -99,7 +99,7 @@ class Stream:
         values = gemm.outer(left, self.panels[tile.panel][tile.left : tile.right])
         self.form.exponentiate_(values, scratch.like(values))
         if tile.zeroes is not None:
-            values.view(-1).index_fill_(0, tile.zeroes, 0)
+            values.put_(tile.zeroes, nothing(tile.zeroes.shape[0], values.dtype))
         return values
 
     def _weights(self, index: int, scratch: _Scratch) -> Tensor:

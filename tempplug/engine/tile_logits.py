@@ -8,6 +8,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from tempplug.engine import gemm
+from tempplug.engine.tiles import part
+from tempplug.precision import number
 from tempplug.strategies.maps import LogitMap
 from tempplug.strategies.tile_forms import LOG2E, ScaleForm, TileForm, top_anchor
 
@@ -58,12 +60,13 @@ class ScaledLogits(TileLogits):
     def __init__(self, anchors: Tensor, candidates: Tensor, logit_map: LogitMap, form: ScaleForm) -> None:
         super().__init__(anchors, candidates, logit_map, form)
         self.scale = form.slope
-        self._factor = form.operand_scale
+        factor = form.operand_scale
+        self._factor = factor if isinstance(factor, Tensor) else number(factor, anchors.dtype)
 
     def bend(self, similarities: Tensor, rows: slice) -> tuple[Tensor, None]:
         """Returns base-2 logits."""
         factor = self._factor
-        return similarities.mul_(factor[rows, None] if isinstance(factor, Tensor) and factor.ndim else factor), None
+        return similarities.mul_(factor if factor.ndim == 0 else factor[rows, None]), None
 
 
 def logits_of(anchors: Tensor, candidates: Tensor, logit_map: LogitMap) -> TileLogits | None:
@@ -78,9 +81,3 @@ def logits_of(anchors: Tensor, candidates: Tensor, logit_map: LogitMap) -> TileL
     if isinstance(form, ScaleForm):
         return ScaledLogits(anchors, candidates, logit_map, form)
     return None if form is None else TileLogits(anchors, candidates, logit_map, form)
-
-
-def part(whole: Tensor, where: slice) -> Tensor:
-    """Returns these rows; without an operation where they are all."""
-    # The shape, because the length of a tensor goes through Python.
-    return whole if where.stop - where.start == whole.shape[0] else whole[where]

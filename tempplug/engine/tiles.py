@@ -168,3 +168,16 @@ def _zeroes(runs: tuple[tuple[int, int, int], ...], top: int, bottom: int, left:
         found.append((rows - top) * (right - left) + rows + shift - left)
     flat = torch.cat(found) if found else torch.empty(0)
     return flat if flat.numel() else None
+
+
+@lru_cache(maxsize=64)
+def nothing(count: int, dtype: torch.dtype) -> Tensor:
+    """Returns zeroes to be put at the `Tile.zeroes` of a tile, which is done sooner than filling them with a number."""
+    with torch.inference_mode(False):
+        return torch.zeros(count, dtype=dtype)
+
+
+def part(whole: Tensor, where: slice) -> Tensor:
+    """Returns these rows; without an operation where they are all."""
+    # The shape, because the length of a tensor goes through Python.
+    return whole if where.stop - where.start == whole.shape[0] else whole[where]

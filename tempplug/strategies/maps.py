@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tempplug.precision import at_least_float32
+from tempplug.precision import HALF, at_least_float32
 from tempplug.strategies.tile_forms import CosineForm, LogOddsForm, PlainForm, ScaleForm, TileForm
 
 Profile = Literal["cosine", "linear", "exponential", "monotonic", "shifted"]
@@ -94,7 +94,7 @@ class ScaleMap(LogitMap):
 
     def logit(self, similarity: Tensor) -> Tensor:
         """Returns scale · s."""
-        return at_least_float32(similarity) * self.scale
+        return (similarity.float() if similarity.dtype in HALF else similarity) * self.scale
 
     def slope(self, similarity: Tensor) -> Tensor:
         """Returns the scale, in the shape of the similarities."""

@@ -48,7 +48,8 @@ class TileForm(ABC):
         factor: of E = factor · u + offset.
         offset: of E = factor · u + offset.
         slope: W · slope = E · d logit / d similarity; [] or [N] or a number.
-        straight: whether ``slope`` is the derivative of the logit itself, for every pair.
+        straight: whether ``slope`` is the derivative of the logit itself, for every pair, and u is E: nothing is left to do for
+            `total` and `weigh_`.
         scratch: whether both methods need a second tile.
     """
 
