@@ -160,17 +160,18 @@ def _places_of_masks(positive: Tensor, negative: Tensor) -> Places | None:
     # Neither one square nor two: a look at two positives side by side saves making a diagonal to compare with.
     if columns % rows and bool(positive[0, 1]):
         return None
-    positives, negatives, places = _diagonals(rows, columns, None)
+    # Of two squares the second one's own rows are what is mostly left out: the anchors' other selves.
+    positives, negatives, places = _diagonals(rows, columns, rows if columns == 2 * rows else None)
     if not torch.equal(positive, positives):
         return None
-    if not torch.equal(negative, negatives):
-        left_out = int((positive[0] | negative[0]).view(torch.uint8).argmin())
-        if left_out + rows > columns:
-            return None
-        _, negatives, places = _diagonals(rows, columns, left_out)
-        if not torch.equal(negative, negatives):
-            return None
-    return places
+    if torch.equal(negative, negatives):
+        return places
+    others = (positive[0] | negative[0]).view(torch.uint8)
+    left_out = None if bool(others.all()) else int(others.argmin())
+    if left_out is not None and left_out + rows > columns:
+        return None
+    _, negatives, places = _diagonals(rows, columns, left_out)
+    return places if torch.equal(negative, negatives) else None
 
 
 def _single(places: Places | None, raw: list[Tensor]) -> RawBlock | None:

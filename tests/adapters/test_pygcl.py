@@ -17,6 +17,7 @@ from torch import Tensor
 import tempplug
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError
 from tempplug.types import EngineName
+from tempplug_adapters.graph import pygcl
 from tempplug_adapters.graph.pygcl import PyGCLLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
@@ -134,6 +135,38 @@ def test_masks_of_rows_one_to_one_and_nearly_so(kind: str, dtype: torch.dtype, c
         negative[:, NODES:].fill_diagonal_(0)
     kept = logits.masked_fill((positive + negative) == 0, -torch.inf)
     torch.testing.assert_close(value, (kept.logsumexp(1) - (logits * positive).sum(1)).mean(), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("appended", [False, True])
+def test_masks_of_rows_one_to_one_are_not_looked_at_further(appended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("these masks were known.")
+
+    monkeypatch.setattr(pygcl, "_truths", refuse)
+    anchor, other = embeddings(NODES, 0), embeddings(NODES, 1)
+    sample = torch.cat([other, anchor]) if appended else other
+    positive = torch.eye(NODES, len(sample))
+    loss_fn = PyGCLLoss(tau=TEMPERATURE)
+    values = [loss_fn(anchor, sample, positive, 1 - positive).item() for _ in range(2)]
+    assert values[0] == values[1]
+    for changed in (positive.roll(1, 0), 2 * positive):
+        with pytest.raises(RuntimeError):
+            loss_fn(anchor, sample, changed, 1 - changed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_negatives_that_are_all_others_need_no_second_look(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+    truths = pygcl._truths
+    monkeypatch.setattr(pygcl, "_truths", lambda name, *others: (looked_at.append(name), truths(name, *others))[1])
+    anchor, sample = embeddings(GRAPHS, 0), embeddings(NODES, 1)
+    positive = (torch.arange(NODES) % GRAPHS == torch.arange(GRAPHS)[:, None]).to(dtype)
+    value = PyGCLLoss(tau=TEMPERATURE)(anchor, sample, positive, 1 - positive)
+    assert looked_at == ["pos_mask"]
+    fewer = 1 - positive
+    fewer[0, fewer[0].argmax()] = 0
+    assert PyGCLLoss(tau=TEMPERATURE)(anchor, sample, positive, fewer) != value
+    assert looked_at == ["pos_mask", "pos_mask", "neg_mask"]
 
 
 def test_a_graph_without_nodes_leaves_the_mean(gcl: Any) -> None:

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from tempplug import ContrastiveLoss
 from tempplug.engine import tiled
 from tempplug.engine.tiled import tiled_statistics
+from tempplug.precision import number
 from tempplug.roles import Block, Pairing, PairRoles
 from tempplug.strategies.maps import ScaleMap
 
@@ -195,6 +196,16 @@ def test_no_gradients_no_graph_and_the_same_loss(mode: Any, strategy: str, engin
     assert again.requires_grad
     again.backward()
     assert torch.equal(again, loss)
+
+
+def test_numbers_are_shared_and_of_no_inference_mode() -> None:
+    with torch.inference_mode():
+        made = number(0.123, torch.float64)
+    assert number(0.123, torch.float64) is made
+    assert not made.is_inference()
+    assert made.shape == ()
+    assert made.item() == 0.123
+    assert number(0.123, torch.float32).dtype == torch.float32
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tempplug import ContrastiveLoss
-from tempplug.layouts import CrossView, Masks, PairLayout
+from tempplug.layouts import CrossView, Labels, Masks, PairLayout
 from tempplug.roles import PairRoles, roles_of_masks
 
 OWN = torch.eye(5, dtype=torch.bool)
@@ -22,6 +22,7 @@ def found(positive: Tensor, negative: Tensor) -> tuple[PairRoles, bool]:
     assert torch.equal(roles.negative(*indices).expand_as(negative), negative)
     assert torch.equal(roles.positive_count(), positive.sum(1))
     assert torch.equal(roles.negative_count(), negative.sum(1))
+    assert roles.fewest_negatives == int(negative.sum(1).min())
     return roles, roles.positives is not None
 
 
@@ -80,3 +81,18 @@ def test_the_loss_is_that_of_the_layout() -> None:
     first, second = (loss.record.to_dict() for loss in losses)
     assert first.pop("engine") == second.pop("engine") == "tiled"
     assert first == pytest.approx(second, rel=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("extra", [0, 3])
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("labels", [[0, 0, 0, 1, 1, 2, 7, 7], [5, 5, 5, 5, 5, 5, 5, 5], [-3, 900, 0, 1, 2, 3, 4, 6]])
+def test_counts_of_classes_are_those_of_the_pairs(labels: list[int], size: int, extra: int) -> None:
+    classes = torch.tensor(labels)
+    roles = Labels.roles(classes, classes, size, 0, extra)
+    indices = roles.tile(slice(None), slice(None))
+    positive = roles.positive(*indices).expand(8, 8 + extra).sum(1)
+    negative = roles.negative(*indices).expand(8, 8 + extra).sum(1)
+    assert torch.equal(roles.positive_count(), positive)
+    assert torch.equal(roles.negative_count(), negative)
+    assert roles.positive_range == (int(positive.min()), int(positive.max()))
+    assert roles.fewest_negatives == int(negative.min())

@@ -7,6 +7,7 @@ that contract without importing ``GCL``, whose published wheel does not import o
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -113,13 +114,15 @@ class PyGCLLoss(nn.Module):
         anchors, candidates = anchor.shape[0], sample.shape[0]
         if pos_mask is None:
             pos_mask = torch.eye(anchors, candidates, dtype=torch.bool, device=anchor.device)
-        positive = _truths("pos_mask", pos_mask, anchors, candidates)
-        negative = ~positive if neg_mask is None else _truths("neg_mask", neg_mask, anchors, candidates)
-        negative = negative.view(torch.uint8) > positive.view(torch.uint8)  # negative and not positive, in one pass
         # What the model appended is recognised by its values: M = 2N alone may also be two nodes a graph.
-        if candidates == 2 * anchors and torch.equal(sample[anchors:], anchor):
-            negative[:, anchors:].fill_diagonal_(False)
-        loss: Tensor = self.contrastive_loss(anchor, sample, positive_mask=positive, negative_mask=negative, **given)
+        intra_view = candidates == 2 * anchors and torch.equal(sample[anchors:], anchor)
+        masks = _usual_masks(pos_mask, neg_mask, intra_view) if tuple(pos_mask.shape) == (anchors, candidates) else None
+        if masks is None:
+            positive, negative = _truths_of_both(pos_mask, neg_mask, anchors, candidates)
+            if intra_view:
+                negative[:, anchors:].fill_diagonal_(False)
+            masks = positive, negative
+        loss: Tensor = self.contrastive_loss(anchor, sample, positive_mask=masks[0], negative_mask=masks[1], **given)
         return loss
 
 
@@ -144,6 +147,48 @@ def _around(strategy: str | Strategy, tau: float) -> Strategy:
     return create_strategy(name, **{**options, **written})
 
 
+@lru_cache(maxsize=4)
+def _one_to_one(rows: int, columns: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Returns the masks [N, M] that PyGCL makes where row i belongs to row i, and what they mean as booleans.
+
+    They are: its positives and negatives; the positives, the negatives, and those without the anchor itself behind the others.
+    """
+    with torch.inference_mode(False):
+        positive = torch.eye(rows, columns, dtype=torch.bool)
+        negative = ~positive
+        others = negative.clone()
+        if columns == 2 * rows:
+            others[:, rows:].fill_diagonal_(False)
+        return positive.to(dtype), negative.to(dtype), positive, negative, others
+
+
+def _usual_masks(pos_mask: Tensor, neg_mask: Tensor | None, intra_view: bool) -> tuple[Tensor, Tensor] | None:
+    """Returns the booleans of two small masks that are those of rows that belong one to one, None where they are others.
+
+    Two comparisons instead of the dozen operations by which any masks are looked at.
+    """
+    small = neg_mask is not None and pos_mask.is_cpu and neg_mask.is_cpu and pos_mask.numel() <= PART
+    if not small or neg_mask is None or neg_mask.dtype != pos_mask.dtype:
+        return None
+    pos, neg, positive, negative, others = _one_to_one(*pos_mask.shape, pos_mask.dtype)
+    same = torch.equal(pos_mask, pos) and torch.equal(neg_mask, neg)
+    return (positive, others if intra_view else negative) if same else None
+
+
+def _truths_of_both(pos_mask: Tensor, neg_mask: Tensor | None, anchors: int, candidates: int) -> tuple[Tensor, Tensor]:
+    """Returns both masks as booleans, a pair that is in both positive alone."""
+    positive = _truths("pos_mask", pos_mask, anchors, candidates)
+    # A contrast model's negatives are all others, unless its caller gave masks.
+    if neg_mask is None or (neg_mask.is_floating_point() and _are_the_others(neg_mask, pos_mask)):
+        return positive, ~positive
+    negative = _truths("neg_mask", neg_mask, anchors, candidates)
+    return positive, negative.view(torch.uint8) > positive.view(torch.uint8)  # negative and not positive, in one pass
+
+
+def _are_the_others(neg_mask: Tensor, pos_mask: Tensor) -> bool:
+    return neg_mask.dtype == pos_mask.dtype and neg_mask.shape == pos_mask.shape and torch.equal(neg_mask, 1 - pos_mask)
+
+
 def _truths(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
     """Returns a mask as booleans, after a look at its shape and its values."""
     if tuple(mask.shape) != (anchors, candidates):
@@ -154,7 +199,8 @@ def _truths(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
     if mask.dtype == torch.bool:
         return mask
     # Some rows at a time: what is computed beside the mask stays in the cache.
-    for rows in torch.split(mask.detach(), max(1, PART // candidates)):
+    rows_at_once = max(1, PART // candidates)
+    for rows in torch.split(mask.detach(), rows_at_once) if anchors > rows_at_once else (mask.detach(),):
         # x - x² is 0 for 0 and 1 alone; a sum is several times faster than a maximum.
         if torch.addcmul(rows, rows, rows, value=-1).abs_().sum():
             raise ConfigError(
