@@ -254,7 +254,8 @@ class Several:
             factor = self._spread(at_negative, rows, columns, first)
             if positive is not None:
                 # Exactly the one or the other where marks are 0 and 1.
-                factor.lerp_(self._spread(at_positive, rows, columns, second), positive)
+                torch.lerp(factor, self._spread(at_positive, rows, columns, second), positive, out=first)
+                factor = first
             values.mul_(factor)
             if positive is not None and of_logit is not None:
                 values.addcmul_(self._spread(of_logit, rows, columns, second), positive)
@@ -291,10 +292,9 @@ class Several:
         return self._marked[1]
 
     def _spread(self, of_rows: Tensor, rows: slice, columns: slice, out: Tensor) -> Tensor:
-        """Returns the numbers of the rows all over a tile; where both halves are one, plus those of the columns."""
-        if self.logits.mutual:
-            return torch.add(part(of_rows, rows).unsqueeze(1), part(of_rows, columns), out=out)
-        return out.copy_(part(of_rows, rows).unsqueeze(1))
+        """Returns the numbers of the rows, [R, 1]; where both halves are one, plus those of the columns, in ``out`` [R, C]."""
+        of_rows_alone = part(of_rows, rows).unsqueeze(1)
+        return torch.add(of_rows_alone, part(of_rows, columns), out=out) if self.logits.mutual else of_rows_alone
 
 
 def _added(whole: Tensor | None, product: Tensor, where: slice, like: Tensor) -> Tensor:
