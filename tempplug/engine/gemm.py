@@ -21,8 +21,9 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-# Below about so many multiplications the plain product's smaller overhead wins.
-SMALL = 1 << 20
+# Below about so many multiplications the plain product's smaller overhead wins. A probe, which repeats one product, would not
+# see it: between other operations oneDNN's costs up to 30 µs more than in a row.
+SMALL = 1 << 22
 # The plain product is left only for one that is faster by more than this.
 CLEARLY = 0.95
 # Seconds that the rounds of a probe take at most, and how many rounds it makes at most and at least.
