@@ -10,6 +10,8 @@ from tempplug_benchmarks.speed.targets import load_targets
 
 SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 DIMENSIONS = (64, 128, 768)
+# How time and memory grow, tempplug alone.
+SCALING = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 GPU_DIMENSIONS = (128, 256, 512, 768, 1024)
 GPU_ROWS = {"nt-xent": 32768, "dystress": 32768, "temperature-free": 32768, "one-way": 65536, "two-way": 65536}
 # pytorch-metric-learning compares every positive pair with every negative one: beyond this its memory is cubic gigabytes.
@@ -98,6 +100,7 @@ def _nt_xent() -> SpeedTask:
         for dimension in DIMENSIONS:
             others = OTHERS["nt-xent"] if (rows, dimension) == (2048, 128) else ("eager",)
             small.append(case("nt-xent", rows, dimension, others))
+    small += [case("nt-xent", rows, 128, ()) for rows in SCALING if rows not in (512, 2048, 8192)]
     return _time_task("nt-xent", "SimCLR's loss: two views, same-side negatives, one temperature", quick, small)
 
 
@@ -147,7 +150,7 @@ def _memory() -> SpeedTask:
     losses = ("nt-xent", "dystress", "temperature-free")
     large = tuple(one(loss, 8192, 128) for loss in (*losses, "one-way"))
     libraries = one("nt-xent", 2048, 128, ("eager", "lightly", "pygcl"))
-    alone = one("nt-xent", 32768, 128, ())
+    alone = tuple(one("nt-xent", rows, 128, ()) for rows in SCALING if rows not in (2048, 8192))
     for_gpu = (
         *(one(loss, 32768, 512, device="cuda") for loss in losses),
         *(one("nt-xent", rows, 512, (), device="cuda") for rows in (131072, 524288)),
@@ -158,26 +161,9 @@ def _memory() -> SpeedTask:
         quantity="memory",
         profiles={
             "quick": (one("nt-xent", 512, 64),),
-            "small": (libraries, *large, alone),
-            "paper": (libraries, *large, one("one-way", 16384, 128), alone, *for_gpu),
+            "small": (libraries, *large, *alone),
+            "paper": (libraries, *large, one("one-way", 16384, 128), *alone, *for_gpu),
         },
-    )
-
-
-def _accuracy() -> SpeedTask:
-    def cases(rows: int, dimension: int) -> tuple[Case, ...]:
-        def one(loss: str, temperature: float, tag: str) -> Case:
-            return case(loss, rows, dimension, quantity="accuracy", tag=tag, temperature=temperature)
-
-        sharp = tuple(one("nt-xent", value, f"error-{value:g}") for value in (0.02, 0.05, 0.1))
-        mapped = tuple(one(loss, 0.1, "error") for loss in ("dystress", "temperature-free"))
-        return (*sharp, *mapped, *(one(loss, 0.05, "error") for loss in ("one-way", "two-way")))
-
-    return SpeedTask(
-        name="accuracy",
-        summary="largest error of the gradient against the same formula in float64, relative to its largest entry",
-        quantity="accuracy",
-        profiles={"quick": cases(64, 32)[1:2], "small": cases(1024, 128), "paper": cases(1024, 128)},
     )
 
 
@@ -205,6 +191,26 @@ def _of_losses(name: str, summary: str, sizes: Mapping[str, Sequence[tuple[int, 
     quick = tuple(case(loss, 32, 16, tag="batch") for loss in sizes)
     return SpeedTask(
         name=name, summary=summary, quantity="time", profiles={"quick": quick, "small": tuple(cases), "paper": tuple(cases)}
+    )
+
+
+def _accuracy() -> SpeedTask:
+    def cases(rows: int, dimension: int) -> tuple[Case, ...]:
+        def one(loss: str, temperature: float, tag: str) -> Case:
+            return case(loss, rows, dimension, quantity="accuracy", tag=tag, temperature=temperature)
+
+        sharp = tuple(one("nt-xent", value, f"error-{value:g}") for value in (0.02, 0.05, 0.1))
+        mapped = tuple(one(loss, 0.1, "error") for loss in ("dystress", "temperature-free"))
+        return (*sharp, *mapped, *(one(loss, 0.05, "error") for loss in ("one-way", "two-way")))
+
+    batches = [case("nt-xent", rows, 128, quantity="accuracy", tag="batch-error") for rows in (32, 64, 128, 512, 2048)]
+    for loss, sizes in {**SMALL_BATCHES, **SEVERAL_POSITIVES, **PAIR_TEMPERATURES}.items():
+        batches += [case(loss, rows, width, quantity="accuracy", tag="batch-error") for rows, width in sizes]
+    return SpeedTask(
+        name="accuracy",
+        summary="largest error of the gradient against the same formula in float64, relative to its largest entry",
+        quantity="accuracy",
+        profiles={"quick": cases(64, 32)[1:2], "small": (*cases(1024, 128), *batches), "paper": (*cases(1024, 128), *batches)},
     )
 
 
