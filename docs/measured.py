@@ -9,13 +9,12 @@ must not know what a guide says.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from tempplug_benchmarks.cross_modality import columns
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report_tables import format_cell, format_difference, format_p, format_summary
+from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.training import report
 
 DOCS = Path(__file__).parent
@@ -205,78 +205,11 @@ def graph_cost(_: str) -> list[str]:
 
 
 LARGE = "batches of 1,024"
-LOSSES = {
-    "nt-xent": "two views (SimCLR)",
-    "one-way": "one-way (SimCSE)",
-    "two-way": "two-way (CLIP)",
-    "hard-negatives": "one-way, a hard negative each",
-    "queue": "queue of 4,096 (MoCo)",
-    "labels": "labels (SupCon)",
-    "masks": "masks, one positive a row",
-    "macl": "two views, MACL",
-    "dystress": "two views, DySTreSS",
-    "temperature-free": "two views, Temperature-Free",
-    "amcl": "two views, AMCL with DCL",
-}
-NAMED = {"eager": "plain PyTorch", "compiled": "`torch.compile`"}
-LIBRARIES = {
-    **{"grace": "GRACE's code", "pygcl": "PyGCL", "lightly": "lightly", "open-clip": "open_clip's formula"},
-    **{"sentence-transformers": "sentence-transformers", "sentence-transformers-cached": "its cached loss"},
-    "pytorch-metric-learning": "pytorch-metric-learning",
-}
 
 
-def speed(arguments: str) -> list[str]:
-    """``MACHINE``: milliseconds of tempplug, and how many times as long others take; slower ones of ours are marked."""
-    lines = [["loss", "N × D", "tempplug, ms", *NAMED.values(), "other libraries"]]
-    for case, found in _speed_cases(arguments, "time"):
-        ours = found["tempplug"]["milliseconds"]
-        times = {name: of["milliseconds"] / ours for name, of in found.items()}
-        others = ", ".join(f"{title} {_times(times[name])}" for name, title in LIBRARIES.items() if name in times)
-        shown = [NOTHING if name not in times else _times(times[name]) + " ▼" * (times[name] < 1) for name in NAMED]
-        digits = 0 if ours >= 10 else 1 if ours >= 1 else 2
-        size = f"{case['rows']} × {case['dimension']}"
-        lines.append([LOSSES[case["loss"]], size, f"{ours:.{digits}f}", *shown, others or NOTHING])
-    return _table(lines)
-
-
-def memory(arguments: str) -> list[str]:
-    """``MACHINE``: peak memory beyond the inputs."""
-    lines = [["loss", "N × D", "tempplug, MiB", "plain PyTorch", "PyGCL"]]
-    for case, found in _speed_cases(arguments, "memory"):
-        shown = [f"{found[name]['mebibytes']:,.0f}" if name in found else NOTHING for name in ("tempplug", "eager", "pygcl")]
-        lines.append([LOSSES[case["loss"]], f"{case['rows']} × {case['dimension']}", *shown])
-    return _table(lines)
-
-
-def kept(arguments: str) -> list[str]:
-    """``MACHINE``: how many times as long plain PyTorch takes with the usual allocator, and with one that keeps its memory."""
-    lines = [["loss", "N × D", "usual allocator", "memory kept"]]
-    usual = {case["name"]: _eager(found) for case, found in _speed_cases(arguments, "time")}
-    for case, found in _speed_cases(arguments, "time", kept=True):
-        before = usual[case["name"].removesuffix("-kept")]
-        lines.append([LOSSES[case["loss"]], f"{case['rows']} × {case['dimension']}", _times(before), _times(_eager(found))])
-    return _table(lines)
-
-
-def _eager(found: Mapping[str, Mapping[str, float]]) -> float:
-    return found["eager"]["milliseconds"] / found["tempplug"]["milliseconds"] if "eager" in found else math.nan
-
-
-def _speed_cases(machine: str, quantity: str, kept: bool = False) -> list[tuple[dict[str, Any], dict[str, dict[str, float]]]]:
-    """Returns the cases of a machine, by loss and size, each with the numbers of every implementation that ran."""
-    cases = []
-    for file in (RESULTS / "speed" / "small" / machine).glob("*.json"):
-        content = json.loads(file.read_text(encoding="utf-8"))
-        case, outcomes = content["case"], content["outcomes"]
-        environment = set(case["environment"])
-        if case["quantity"] == quantity and environment == ({"GLIBC_TUNABLES"} if kept else set()):
-            cases.append((case, {name: of["numbers"] for name, of in outcomes.items() if of["status"] == "measured"}))
-    return sorted(cases, key=lambda each: ([*LOSSES].index(each[0]["loss"]), each[0]["rows"], each[0]["dimension"]))
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.{2 if ratio < 1 else 1 if ratio < 9.95 else 0}f}"
+def _of_speed(kind: str, machine: str) -> list[str]:
+    """``MACHINE``: one of the tables of the speed suite."""
+    return _table(guide_tables.TABLES[kind](RESULTS / "speed" / "small" / machine))
 
 
 def _figures(of: Mapping[str, float], *names: str) -> list[str]:
@@ -391,7 +324,7 @@ KINDS: dict[str, Callable[[str], list[str]]] = {
     **{"arms": arms, "tasks": tasks, "metrics": metrics, "spread": spread, "strategies": strategies},
     **{"temperatures": temperatures, "papers": papers},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost},
-    **{"speed": speed, "memory": memory, "kept": kept},
+    **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
 }
 
 if __name__ == "__main__":
