@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tempplug.embeddings import ordinary
-from tempplug.precision import HALF, plain_precision
+from tempplug.precision import HALF, number, plain_precision
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import ClosedForm, Reduction, RowStatistics
@@ -106,7 +106,9 @@ class RawBlock(ABC):
     def close(self, closed: list[ClosedForm]) -> None:
         """Takes what the objective makes of the statistics of each direction."""
         self.closed = closed
-        losses = closed[0][0] if len(closed) == 1 else (closed[0][0] + closed[1][0]) / 2
+        losses = closed[0][0]
+        if len(closed) > 1:
+            losses = (losses + closed[1][0]).mul_(number(0.5, losses.dtype))
         self.row_losses = losses if self.counted is None else torch.where(self.counted, losses, 0.0)
 
     @abstractmethod

@@ -117,8 +117,6 @@ class SeveralPositives(RawBlock):
         else:  # a constant added to all logits of a row changes no loss of several positives: the three add up to 0
             of_positive = (of_negative + of_logit).neg_()
         slope, factor = run.logits.scale, factor / number(shares, factor.dtype)
-        if isinstance(slope, float):
-            slope = number(slope, factor.dtype)
         of_pairs = (None, of_logit) if slope is None else (of_logit * slope, None)
         of_anchors, of_candidates = run.backward((*of_pairs, of_positive, of_negative), last > count or first == 0)
         along, of_unit = None, of_anchors
@@ -317,8 +315,6 @@ def _share(gradient: Tensor | None, sums: Tensor, slope: Tensor | float) -> Tens
     """Returns gradient · slope / sum."""
     if gradient is None:
         return torch.zeros_like(sums)
-    if not isinstance(slope, Tensor):
-        slope = number(slope, sums.dtype)
     return gradient * slope / sums
 
 

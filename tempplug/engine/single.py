@@ -152,7 +152,7 @@ class SingleTile(RawBlock):
         if isinstance(scale, Tensor):
             values.mul_(scale[:, None])
         elif scale != 1:
-            values.mul_(number(scale, dtype))
+            values.mul_(number(scale, dtype) if self.form.constant else scale)
         self.form.exponentiate_(values, self._scratch)
         gaps = self.places.gaps
         values.put_(gaps, nothing(gaps.shape[0], dtype))
@@ -169,7 +169,7 @@ class SingleTile(RawBlock):
         if not form.straight:
             form.weigh_(values, self._scratch)
         slope = form.slope / shares
-        if not isinstance(slope, Tensor):
+        if form.constant and not isinstance(slope, Tensor):
             slope = number(slope, values.dtype)
         coefficients, pulls = [], []
         for (_, of_lse, of_logit), sums in zip(self.closed, self.sums, strict=True):
@@ -227,7 +227,7 @@ class SingleTile(RawBlock):
         if scale is None:
             return of_raw, None
         if along is None:
-            along = radial.squeeze(1) / 2 if turns else radial[:count, 0]
+            along = (radial / 2 if turns else radial.narrow(0, 0, count)).squeeze(1)
         return of_raw, (along if scale.ndim else along.sum()) * factor / scale
 
 

@@ -59,14 +59,14 @@ class ScaledLogits(TileLogits):
 
     def __init__(self, anchors: Tensor, candidates: Tensor, logit_map: LogitMap, form: ScaleForm) -> None:
         super().__init__(anchors, candidates, logit_map, form)
-        self.scale = form.slope
-        factor = form.operand_scale
-        self._factor = factor if isinstance(factor, Tensor) else number(factor, anchors.dtype)
+        self.scale, self._factor = form.slope, form.operand_scale
+        if form.constant:
+            self.scale, self._factor = (number(float(each), anchors.dtype) for each in (self.scale, self._factor))
 
     def bend(self, similarities: Tensor, rows: slice) -> tuple[Tensor, None]:
         """Returns base-2 logits."""
         factor = self._factor
-        return similarities.mul_(factor if factor.ndim == 0 else factor[rows, None]), None
+        return similarities.mul_(factor[rows, None] if isinstance(factor, Tensor) and factor.ndim else factor), None
 
 
 def logits_of(anchors: Tensor, candidates: Tensor, logit_map: LogitMap) -> TileLogits | None:

@@ -85,8 +85,7 @@ class Learnable(Strategy):
         if transformed():
             return own.clamp(max=bound)
         if own.untyped_storage().nbytes() == own.nbytes:
-            with torch.no_grad():
-                own.clamp_(max=bound)
+            own.detach().clamp_(max=bound)
             return own
         # A part of something larger is a copy that FSDP gathered for this step: nothing written here would last. What lies
         # above the bound counts as the bound, and only a gradient that leads back may move it.

@@ -74,8 +74,8 @@ _cosine_form = lru_cache(maxsize=64)(CosineForm)
 
 
 @lru_cache(maxsize=64)
-def _scale_form(scale: float, columns: int) -> ScaleForm:
-    return ScaleForm(scale, scale, columns)
+def _constant_form(scale: float, columns: int) -> ScaleForm:
+    return ScaleForm(scale, scale, columns, constant=True)
 
 
 class ScaleMap(LogitMap):
@@ -83,14 +83,18 @@ class ScaleMap(LogitMap):
 
     Args:
         scale: [] or [N], 1/τ, greater than 0; may carry gradient.
+        constant: whether later batches have the same [].
 
     >>> ScaleMap(torch.tensor(10.0)).logit(torch.tensor([0.5, -0.2]))
     tensor([ 5., -2.])
     """
 
-    def __init__(self, scale: Tensor) -> None:
+    _constant: bool = False
+
+    def __init__(self, scale: Tensor, constant: bool = False) -> None:
         self.scale = scale
         self.uniform = self.symmetric = scale.ndim == 0
+        self._constant = constant
 
     def logit(self, similarity: Tensor) -> Tensor:
         """Returns scale · s."""
@@ -117,6 +121,8 @@ class ScaleMap(LogitMap):
 
     def detached(self) -> ScaleMap:
         """Returns the map of the scale without gradient."""
+        if type(self) is ScaleMap:  # made sooner than copied
+            return ScaleMap(self.scale.detach(), self._constant)
         twin = copy.copy(self)
         twin.scale = self.scale.detach()
         return twin
@@ -124,7 +130,8 @@ class ScaleMap(LogitMap):
     def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
         """Returns the form that folds the scale into the anchors' rows."""
         if self.uniform:
-            return _scale_form(self.scale.item(), columns)
+            value = self.scale.item()
+            return _constant_form(value, columns) if self._constant else ScaleForm(value, value, columns)
         scale = self.scale.detach()
         return ScaleForm(scale, float(scale.max()), columns)
 
@@ -140,7 +147,7 @@ def constant_scale(scale: float, dtype: torch.dtype, device: torch.device) -> Sc
     """
     # Not of inference mode, because training will use it as well.
     with torch.inference_mode(False):
-        return ScaleMap(torch.tensor(scale, dtype=dtype, device=device))
+        return ScaleMap(torch.tensor(scale, dtype=dtype, device=device), constant=True)
 
 
 class _BoundScaleMap(ScaleMap):

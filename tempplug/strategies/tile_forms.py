@@ -51,6 +51,7 @@ class TileForm(ABC):
         straight: whether ``slope`` is the derivative of the logit itself, for every pair, and u is E: nothing is left to do for
             `total` and `weigh_`.
         scratch: whether both methods need a second tile.
+        constant: whether later batches have the same form, so that its numbers are worth keeping as tensors.
     """
 
     operand_scale: Tensor | float = 1.0
@@ -61,6 +62,7 @@ class TileForm(ABC):
     slope: Tensor | float = 1.0
     straight: bool = False
     scratch: bool = False
+    constant: bool = True
 
     @abstractmethod
     def exponentiate_(self, tile: Tensor, scratch: Tensor) -> None:
@@ -92,11 +94,13 @@ class ScaleForm(TileForm):
         scale: one, or [N], detached.
         largest: the largest scale.
         columns: M.
+        constant: see `TileForm`.
     """
 
     straight = True
 
-    def __init__(self, scale: Tensor | float, largest: float, columns: int) -> None:
+    def __init__(self, scale: Tensor | float, largest: float, columns: int, constant: bool = False) -> None:
+        self.constant = constant
         self.operand_scale = scale * LOG2E
         self.slope = scale
         self.reach, self.shift = LOG2E * largest, top_anchor(largest, columns)

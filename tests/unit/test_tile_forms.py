@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tempplug import Batch, create_strategy
+from tempplug import Batch, ContrastiveLoss, create_strategy
+from tempplug.precision import number
 from tempplug.strategies.maps import LogitMap, LogOddsMap, ScaleMap
 from tempplug.strategies.tile_forms import TileForm, top_anchor
 
@@ -144,3 +145,25 @@ def test_clamped_pairs_of_log_odds_have_no_gradient_and_their_neighbours_do(spec
     _, w = tiles_of(form, torch.stack([torch.ones((), dtype=dtype), -torch.ones((), dtype=dtype), inside, -inside])[None])
     assert (w[0, :2] == 0).all()
     assert (w[0, 2:] > 0).all()
+
+
+@pytest.mark.parametrize("spec", ["fixed", "temperature-free", "dystress"])
+def test_forms_that_every_batch_has_are_kept(spec: str) -> None:
+    forms = [map_of(spec, torch.float32).tile_form(10, torch.float32) for _ in range(2)]
+    assert forms[0] is forms[1]
+    assert forms[0] is not None
+    assert forms[0].constant
+
+
+@pytest.mark.parametrize("spec", ["macl", "learnable"])
+def test_temperatures_that_change_leave_nothing_behind(spec: str) -> None:
+    loss_fn = ContrastiveLoss(spec)
+    kept = []
+    for seed in range(4):
+        views = torch.randn(2, 9, 5, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+        loss_fn(*views).backward()
+        if spec == "learnable":
+            with torch.no_grad():
+                loss_fn.strategy.log_scale += 0.1  # type: ignore[operator]
+        kept.append(number.cache_info().currsize)
+    assert kept[1:] == kept[:1] * 3

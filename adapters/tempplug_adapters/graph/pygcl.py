@@ -116,7 +116,9 @@ class PyGCLLoss(nn.Module):
             pos_mask = torch.eye(anchors, candidates, dtype=torch.bool, device=anchor.device)
         # What the model appended is recognised by its values: M = 2N alone may also be two nodes a graph.
         intra_view = candidates == 2 * anchors and torch.equal(sample[anchors:], anchor)
-        masks = _usual_masks(pos_mask, neg_mask, intra_view) if tuple(pos_mask.shape) == (anchors, candidates) else None
+        square = anchors == candidates or intra_view
+        fits = square and tuple(pos_mask.shape) == (anchors, candidates)
+        masks = _usual_masks(pos_mask, neg_mask, intra_view) if fits else None
         if masks is None:
             positive, negative = _truths_of_both(pos_mask, neg_mask, anchors, candidates)
             if intra_view:
