@@ -24,7 +24,7 @@ from tempplug.types import ClosedForm, Reduction, RowStatistics
 
 # Numbers of the largest block that is done at once, 4 MB in float32.
 LARGEST = 1 << 20
-# So many losses a dot product adds up as exactly as ``mean`` does, in a fraction of the time.
+# So many losses in float32 a dot product adds up as exactly as ``mean`` does, in a fraction of the time.
 FEW = 1024
 # Of x/‖x‖ in one pass over memory: that of weights with a gain, here of unit rows with a gain of 1/‖x‖.
 _normalised_backward = torch.ops.aten._weight_norm_interface_backward.default
@@ -38,10 +38,10 @@ def _ones(count: int, dtype: torch.dtype) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _even(count: int, dtype: torch.dtype) -> Tensor:
-    """Returns the weight of each row in their mean, [count]."""
+def _even(count: int) -> Tensor:
+    """Returns the weight of each row in their mean, [count] float32."""
     with torch.inference_mode(False):
-        return torch.full((count,), 1 / count, dtype=dtype)
+        return torch.full((count,), 1 / count, dtype=torch.float32)
 
 
 class RawBlock(ABC):
@@ -170,7 +170,7 @@ class Closed(torch.autograd.Function):
         if reduction == "mean":
             if block.counted is not None:
                 return losses.sum() / count
-            return torch.dot(losses, _even(count, losses.dtype)) if count <= FEW else losses.mean()
+            return torch.dot(losses, _even(count)) if count <= FEW and losses.dtype == torch.float32 else losses.mean()
         return losses.sum() if reduction == "sum" else losses.clone()
 
     @staticmethod

@@ -154,6 +154,16 @@ def test_masks_of_rows_one_to_one_are_not_looked_at_further(appended: bool, monk
             loss_fn(anchor, sample, changed, 1 - changed)
 
 
+def test_a_transform_of_torch_func_leaves_nothing_behind() -> None:
+    anchor, sample = embeddings(NODES + 2, 0).detach(), embeddings(NODES + 2, 1).detach()
+    positive = torch.eye(NODES + 2)
+    loss_fn = PyGCLLoss(tau=TEMPERATURE)
+    expected = torch.func.grad(lambda rows: loss_fn(rows, sample, positive, 1 - positive))(anchor)
+    assert not any(map(torch._C._functorch.is_functorch_wrapped_tensor, pygcl._one_to_one(NODES + 2, NODES + 2, torch.float32)))
+    loss_fn(anchor.requires_grad_(), sample, positive, 1 - positive).backward()
+    torch.testing.assert_close(anchor.grad, expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_negatives_that_are_all_others_need_no_second_look(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[str] = []

@@ -17,6 +17,7 @@ from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.options import format_value
+from tempplug.transforms import transformed
 from tempplug.types import EngineName
 from tempplug_adapters.training.recipe import around
 
@@ -116,9 +117,9 @@ class PyGCLLoss(nn.Module):
             pos_mask = torch.eye(anchors, candidates, dtype=torch.bool, device=anchor.device)
         # What the model appended is recognised by its values: M = 2N alone may also be two nodes a graph.
         intra_view = candidates == 2 * anchors and torch.equal(sample[anchors:], anchor)
-        square = anchors == candidates or intra_view
-        fits = square and tuple(pos_mask.shape) == (anchors, candidates)
-        masks = _usual_masks(pos_mask, neg_mask, intra_view) if fits else None
+        masks = None
+        if (anchors == candidates or intra_view) and tuple(pos_mask.shape) == (anchors, candidates):
+            masks = _usual_masks(pos_mask, neg_mask, intra_view)
         if masks is None:
             positive, negative = _truths_of_both(pos_mask, neg_mask, anchors, candidates)
             if intra_view:
@@ -169,8 +170,10 @@ def _usual_masks(pos_mask: Tensor, neg_mask: Tensor | None, intra_view: bool) ->
 
     Two comparisons instead of the dozen operations by which any masks are looked at.
     """
-    small = neg_mask is not None and pos_mask.is_cpu and neg_mask.is_cpu and pos_mask.numel() <= PART
-    if not small or neg_mask is None or neg_mask.dtype != pos_mask.dtype:
+    # Within a transform of torch.func, what is made belongs to it alone and cannot be kept.
+    if neg_mask is None or transformed() or not (pos_mask.is_cpu and neg_mask.is_cpu):
+        return None
+    if neg_mask.dtype != pos_mask.dtype or pos_mask.numel() > PART:
         return None
     pos, neg, positive, negative, others = _one_to_one(*pos_mask.shape, pos_mask.dtype)
     same = torch.equal(pos_mask, pos) and torch.equal(neg_mask, neg)

@@ -88,6 +88,12 @@ def _time_task(loss: str, summary: str, quick: Sequence[Case], small: Sequence[C
     return SpeedTask(name=loss, summary=summary, quantity="time", profiles=profiles)
 
 
+def _alone(measured: Sequence[Case], **more: Any) -> list[Case]:
+    """Returns a case of tempplug alone for each size of `SCALING` that these cases lack."""
+    sizes = {(each.rows, each.dimension) for each in measured if each.loss == "nt-xent"}
+    return [case("nt-xent", rows, 128, (), **more) for rows in SCALING if (rows, 128) not in sizes]
+
+
 def _nt_xent() -> SpeedTask:
     with_everything = (*OTHERS["nt-xent"], "pytorch-metric-learning")
     quick = [
@@ -100,7 +106,7 @@ def _nt_xent() -> SpeedTask:
         for dimension in DIMENSIONS:
             others = OTHERS["nt-xent"] if (rows, dimension) == (2048, 128) else ("eager",)
             small.append(case("nt-xent", rows, dimension, others))
-    small += [case("nt-xent", rows, 128, ()) for rows in SCALING if rows not in (512, 2048, 8192)]
+    small += _alone(small)
     return _time_task("nt-xent", "SimCLR's loss: two views, same-side negatives, one temperature", quick, small)
 
 
@@ -150,7 +156,7 @@ def _memory() -> SpeedTask:
     losses = ("nt-xent", "dystress", "temperature-free")
     large = tuple(one(loss, 8192, 128) for loss in (*losses, "one-way"))
     libraries = one("nt-xent", 2048, 128, ("eager", "lightly", "pygcl"))
-    alone = tuple(one("nt-xent", rows, 128, ()) for rows in SCALING if rows not in (2048, 8192))
+    alone = _alone((libraries, *large), quantity="memory", tag="memory")
     for_gpu = (
         *(one(loss, 32768, 512, device="cuda") for loss in losses),
         *(one("nt-xent", rows, 512, (), device="cuda") for rows in (131072, 524288)),
