@@ -5,7 +5,7 @@ Layouts write these records, engines read them. Nothing here knows a logit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -270,6 +270,7 @@ class Block:
         roles: of the N×M pairs.
         positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
         precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.
+        rounded: whether products of the gradient may round their operands to bfloat16.
     """
 
     anchors: Tensor
@@ -277,7 +278,8 @@ class Block:
     roles: PairRoles
     positive_similarity: Tensor
     precision: torch.dtype
+    rounded: bool = False
 
     def mirrored(self) -> Block:
         """Returns the transposed block: the candidates as anchors of the same pairs."""
-        return Block(self.candidates, self.anchors, self.roles, self.positive_similarity, self.precision)
+        return replace(self, anchors=self.candidates, candidates=self.anchors)

@@ -107,6 +107,7 @@ def small_loss(
         closed.append(objective.closed_form(statistics, auxiliary))
         step.traces.append(partial(_trace, ends if direction == 0 else ends[::-1], block.roles, detached, statistics))
     block.close(closed)
+    block.rounded = loss_fn.precision == "bf16-backward"
     step.engine = "tiled"
     step.row_losses.append((block.row_losses, block.counted))
     loss: Tensor = apply_closed(block, loss_fn.reduction, *(learned or _NO_SCALE), *raw)  # type: ignore[no-untyped-call]

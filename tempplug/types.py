@@ -20,9 +20,11 @@ Reduction = Literal["mean", "sum", "none"]
 """What `tempplug.ContrastiveLoss` makes of the losses of the anchors."""
 EngineName = Literal["auto", "dense", "tiled", "triton"]
 """Engines by name, and ``auto`` for the fastest that can do a block."""
+Precision = Literal["full", "bf16-backward"]
+"""How exact the gradient is: as the embeddings are, or with operands of its products rounded to bfloat16."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
     """What a strategy may look at before it chooses a logit map.
 
@@ -65,7 +67,7 @@ NOTHING = Wanted()
 """The log-sum-exps alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowStatistics:
     """All that an objective needs to know of the similarity matrix: one number per anchor and quantity, in nats.
 
@@ -114,7 +116,7 @@ class RowStatistics:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Auxiliary:
     """What some objectives need beyond the statistics of their rows.
 

@@ -8,6 +8,10 @@ in the environment answers without a probe; so do torch's deterministic algorith
 otherwise another day.
 
 ``into`` of a product is where its result goes: it is added to what is there, or with ``fresh`` overwrites it.
+
+Products of gradients may be asked to round their operands to bfloat16, which processors with AMX multiply several times faster.
+torch can do that, with sums in float32, by a setting of the process alone: it is on while such a product runs, so nothing else
+may be multiplied at that moment.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from time import perf_counter
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -31,6 +36,15 @@ BUDGET, MOST, LEAST = 0.03, 7, 2
 # Sides of the matrices that a probe multiplies.
 LONGEST, DEEPEST = 2048, 1024
 Product = Callable[[Tensor, Tensor], Tensor]
+
+
+class ProductInto(Protocol):
+    """`times` or `turned`."""
+
+    def __call__(self, tile: Tensor, other: Tensor, into: Tensor | None = None, fresh: bool = False, /) -> Tensor:
+        """Returns the product."""
+
+
 _choices: dict[tuple[str, int, int, int], int] = {}
 _lock = threading.Lock()
 
@@ -98,6 +112,37 @@ def turned(tile: Tensor, a: Tensor, into: Tensor | None = None, fresh: bool = Fa
     if into is None or fresh:
         return torch.mm(tile.t(), a, out=into)
     return into.addmm_(tile.t(), a)
+
+
+@cache
+def rounding_pays() -> bool:
+    """Returns whether the processor multiplies matrices of bfloat16 by AMX."""
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
+def of_gradients(rounded: bool) -> tuple[ProductInto, ProductInto]:
+    """Returns `times` and `turned`.
+
+    Args:
+        rounded: whether they may round their operands, which they do where `rounding_pays`.
+    """
+    return (_rounded_times, _rounded_turned) if rounded and rounding_pays() else (times, turned)
+
+
+def _rounded_times(tile: Tensor, b: Tensor, into: Tensor | None = None, fresh: bool = False, /) -> Tensor:
+    """Returns what `times` does, operands rounded to bfloat16; for one thread at a time."""
+    settings = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = settings.fp32_precision
+    settings.fp32_precision = "bf16"
+    try:  # torch hands its own product to oneDNN then, so there is nothing to choose
+        return torch.mm(tile, b, out=into) if into is None or fresh else into.addmm_(tile, b)
+    finally:
+        settings.fp32_precision = before
+
+
+def _rounded_turned(tile: Tensor, a: Tensor, into: Tensor | None = None, fresh: bool = False, /) -> Tensor:
+    """Returns what `turned` does, likewise."""
+    return _rounded_times(tile.t(), a, into, fresh)
 
 
 def _put(product: Tensor, into: Tensor | None, fresh: bool) -> Tensor:

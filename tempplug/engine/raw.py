@@ -61,6 +61,7 @@ class RawBlock(ABC):
         row_losses: [N] their mean over the directions, 0 where an anchor has none; likewise.
         counted: [N] which anchors have a loss; None where all have.
         mirrored: whether the columns are anchors of the other direction.
+        rounded: whether products of the gradient may round their operands to bfloat16.
     """
 
     __slots__ = (
@@ -74,6 +75,7 @@ class RawBlock(ABC):
         "ordinary",
         "positive_similarity",
         "roles",
+        "rounded",
         "row_losses",
         "sizes",
         "statistics",
@@ -87,7 +89,8 @@ class RawBlock(ABC):
     def __init__(self, roles: PairRoles, sizes: tuple[int, ...], raw: Sequence[Tensor], mirrored: bool = False) -> None:
         self.roles, self.sizes, self.mirrored = roles, sizes, mirrored
         self.counted: Tensor | None = None
-        wide = torch.cat([*map(Tensor.detach, raw)])
+        self.rounded = False
+        wide = torch.cat([each.data for each in raw])  # sooner than `detach`
         self.dtype = wide.dtype
         if wide.dtype in HALF:
             wide = wide.float()

@@ -48,6 +48,7 @@ def closed_statistics(block: Block, logit_map: LogitMap) -> RowStatistics | None
     if logits is None:
         return None
     run = Several(roles, logits.anchors, logits.candidates, block.positive_similarity)
+    run.rounded = block.rounded
     scale = next(iter(logit_map.tensors()), None)
     operands = (block.anchors,) if logits.mutual else (block.anchors, block.candidates)
     needs_gradient = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (scale, *operands))
@@ -107,6 +108,7 @@ class SeveralPositives(RawBlock):
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
         run, count = self.run, self.roles.anchors
+        run.rounded = self.rounded
         first = self.unit.shape[0] - self.roles.candidates
         ((_, of_negative, of_logit),) = self.closed
         if weight is not None:
@@ -146,12 +148,14 @@ class Several:
     Attributes:
         similarity: [N] mean similarity of the positives.
         logits: of the tiles, to be set before `forward`.
+        rounded: whether products of the gradient may round their operands, to be set before `backward`.
         logit: [N] mean logit of the positives in nats, after `forward`; 0 where the map is a scale.
         positive_sums: [N] P, in units of 2^shift, likewise.
         negative_sums: [N] Q likewise.
     """
 
     logits: TileLogits
+    rounded: bool = False
 
     def __init__(self, roles: PairRoles, anchors: Tensor, candidates: Tensor, similarity: Tensor | None = None) -> None:
         self.marks, self.plan = marks_of(roles, anchors.dtype), make_plan(Shape.of(roles), False)
@@ -243,6 +247,7 @@ class Several:
         at_positive = _share(of_positive, self.positive_sums, slope)
         of_logit = None if of_logit is None or logits.scale is not None else of_logit / self._count
         of_similarity = None if of_similarity is None else of_similarity / self._count
+        times, turned = gemm.of_gradients(self.rounded)
         of_anchors: Tensor | None = None
         of_candidates: Tensor | None = None
         for tile in self.plan.tiles:
@@ -261,11 +266,11 @@ class Several:
                 values.mul_(slopes)
             if positive is not None and of_similarity is not None:
                 values.addcmul_(self._spread(of_similarity, rows, columns, second), positive)
-            # Not `gemm.times`: oneDNN adds up a row in one go, and where positives are many that shows in the last digits.
-            product = torch.mm(values, part(logits.candidates, columns))
+            # Plainly: oneDNN adds up a row in one go, and where positives are many that shows in the last digits.
+            product = (torch.mm if times is gemm.times else times)(values, part(logits.candidates, columns))
             of_anchors = _added(of_anchors, product, rows, logits.anchors)
             if wants_candidates and not logits.mutual:
-                product = gemm.turned(values, part(logits.anchors, rows))
+                product = turned(values, part(logits.anchors, rows))
                 of_candidates = _added(of_candidates, product, columns, logits.candidates)
         if of_anchors is None:
             raise RuntimeError("a plan has tiles.")

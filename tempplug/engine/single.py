@@ -159,9 +159,11 @@ class SingleTile(RawBlock):
         for rows, columns in self.places.blanks:
             values[rows, columns] = 0
 
-    def _of_similarities(self, shares: int, weight: Tensor | None, turns: bool) -> tuple[Tensor, Tensor]:
-        """Returns G [N, M], 0 at the positive pairs, and minus their gradients [N]; for the arguments see `gradients`."""
-        form, count, values = self.form, self.anchors.shape[0], self._values
+    def gradients(
+        self, shares: int, factor: Tensor, weight: Tensor | None, scale: Tensor | None, last: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
+        form, values = self.form, self._values
         self._values = None  # overwritten below
         if values is None:  # a second backward pass
             values = gemm.outer(self.anchors, self.candidates)
@@ -183,52 +185,72 @@ class SingleTile(RawBlock):
         pull = pulls[0] if len(pulls) == 1 else pulls[0] + pulls[1]
         if not form.straight:
             pull = pull * (self._pairs.slope(self.positive_similarity) / form.slope)
-        rows = coefficients[0].unsqueeze(1)
-        if not turns:
-            values.mul_(rows + coefficients[1] if len(coefficients) > 1 else rows)
-        elif values.shape[1] == count:
-            values.mul_(rows + coefficients[0])
-        else:
-            values[:, :count].mul_(rows + coefficients[0])
-            values[:, count:].mul_(rows)
-        return values, pull
-
-    def gradients(
-        self, shares: int, factor: Tensor, weight: Tensor | None, scale: Tensor | None, last: int
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
-        places, unit, anchors, candidates = self.places, self.unit, self.anchors, self.candidates
-        everything, count = unit.shape[0], anchors.shape[0]
-        first = everything - candidates.shape[0]
-        # With hard negatives, the gradient along U counts some pairs from both ends and some from one.
-        turns = places.roles.square and self.uniform and (scale is None or everything == count)
-        values, pull = self._of_similarities(shares, weight, turns)
-        along = None
-        if last == count and (turns or first):
-            of_unit = of_anchors = gemm.times(values, candidates)
-        else:
-            of_unit = unit.new_empty(last, unit.shape[1])
-            of_anchors, of_others = of_unit.split_with_sizes((count, last - count))
-            gemm.times(values, candidates, of_anchors, fresh=True)
-            if first == 0 and not turns:
-                if scale is not None:
-                    along = torch.linalg.vecdot(anchors, of_anchors).sub_(pull * self.positive_similarity)
-                gemm.turned(values[:, :count], anchors, of_anchors)
-        if first == 0:  # each pair has both its ends among the anchors
-            pull = pull + pull.take(places.partners)
-        pull = pull.unsqueeze(1)
-        of_anchors.addcmul_(self.partners, pull, value=-1)
-        if last > count:
-            columns = values if first == count and last == everything else values[:, count - first : last - first]
-            gemm.turned(columns, anchors, of_others, fresh=True)
-            if first:
-                (of_others if last - count == count else of_others[:count]).addcmul_(anchors, pull, value=-1)
+        way = self._of_square if self.places.roles.square else self._of_others
+        of_unit, along = way(values, coefficients, pull, scale is not None, last)
         of_raw, radial = self._of_raw(of_unit, factor)
         if scale is None:
             return of_raw, None
-        if along is None:
-            along = (radial / 2 if turns else radial.narrow(0, 0, count)).squeeze(1)
+        if along is None:  # where one product holds both ends of every pair, each is there twice
+            along = (radial / 2 if self.places.roles.square else radial[: self.anchors.shape[0]]).squeeze(1)
         return of_raw, (along if scale.ndim else along.sum()) * factor / scale
+
+    def _of_square(
+        self, values: Tensor, coefficients: list[Tensor], pull: Tensor, scaled: bool, last: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the gradient of the first rows of U where the anchors are candidates, and what of it is the scale's.
+
+        Args:
+            values: [N, M] W, overwritten.
+            coefficients: a.
+            pull: [N] minus the gradients of the similarities of the positive pairs.
+            scaled: whether the part of each anchor's own row along U is wanted, [N]; None says it is half of all along U.
+            last: how many rows.
+        """
+        unit, anchors, own = self.unit, self.anchors, coefficients[0]
+        times, turned = gemm.of_gradients(self.rounded)
+        count, rows, along = own.shape[0], own.unsqueeze(1), None
+        alone = unit.shape[0] == count
+        # With hard negatives, the gradient along U counts some pairs from both ends and some from one.
+        turns = self.uniform and (alone or not scaled)
+        if not turns:
+            values.mul_(rows)
+        elif alone:
+            values.mul_(rows + own)
+        else:
+            values[:, :count].mul_(rows + own)
+            values[:, count:].mul_(rows)
+        both = pull + pull.take(self.places.partners)  # each positive pair has both its ends among the anchors
+        if turns and last == count:
+            of_unit = of_anchors = times(values, unit)
+        else:
+            of_unit = unit.new_empty(last, unit.shape[1])
+            of_anchors = of_unit[:count]
+            times(values, unit, of_anchors, True)
+            if not turns:
+                if scaled:
+                    along = torch.linalg.vecdot(anchors, of_anchors).sub_(pull * self.positive_similarity)
+                turned(values[:, :count], anchors, of_anchors)
+            if last > count:
+                turned(values[:, count:last], anchors, of_unit[count:], True)
+        of_anchors.addcmul_(self.partners, both.unsqueeze(1), value=-1)
+        return of_unit, along
+
+    def _of_others(
+        self, values: Tensor, coefficients: list[Tensor], pull: Tensor, scaled: bool, last: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the gradient of the first rows of U where the candidates are others, as `_of_square` does."""
+        anchors, rows, pull = self.anchors, coefficients[0].unsqueeze(1), pull.unsqueeze(1)
+        count, wanted = anchors.shape[0], last - anchors.shape[0]
+        times, turned = gemm.of_gradients(self.rounded)
+        values.mul_(rows + coefficients[1] if len(coefficients) > 1 else rows)
+        if not wanted:
+            return times(values, self.candidates).addcmul_(self.partners, pull, value=-1), None
+        of_unit = anchors.new_empty(last, anchors.shape[1])
+        of_anchors, of_others = of_unit.split_with_sizes((count, wanted))
+        times(values, self.candidates, of_anchors, True).addcmul_(self.partners, pull, value=-1)
+        turned(values if wanted == values.shape[1] else values[:, :wanted], anchors, of_others, True)
+        (of_others if wanted == count else of_others[:count]).addcmul_(anchors, pull, value=-1)
+        return of_unit, None
 
 
 @cache

@@ -52,6 +52,7 @@ class Stream:
         first = self.anchors if plan.triangle else self.candidates[start:end]
         self.panels = (first, self.candidates[end:]) if plan.extra_columns else (first,)
         self.form, self.plan, self.columns, self.threads = form, plan, columns, threads
+        self._times, self._turned = gemm.of_gradients(block.rounded)
         self.row_sums = self.column_sums = torch.empty(0)
         self._kept: dict[int, Tensor] = {}
 
@@ -143,14 +144,14 @@ class Stream:
             if b is not None and both:
                 values.mul_(torch.add(a[rows, None], b[None, tile.left : tile.right], out=scratch.like(values)))
             if of_anchors is not None:
-                product = gemm.times(values, panel[tile.left : tile.right])
+                product = self._times(values, panel[tile.left : tile.right])
                 if not both:
                     product.mul_(a[rows, None])
                 target = of_anchors[rows]
                 turns.take(("row", tile.top), tile.row_turn, target.add_ if tile.row_turn else target.copy_, product)
             columns = of_panels[tile.panel]
             if columns is not None and tile.mirrors:
-                mirrored = gemm.turned(values[:, tile.mirrored_from :], left if both else left * a[rows, None])
+                mirrored = self._turned(values[:, tile.mirrored_from :], left if both else left * a[rows, None])
                 below = columns[tile.left + tile.mirrored_from : tile.right]
                 turns.take(("column", tile.group), tile.column_turn, below.add_, mirrored)
 
