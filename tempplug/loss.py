@@ -138,15 +138,21 @@ class ContrastiveLoss(nn.Module):
             ConfigError: strategy or objective misses an input, or neither strategy nor layout reads one that was given.
             NonFiniteError: embeddings hold NaN or infinite values, or a parameter does (on CPU).
         """
-        given = {
-            "queue": queue,
-            "hard_negatives": hard_negatives,
-            "labels": labels,
-            "index": index,
-            "uncertainty": uncertainty,
-            "positive_mask": positive_mask,
-            "negative_mask": negative_mask,
-        }
+        given: dict[str, Any] = {}
+        if queue is not None:
+            given["queue"] = queue
+        if hard_negatives is not None:
+            given["hard_negatives"] = hard_negatives
+        if labels is not None:
+            given["labels"] = labels
+        if index is not None:
+            given["index"] = index
+        if uncertainty is not None:
+            given["uncertainty"] = uncertainty
+        if positive_mask is not None:
+            given["positive_mask"] = positive_mask
+        if negative_mask is not None:
+            given["negative_mask"] = negative_mask
         self._last[:] = step, _ = Step(), None
         loss, known = small_loss(self, view_a, view_b, given, step)
         return self._long(view_a, view_b, given, step, known) if loss is None else loss

@@ -54,7 +54,7 @@ def small_loss(
         loss_fn: the loss that was called.
         view_a: the argument of the call.
         view_b: likewise.
-        given: the optional arguments by name, None where left out.
+        given: the optional arguments by name, without those that were left out.
         step: where the pieces of the record go.
     """
     # From the dict, because looking for a module in its parent takes as long as an operation on tensors.
@@ -66,25 +66,14 @@ def small_loss(
     if torch.is_autocast_enabled("cpu"):
         with plain_precision("cpu"):
             return small_loss(loss_fn, view_a, view_b, given, step)
-    raw: list[Tensor] = [view_a] if view_b is None else [view_a, view_b]  # type: ignore[list-item]
-    shape, dtype = raw[0].shape, raw[0].dtype
-    if raw[-1].dtype is not dtype or len(shape) != 2 or 0 in shape or dtype not in FLOATS.dtypes:
-        return None, None
     if loss_fn.engine not in _ENGINES or (loss_fn.training and strategy.observes) or objective.top:
         return None, None
-    extras = {}
-    for name, value in given.items():
-        if value is not None:
-            extras[name] = value
-    block: RawBlock | None = None
+    raw: list[Tensor] = [view_a] if view_b is None else [view_a, view_b]  # type: ignore[list-item]
     of_anchors = _NOTHING
-    if extras or loss_fn.gather:
-        found = _read(loss_fn, extras, raw)
-        if found is not None:
-            block, of_anchors = found
-    elif view_b is not None and raw[1].shape == shape:
-        places = _places(loss_fn.layout, shape[0], 0, 0)
-        block = None if places is None else SingleTile(places, raw)
+    if given or view_b is None or loss_fn.gather:
+        block, of_anchors = _read(loss_fn, given, raw) if _is_usual(raw) else (None, _NOTHING)
+    else:
+        block = _single(_places_of_views(loss_fn.layout, view_a.shape, view_b.shape, view_a.dtype, view_b.dtype), raw)  # type: ignore[union-attr]
     if block is None or not block.ordinary or (of_anchors and block.mirrored):
         return None, None
     similarity = block.positive_similarity if block.counted is None else block.positive_similarity[block.counted]
@@ -133,6 +122,25 @@ def _places(layout: PairLayout, size: int, queued: int, hard: int) -> Places | N
     found = layout.only_block(size, queued, hard) if holds(type(layout), "only_block", "directions") else None
     sizes = tuple(rows for rows in (size, size, queued, hard) if rows)
     return None if found is None else find_places(*found, sizes)
+
+
+@lru_cache(maxsize=64)
+def _places_of_views(
+    layout: PairLayout, shape: torch.Size, other: torch.Size, dtype: torch.dtype, other_dtype: torch.dtype
+) -> Places | None:
+    """Returns where the roles of two views are that nothing else comes with, None where one tile or the views do not do."""
+    fits = shape == other and dtype is other_dtype and _is_matrix(shape, dtype)
+    return _places(layout, shape[0], 0, 0) if fits else None
+
+
+def _is_matrix(shape: torch.Size, dtype: torch.dtype) -> bool:
+    """Returns whether these are embeddings, [B, D] of floating-point numbers."""
+    return len(shape) == 2 and 0 not in shape and dtype in FLOATS.dtypes
+
+
+def _is_usual(raw: list[Tensor]) -> bool:
+    """Returns whether views are embeddings of one type."""
+    return raw[-1].dtype is raw[0].dtype and _is_matrix(raw[0].shape, raw[0].dtype)
 
 
 @lru_cache(maxsize=8)
@@ -189,55 +197,53 @@ def _several(loss_fn: ContrastiveLoss, roles: PairRoles, raw: list[Tensor]) -> R
     return SeveralPositives(roles, tuple(each.shape[0] for each in raw), raw)
 
 
-def _read(
-    loss_fn: ContrastiveLoss, extras: Mapping[str, Any], raw: list[Tensor]
-) -> tuple[RawBlock | None, dict[str, Tensor]] | None:
-    """Returns the block, and what is known of each anchor by name; None where only the long way can tell.
+def _read(loss_fn: ContrastiveLoss, extras: Mapping[str, Any], raw: list[Tensor]) -> tuple[RawBlock | None, dict[str, Tensor]]:
+    """Returns the block, None where only the long way can tell, and what is known of each anchor by name.
 
     Rows of a queue and hard negatives join the raw ones.
     """
     (size, dimension), layout, second = raw[0].shape, loss_fn.layout, raw[1] if len(raw) > 1 else None
     if loss_fn.gather and distributed.active():
-        return None
+        return None, _NOTHING
     behind = {"queue": 0, "hard_negatives": 0}
     masks: list[Tensor] = []
     of_anchors: dict[str, Tensor] = {}
     joined = layout.joins_views and second is not None
     for name, value in extras.items():  # in the order of the arguments, a queue before hard negatives
         if name not in layout.takes and name not in loss_fn.strategy.takes:
-            return None
+            return None, _NOTHING
         if name in behind:
             if not _is_plain(value) or value.dtype is not raw[0].dtype:
-                return None
+                return None, _NOTHING
             rows = value.flatten(0, 1) if name == "hard_negatives" and value.ndim == 3 and len(value) == size else value
             if rows.ndim != 2 or rows.shape[1] != dimension or not len(rows):
-                return None
+                return None, _NOTHING
             behind[name] = len(rows)
             raw.append(rows)
         elif name in ("positive_mask", "negative_mask"):
             if second is None or not _is_plain(value) or value.dtype is not torch.bool or value.shape != (size, len(second)):
-                return None
+                return None, _NOTHING
             masks.append(value)
         elif name == "uncertainty":
             some = check_uncertainty(value, _CPU, size)
             if isinstance(some, tuple) is not joined:
-                return None
+                return None, _NOTHING
             of_anchors[name] = torch.cat(some) if joined else some  # type: ignore[arg-type, assignment]
         else:
             one = check_integers(name, value, _CPU, size)
             of_anchors[name] = torch.cat([one, one]) if joined else one  # type: ignore[list-item, assignment]
     if type(layout) is Masks:
         fits = len(masks) == 2 and second is not None and len(second) > 0 and second.shape[1:] == (dimension,)
-        return (_of_masks(loss_fn, masks[0], masks[1], raw), of_anchors) if fits else None
+        return (_of_masks(loss_fn, masks[0], masks[1], raw) if fits else None), of_anchors
     if second is not None and second.shape != (size, dimension):
-        return None
+        return None, _NOTHING
     if type(layout) is Labels:
         labels = of_anchors.get("labels")
         if labels is None:
-            return None
+            return None, _NOTHING
         roles = Labels.roles(labels, labels, size, 0, behind["hard_negatives"])
         return _several(loss_fn, roles, raw), of_anchors
-    return None if second is None else (_single(_places(layout, size, *behind.values()), raw), of_anchors)
+    return (None if second is None else _single(_places(layout, size, *behind.values()), raw)), of_anchors
 
 
 def _of_masks(loss_fn: ContrastiveLoss, positive: Tensor, negative: Tensor, raw: list[Tensor]) -> RawBlock | None:

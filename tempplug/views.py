@@ -59,7 +59,7 @@ def build_views(
     Args:
         view_a: [B, D] raw embeddings.
         view_b: [B, D] or [M, D] raw embeddings, or None.
-        given: the optional arguments of the call by name, None where left out.
+        given: the optional arguments of the call by name, without those that were left out.
         layout: that will read the views.
         strategy: that will read some of the arguments.
         gather: whether candidates of all processes are wanted.
@@ -80,13 +80,13 @@ def build_views(
             check_embeddings("view_b", view_b, device, dimension)
             if view_b.shape[0] != size and layout.name != "masks":
                 raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
-        queue = given["queue"] if given["queue"] is None else check_embeddings("queue", given["queue"], device, dimension)
-        extra = check_hard_negatives(given["hard_negatives"], device, size, dimension)
-        labels = check_integers("labels", given["labels"], device, size)
-        index = check_integers("index", given["index"], device, size)
-        uncertainty = check_uncertainty(given["uncertainty"], device, size)
+        queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
+        extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
+        labels = check_integers("labels", given.get("labels"), device, size)
+        index = check_integers("index", given.get("index"), device, size)
+        uncertainty = check_uncertainty(given.get("uncertainty"), device, size)
         roles = (size, size if view_b is None else view_b.shape[0])
-        masks = [check_mask(name, given[name], device, roles) for name in ("positive_mask", "negative_mask")]
+        masks = [check_mask(name, given.get(name), device, roles) for name in ("positive_mask", "negative_mask")]
         precision, (first, second, queue, extra) = common_type(view_a, view_b, queue, extra)
         queue = None if queue is None else _unit(twice, {"queue": queue}, zero)
         extra = None if extra is None else _unit(twice, {"hard_negatives": extra}, zero)

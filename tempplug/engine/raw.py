@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, compress
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from tempplug.types import ClosedForm, Reduction, RowStatistics
 LARGEST = 1 << 20
 # So many losses in float32 a dot product adds up as exactly as ``mean`` does, in a fraction of the time.
 FEW = 1024
+# What `detach` returns, sooner.
+_data = attrgetter("data")
 # Of x/‖x‖ in one pass over memory: that of weights with a gain, here of unit rows with a gain of 1/‖x‖.
 _normalised_backward = torch.ops.aten._weight_norm_interface_backward.default
 
@@ -90,7 +93,7 @@ class RawBlock(ABC):
         self.roles, self.sizes, self.mirrored = roles, sizes, mirrored
         self.counted: Tensor | None = None
         self.rounded = False
-        wide = torch.cat([each.data for each in raw])  # sooner than `detach`
+        wide = torch.cat([*map(_data, raw)])
         self.dtype = wide.dtype
         if wide.dtype in HALF:
             wide = wide.float()
@@ -100,7 +103,9 @@ class RawBlock(ABC):
         if not self.ordinary:
             return
         self.unit = unit = wide.div_(norm)
-        if count + others == total:
+        if count == others == total:
+            self.anchors = self.candidates = unit
+        elif count + others == total:
             self.anchors, self.candidates = unit.split_with_sizes((count, others))
         else:
             self.anchors = unit if count == total else unit[:count]

@@ -27,7 +27,7 @@ from tempplug.engine.tiles import nothing
 from tempplug.precision import number
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import RowStatistics
+from tempplug.types import ClosedForm, RowStatistics
 
 # Sums of logits within this many powers of two need no look at whether they are exact.
 SAFE = 90.0
@@ -173,20 +173,17 @@ class SingleTile(RawBlock):
         slope = form.slope / shares
         if form.constant and not isinstance(slope, Tensor):
             slope = number(slope, values.dtype)
-        coefficients, pulls = [], []
-        for (_, of_lse, of_logit), sums in zip(self.closed, self.sums, strict=True):
-            if weight is not None:
-                of_lse = of_lse * weight
-            pull = of_lse * slope
-            coefficients.append(pull / sums)
-            if of_logit is not None:
-                pull = (of_logit if weight is None else of_logit * weight) * -slope
-            pulls.append(pull)
-        pull = pulls[0] if len(pulls) == 1 else pulls[0] + pulls[1]
+        of_rows, pull = _shares(self.closed[0], self.sums[0], slope, weight)
+        of_columns = None
+        if self.mirrored:
+            of_columns, other_pull = _shares(self.closed[1], self.sums[1], slope, weight)
+            pull = pull + other_pull
         if not form.straight:
             pull = pull * (self._pairs.slope(self.positive_similarity) / form.slope)
-        way = self._of_square if self.places.roles.square else self._of_others
-        of_unit, along = way(values, coefficients, pull, scale is not None, last)
+        if self.places.roles.square:
+            of_unit, along = self._of_square(values, of_rows, pull, scale is not None, last)
+        else:
+            of_unit, along = self._of_others(values, of_rows, of_columns, pull, last), None
         of_raw, radial = self._of_raw(of_unit, factor)
         if scale is None:
             return of_raw, None
@@ -194,19 +191,17 @@ class SingleTile(RawBlock):
             along = (radial / 2 if self.places.roles.square else radial[: self.anchors.shape[0]]).squeeze(1)
         return of_raw, (along if scale.ndim else along.sum()) * factor / scale
 
-    def _of_square(
-        self, values: Tensor, coefficients: list[Tensor], pull: Tensor, scaled: bool, last: int
-    ) -> tuple[Tensor, Tensor | None]:
+    def _of_square(self, values: Tensor, own: Tensor, pull: Tensor, scaled: bool, last: int) -> tuple[Tensor, Tensor | None]:
         """Returns the gradient of the first rows of U where the anchors are candidates, and what of it is the scale's.
 
         Args:
             values: [N, M] W, overwritten.
-            coefficients: a.
+            own: [N] a.
             pull: [N] minus the gradients of the similarities of the positive pairs.
             scaled: whether the part of each anchor's own row along U is wanted, [N]; None says it is half of all along U.
             last: how many rows.
         """
-        unit, anchors, own = self.unit, self.anchors, coefficients[0]
+        unit, anchors = self.unit, self.anchors
         times, turned = gemm.of_gradients(self.rounded)
         count, rows, along = own.shape[0], own.unsqueeze(1), None
         alone = unit.shape[0] == count
@@ -235,22 +230,32 @@ class SingleTile(RawBlock):
         of_anchors.addcmul_(self.partners, both.unsqueeze(1), value=-1)
         return of_unit, along
 
-    def _of_others(
-        self, values: Tensor, coefficients: list[Tensor], pull: Tensor, scaled: bool, last: int
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns the gradient of the first rows of U where the candidates are others, as `_of_square` does."""
-        anchors, rows, pull = self.anchors, coefficients[0].unsqueeze(1), pull.unsqueeze(1)
+    def _of_others(self, values: Tensor, of_rows: Tensor, of_columns: Tensor | None, pull: Tensor, last: int) -> Tensor:
+        """Returns the gradient of the first rows of U where the candidates are others; a and b, else as `_of_square`."""
+        anchors, rows, pull = self.anchors, of_rows.unsqueeze(1), pull.unsqueeze(1)
         count, wanted = anchors.shape[0], last - anchors.shape[0]
         times, turned = gemm.of_gradients(self.rounded)
-        values.mul_(rows + coefficients[1] if len(coefficients) > 1 else rows)
+        values.mul_(rows if of_columns is None else rows + of_columns)
         if not wanted:
-            return times(values, self.candidates).addcmul_(self.partners, pull, value=-1), None
+            return times(values, self.candidates).addcmul_(self.partners, pull, value=-1)
         of_unit = anchors.new_empty(last, anchors.shape[1])
         of_anchors, of_others = of_unit.split_with_sizes((count, wanted))
         times(values, self.candidates, of_anchors, True).addcmul_(self.partners, pull, value=-1)
         turned(values if wanted == values.shape[1] else values[:, :wanted], anchors, of_others, True)
         (of_others if wanted == count else of_others[:count]).addcmul_(anchors, pull, value=-1)
-        return of_unit, None
+        return of_unit
+
+
+def _shares(closed: ClosedForm, sums: Tensor, slope: Tensor | float, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns a of a direction, and minus the gradients of its positive pairs' similarities, [N] each."""
+    _, of_lse, of_logit = closed
+    if weight is not None:
+        of_lse = of_lse * weight
+    pull = of_lse * slope
+    of_sums = pull / sums
+    if of_logit is not None:
+        pull = (of_logit if weight is None else of_logit * weight) * -slope
+    return of_sums, pull
 
 
 @cache
