@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -131,7 +131,6 @@ def describe_temperatures(strategy: Strategy, temperatures: Tensor) -> dict[str,
     }
 
 
-@dataclass(slots=True)
 class Step:
     """What a call leaves behind for whoever reads its record.
 
@@ -142,10 +141,13 @@ class Step:
         engine: that ran.
     """
 
-    traces: list[Callable[[], Trace]] = field(default_factory=list)
-    row_losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
-    zero_norm: list[Tensor] = field(default_factory=list)
-    engine: str = ""
+    __slots__ = ("engine", "row_losses", "traces", "zero_norm")
+
+    def __init__(self) -> None:
+        self.traces: list[Callable[[], Trace]] = []
+        self.row_losses: list[tuple[Tensor, Tensor | None]] = []
+        self.zero_norm: list[Tensor] = []
+        self.engine = ""
 
 
 def _total(counts: list[Tensor], device: torch.device) -> Tensor:

@@ -84,16 +84,15 @@ _WAYS: dict[str, tuple[Product, ...]] = {
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
     """Returns a @ b.T, [N, M], from a [N, K] and b [M, K]."""
-    (rows, depth), columns = a.shape, b.shape[0]
-    way = _way("outer", rows, columns, depth, a) if rows * columns * depth >= SMALL else 0
-    return _WAYS["outer"][way](a, b) if way else torch.mm(a, b.t())
+    if a.numel() * b.shape[0] < SMALL:
+        return torch.mm(a, b.t())
+    way = _way("outer", len(a), len(b), a.shape[1], a)
+    return _WAYS["outer"][way](a, b)
 
 
 def times(tile: Tensor, b: Tensor, into: Tensor | None = None, fresh: bool = False) -> Tensor:
     """Returns tile @ b, [R, K], from a tile [R, C] and b [C, K]."""
-    rows, columns = tile.shape
-    depth = b.shape[1]
-    way = _way("times", rows, columns, depth, tile) if rows * columns * depth >= SMALL else 0
+    way = _way("times", len(tile), len(b), b.shape[1], tile) if tile.numel() * b.shape[1] >= SMALL else 0
     if way:
         return _put(_WAYS["times"][way](tile, b), into, fresh)
     if into is None or fresh:
@@ -103,9 +102,7 @@ def times(tile: Tensor, b: Tensor, into: Tensor | None = None, fresh: bool = Fal
 
 def turned(tile: Tensor, a: Tensor, into: Tensor | None = None, fresh: bool = False) -> Tensor:
     """Returns tile.T @ a, [C, K], from a tile [R, C] and a [R, K]."""
-    rows, columns = tile.shape
-    depth = a.shape[1]
-    way = _way("turned", rows, columns, depth, tile) if rows * columns * depth >= SMALL else 0
+    way = _way("turned", len(a), tile.shape[1], a.shape[1], tile) if tile.numel() * a.shape[1] >= SMALL else 0
     if way:
         # Copied where the tile is cut: the fast product is slow on rows with gaps between them.
         return _put(_WAYS["turned"][way](tile.contiguous() if way == 1 else tile, a), into, fresh)

@@ -171,15 +171,16 @@ class Closed(torch.autograd.Function):
         """
         losses = block.row_losses
         count = losses.shape[0] if block.counted is None else int(block.counted.sum())
-        ctx.block, ctx.scale = block, None if scale is None else scale.detach()
-        ctx.shares = len(block.closed) * (count if reduction == "mean" else 1)
+        ctx.block, ctx.scale = block, scale
         # Kept for what autograd checks: that the graph is still there.
         ctx.save_for_backward(block.unit)
-        if reduction == "mean":
-            if block.counted is not None:
-                return losses.sum() / count
-            return torch.dot(losses, _even(count)) if count <= FEW and losses.dtype == torch.float32 else losses.mean()
-        return losses.sum() if reduction == "sum" else losses.clone()
+        if reduction != "mean":
+            ctx.shares = len(block.closed)
+            return losses.sum() if reduction == "sum" else losses.clone()
+        ctx.shares = count * len(block.closed)
+        if block.counted is not None:
+            return losses.sum() / count
+        return torch.dot(losses, _even(count)) if count <= FEW and losses.dtype is torch.float32 else losses.mean()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -191,8 +192,8 @@ class Closed(torch.autograd.Function):
         if torch.is_autocast_enabled("cpu"):
             with plain_precision("cpu"):
                 return Closed.backward(ctx, *gradients)
-        _, (factor,), block = ctx.saved_tensors, gradients, ctx.block
-        weight, sizes = None, block.sizes
+        _, block, needed = ctx.saved_tensors, ctx.block, ctx.needs_input_grad
+        (factor,), weight, last = gradients, None, block.unit.shape[0]
         if factor.ndim:
             # In units of the largest, because small temperatures leave no room in float32 for gradients far from 1.
             largest = factor.abs().amax()
@@ -200,18 +201,16 @@ class Closed(torch.autograd.Function):
             factor, weight = largest, factor / largest
         if block.counted is not None:
             weight = block.counted.to(factor) if weight is None else torch.where(block.counted, weight, 0.0)
-        wants_scale, *needed = ctx.needs_input_grad[2:]
-        ends: tuple[int, ...] = ()
-        last = block.unit.shape[0]
-        if not all(needed):
-            ends = tuple(accumulate(sizes))
-            last = max([block.anchors.shape[0], *compress(ends, needed)])
-        of_raw, of_scale = block.gradients(ctx.shares, factor, weight, ctx.scale if wants_scale else None, last)
+        some = False in needed[3:]
+        if some:
+            ends = tuple(accumulate(block.sizes))
+            last = max([block.anchors.shape[0], *compress(ends, needed[3:])])
+        of_raw, of_scale = block.gradients(ctx.shares, factor, weight, ctx.scale if needed[2] else None, last)
         if of_raw.dtype is not block.dtype:
             of_raw = of_raw.to(block.dtype)
-        if not ends:
-            return None, None, of_scale, *of_raw.split_with_sizes(sizes)
-        parts = zip(sizes, ends, needed, strict=True)
+        if not some:
+            return None, None, of_scale, *of_raw.split_with_sizes(block.sizes)
+        parts = zip(block.sizes, ends, needed[3:], strict=True)
         return None, None, of_scale, *(of_raw[end - size : end] if wanted else None for size, end, wanted in parts)
 
 

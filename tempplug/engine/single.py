@@ -43,6 +43,7 @@ class Places:
         rows: [N] numbers of the anchors.
         partners: [N] column of each anchor's positive: of a square another anchor's, else the anchors' numbers themselves.
         gaps: positions of single pairs that are no negatives.
+        gap_count: how many.
         blanks: rows and columns of blocks that hold none.
         sizes: rows of each tensor of embeddings.
         ones: [N] positives of each anchor.
@@ -54,6 +55,7 @@ class Places:
     rows: Tensor
     partners: Tensor
     gaps: Tensor
+    gap_count: int
     blanks: tuple[tuple[slice, slice], ...]
     sizes: tuple[int, ...]
     ones: Tensor
@@ -86,6 +88,7 @@ def find_places(roles: PairRoles, mirrored: bool, sizes: tuple[int, ...]) -> Pla
         rows=rows,
         partners=roles.positives.columns(rows),
         gaps=gaps,
+        gap_count=len(gaps),
         blanks=tuple(blanks),
         sizes=sizes,
         ones=roles.positive_count(),
@@ -101,14 +104,15 @@ class SingleTile(RawBlock):
         raw: as of `RawBlock`.
     """
 
-    __slots__ = ("_pairs", "_scratch", "_values", "form", "partners", "places", "sums", "uniform")
+    __slots__ = ("_pairs", "_scratch", "_spent", "_values", "form", "partners", "places", "sums", "uniform")
 
     def __init__(self, places: Places, raw: Sequence[Tensor]) -> None:
         super().__init__(places.roles, places.sizes, raw, places.mirrored)
         self.places = places
+        self._spent = False
         if not self.ordinary:
             return
-        self._values: Tensor | None = gemm.outer(self.anchors, self.candidates)
+        self._values = gemm.outer(self.anchors, self.candidates)
         # Apart from the product, in which the one large summand would cost the small ones their last digits; so below.
         roles = places.roles
         if roles.square:
@@ -120,14 +124,14 @@ class SingleTile(RawBlock):
     def copy(self) -> SingleTile:
         """Returns a tile of the same similarities, for another map; to be made before `read`."""
         twin = copy.copy(self)
-        twin._values = None if self._values is None else self._values.clone()
+        twin._values = self._values.clone()
         return twin
 
     def read(self, logit_map: LogitMap) -> bool:
         """Computes the statistics; returns whether that was possible, and exact."""
         places, values, similarity = self.places, self._values, self.positive_similarity
-        form = None if values is None else logit_map.tile_form(places.roles.candidates, values.dtype)
-        if form is None or values is None:
+        form = logit_map.tile_form(places.roles.candidates, values.dtype)
+        if form is None:
             return False
         self.form = form
         self._scratch = torch.empty_like(values) if form.scratch else values
@@ -148,26 +152,25 @@ class SingleTile(RawBlock):
         return True
 
     def _exponentiate_(self, values: Tensor) -> None:
-        scale, dtype = self.form.operand_scale, values.dtype
-        if isinstance(scale, Tensor):
-            values.mul_(scale[:, None])
-        elif scale != 1:
-            values.mul_(number(scale, dtype) if self.form.constant else scale)
-        self.form.exponentiate_(values, self._scratch)
-        gaps = self.places.gaps
-        values.put_(gaps, nothing(gaps.shape[0], dtype))
-        for rows, columns in self.places.blanks:
-            values[rows, columns] = 0
+        form, places = self.form, self.places
+        form.scale_(values)
+        form.exponentiate_(values, self._scratch)
+        values.put_(places.gaps, nothing(places.gap_count, values.dtype))
+        if places.blanks:
+            for rows, columns in places.blanks:
+                values[rows, columns] = 0
 
     def gradients(
         self, shares: int, factor: Tensor, weight: Tensor | None, scale: Tensor | None, last: int
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
-        form, values = self.form, self._values
-        self._values = None  # overwritten below
-        if values is None:  # a second backward pass
+        form = self.form
+        if self._spent:  # a second backward pass
             values = gemm.outer(self.anchors, self.candidates)
             self._exponentiate_(values)
+        else:
+            values, self._spent = self._values, True
+            del self._values  # overwritten below
         if not form.straight:
             form.weigh_(values, self._scratch)
         slope = form.slope / shares

@@ -13,6 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tempplug.precision import number
+
 LOG2E = math.log2(math.e)
 # sin²(πs/2) as a polynomial in s², weighted least squares refined until the error levels out: 5.9e-9 on [-1, 1].
 SINE_SQUARED = (
@@ -64,6 +66,13 @@ class TileForm(ABC):
     scratch: bool = False
     constant: bool = True
 
+    def scale_(self, tile: Tensor) -> None:  # noqa: B027 - most forms have nothing to do
+        """Multiplies a tile of all rows by ``operand_scale``.
+
+        Args:
+            tile: [N, C] similarities, overwritten.
+        """
+
     @abstractmethod
     def exponentiate_(self, tile: Tensor, scratch: Tensor) -> None:
         """Turns similarities (times ``operand_scale``) into u.
@@ -104,6 +113,14 @@ class ScaleForm(TileForm):
         self.operand_scale = scale * LOG2E
         self.slope = scale
         self.reach, self.shift = LOG2E * largest, top_anchor(largest, columns)
+
+    def scale_(self, tile: Tensor) -> None:
+        """Leaves x = scale · log₂e · s."""
+        scale = self.operand_scale
+        if self.constant:
+            tile.mul_(number(scale, tile.dtype))
+        else:
+            tile.mul_(scale[:, None] if isinstance(scale, Tensor) and scale.ndim else scale)
 
     def exponentiate_(self, tile: Tensor, scratch: Tensor) -> None:
         """Leaves u = 2^(x - c)."""
