@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from tempplug import distributed
+from tempplug.compiler import alone, left_out
 from tempplug.create import create_objective, create_strategy
-from tempplug.embeddings import unit_rows
+from tempplug.dense_logits import dense_logits
 from tempplug.engine.dispatch import check_engine, check_precision, row_statistics
-from tempplug.errors import ConfigError, ShapeError
-from tempplug.inputs import check_embeddings, check_finite, check_integers, check_read, check_uncertainty, common_type
+from tempplug.errors import ConfigError
 from tempplug.layouts import Direction, PairLayout, Views, create_layout
 from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
@@ -39,9 +39,6 @@ Embeddings = Tensor | Sequence[Tensor]
 """Raw rows [B, D], or those of several heads."""
 Prepared = tuple[Block, LogitMap, Batch, bool]
 """One direction, ready for an engine, and whether its strategy is to observe it."""
-_F = TypeVar("_F", bound=Callable[..., Any])
-_not_compiled: Callable[[_F], _F] = torch.compiler.disable
-"""Leaves a function to Python alone; typed as it was."""
 
 
 class ContrastiveLoss(nn.Module):
@@ -101,7 +98,7 @@ class ContrastiveLoss(nn.Module):
         self._replay = Replay()
         self._warned: set[str] = set()
 
-    @_not_compiled
+    @left_out
     def forward(
         self,
         view_a: Embeddings,
@@ -153,9 +150,7 @@ class ContrastiveLoss(nn.Module):
             given["positive_mask"] = positive_mask
         if negative_mask is not None:
             given["negative_mask"] = negative_mask
-        self._last[:] = step, _ = Step(), None
-        loss, known = small_loss(self, view_a, view_b, given, step)
-        return self._long(view_a, view_b, given, step, known) if loss is None else loss
+        return alone(self._loss)(view_a, view_b, given)
 
     if TYPE_CHECKING:
         # `nn.Module` promises Any; a loss is a tensor.
@@ -185,29 +180,7 @@ class ContrastiveLoss(nn.Module):
             ConfigError: the strategy misses an argument, or does not read one that was given.
             NonFiniteError: embeddings hold NaN or infinite values (on CPU).
         """
-        device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
-        given = {"labels": labels, "index": index, "uncertainty": uncertainty}
-        check_read(given, self.strategy)
-        size, dimension = check_embeddings("view_a", view_a, device).shape
-        check_embeddings("view_b", view_b, device, dimension)
-        check_finite("view_a", view_a)
-        check_finite("view_b", view_b)
-        checked = check_uncertainty(uncertainty, device, size)
-        if isinstance(checked, tuple):
-            raise ShapeError("uncertainty is a pair; wanted one tensor [B], of view_a.")
-        with torch.autocast(device.type, enabled=False):
-            anchors, candidates = (unit_rows(each)[0] for each in common_type(view_a, view_b)[1] if each is not None)
-            paired = min(len(anchors), len(candidates))
-            batch = Batch(
-                positive_similarity=(anchors[:paired] * candidates[:paired]).sum(1).detach(),
-                anchors=anchors,
-                candidates=candidates,
-                labels=check_integers("labels", labels, device, size),
-                index=check_integers("index", index, device, size),
-                uncertainty=checked,
-            )
-            bound = self.strategy.prepare(batch).at(slice(None), slice(None))
-            return bound.logit(anchors @ candidates.T)
+        return dense_logits(self.strategy, view_a, view_b, labels, index, uncertainty)
 
     @property
     def takes(self) -> frozenset[str]:
@@ -255,6 +228,11 @@ class ContrastiveLoss(nn.Module):
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
+
+    def _loss(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
+        self._last[:] = step, _ = Step(), None
+        loss, known = small_loss(self, view_a, view_b, given, step)
+        return self._long(view_a, view_b, given, step, known) if loss is None else loss
 
     def _long(
         self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], step: Step, known: LogitMap | None
