@@ -6,10 +6,11 @@ Layouts write these records, engines read them. Nothing here knows a logit.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from tempplug.once import once
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Pairing:
         return columns
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class PairRoles:
     """The roles of N anchors × M candidates; a pair that is neither positive nor negative is ignored.
 
@@ -99,7 +100,7 @@ class PairRoles:
         """Returns the number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
         return self._negative_count
 
-    @cached_property
+    @once
     def positive_range(self) -> tuple[int, int]:
         """The smallest and the largest number of positives of an anchor; on CUDA, asking waits for the device."""
         if self.positives is None and self.positive_mask is None:
@@ -107,14 +108,14 @@ class PairRoles:
             return least - self._own, most - self._own
         return _range(self.positive_count())
 
-    @cached_property
+    @once
     def fewest_negatives(self) -> int:
         """The smallest number of negatives of an anchor; on CUDA, asking waits for the device."""
         if self.anchor_labels is None or self.extra_start is not None:
             return int(self.negative_count().min())
         return self.candidates - self.negatives_start - self._class_size_range[1]
 
-    @cached_property
+    @once
     def _positive_count(self) -> Tensor:
         if self.positives is not None:
             return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
@@ -122,7 +123,7 @@ class PairRoles:
             return _row_sums(self.positive_mask)
         return self._class_sizes - self._own
 
-    @cached_property
+    @once
     def _negative_count(self) -> Tensor:
         if self.negative_mask is not None:
             return _row_sums(self.negative_mask)
@@ -159,7 +160,7 @@ class PairRoles:
         """Returns the classes of anchors [N] and of candidates [M'], numbers from 0 to M; hard negatives have none."""
         return self._classes
 
-    @cached_property
+    @once
     def _classes(self) -> tuple[Tensor, Tensor]:
         if self.anchor_labels is None or self.candidate_labels is None:
             raise RuntimeError("these roles hold no labels.")
@@ -172,7 +173,7 @@ class PairRoles:
             _, labels = torch.unique(labels, return_inverse=True)
         return (labels, labels) if alike else (labels[: self.anchors], labels[self.anchors :])
 
-    @cached_property
+    @once
     def lonely(self) -> Tensor | None:
         """Which anchors have no negative, [N] booleans; None where positions say that all have some."""
         by_position = self.anchor_labels is None and self.negative_mask is None
@@ -181,13 +182,13 @@ class PairRoles:
             return None
         return self.negative_count() == 0
 
-    @cached_property
+    @once
     def _class_sizes(self) -> Tensor:
         """How many candidates share the label of each anchor, the anchor itself included."""
         anchors, candidates = self._classes
         return torch.bincount(candidates, minlength=self.anchors + self.candidates).take(anchors)
 
-    @cached_property
+    @once
     def _class_size_range(self) -> tuple[int, int]:
         return _range(self._class_sizes)
 

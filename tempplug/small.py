@@ -190,7 +190,8 @@ def _single(places: Places | None, raw: list[Tensor]) -> RawBlock | None:
 
 def _several(loss_fn: ContrastiveLoss, roles: PairRoles, raw: list[Tensor]) -> RawBlock | None:
     """Returns the block of labels or masks; None where it is large, lacks what a loss needs, or the objective has no form."""
-    if roles.anchors * roles.candidates > LARGEST or not loss_fn.objective.several_positives:
+    modules: dict[str, Any] = loss_fn._modules
+    if roles.anchors * roles.candidates > LARGEST or not modules["objective"].several_positives:
         return None
     if not roles.positive_range[1] or not roles.fewest_negatives:
         return None
@@ -205,12 +206,13 @@ def _read(loss_fn: ContrastiveLoss, extras: Mapping[str, Any], raw: list[Tensor]
     (size, dimension), layout, second = raw[0].shape, loss_fn.layout, raw[1] if len(raw) > 1 else None
     if loss_fn.gather and distributed.active():
         return None, _NOTHING
+    modules: dict[str, Any] = loss_fn._modules
     behind = {"queue": 0, "hard_negatives": 0}
     masks: list[Tensor] = []
     of_anchors: dict[str, Tensor] = {}
     joined = layout.joins_views and second is not None
     for name, value in extras.items():  # in the order of the arguments, a queue before hard negatives
-        if name not in layout.takes and name not in loss_fn.strategy.takes:
+        if name not in layout.takes and name not in modules["strategy"].takes:
             return None, _NOTHING
         if name in behind:
             if not _is_plain(value) or value.dtype is not raw[0].dtype:

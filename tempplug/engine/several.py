@@ -159,7 +159,8 @@ class Several:
 
     def __init__(self, roles: PairRoles, anchors: Tensor, candidates: Tensor, similarity: Tensor | None = None) -> None:
         self.marks, self.plan = marks_of(roles, anchors.dtype), make_plan(Shape.of(roles), False)
-        self._starts = roles.negatives_start, roles.candidates - self.plan.extra_columns
+        starts = roles.negatives_start, roles.candidates - self.plan.extra_columns
+        self._tiles = [(tile, *_span(tile, starts[tile.panel])) for tile in self.plan.tiles]
         self._scratch = anchors.new_empty(3, self.plan.largest)
         self._products: dict[Tile, Tensor] = {}
         self._kept: dict[Tile, tuple[Tensor, Tensor | None]] = {}
@@ -172,8 +173,7 @@ class Several:
         self.logit, self.positive_sums, self.negative_sums, mean = anchors.new_zeros(4, roles.anchors).unbind()
         self.similarity = mean if similarity is None else similarity
         if similarity is None:
-            for tile in self.plan.tiles:
-                rows, columns = self._span(tile)
+            for tile, rows, columns in self._tiles:
                 product = self._products[tile] = gemm.outer(part(anchors, rows), part(candidates, columns))
                 positive = self._positive(tile, product)
                 if positive is not None:
@@ -186,8 +186,8 @@ class Several:
         Args:
             keep: whether a backward pass will follow.
         """
-        for tile in self.plan.tiles:
-            values = self._exponentials(tile, summing=True)
+        for tile, rows, columns in self._tiles:
+            values = self._exponentials(tile, rows, columns, summing=True)
             if keep and self.plan.keep:
                 self._kept[tile] = values
         if self.logits.scale is None:
@@ -210,9 +210,8 @@ class Several:
             positive, negative = positive.add_(shift), negative.add_(shift)
         return self.similarity, self.logit if self.logits.scale is None else None, positive, negative
 
-    def _exponentials(self, tile: Tile, summing: bool = False) -> tuple[Tensor, Tensor | None]:
+    def _exponentials(self, tile: Tile, rows: slice, columns: slice, summing: bool = False) -> tuple[Tensor, Tensor | None]:
         """Returns E of a tile, 0 where a pair has no role here, and the slopes."""
-        rows, columns = self._span(tile)
         product = self._products.pop(tile) if tile in self._products else self.logits.similarities(rows, columns)
         other, positive = self._like(product, 1), self._positive(tile, product)
         values, slopes = self.logits.bend(product, rows)
@@ -250,9 +249,8 @@ class Several:
         times, turned = gemm.of_gradients(self.rounded)
         of_anchors: Tensor | None = None
         of_candidates: Tensor | None = None
-        for tile in self.plan.tiles:
-            rows, columns = self._span(tile)
-            values, slopes = self._kept.pop(tile) if tile in self._kept else self._exponentials(tile)
+        for tile, rows, columns in self._tiles:
+            values, slopes = self._kept.pop(tile) if tile in self._kept else self._exponentials(tile, rows, columns)
             positive, first, second = self._positive(tile, values), self._like(values, 1), self._like(values, 2)
             factor = self._spread(at_negative, rows, columns, first)
             if positive is not None:
@@ -276,10 +274,6 @@ class Several:
             raise RuntimeError("a plan has tiles.")
         return of_anchors, of_candidates
 
-    def _span(self, tile: Tile) -> tuple[slice, slice]:
-        start = self._starts[tile.panel]
-        return slice(tile.top, tile.bottom), slice(start + tile.left, start + tile.right)
-
     def _like(self, tile: Tensor, number: int) -> Tensor:
         """Returns one of three tiles of this shape, of any content."""
         shape = tile.shape
@@ -298,6 +292,11 @@ class Several:
         """Returns the numbers of the rows, [R, 1]; where both halves are one, plus those of the columns, in ``out`` [R, C]."""
         of_rows_alone = part(of_rows, rows).unsqueeze(1)
         return torch.add(of_rows_alone, part(of_rows, columns), out=out) if self.logits.mutual else of_rows_alone
+
+
+def _span(tile: Tile, start: int) -> tuple[slice, slice]:
+    """Returns the anchors and the candidates of a tile, whose panel begins at candidate ``start``."""
+    return slice(tile.top, tile.bottom), slice(start + tile.left, start + tile.right)
 
 
 def _added(whole: Tensor | None, product: Tensor, where: slice, like: Tensor) -> Tensor:

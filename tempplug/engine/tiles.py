@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ KEPT = 16 << 20
 FINE_ROWS, FINE_COLUMNS = 256, 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tile:
     """Rows ``top`` to ``bottom`` against columns ``left`` to ``right`` of a panel.
 
@@ -90,8 +91,7 @@ def make_plan(shape: Shape, triangle: bool) -> Plan:
     return Plan(tuple(tiles), keep, triangle, largest, shape.extra_columns, (first, second))
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """What a plan depends on, hashable.
 
     Attributes:
