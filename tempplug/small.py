@@ -27,7 +27,7 @@ from tempplug.record import Step, Trace
 from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import transformed
-from tempplug.types import Auxiliary, Batch, RowStatistics
+from tempplug.types import Auxiliary, Batch, ClosedForm, RowStatistics
 
 if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
@@ -89,12 +89,11 @@ def small_loss(
             return None, logit_map
     if not block.read(detached):
         return None, logit_map
-    closed = []
-    ends = block.anchors, block.candidates
-    for direction, statistics in enumerate(block.statistics):
-        auxiliary = Auxiliary(similarity, None if second is None else second.statistics[direction])
+    closed: list[ClosedForm] = []
+    for statistics in block.statistics:
+        auxiliary = Auxiliary(similarity, None if second is None else second.statistics[len(closed)])
         closed.append(objective.closed_form(statistics, auxiliary))
-        step.traces.append(partial(_trace, ends if direction == 0 else ends[::-1], block.roles, detached, statistics))
+        step.traces.append(partial(_trace, block, detached, statistics))
     block.close(closed)
     block.rounded = loss_fn.precision == "bf16-backward"
     step.engine = "tiled"
@@ -258,6 +257,9 @@ def _of_masks(loss_fn: ContrastiveLoss, positive: Tensor, negative: Tensor, raw:
     return _several(loss_fn, roles, raw)
 
 
-def _trace(ends: tuple[Tensor, ...], roles: PairRoles, logit_map: LogitMap, statistics: RowStatistics) -> Trace:
-    """Returns what the record says of a direction from these anchors to these candidates."""
-    return Trace(Direction(anchors=ends[0], candidates=ends[1], roles=roles), logit_map, statistics)
+def _trace(block: RawBlock, logit_map: LogitMap, statistics: RowStatistics) -> Trace:
+    """Returns what the record says of the direction that these statistics are of."""
+    anchors, candidates = block.anchors, block.candidates
+    if statistics is not block.statistics[0]:
+        anchors, candidates = candidates, anchors
+    return Trace(Direction(anchors=anchors, candidates=candidates, roles=block.roles), logit_map, statistics)

@@ -105,8 +105,8 @@ class Bilinear:
             slopes: whether they are wanted; the last one is otherwise anything.
         """
         rows, columns = self._span(tile)
-        logits = gemm.outer(self._lefts[0][rows], self._rights[0][columns])
-        along = gemm.outer(self._turned_round[rows], self._rights[1][columns]).sigmoid_()
+        logits = gemm.outer_in_short_chains(self._lefts[0][rows], self._rights[0][columns])
+        along = gemm.outer_in_short_chains(self._turned_round[rows], self._rights[1][columns]).sigmoid_()
         inverse = torch.mul(along, self._map.span).add_(self._map.floor)
         logarithm = torch.log2(inverse, out=self._like(inverse)) if self._weight else None
         logits.sub_(self._map.beta).mul_(inverse.reciprocal_())

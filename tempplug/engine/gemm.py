@@ -29,6 +29,8 @@ from torch import Tensor
 # Below about so many multiplications the plain product's smaller overhead wins. A probe, which repeats one product, would not
 # see it: between other operations oneDNN's costs up to 30 µs more than in a row.
 SMALL = 1 << 22
+# So many summands MKL adds up in one go; of more it makes several sums itself.
+CHAIN = 192
 # The plain product is left only for one that is faster by more than this.
 CLEARLY = 0.95
 # Seconds that the rounds of a probe take at most, and how many rounds it makes at most and at least.
@@ -88,6 +90,34 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
         return torch.mm(a, b.t())
     way = _way("outer", len(a), len(b), a.shape[1], a)
     return _WAYS["outer"][way](a, b)
+
+
+def outer_in_short_chains(a: Tensor, b: Tensor) -> Tensor:
+    """Returns what `outer` does, added up in shorter chains, which round away less: two where MKL and oneDNN make one.
+
+    With several positives an anchor, or a temperature for every pair, that is most of what the gradient errs.
+    """
+    depth = a.shape[1]
+    if not 1 < depth <= CHAIN:
+        return torch.mm(a, b.t())
+    half = depth // 2
+    parts = a.tensor_split((half,), 1)
+    others = parts if b is a else b.tensor_split((half,), 1)
+    if a.numel() * b.shape[0] < SMALL:
+        return torch.mm(parts[0], others[0].t()).addmm_(parts[1], others[1].t())
+    # Copied, because oneDNN takes a hundred times as long for rows with gaps between them.
+    first, second = (outer(one.contiguous(), other.contiguous()) for one, other in zip(parts, others, strict=True))
+    return first.add_(second)
+
+
+def times_in_short_chains(tile: Tensor, b: Tensor) -> Tensor:
+    """Returns what `times` does, added up in shorter chains; never through oneDNN, which adds up all columns in one go."""
+    columns = tile.shape[1]
+    if not 1 < columns <= CHAIN:
+        return torch.mm(tile, b)
+    half = columns // 2
+    (left, right), (top, bottom) = tile.tensor_split((half,), 1), b.tensor_split((half,))
+    return torch.mm(left, top).addmm_(right, bottom)
 
 
 def times(tile: Tensor, b: Tensor, into: Tensor | None = None, fresh: bool = False) -> Tensor:

@@ -174,7 +174,7 @@ class Several:
         self.similarity = mean if similarity is None else similarity
         if similarity is None:
             for tile, rows, columns in self._tiles:
-                product = self._products[tile] = gemm.outer(part(anchors, rows), part(candidates, columns))
+                product = self._products[tile] = gemm.outer_in_short_chains(part(anchors, rows), part(candidates, columns))
                 positive = self._positive(tile, product)
                 if positive is not None:
                     _sum(torch.mul(product, positive, out=self._like(product, 1)), mean, tile)
@@ -247,6 +247,7 @@ class Several:
         of_logit = None if of_logit is None or logits.scale is not None else of_logit / self._count
         of_similarity = None if of_similarity is None else of_similarity / self._count
         times, turned = gemm.of_gradients(self.rounded)
+        along_rows = gemm.times_in_short_chains if times is gemm.times else times
         of_anchors: Tensor | None = None
         of_candidates: Tensor | None = None
         for tile, rows, columns in self._tiles:
@@ -264,8 +265,7 @@ class Several:
                 values.mul_(slopes)
             if positive is not None and of_similarity is not None:
                 values.addcmul_(self._spread(of_similarity, rows, columns, second), positive)
-            # Plainly: oneDNN adds up a row in one go, and where positives are many that shows in the last digits.
-            product = (torch.mm if times is gemm.times else times)(values, part(logits.candidates, columns))
+            product = along_rows(values, part(logits.candidates, columns))
             of_anchors = _added(of_anchors, product, rows, logits.anchors)
             if wants_candidates and not logits.mutual:
                 product = turned(values, part(logits.anchors, rows))

@@ -47,7 +47,7 @@ class TileLogits:
 
     def similarities(self, rows: slice, columns: slice) -> Tensor:
         """Returns those of a tile, [R, C]."""
-        return gemm.outer(part(self.anchors, rows), part(self.candidates, columns))
+        return gemm.outer_in_short_chains(part(self.anchors, rows), part(self.candidates, columns))
 
     def bend(self, similarities: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
         """Returns base-2 logits and slopes in nats of a tile of these rows, which may be overwritten; no slopes of a scale."""

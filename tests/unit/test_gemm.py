@@ -46,6 +46,31 @@ def test_products_equal_plain_ones(rows: int, columns: int, depth: int, dtype: t
         torch.testing.assert_close(ours.double(), exact, rtol=rounding, atol=rounding * exact.abs().max().item())
 
 
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 1, 1), (3, 5, 2), (127, 129, 3), (130, 257, 65), (300, 200, 130)])
+def test_products_in_short_chains_equal_whole_ones(rows: int, columns: int, depth: int, dtype: torch.dtype, same: bool) -> None:
+    a = matrix(rows, depth, dtype)
+    b = a if same else matrix(columns, depth, dtype)
+    tile = matrix(rows, len(b), dtype)
+    found = gemm.outer_in_short_chains(a, b), gemm.times_in_short_chains(tile, b)
+    expected = a.double() @ b.double().t(), tile.double() @ b.double()
+    for ours, exact in zip(found, expected, strict=True):
+        rounding = torch.finfo(dtype).eps * 4 * max(rows, len(b), depth) ** 0.5
+        torch.testing.assert_close(ours.double(), exact, rtol=rounding, atol=rounding * exact.abs().max().item())
+
+
+@pytest.mark.parametrize("product", ["outer", "times"])
+def test_products_in_short_chains_err_less(product: str) -> None:
+    a, b = matrix(128, 128), matrix(127, 128)
+    exact = a.double() @ b.double().t()
+    whole = torch.mm(a, b.t())
+    halves = gemm.outer_in_short_chains(a, b) if product == "outer" else gemm.times_in_short_chains(a, b.t().contiguous())
+    assert a.shape[1] <= gemm.CHAIN
+    errors = [(each - exact).square().mean().sqrt().item() for each in (halves, whole)]
+    assert 0 < errors[0] < 0.85 * errors[1]
+
+
 @pytest.mark.usefixtures("probe_again")
 def test_large_float32_products_alone_take_the_fast_routine(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[torch.Size] = []
