@@ -18,11 +18,13 @@ class Marks(ABC):
     """The roles of a block, a tile at a time."""
 
     @abstractmethod
-    def positive(self, tile: Tile, out: Tensor) -> Tensor | None:
+    def positive(self, tile: Tile, rows: slice | None, columns: slice | None, out: Tensor) -> Tensor | None:
         """Returns ``out`` with 1 where a pair is positive and 0 elsewhere; None where the tile holds no positive.
 
         Args:
             tile: where.
+            rows: its anchors, as `span` says them.
+            columns: its candidates, likewise.
             out: [R, C] of any content.
         """
 
@@ -53,12 +55,11 @@ class ByLabel(Marks):
         self.anchors = anchors.to(dtype)
         self.candidates = self.anchors if candidates is anchors else candidates.to(dtype)
 
-    def positive(self, tile: Tile, out: Tensor) -> Tensor | None:
+    def positive(self, tile: Tile, rows: slice | None, columns: slice | None, out: Tensor) -> Tensor | None:
         """Returns 1 where classes are equal; an anchor is not its own positive, and hard negatives have no class."""
         if tile.panel:
             return None
-        own, others = part(self.anchors, slice(tile.top, tile.bottom)), part(self.candidates, slice(tile.left, tile.right))
-        torch.eq(own.unsqueeze(1), others, out=out)
+        torch.eq(part(self.anchors, rows).unsqueeze(1), part(self.candidates, columns), out=out)
         if tile.zeroes is not None:
             out.put_(tile.zeroes, nothing(tile.zeroes.shape[0], out.dtype))
         return out
@@ -77,7 +78,7 @@ class ByMask(Marks):
         # Bytes become floating-point numbers five times faster than booleans.
         self.positives, self.negatives = roles.positive_mask.view(torch.uint8), roles.negative_mask.view(torch.uint8)
 
-    def positive(self, tile: Tile, out: Tensor) -> Tensor | None:
+    def positive(self, tile: Tile, rows: slice | None, columns: slice | None, out: Tensor) -> Tensor | None:
         """Returns the positives' mask."""
         mask = self.positives[tile.top : tile.bottom, tile.left : tile.right]
         return out.copy_(mask) if bool(mask.any()) else None

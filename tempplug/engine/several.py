@@ -25,7 +25,7 @@ from tempplug.engine.marks import marks_of
 from tempplug.engine.raw import RawBlock
 from tempplug.engine.stream import ROOM, SMALLEST_SUM
 from tempplug.engine.tile_logits import TileLogits, logits_of
-from tempplug.engine.tiles import Shape, Tile, make_plan, part
+from tempplug.engine.tiles import Plan, Shape, Tile, make_plan, part, span
 from tempplug.precision import number
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.maps import LogitMap
@@ -159,8 +159,7 @@ class Several:
 
     def __init__(self, roles: PairRoles, anchors: Tensor, candidates: Tensor, similarity: Tensor | None = None) -> None:
         self.marks, self.plan = marks_of(roles, anchors.dtype), make_plan(Shape.of(roles), False)
-        starts = roles.negatives_start, roles.candidates - self.plan.extra_columns
-        self._tiles = [(tile, *_span(tile, starts[tile.panel])) for tile in self.plan.tiles]
+        self._tiles = [(tile, *_spans(tile, roles, self.plan)) for tile in self.plan.tiles]
         self._scratch = anchors.new_empty(3, self.plan.largest)
         self._products: dict[Tile, Tensor] = {}
         self._kept: dict[Tile, tuple[Tensor, Tensor | None]] = {}
@@ -175,9 +174,10 @@ class Several:
         if similarity is None:
             for tile, rows, columns in self._tiles:
                 product = self._products[tile] = gemm.outer_in_short_chains(part(anchors, rows), part(candidates, columns))
-                positive = self._positive(tile, product)
+                _, other, _ = self._likes(product)
+                positive = self._positive(tile, rows, columns, product)
                 if positive is not None:
-                    _sum(torch.mul(product, positive, out=self._like(product, 1)), mean, tile)
+                    _sum(torch.mul(product, positive, out=other), mean, tile, rows)
             mean.div_(self._count)
 
     def forward(self, keep: bool) -> bool:
@@ -210,13 +210,15 @@ class Several:
             positive, negative = positive.add_(shift), negative.add_(shift)
         return self.similarity, self.logit if self.logits.scale is None else None, positive, negative
 
-    def _exponentials(self, tile: Tile, rows: slice, columns: slice, summing: bool = False) -> tuple[Tensor, Tensor | None]:
+    def _exponentials(
+        self, tile: Tile, rows: slice | None, columns: slice | None, summing: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
         """Returns E of a tile, 0 where a pair has no role here, and the slopes."""
         product = self._products.pop(tile) if tile in self._products else self.logits.similarities(rows, columns)
-        other, positive = self._like(product, 1), self._positive(tile, product)
+        (_, other, _), positive = self._likes(product), self._positive(tile, rows, columns, product)
         values, slopes = self.logits.bend(product, rows)
         if summing and positive is not None and slopes is not None:
-            _sum(torch.mul(values, positive, out=other), self.logit, tile)
+            _sum(torch.mul(values, positive, out=other), self.logit, tile, rows)
         if self.logits.shift:
             values.sub_(self.logits.shift)
         values.exp2_()
@@ -224,9 +226,9 @@ class Several:
         if summing:
             negatives = values
             if positive is not None:
-                _sum(torch.mul(values, positive, out=other), self.positive_sums, tile)
+                _sum(torch.mul(values, positive, out=other), self.positive_sums, tile, rows)
                 negatives = torch.sub(values, other, out=other)
-            _sum(negatives, self.negative_sums, tile)
+            _sum(negatives, self.negative_sums, tile, rows)
         return values, slopes
 
     def backward(self, gradients: tuple[Tensor | None, ...], wants_candidates: bool) -> tuple[Tensor, Tensor | None]:
@@ -252,7 +254,7 @@ class Several:
         of_candidates: Tensor | None = None
         for tile, rows, columns in self._tiles:
             values, slopes = self._kept.pop(tile) if tile in self._kept else self._exponentials(tile, rows, columns)
-            positive, first, second = self._positive(tile, values), self._like(values, 1), self._like(values, 2)
+            (_, first, second), positive = self._likes(values), self._positive(tile, rows, columns, values)
             factor = self._spread(at_negative, rows, columns, first)
             if positive is not None:
                 # Exactly the one or the other where marks are 0 and 1.
@@ -274,32 +276,36 @@ class Several:
             raise RuntimeError("a plan has tiles.")
         return of_anchors, of_candidates
 
-    def _like(self, tile: Tensor, number: int) -> Tensor:
-        """Returns one of three tiles of this shape, of any content."""
+    def _likes(self, tile: Tensor) -> tuple[Tensor, ...]:
+        """Returns three tiles of this shape, of any content; the first is for who is positive."""
         shape = tile.shape
-        if shape not in self._scratches:
+        found = self._scratches.get(shape)
+        if found is None:
             scratch = self._scratch if tile.numel() == self.plan.largest else self._scratch[:, : tile.numel()]
-            self._scratches[shape] = scratch.view(3, *shape).unbind()
-        return self._scratches[shape][number]
+            found = self._scratches[shape] = scratch.view(3, *shape).unbind()
+        return found
 
-    def _positive(self, tile: Tile, values: Tensor) -> Tensor | None:
+    def _positive(self, tile: Tile, rows: slice | None, columns: slice | None, values: Tensor) -> Tensor | None:
         """Returns 1 where a pair of a tile is positive and 0 elsewhere, None where there is none, until the next tile's."""
-        if self._marked[0] is not tile:
-            self._marked = tile, self.marks.positive(tile, self._like(values, 0))
-        return self._marked[1]
+        marked, positive = self._marked
+        if marked is not tile:
+            positive = self.marks.positive(tile, rows, columns, self._likes(values)[0])
+            self._marked = tile, positive
+        return positive
 
-    def _spread(self, of_rows: Tensor, rows: slice, columns: slice, out: Tensor) -> Tensor:
+    def _spread(self, of_rows: Tensor, rows: slice | None, columns: slice | None, out: Tensor) -> Tensor:
         """Returns the numbers of the rows, [R, 1]; where both halves are one, plus those of the columns, in ``out`` [R, C]."""
         of_rows_alone = part(of_rows, rows).unsqueeze(1)
         return torch.add(of_rows_alone, part(of_rows, columns), out=out) if self.logits.mutual else of_rows_alone
 
 
-def _span(tile: Tile, start: int) -> tuple[slice, slice]:
-    """Returns the anchors and the candidates of a tile, whose panel begins at candidate ``start``."""
-    return slice(tile.top, tile.bottom), slice(start + tile.left, start + tile.right)
+def _spans(tile: Tile, roles: PairRoles, plan: Plan) -> tuple[slice | None, slice | None]:
+    """Returns the anchors and the candidates of a tile."""
+    start = roles.candidates - plan.extra_columns if tile.panel else roles.negatives_start
+    return span(tile.top, tile.bottom, roles.anchors), span(start + tile.left, start + tile.right, roles.candidates)
 
 
-def _added(whole: Tensor | None, product: Tensor, where: slice, like: Tensor) -> Tensor:
+def _added(whole: Tensor | None, product: Tensor, where: slice | None, like: Tensor) -> Tensor:
     """Returns a gradient with what a tile has in it; the first that covers all of it is the gradient."""
     if whole is None:
         if product.shape[0] == like.shape[0]:
@@ -322,13 +328,12 @@ def _share(gradient: Tensor | None, sums: Tensor, slope: Tensor | float) -> Tens
     return gradient * slope / sums
 
 
-def _sum(values: Tensor, out: Tensor, tile: Tile) -> None:
+def _sum(values: Tensor, out: Tensor, tile: Tile, rows: slice | None) -> None:
     """Adds a tile's sums over its rows; the first tile of a row finds nothing there."""
-    rows = part(out, slice(tile.top, tile.bottom))
     if tile.row_turn:
-        rows.add_(values.sum(1))
+        part(out, rows).add_(values.sum(1))
     else:
-        torch.sum(values, 1, out=rows)
+        torch.sum(values, 1, out=part(out, rows))
 
 
 class Closed(torch.autograd.Function):

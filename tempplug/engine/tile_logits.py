@@ -11,7 +11,7 @@ from tempplug.engine import gemm
 from tempplug.engine.tiles import part
 from tempplug.precision import number
 from tempplug.strategies.maps import LogitMap
-from tempplug.strategies.tile_forms import LOG2E, ScaleForm, TileForm, top_anchor
+from tempplug.strategies.tile_forms import LOG2E, ScaleForm, TileForm
 
 
 class TileLogits:
@@ -27,6 +27,7 @@ class TileLogits:
         anchors: detached.
         candidates: detached; the very ``anchors`` where the logit of (i, j) is that of (j, i).
         scale: a number or [N], of maps that are scale · s; else None.
+        mutual: whether both halves of a square are one.
         reach: the largest base-2 logit, up or down.
         shift: what is subtracted from base-2 logits, so that no sum of their powers leaves the range.
     """
@@ -37,19 +38,14 @@ class TileLogits:
         self.anchors = anchors.detach()
         mutual = candidates is anchors and logit_map.uniform and logit_map.symmetric
         self.candidates = self.anchors if mutual else candidates.detach()
-        self.reach, self.shift = form.reach, top_anchor(form.reach / LOG2E, candidates.shape[0])
+        self.mutual, self.reach, self.shift = mutual, form.reach, form.shift
         self._map = logit_map
 
-    @property
-    def mutual(self) -> bool:
-        """Whether both halves of a square are one."""
-        return self.candidates is self.anchors
-
-    def similarities(self, rows: slice, columns: slice) -> Tensor:
+    def similarities(self, rows: slice | None, columns: slice | None) -> Tensor:
         """Returns those of a tile, [R, C]."""
         return gemm.outer_in_short_chains(part(self.anchors, rows), part(self.candidates, columns))
 
-    def bend(self, similarities: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+    def bend(self, similarities: Tensor, rows: slice | None) -> tuple[Tensor, Tensor | None]:
         """Returns base-2 logits and slopes in nats of a tile of these rows, which may be overwritten; no slopes of a scale."""
         return self._map.logit(similarities).mul_(LOG2E), self._map.slope(similarities)
 
@@ -59,14 +55,18 @@ class ScaledLogits(TileLogits):
 
     def __init__(self, anchors: Tensor, candidates: Tensor, logit_map: LogitMap, form: ScaleForm) -> None:
         super().__init__(anchors, candidates, logit_map, form)
-        self.scale, self._factor = form.slope, form.operand_scale
+        scale, factor = form.slope, form.operand_scale
+        self._of_rows = isinstance(factor, Tensor) and factor.ndim > 0
         if form.constant:
-            self.scale, self._factor = (number(float(each), anchors.dtype) for each in (self.scale, self._factor))
+            scale, factor = number(float(scale), anchors.dtype), number(float(factor), anchors.dtype)
+        self.scale, self._factor = scale, factor
 
-    def bend(self, similarities: Tensor, rows: slice) -> tuple[Tensor, None]:
+    def bend(self, similarities: Tensor, rows: slice | None) -> tuple[Tensor, None]:
         """Returns base-2 logits."""
         factor = self._factor
-        return similarities.mul_(factor[rows, None] if isinstance(factor, Tensor) and factor.ndim else factor), None
+        if self._of_rows and isinstance(factor, Tensor):
+            factor = part(factor, rows).unsqueeze(1)
+        return similarities.mul_(factor), None
 
 
 def logits_of(anchors: Tensor, candidates: Tensor, logit_map: LogitMap) -> TileLogits | None:

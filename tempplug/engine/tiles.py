@@ -112,15 +112,18 @@ class Shape(NamedTuple):
     def of(cls, roles: PairRoles) -> Shape:
         """Returns the shape of roles that positions alone decide."""
         end = roles.candidates if roles.extra_start is None else roles.extra_start
-        first = roles.negatives_start
-        runs = [
-            (start, stop, shift - first)
-            for pairing in (roles.positives, roles.ignored)
-            if pairing is not None
-            for start, stop, shift in pairing.runs
-            if stop + shift > first
-        ]
-        return cls(roles.anchors, end - first, roles.candidates - end, roles.extra_anchors, tuple(runs))
+        first, positives, ignored = roles.negatives_start, roles.positives, roles.ignored
+        runs = _shifted(first, () if positives is None else positives.runs, () if ignored is None else ignored.runs)
+        return cls(roles.anchors, end - first, roles.candidates - end, roles.extra_anchors, runs)
+
+
+Runs = tuple[tuple[int, int, int], ...]
+
+
+@lru_cache(maxsize=64)
+def _shifted(first: int, *runs: Runs) -> Runs:
+    """Returns these runs relative to column ``first``, without those that end before it."""
+    return tuple((start, stop, shift - first) for each in runs for start, stop, shift in each if stop + shift > first)
 
 
 def _numbered(shape: Shape, triangle: bool, rows: int, columns: int) -> Iterator[Tile]:
@@ -177,7 +180,11 @@ def nothing(count: int, dtype: torch.dtype) -> Tensor:
         return torch.zeros(count, dtype=dtype)
 
 
-def part(whole: Tensor, where: slice) -> Tensor:
-    """Returns these rows; without an operation where they are all."""
-    # The shape, because the length of a tensor goes through Python.
-    return whole if where.stop - where.start == whole.shape[0] else whole[where]
+def span(start: int, stop: int, count: int) -> slice | None:
+    """Returns rows ``start`` to ``stop`` of ``count``; None where they are all, which saves an operation."""
+    return None if stop - start == count else slice(start, stop)
+
+
+def part(whole: Tensor, where: slice | None) -> Tensor:
+    """Returns the rows that `span` says."""
+    return whole if where is None else whole[where]
