@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tempplug import distributed
 from tempplug.claims import holds
 from tempplug.engine.raw import LARGEST, RawBlock, apply_closed
-from tempplug.engine.several import SeveralPositives
+from tempplug.engine.several_positives import SeveralPositives
 from tempplug.engine.single import Places, SingleTile, find_places, has_form
 from tempplug.inputs import FLOATS, check_integers, check_uncertainty
 from tempplug.layouts import Direction, Labels, Masks, PairLayout

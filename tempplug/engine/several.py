@@ -8,13 +8,12 @@ of a logit is
 
 times the map's slope that of a similarity. Where candidates are the anchors and the map is symmetric, G_ij + G_ji comes from
 the same E, so that one product gives the whole gradient. Positives and negatives are summed apart: no sum is a difference.
-Small batches go from raw embeddings to the loss at once (`SeveralPositives`), others from statistics to autograd's graph.
+Small batches go from raw embeddings to the loss at once (`several_positives`), others from statistics to autograd's graph.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,11 +21,9 @@ from torch import Tensor
 
 from tempplug.engine import gemm
 from tempplug.engine.marks import marks_of
-from tempplug.engine.raw import RawBlock
 from tempplug.engine.stream import ROOM, SMALLEST_SUM
 from tempplug.engine.tile_logits import TileLogits, logits_of
-from tempplug.engine.tiles import Plan, Shape, Tile, make_plan, part, span
-from tempplug.precision import number
+from tempplug.engine.tiles import Plan, Shape, Tile, make_plan, nothing, part, span
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
@@ -56,10 +53,10 @@ def closed_statistics(block: Block, logit_map: LogitMap) -> RowStatistics | None
     with torch.no_grad():
         if not run.forward(keep=needs_gradient):
             return None
-    return _row_statistics(roles, logit_map, *Closed.apply(run, scale, *operands))  # type: ignore[no-untyped-call]
+    return row_statistics(roles, logit_map, *Closed.apply(run, scale, *operands))  # type: ignore[no-untyped-call]
 
 
-def _row_statistics(
+def row_statistics(
     roles: PairRoles, logit_map: LogitMap, similarity: Tensor, logit: Tensor | None, positive: Tensor, negative: Tensor
 ) -> RowStatistics:
     """Returns the statistics of every row; arguments as `Several` has them, logits of maps that are a scale None."""
@@ -70,70 +67,6 @@ def _row_statistics(
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0.
         positive = torch.where(counts == 1, logit, positive)
     return RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count())
-
-
-class SeveralPositives(RawBlock):
-    """A block with labels or masks of one call, and what its backward pass needs.
-
-    Args:
-        roles: of the pairs, at most `LARGEST`; every anchor has a negative, some have a positive.
-        sizes: as of `RawBlock`.
-        raw: as of `RawBlock`.
-    """
-
-    __slots__ = ("run",)
-
-    def __init__(self, roles: PairRoles, sizes: tuple[int, ...], raw: Sequence[Tensor]) -> None:
-        super().__init__(roles, sizes, raw)
-        if not self.ordinary:
-            return
-        self.run = Several(roles, self.anchors, self.candidates)
-        self.positive_similarity = self.run.similarity
-        self.counted = None if roles.positive_range[0] else roles.positive_count() > 0
-
-    def read(self, logit_map: LogitMap) -> bool:
-        """Computes the statistics; returns whether that was possible, and exact."""
-        run = self.run
-        logits = logits_of(self.anchors, self.candidates, logit_map)
-        if logits is None:
-            return False
-        run.logits = logits
-        if not run.forward(keep=True):
-            return False
-        self.statistics = [_row_statistics(self.roles, logit_map, *run.found())]
-        return True
-
-    def gradients(
-        self, shares: int, factor: Tensor, weight: Tensor | None, scale: Tensor | None, last: int
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
-        run, count = self.run, self.roles.anchors
-        run.rounded = self.rounded
-        first = self.unit.shape[0] - self.roles.candidates
-        ((_, of_negative, of_logit),) = self.closed
-        if weight is not None:
-            of_negative, of_logit = of_negative * weight, None if of_logit is None else of_logit * weight
-        of_positive = None
-        if of_logit is None:
-            of_logit = -of_negative
-        else:  # a constant added to all logits of a row changes no loss of several positives: the three add up to 0
-            of_positive = (of_negative + of_logit).neg_()
-        slope, factor = run.logits.scale, factor / number(shares, factor.dtype)
-        of_pairs = (None, of_logit) if slope is None else (of_logit * slope, None)
-        of_anchors, of_candidates = run.backward((*of_pairs, of_positive, of_negative), last > count or first == 0)
-        along, of_unit = None, of_anchors
-        if of_candidates is not None and first == 0:
-            along = torch.linalg.vecdot(self.anchors, of_anchors) if scale is not None else None
-            of_candidates[:count].add_(of_anchors)
-            of_unit = of_candidates[:last]
-        elif of_candidates is not None:
-            of_unit = torch.cat([of_anchors, of_candidates[: last - count]])
-        of_raw, radial = self._of_raw(of_unit, factor)
-        if scale is None:
-            return of_raw, None
-        if along is None:  # of both halves in one, each pair is counted from both its ends
-            along = radial.squeeze(1) / 2 if run.logits.mutual else radial[:count, 0]
-        return of_raw, (along if scale.ndim else along.sum()) * factor / scale
 
 
 class Several:
@@ -169,16 +102,16 @@ class Several:
         self._count = roles.positive_count().to(anchors.dtype)
         if roles.positive_range[0] == 0:
             self._count.clamp_(min=1)
-        self.logit, self.positive_sums, self.negative_sums, mean = anchors.new_zeros(4, roles.anchors).unbind()
-        self.similarity = mean if similarity is None else similarity
+        self.logit = self.positive_sums = self.negative_sums = mean = nothing(0, anchors.dtype)
         if similarity is None:
             for tile, rows, columns in self._tiles:
                 product = self._products[tile] = gemm.outer_in_short_chains(part(anchors, rows), part(candidates, columns))
                 _, other, _ = self._likes(product)
                 positive = self._positive(tile, rows, columns, product)
                 if positive is not None:
-                    _sum(torch.mul(product, positive, out=other), mean, tile, rows)
+                    mean = self._sum(mean, torch.mul(product, positive, out=other), tile, rows)
             mean.div_(self._count)
+        self.similarity = mean if similarity is None else similarity
 
     def forward(self, keep: bool) -> bool:
         """Computes the sums; returns whether they are exact.
@@ -190,6 +123,8 @@ class Several:
             values = self._exponentials(tile, rows, columns, summing=True)
             if keep and self.plan.keep:
                 self._kept[tile] = values
+        if not self.positive_sums.shape[0]:  # no tile holds a positive
+            self.logit, self.positive_sums = self.negative_sums.new_zeros(2, self._roles.anchors).unbind()
         if self.logits.scale is None:
             self.logit.div_(self._count).mul_(LN2)
         roles, safe = self._roles, self.logits.reach < SAFE
@@ -218,7 +153,7 @@ class Several:
         (_, other, _), positive = self._likes(product), self._positive(tile, rows, columns, product)
         values, slopes = self.logits.bend(product, rows)
         if summing and positive is not None and slopes is not None:
-            _sum(torch.mul(values, positive, out=other), self.logit, tile, rows)
+            self.logit = self._sum(self.logit, torch.mul(values, positive, out=other), tile, rows)
         if self.logits.shift:
             values.sub_(self.logits.shift)
         values.exp2_()
@@ -226,9 +161,9 @@ class Several:
         if summing:
             negatives = values
             if positive is not None:
-                _sum(torch.mul(values, positive, out=other), self.positive_sums, tile, rows)
+                self.positive_sums = self._sum(self.positive_sums, torch.mul(values, positive, out=other), tile, rows)
                 negatives = torch.sub(values, other, out=other)
-            _sum(negatives, self.negative_sums, tile, rows)
+            self.negative_sums = self._sum(self.negative_sums, negatives, tile, rows)
         return values, slopes
 
     def backward(self, gradients: tuple[Tensor | None, ...], wants_candidates: bool) -> tuple[Tensor, Tensor | None]:
@@ -275,6 +210,15 @@ class Several:
         if of_anchors is None:
             raise RuntimeError("a plan has tiles.")
         return of_anchors, of_candidates
+
+    def _sum(self, whole: Tensor, values: Tensor, tile: Tile, rows: slice | None) -> Tensor:
+        """Returns the sums of all rows [N], those of a tile added; the first tile finds nothing there."""
+        if rows is None and not tile.row_turn:
+            return values.sum(1)
+        if not whole.shape[0]:
+            whole = values.new_zeros(self._roles.anchors)
+        part(whole, rows).add_(values.sum(1))
+        return whole
 
     def _likes(self, tile: Tensor) -> tuple[Tensor, ...]:
         """Returns three tiles of this shape, of any content; the first is for who is positive."""
@@ -326,14 +270,6 @@ def _share(gradient: Tensor | None, sums: Tensor, slope: Tensor | float) -> Tens
     if gradient is None:
         return torch.zeros_like(sums)
     return gradient * slope / sums
-
-
-def _sum(values: Tensor, out: Tensor, tile: Tile, rows: slice | None) -> None:
-    """Adds a tile's sums over its rows; the first tile of a row finds nothing there."""
-    if tile.row_turn:
-        part(out, rows).add_(values.sum(1))
-    else:
-        torch.sum(values, 1, out=part(out, rows))
 
 
 class Closed(torch.autograd.Function):

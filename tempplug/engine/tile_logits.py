@@ -35,7 +35,7 @@ class TileLogits:
     scale: Tensor | float | None = None
 
     def __init__(self, anchors: Tensor, candidates: Tensor, logit_map: LogitMap, form: TileForm) -> None:
-        self.anchors = anchors.detach()
+        self.anchors = anchors.detach() if anchors.requires_grad else anchors
         mutual = candidates is anchors and logit_map.uniform and logit_map.symmetric
         self.candidates = self.anchors if mutual else candidates.detach()
         self.mutual, self.reach, self.shift = mutual, form.reach, form.shift

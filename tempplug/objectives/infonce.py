@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar
 
 import torch
@@ -9,6 +10,13 @@ from torch import Tensor
 
 from tempplug.objectives.base import Objective, softplus
 from tempplug.types import Auxiliary, ClosedForm, RowStatistics
+
+
+@lru_cache(maxsize=64)
+def _minus_one(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Returns -1 for every row, [count]; shared by all calls, so nobody may write there."""
+    with torch.inference_mode(False):
+        return torch.full((count,), -1, dtype=dtype, device=device)
 
 
 class InfoNCE(Objective):
@@ -43,4 +51,5 @@ class InfoNCE(Objective):
         loss, slope = softplus(difference), torch.sigmoid(difference)
         if statistics.positive_lse is statistics.positive_logit:
             return loss, slope, None
-        return loss + (statistics.positive_lse - statistics.positive_logit), slope, torch.full_like(slope, -1)
+        of_logit = _minus_one(slope.shape[0], slope.dtype, slope.device)
+        return loss + (statistics.positive_lse - statistics.positive_logit), slope, of_logit
