@@ -93,7 +93,6 @@ class Several:
     def __init__(self, roles: PairRoles, anchors: Tensor, candidates: Tensor, similarity: Tensor | None = None) -> None:
         self.marks, self.plan = marks_of(roles, anchors.dtype), make_plan(Shape.of(roles), False)
         self._tiles = [(tile, *_spans(tile, roles, self.plan)) for tile in self.plan.tiles]
-        self._scratch = anchors.new_empty(3, self.plan.largest)
         self._products: dict[Tile, Tensor] = {}
         self._kept: dict[Tile, tuple[Tensor, Tensor | None]] = {}
         self._scratches: dict[torch.Size, tuple[Tensor, ...]] = {}
@@ -222,11 +221,11 @@ class Several:
 
     def _likes(self, tile: Tensor) -> tuple[Tensor, ...]:
         """Returns three tiles of this shape, of any content; the first is for who is positive."""
-        shape = tile.shape
-        found = self._scratches.get(shape)
+        found = self._scratches.get(tile.shape)
         if found is None:
-            scratch = self._scratch if tile.numel() == self.plan.largest else self._scratch[:, : tile.numel()]
-            found = self._scratches[shape] = scratch.view(3, *shape).unbind()
+            # One by one: glibc hands back to the system what is large, and small batches would pay for fresh pages.
+            found = torch.empty_like(tile), torch.empty_like(tile), torch.empty_like(tile)
+            self._scratches[tile.shape] = found
         return found
 
     def _positive(self, tile: Tile, rows: slice | None, columns: slice | None, values: Tensor) -> Tensor | None:

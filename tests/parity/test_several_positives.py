@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tempplug import ContrastiveLoss, small
-from tempplug.engine import gemm, several
+from tempplug.engine import gemm, several, several_positives
 from tempplug.engine.tiles import Plan, Shape, make_plan
 from tempplug.errors import ConfigError
 from tempplug.objectives.infonce import InfoNCE
@@ -281,7 +281,7 @@ def test_a_call_without_backward_pass_leaves_nothing_behind(strategy: str, monke
             passes.append(weakref.ref(self))
             return super().forward(keep)
 
-    monkeypatch.setattr(several, "Several", Watched)
+    monkeypatch.setattr(several_positives, "Several", Watched)
     loss = ContrastiveLoss(strategy, layout="labels")(views_of(8, 1)[0].requires_grad_(), labels=torch.arange(8) % 3)
     assert passes[0]() is not None
     del loss
