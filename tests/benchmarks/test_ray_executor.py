@@ -80,7 +80,7 @@ def processes(log: Path) -> dict[str, int]:
 
 
 def parent_of(process: int) -> int:
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
 
 
 def asking(suite: Suite, **wanted: float) -> Suite:

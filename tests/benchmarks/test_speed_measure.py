@@ -26,9 +26,12 @@ from tempplug_benchmarks.speed.neighbours import neighbours
 
 
 def status(pid: int) -> list[str]:
-    """Returns the state of a process and its parent, as Linux tells them; nothing where it is gone."""
+    """Returns the state of a process and its parent, as Linux tells them; nothing where it is gone.
+
+    Linux cuts names of processes after 15 bytes, within a letter if need be.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
     except (FileNotFoundError, ProcessLookupError):
         return []
 
