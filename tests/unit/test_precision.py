@@ -91,7 +91,8 @@ def test_similarities_that_are_computed_again_are_not_rounded() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_full_precision_rounds_nothing(form: str) -> None:
+def test_full_precision_rounds_nothing(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # other threads are not watched
     loss_fn, view_a, view_b, more = call(form, "full")
     with Watch() as watch:
         loss_fn(view_a, view_b, **more).backward()  # type: ignore[no-untyped-call]
