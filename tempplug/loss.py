@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import compress
+from operator import is_not
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
@@ -39,6 +41,7 @@ Embeddings = Tensor | Sequence[Tensor]
 """Raw rows [B, D], or those of several heads."""
 Prepared = tuple[Block, LogitMap, Batch, bool]
 """One direction, ready for an engine, and whether its strategy is to observe it."""
+_is_given = partial(is_not, None)
 
 
 class ContrastiveLoss(nn.Module):
@@ -135,21 +138,16 @@ class ContrastiveLoss(nn.Module):
             ConfigError: strategy or objective misses an input, or neither strategy nor layout reads one that was given.
             NonFiniteError: embeddings hold NaN or infinite values, or a parameter does (on CPU).
         """
-        given: dict[str, Any] = {}
-        if queue is not None:
-            given["queue"] = queue
-        if hard_negatives is not None:
-            given["hard_negatives"] = hard_negatives
-        if labels is not None:
-            given["labels"] = labels
-        if index is not None:
-            given["index"] = index
-        if uncertainty is not None:
-            given["uncertainty"] = uncertainty
-        if positive_mask is not None:
-            given["positive_mask"] = positive_mask
-        if negative_mask is not None:
-            given["negative_mask"] = negative_mask
+        arguments = {
+            "queue": queue,
+            "hard_negatives": hard_negatives,
+            "labels": labels,
+            "index": index,
+            "uncertainty": uncertainty,
+            "positive_mask": positive_mask,
+            "negative_mask": negative_mask,
+        }
+        given = dict(compress(arguments.items(), map(_is_given, arguments.values())))
         return alone(self._loss)(view_a, view_b, given)
 
     if TYPE_CHECKING:

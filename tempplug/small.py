@@ -90,10 +90,12 @@ def small_loss(
     if not block.read(detached):
         return None, logit_map
     closed: list[ClosedForm] = []
+    ends = block.anchors, block.candidates
     for statistics in block.statistics:
+        # Not the block, whose tiles nobody needs after the backward pass.
+        step.traces.append(partial(_trace, ends[::-1] if closed else ends, block.roles, detached, statistics))
         auxiliary = Auxiliary(similarity, None if second is None else second.statistics[len(closed)])
         closed.append(objective.closed_form(statistics, auxiliary))
-        step.traces.append(partial(_trace, block, detached, statistics))
     block.close(closed)
     block.rounded = loss_fn.precision == "bf16-backward"
     step.engine = "tiled"
@@ -257,9 +259,6 @@ def _of_masks(loss_fn: ContrastiveLoss, positive: Tensor, negative: Tensor, raw:
     return _several(loss_fn, roles, raw)
 
 
-def _trace(block: RawBlock, logit_map: LogitMap, statistics: RowStatistics) -> Trace:
-    """Returns what the record says of the direction that these statistics are of."""
-    anchors, candidates = block.anchors, block.candidates
-    if statistics is not block.statistics[0]:
-        anchors, candidates = candidates, anchors
-    return Trace(Direction(anchors=anchors, candidates=candidates, roles=block.roles), logit_map, statistics)
+def _trace(ends: tuple[Tensor, ...], roles: PairRoles, logit_map: LogitMap, statistics: RowStatistics) -> Trace:
+    """Returns what the record says of a direction from these anchors to these candidates."""
+    return Trace(Direction(anchors=ends[0], candidates=ends[1], roles=roles), logit_map, statistics)

@@ -282,8 +282,10 @@ def test_a_call_without_backward_pass_leaves_nothing_behind(strategy: str, monke
             return super().forward(keep)
 
     monkeypatch.setattr(several_positives, "Several", Watched)
-    loss = ContrastiveLoss(strategy, layout="labels")(views_of(8, 1)[0].requires_grad_(), labels=torch.arange(8) % 3)
+    loss_fn = ContrastiveLoss(strategy, layout="labels")  # whose record goes on
+    loss = loss_fn(views_of(8, 1)[0].requires_grad_(), labels=torch.arange(8) % 3)
     assert passes[0]() is not None
     del loss
     gc.collect()
     assert passes[0]() is None
+    assert loss_fn.record.engine == "tiled"
