@@ -10,8 +10,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress
-from operator import is_not
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
@@ -41,7 +39,6 @@ Embeddings = Tensor | Sequence[Tensor]
 """Raw rows [B, D], or those of several heads."""
 Prepared = tuple[Block, LogitMap, Batch, bool]
 """One direction, ready for an engine, and whether its strategy is to observe it."""
-_is_given = partial(is_not, None)
 
 
 class ContrastiveLoss(nn.Module):
@@ -138,16 +135,19 @@ class ContrastiveLoss(nn.Module):
             ConfigError: strategy or objective misses an input, or neither strategy nor layout reads one that was given.
             NonFiniteError: embeddings hold NaN or infinite values, or a parameter does (on CPU).
         """
-        arguments = {
-            "queue": queue,
-            "hard_negatives": hard_negatives,
-            "labels": labels,
-            "index": index,
-            "uncertainty": uncertainty,
-            "positive_mask": positive_mask,
-            "negative_mask": negative_mask,
-        }
-        given = dict(compress(arguments.items(), map(_is_given, arguments.values())))
+        given: dict[str, Any] = {}
+        # Most calls give none of them, and a small batch feels the making of a dictionary.
+        if not queue is hard_negatives is labels is index is uncertainty is positive_mask is negative_mask is None:
+            arguments = {
+                "queue": queue,
+                "hard_negatives": hard_negatives,
+                "labels": labels,
+                "index": index,
+                "uncertainty": uncertainty,
+                "positive_mask": positive_mask,
+                "negative_mask": negative_mask,
+            }
+            given = {name: value for name, value in arguments.items() if value is not None}
         return alone(self._loss)(view_a, view_b, given)
 
     if TYPE_CHECKING:
@@ -228,7 +228,9 @@ class ContrastiveLoss(nn.Module):
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
     def _loss(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
-        self._last[:] = step, _ = Step(), None
+        step = Step()
+        last = self._last
+        last[0], last[1] = step, None
         loss, known = small_loss(self, view_a, view_b, given, step)
         return self._long(view_a, view_b, given, step, known) if loss is None else loss
 

@@ -73,11 +73,13 @@ def small_loss(
     if given or view_b is None or loss_fn.gather:
         block, of_anchors = _read(loss_fn, given, raw) if _is_usual(raw) else (None, _NOTHING)
     else:
-        block = _single(_places_of_views(loss_fn.layout, view_a.shape, view_b.shape, view_a.dtype, view_b.dtype), raw)  # type: ignore[union-attr]
+        places = _places_of_views(loss_fn.layout, view_a.shape, view_b.shape, view_a.dtype, view_b.dtype)  # type: ignore[union-attr]
+        block = None if places is None else SingleTile(places, raw)
     if block is None or not block.ordinary or (of_anchors and block.mirrored):
         return None, None
     similarity = block.positive_similarity if block.counted is None else block.positive_similarity[block.counted]
-    logit_map = objective.first_map(strategy.prepare(Batch(similarity, **of_anchors)))
+    batch = Batch(similarity, **of_anchors) if of_anchors else Batch(similarity)
+    logit_map = objective.first_map(strategy.prepare(batch))
     if not has_form(type(logit_map)) or (block.mirrored and not (logit_map.uniform and logit_map.symmetric)):  # type: ignore[arg-type]
         return None, logit_map
     learned = logit_map.tensors()

@@ -67,49 +67,30 @@ class RawBlock(ABC):
         rounded: whether products of the gradient may round their operands to bfloat16.
     """
 
-    __slots__ = (
-        "anchors",
-        "candidates",
-        "closed",
-        "counted",
-        "dtype",
-        "mirrored",
-        "norm",
-        "ordinary",
-        "positive_similarity",
-        "roles",
-        "rounded",
-        "row_losses",
-        "sizes",
-        "statistics",
-        "unit",
-    )
     closed: list[ClosedForm]
+    counted: Tensor | None = None
+    mirrored: bool = False
     positive_similarity: Tensor
+    rounded: bool = False
     row_losses: Tensor
     statistics: list[RowStatistics]
 
-    def __init__(self, roles: PairRoles, sizes: tuple[int, ...], raw: Sequence[Tensor], mirrored: bool = False) -> None:
-        self.roles, self.sizes, self.mirrored = roles, sizes, mirrored
-        self.counted: Tensor | None = None
-        self.rounded = False
+    def __init__(self, roles: PairRoles, sizes: tuple[int, ...], raw: Sequence[Tensor]) -> None:
+        self.roles, self.sizes = roles, sizes
         wide = torch.cat([*map(_data, raw)])
         self.dtype = wide.dtype
         if wide.dtype in HALF:
             wide = wide.float()
-        total, count, others = wide.shape[0], roles.anchors, roles.candidates
         self.norm = norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
         self.ordinary = ordinary(norm)
         if not self.ordinary:
             return
         self.unit = unit = wide.div_(norm)
-        if count == others == total:
-            self.anchors = self.candidates = unit
-        elif count + others == total:
-            self.anchors, self.candidates = unit.split_with_sizes((count, others))
+        total, count, others = unit.shape[0], roles.anchors, roles.candidates
+        if others == total:
+            self.candidates, self.anchors = unit, unit if count == total else unit[:count]
         else:
-            self.anchors = unit if count == total else unit[:count]
-            self.candidates = unit if others == total else unit[-others:]
+            self.anchors, self.candidates = unit.split_with_sizes((count, others))
 
     def close(self, closed: list[ClosedForm]) -> None:
         """Takes what the objective makes of the statistics of each direction."""
@@ -151,8 +132,8 @@ class RawBlock(ABC):
         unit, norm, last = self.unit, self.norm, of_unit.shape[0]
         if last < unit.shape[0]:
             unit, norm = unit[:last], norm[:last]
-        of_raw, along = _normalised_backward(of_unit, unit, factor / norm, _ones(last, unit.dtype), 0)
-        return of_raw, along
+        found: tuple[Tensor, Tensor] = _normalised_backward(of_unit, unit, factor / norm, _ones(last, unit.dtype), 0)
+        return found
 
 
 class Closed(torch.autograd.Function):
@@ -169,18 +150,17 @@ class Closed(torch.autograd.Function):
             scale: the map's own where it is learned.
             raw: as the block's.
         """
-        losses = block.row_losses
-        count = losses.shape[0] if block.counted is None else int(block.counted.sum())
-        ctx.block, ctx.scale = block, scale
+        losses, shares = block.row_losses, len(block.closed)
+        ctx.block, ctx.scale, ctx.shares = block, scale, shares
         # Kept for what autograd checks: that the graph is still there.
         ctx.save_for_backward(block.unit)
         if reduction != "mean":
-            ctx.shares = len(block.closed)
             return losses.sum() if reduction == "sum" else losses.clone()
-        ctx.shares = count * len(block.closed)
-        if block.counted is not None:
-            return losses.sum() / count
-        return torch.dot(losses, _even(count)) if count <= FEW and losses.dtype is torch.float32 else losses.mean()
+        count = losses.shape[0] if block.counted is None else int(block.counted.sum())
+        ctx.shares = count * shares
+        if block.counted is None and count <= FEW and losses.dtype is torch.float32:
+            return torch.dot(losses, _even(count))
+        return losses.sum() / count
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -23,12 +23,12 @@ from tempplug.claims import holds
 from tempplug.engine import gemm
 from tempplug.engine.raw import LARGEST, RawBlock
 from tempplug.engine.stream import exact
-from tempplug.engine.tiles import nothing
 from tempplug.precision import number
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import ClosedForm, RowStatistics
 
+_vecdot = torch.linalg.vecdot
 # Sums of logits within this many powers of two need no look at whether they are exact.
 SAFE = 90.0
 
@@ -43,7 +43,7 @@ class Places:
         rows: [N] numbers of the anchors.
         partners: [N] column of each anchor's positive: of a square another anchor's, else the anchors' numbers themselves.
         gaps: positions of single pairs that are no negatives.
-        gap_count: how many.
+        zeroes: one for each gap, by type.
         blanks: rows and columns of blocks that hold none.
         sizes: rows of each tensor of embeddings.
         ones: [N] positives of each anchor.
@@ -55,7 +55,7 @@ class Places:
     rows: Tensor
     partners: Tensor
     gaps: Tensor
-    gap_count: int
+    zeroes: dict[torch.dtype, Tensor]
     blanks: tuple[tuple[slice, slice], ...]
     sizes: tuple[int, ...]
     ones: Tensor
@@ -88,7 +88,7 @@ def find_places(roles: PairRoles, mirrored: bool, sizes: tuple[int, ...]) -> Pla
         rows=rows,
         partners=roles.positives.columns(rows),
         gaps=gaps,
-        gap_count=len(gaps),
+        zeroes={dtype: torch.zeros(len(gaps), dtype=dtype) for dtype in (torch.float32, torch.float64)},
         blanks=tuple(blanks),
         sizes=sizes,
         ones=roles.positive_count(),
@@ -104,38 +104,36 @@ class SingleTile(RawBlock):
         raw: as of `RawBlock`.
     """
 
-    __slots__ = ("_pairs", "_scratch", "_spent", "_values", "form", "partners", "places", "sums", "uniform")
+    _values: Tensor | None = None
 
     def __init__(self, places: Places, raw: Sequence[Tensor]) -> None:
-        super().__init__(places.roles, places.sizes, raw, places.mirrored)
-        self.places = places
-        self._spent = False
+        roles = places.roles
+        super().__init__(roles, places.sizes, raw)
+        self.places, self.mirrored = places, places.mirrored
         if not self.ordinary:
             return
-        self._values = gemm.outer(self.anchors, self.candidates)
         # Apart from the product, in which the one large summand would cost the small ones their last digits; so below.
-        roles = places.roles
         if roles.square:
             self.partners = self.unit.index_select(0, places.partners)
         else:
             self.partners = self.candidates if roles.candidates == roles.anchors else self.candidates[: roles.anchors]
-        self.positive_similarity = torch.linalg.vecdot(self.anchors, self.partners)
+        self.positive_similarity = _vecdot(self.anchors, self.partners)
 
     def copy(self) -> SingleTile:
         """Returns a tile of the same similarities, for another map; to be made before `read`."""
         twin = copy.copy(self)
+        self._values = gemm.outer(self.anchors, self.candidates)
         twin._values = self._values.clone()
         return twin
 
     def read(self, logit_map: LogitMap) -> bool:
         """Computes the statistics; returns whether that was possible, and exact."""
-        places, values, similarity = self.places, self._values, self.positive_similarity
-        form = logit_map.tile_form(places.roles.candidates, values.dtype)
+        places, similarity = self.places, self.positive_similarity
+        form = logit_map.tile_form(places.roles.candidates, similarity.dtype)
         if form is None:
             return False
         self.form = form
-        self._scratch = torch.empty_like(values) if form.scratch else values
-        self._exponentiate_(values)
+        self._values = values = self._exponentials(self._values)
         self.sums = [values.sum(1), values.sum(0)] if places.mirrored else [values.sum(1)]
         if not form.straight:
             self.sums = [form.total(sums, places.counts) for sums in self.sums]
@@ -151,26 +149,27 @@ class SingleTile(RawBlock):
             self.statistics.append(RowStatistics(logit, similarity, logit, lse, places.ones, places.counts))
         return True
 
-    def _exponentiate_(self, values: Tensor) -> None:
+    def _exponentials(self, values: Tensor | None = None) -> Tensor:
+        """Returns u, 0 where a pair is no negative, in the place of the similarities where those are there already."""
         form, places = self.form, self.places
+        if values is None:
+            values = gemm.outer(self.anchors, self.candidates)
+        self._scratch = torch.empty_like(values) if form.scratch else values
         form.scale_(values)
         form.exponentiate_(values, self._scratch)
-        values.put_(places.gaps, nothing(places.gap_count, values.dtype))
-        if places.blanks:
-            for rows, columns in places.blanks:
-                values[rows, columns] = 0
+        values.put_(places.gaps, places.zeroes[values.dtype])
+        for rows, columns in places.blanks:
+            values[rows, columns] = 0
+        return values
 
     def gradients(
         self, shares: int, factor: Tensor, weight: Tensor | None, scale: Tensor | None, last: int
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
-        form = self.form
-        if self._spent:  # a second backward pass
-            values = gemm.outer(self.anchors, self.candidates)
-            self._exponentiate_(values)
-        else:
-            values, self._spent = self._values, True
-            del self._values  # overwritten below
+        form, values = self.form, self._values
+        if values is None:  # a second backward pass
+            values = self._exponentials()
+        self._values = None  # overwritten below
         if not form.straight:
             form.weigh_(values, self._scratch)
         slope = form.slope / shares

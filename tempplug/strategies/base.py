@@ -64,7 +64,7 @@ class Strategy(Configured, nn.Module):
     @property
     def observes(self) -> bool:
         """Whether `observe` does anything."""
-        return getattr(self.observe, "__func__", None) is not Strategy.observe
+        return type(self).observe is not Strategy.observe or "observe" in self.__dict__
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
         """Tells how far training is; strategies that do not depend on it ignore it.

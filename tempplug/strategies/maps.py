@@ -89,12 +89,13 @@ class ScaleMap(LogitMap):
     tensor([ 5., -2.])
     """
 
-    _constant: bool = False
+    _number: float | None = None
 
     def __init__(self, scale: Tensor, constant: bool = False) -> None:
         self.scale = scale
         self.uniform = self.symmetric = scale.ndim == 0
-        self._constant = constant
+        if constant:
+            self._number = scale.item()
 
     def logit(self, similarity: Tensor) -> Tensor:
         """Returns scale · s."""
@@ -122,16 +123,18 @@ class ScaleMap(LogitMap):
     def detached(self) -> ScaleMap:
         """Returns the map of the scale without gradient."""
         if type(self) is ScaleMap:  # made sooner than copied
-            return ScaleMap(self.scale.detach(), self._constant)
+            return ScaleMap(self.scale.detach(), self._number is not None)
         twin = copy.copy(self)
         twin.scale = self.scale.detach()
         return twin
 
     def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
         """Returns the form that folds the scale into the anchors' rows."""
+        if self._number is not None:
+            return _constant_form(self._number, columns)
         if self.uniform:
             value = self.scale.item()
-            return _constant_form(value, columns) if self._constant else ScaleForm(value, value, columns)
+            return ScaleForm(value, value, columns)
         scale = self.scale.detach()
         return ScaleForm(scale, float(scale.max()), columns)
 
