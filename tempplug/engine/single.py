@@ -23,12 +23,15 @@ from tempplug.claims import holds
 from tempplug.engine import gemm
 from tempplug.engine.raw import LARGEST, RawBlock
 from tempplug.engine.stream import exact
+from tempplug.engine.tiles import nothing
 from tempplug.precision import number
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import ClosedForm, RowStatistics
 
 _vecdot = torch.linalg.vecdot
+# Numbers of the largest tile of which all are multiplied by 1 or 0: what multiplies is at hand anyway, what puts is not.
+FEW = 1 << 14
 # Sums of logits within this many powers of two need no look at whether they are exact.
 SAFE = 90.0
 
@@ -43,11 +46,12 @@ class Places:
         rows: [N] numbers of the anchors.
         partners: [N] column of each anchor's positive: of a square another anchor's, else the anchors' numbers themselves.
         gaps: positions of single pairs that are no negatives.
-        zeroes: one for each gap, by type.
+        gap_count: how many.
         blanks: rows and columns of blocks that hold none.
         sizes: rows of each tensor of embeddings.
         ones: [N] positives of each anchor.
         counts: [N] negatives of each anchor.
+        kept: [N, M] 1 for negatives and 0 for all others; None of tiles that gaps and blanks are sooner for.
     """
 
     roles: PairRoles
@@ -55,11 +59,12 @@ class Places:
     rows: Tensor
     partners: Tensor
     gaps: Tensor
-    zeroes: dict[torch.dtype, Tensor]
+    gap_count: int
     blanks: tuple[tuple[slice, slice], ...]
     sizes: tuple[int, ...]
     ones: Tensor
     counts: Tensor
+    kept: Tensor | None
 
 
 def find_places(roles: PairRoles, mirrored: bool, sizes: tuple[int, ...]) -> Places | None:
@@ -88,11 +93,12 @@ def find_places(roles: PairRoles, mirrored: bool, sizes: tuple[int, ...]) -> Pla
         rows=rows,
         partners=roles.positives.columns(rows),
         gaps=gaps,
-        zeroes={dtype: torch.zeros(len(gaps), dtype=dtype) for dtype in (torch.float32, torch.float64)},
+        gap_count=len(gaps),
         blanks=tuple(blanks),
         sizes=sizes,
         ones=roles.positive_count(),
         counts=roles.negative_count(),
+        kept=roles.negative(*roles.tile(slice(None), slice(None))).float() if roles.anchors * roles.candidates <= FEW else None,
     )
 
 
@@ -157,7 +163,9 @@ class SingleTile(RawBlock):
         self._scratch = torch.empty_like(values) if form.scratch else values
         form.scale_(values)
         form.exponentiate_(values, self._scratch)
-        values.put_(places.gaps, places.zeroes[values.dtype])
+        if places.kept is not None:
+            return values.mul_(places.kept)
+        values.put_(places.gaps, nothing(places.gap_count, values.dtype))
         for rows, columns in places.blanks:
             values[rows, columns] = 0
         return values
@@ -216,7 +224,7 @@ class SingleTile(RawBlock):
         else:
             values[:, :count].mul_(rows + own)
             values[:, count:].mul_(rows)
-        both = pull + pull.take(self.places.partners)  # each positive pair has both its ends among the anchors
+        both = pull + pull.index_select(0, self.places.partners)  # each positive pair has both its ends among the anchors
         if turns and last == count:
             of_unit = of_anchors = times(values, unit)
         else:
