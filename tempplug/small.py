@@ -25,6 +25,7 @@ from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, Trace
 from tempplug.roles import Pairing, PairRoles
+from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import transformed
 from tempplug.types import Auxiliary, Batch, ClosedForm, RowStatistics
@@ -61,12 +62,12 @@ def small_loss(
     modules: dict[str, Any] = loss_fn._modules
     strategy, objective = modules["strategy"], modules["objective"]
     plain = _is_plain(view_a) and (view_b is None or _is_plain(view_b))
-    if not plain or not _closed(type(strategy), type(objective)) or transformed():  # type: ignore[arg-type]
+    if not plain or not _closed(type(strategy), type(objective), loss_fn.training) or transformed():  # type: ignore[arg-type]
         return None, None
     if torch.is_autocast_enabled("cpu"):
         with plain_precision("cpu"):
             return small_loss(loss_fn, view_a, view_b, given, step)
-    if loss_fn.engine not in _ENGINES or (loss_fn.training and strategy.observes) or objective.top:
+    if loss_fn.engine not in _ENGINES or objective.top or "observe" in strategy.__dict__:
         return None, None
     raw: list[Tensor] = [view_a] if view_b is None else [view_a, view_b]  # type: ignore[list-item]
     of_anchors = _NOTHING
@@ -112,8 +113,10 @@ def _is_plain(rows: object) -> bool:
 
 
 @cache
-def _closed(strategy: Any, objective: Any) -> bool:
-    """Returns whether both say what this way needs to know, and no subclass has made it untrue."""
+def _closed(strategy: Any, objective: Any, training: bool) -> bool:
+    """Returns whether both classes say what this way needs to know, no subclass has made it untrue, and nobody observes."""
+    if training and strategy.observe is not Strategy.observe:
+        return False
     claims = ((strategy, "needs_embeddings", "prepare"), (objective, "closed_form", "row_loss"))
     true = all(holds(*claim) for claim in claims)
     return true and not strategy.needs_embeddings and objective.closed_form is not Objective.closed_form
