@@ -185,6 +185,8 @@ def test_uncertainty_is_finite_and_a_pair_of_tensors() -> None:
         ("individual:size=9", "masks", "labels", "layout 'labels'"),
         ("fixed", "masks", "hard_negatives", "every layout but 'masks' does"),
         ("fixed", "cross-view", "positive_mask", "layout 'masks' does"),
+        ("fixed", "two-view", "negative_mask", "layout 'masks' does"),
+        ("fixed", "two-view", "queue", "layout 'queue' does"),
     ],
 )
 def test_what_nobody_reads_is_refused(strategy: str, layout: Any, argument: str, reader: str) -> None:
