@@ -21,7 +21,7 @@ def at_least_float32(values: Tensor) -> Tensor:
 def number(value: float, dtype: torch.dtype) -> Tensor:
     """Returns a number as a tensor [] that others share: an operation with a Python number makes one anew each time."""
     with torch.inference_mode(False):
-        return torch.tensor(value, dtype=dtype)
+        return torch.tensor(value, dtype=dtype, device="cpu")
 
 
 def plain_precision(device: str) -> AbstractContextManager[Any]:

@@ -191,7 +191,7 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
         effective_negatives=torch.cat([nothing, *(each.reshape(1).to(nothing) for each in effective)]).nanmean(),
         zero_norm_rows=_total([each.sum() for each in step.zero_norm], device),
         anchors_without_negative=_total([(each.negative_count == 0).sum() for each in statistics], device),
-        floor_hits=getattr(strategy, "floor_hits", torch.zeros((), dtype=torch.int64)).detach().clone(),
+        floor_hits=getattr(strategy, "floor_hits", torch.zeros((), dtype=torch.int64, device="cpu")).detach().clone(),
         finite=torch.isfinite(loss),
         engine=step.engine,
     )

@@ -115,7 +115,7 @@ def _is_plain(rows: object) -> bool:
 @cache
 def _closed(strategy: Any, objective: Any, training: bool) -> bool:
     """Returns whether both classes say what this way needs to know, no subclass has made it untrue, and nobody observes."""
-    if training and strategy.observe is not Strategy.observe:
+    if training and strategy.observe is not Strategy.observe:  # what `Strategy.observes` says of the class, asked once
         return False
     claims = ((strategy, "needs_embeddings", "prepare"), (objective, "closed_form", "row_loss"))
     true = all(holds(*claim) for claim in claims)

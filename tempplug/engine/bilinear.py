@@ -35,7 +35,7 @@ def bilinear_statistics(block: Block, logit_map: PairTemperatureMap) -> RowStati
     roles = block.roles
     if roles.positives is None:
         raise RuntimeError("an anchor may have several positives.")
-    columns = roles.positives.columns(torch.arange(roles.anchors))
+    columns = roles.positives.columns(torch.arange(roles.anchors, device="cpu"))
     run = Bilinear(block, logit_map, make_plan(Shape.of(roles), False))
     operands: tuple[Tensor, ...] = (block.anchors, logit_map.anchors)
     if not run.mutual:

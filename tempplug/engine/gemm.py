@@ -56,8 +56,8 @@ def accelerated() -> bool:
     """Returns whether oneDNN's product is there, right, and not turned off."""
     if os.environ.get("TEMPPLUG_GEMM") == "mm" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
-    a = torch.linspace(-1, 1, 33 * 17).reshape(33, 17)
-    b = torch.linspace(2, -1, 9 * 17).reshape(9, 17)
+    a = torch.linspace(-1, 1, 33 * 17, device="cpu").reshape(33, 17)
+    b = torch.linspace(2, -1, 9 * 17, device="cpu").reshape(9, 17)
     try:
         straight, turned = _linear(a, b), _linear(a.t(), a[:, :5].t().contiguous())
     except (RuntimeError, AttributeError):
@@ -200,8 +200,8 @@ def _probed(kind: str, rows: int, columns: int, depth: int) -> int:
         return 0
     rows, columns, depth = min(rows, LONGEST), min(columns, LONGEST), min(depth, DEEPEST)
     with torch.inference_mode(False), torch.no_grad():
-        a, b = (torch.linspace(-1, 1, each * depth).view(each, depth) for each in (rows, columns))
-        tile = torch.linspace(-1, 1, rows * columns).view(rows, columns)
+        a, b = (torch.linspace(-1, 1, each * depth, device="cpu").view(each, depth) for each in (rows, columns))
+        tile = torch.linspace(-1, 1, rows * columns, device="cpu").view(rows, columns)
         operands = {"outer": (a, b), "times": (tile, b), "turned": (tile, a)}[kind]
         into = None if kind == "outer" else torch.zeros_like(a if kind == "times" else b)
         times_of: list[list[float]] = []

@@ -37,14 +37,14 @@ _normalised_backward = torch.ops.aten._weight_norm_interface_backward.default
 def _ones(count: int, dtype: torch.dtype) -> Tensor:
     """Returns the gain of each row, [count, 1]."""
     with torch.inference_mode(False):
-        return torch.ones(count, 1, dtype=dtype)
+        return torch.ones(count, 1, dtype=dtype, device="cpu")
 
 
 @lru_cache(maxsize=64)
 def _even(count: int) -> Tensor:
     """Returns the weight of each row in their mean, [count] float32."""
     with torch.inference_mode(False):
-        return torch.full((count,), 1 / count, dtype=torch.float32)
+        return torch.full((count,), 1 / count, dtype=torch.float32, device="cpu")
 
 
 class RawBlock(ABC):

@@ -29,9 +29,8 @@ from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import ClosedForm, RowStatistics
 
-_vecdot = torch.linalg.vecdot
-# Numbers of the largest tile of which all are multiplied by 1 or 0: what multiplies is at hand anyway, what puts is not.
-FEW = 1 << 14
+# Pairs of the largest tile that is multiplied by 1 and 0: what multiplies is at hand in a call anyway, what puts zeroes is not.
+MULTIPLIED = 1 << 14
 # Sums of logits within this many powers of two need no look at whether they are exact.
 SAFE = 90.0
 
@@ -51,7 +50,7 @@ class Places:
         sizes: rows of each tensor of embeddings.
         ones: [N] positives of each anchor.
         counts: [N] negatives of each anchor.
-        kept: [N, M] 1 for negatives and 0 for all others; None of tiles that gaps and blanks are sooner for.
+        kept: [N, M] 1 for negatives and 0 for all others; None of tiles of more than `MULTIPLIED` pairs.
     """
 
     roles: PairRoles
@@ -77,11 +76,12 @@ def find_places(roles: PairRoles, mirrored: bool, sizes: tuple[int, ...]) -> Pla
         mirrored: see `Places`.
         sizes: see `Places`.
     """
-    if roles.positives is None or roles.lonely is not None or roles.anchors * roles.candidates > LARGEST:
+    pairs = roles.anchors * roles.candidates
+    if roles.positives is None or roles.lonely is not None or pairs > LARGEST:
         return None
     if not roles.square and roles.positives.runs != ((0, roles.anchors, 0),):
         return None  # partners would not be the first candidates
-    rows = torch.arange(roles.anchors)
+    rows = torch.arange(roles.anchors, device="cpu")
     pairings = [each for each in (roles.positives, roles.ignored) if each is not None]
     blanks = [(slice(None), slice(0, roles.negatives_start))] if roles.negatives_start else []
     if roles.extra_start is not None and roles.extra_anchors < roles.anchors:
@@ -98,7 +98,7 @@ def find_places(roles: PairRoles, mirrored: bool, sizes: tuple[int, ...]) -> Pla
         sizes=sizes,
         ones=roles.positive_count(),
         counts=roles.negative_count(),
-        kept=roles.negative(*roles.tile(slice(None), slice(None))).float() if roles.anchors * roles.candidates <= FEW else None,
+        kept=roles.negative(*roles.tile(slice(None), slice(None))).float() if pairs <= MULTIPLIED else None,
     )
 
 
@@ -123,7 +123,7 @@ class SingleTile(RawBlock):
             self.partners = self.unit.index_select(0, places.partners)
         else:
             self.partners = self.candidates if roles.candidates == roles.anchors else self.candidates[: roles.anchors]
-        self.positive_similarity = _vecdot(self.anchors, self.partners)
+        self.positive_similarity = torch.linalg.vecdot(self.anchors, self.partners)
 
     def copy(self) -> SingleTile:
         """Returns a tile of the same similarities, for another map; to be made before `read`."""

@@ -53,7 +53,7 @@ class Stream:
         self.panels = (first, self.candidates[end:]) if plan.extra_columns else (first,)
         self.form, self.plan, self.columns, self.threads = form, plan, columns, threads
         self._times, self._turned = gemm.of_gradients(block.rounded)
-        self.row_sums = self.column_sums = torch.empty(0)
+        self.row_sums = self.column_sums = torch.empty(0, device="cpu")
         self._kept: dict[int, Tensor] = {}
 
     def forward(self, counts: Tensor, keep: bool) -> bool:

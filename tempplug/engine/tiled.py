@@ -97,7 +97,7 @@ def _positive_pairs(roles: PairRoles, logit_map: LogitMap) -> LogitMap:
     """Returns the map bound to each anchor and its positive."""
     if logit_map.uniform or roles.positives is None:
         return logit_map
-    rows = torch.arange(roles.anchors)
+    rows = torch.arange(roles.anchors, device="cpu")
     return logit_map.at(rows, roles.positives.columns(rows), paired=True)
 
 

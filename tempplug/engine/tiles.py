@@ -167,9 +167,10 @@ def _zeroes(runs: tuple[tuple[int, int, int], ...], top: int, bottom: int, left:
     found = []
     for start, stop, shift in runs:
         # Row i of the run holds column i + shift; keep the rows whose column lies in the tile.
-        rows = torch.arange(max(start, top, left - shift), max(start, top, left - shift, min(stop, bottom, right - shift)))
+        first = max(start, top, left - shift)
+        rows = torch.arange(first, max(first, min(stop, bottom, right - shift)), device="cpu")
         found.append((rows - top) * (right - left) + rows + shift - left)
-    flat = torch.cat(found) if found else torch.empty(0)
+    flat = torch.cat(found) if found else torch.empty(0, device="cpu")
     return flat if flat.numel() else None
 
 
@@ -177,7 +178,7 @@ def _zeroes(runs: tuple[tuple[int, int, int], ...], top: int, bottom: int, left:
 def nothing(count: int, dtype: torch.dtype) -> Tensor:
     """Returns zeroes to be put at the `Tile.zeroes` of a tile, which is done sooner than filling them with a number."""
     with torch.inference_mode(False):
-        return torch.zeros(count, dtype=dtype)
+        return torch.zeros(count, dtype=dtype, device="cpu")
 
 
 def span(start: int, stop: int, count: int) -> slice | None:

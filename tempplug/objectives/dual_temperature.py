@@ -56,7 +56,7 @@ class DualTemperature(Objective):
                 f"{self.where('second_temperature', self.second_temperature)} must be at least the strategy's temperature "
                 f"{1 / scale.item():.3g}."
             )
-        return ScaleMap(torch.tensor(1 / self.second_temperature, dtype=torch.float64))
+        return ScaleMap(torch.tensor(1 / self.second_temperature, dtype=torch.float64, device="cpu"))
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns W(τ_b)·softplus(d)/sigmoid(d), [N], with the gradient of d times W(τ_b)."""

@@ -148,7 +148,7 @@ class Individual(Strategy):
 
     @staticmethod
     def _log(share: float) -> float:
-        return float(torch.tensor(share, dtype=torch.float64).log())
+        return float(torch.tensor(share, dtype=torch.float64, device="cpu").log())
 
     def _index(self, batch: Batch) -> Tensor:
         if batch.index is None:

@@ -147,8 +147,8 @@ class LogOddsForm(TileForm):
 
     def __init__(self, eps: float, dtype: torch.dtype) -> None:
         # The bounds as the tile will see them, so that a clamped entry is recognised by equality.
-        self.low, self.high = torch.tensor([eps - 2, -eps], dtype=dtype).tolist()
-        self.steepest, self.flattest = torch.tensor([-eps, eps - 2], dtype=dtype).reciprocal().tolist()
+        self.low, self.high = torch.tensor([eps - 2, -eps], dtype=dtype, device="cpu").tolist()
+        self.steepest, self.flattest = torch.tensor([-eps, eps - 2], dtype=dtype, device="cpu").reciprocal().tolist()
 
     def exponentiate_(self, tile: Tensor, scratch: Tensor) -> None:
         """Leaves u = 1/(s - 1), the similarity clamped."""
@@ -176,9 +176,9 @@ class CosineForm(TileForm):
     def __init__(self, temperature_min: float, spread: float, columns: int, dtype: torch.dtype) -> None:
         self.reach, self.shift = LOG2E / temperature_min, top_anchor(1 / temperature_min, columns)
         # Everything times ln 2, so that s/t is a base-2 logit and W·ln 2 = E/τ.
-        self.base = torch.tensor(temperature_min * math.log(2), dtype=dtype)
+        self.base = torch.tensor(temperature_min * math.log(2), dtype=dtype, device="cpu")
         self.spread = spread * math.log(2)
-        self.coefficients = [torch.tensor(c * self.spread, dtype=dtype) for c in SINE_SQUARED]
+        self.coefficients = [torch.tensor(c * self.spread, dtype=dtype, device="cpu") for c in SINE_SQUARED]
 
     def _temperature(self, tile: Tensor, out: Tensor) -> None:
         if tile.dtype != torch.float32:  # the polynomial is exact to float32 only
