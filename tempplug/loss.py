@@ -19,7 +19,7 @@ from tempplug import distributed
 from tempplug.compiler import alone, left_out
 from tempplug.create import create_objective, create_strategy
 from tempplug.dense_logits import dense_logits
-from tempplug.engine.dispatch import check_engine, check_precision, row_statistics
+from tempplug.engine.dispatch import check_engine, row_statistics
 from tempplug.errors import ConfigError
 from tempplug.layouts import Direction, PairLayout, Views, create_layout
 from tempplug.objectives.base import Objective
@@ -32,7 +32,7 @@ from tempplug.small import small_loss
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import explained, transformed
-from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Precision, Reduction, RowStatistics, StepRecord, Wanted
+from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
 from tempplug.views import build_views, split_heads
 
 Embeddings = Tensor | Sequence[Tensor]
@@ -52,10 +52,6 @@ class ContrastiveLoss(nn.Module):
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
         gather: candidates of all processes of the default group; without a process group it changes nothing.
         engine: ``auto``, ``dense``, ``tiled`` or ``triton``; ``record.engine`` says which one ran.
-        precision: ``full``, or ``bf16-backward``: on CPUs with AMX the tiled engine's products of the gradient round their
-            operands to bfloat16. Errors of the gradient are then about 5e-5 of its largest entry (AMCL and small batches up to
-            2e-3), and float32 products that other threads compute at the same moment are rounded, too. Elsewhere it changes
-            nothing.
 
     Raises:
         UnknownNameError: no such strategy, objective, option or layout.
@@ -77,7 +73,6 @@ class ContrastiveLoss(nn.Module):
         reduction: Reduction = "mean",
         gather: bool = False,
         engine: EngineName = "auto",
-        precision: Precision = "full",
     ) -> None:
         super().__init__()
         self.strategy = create_strategy(strategy)
@@ -92,7 +87,6 @@ class ContrastiveLoss(nn.Module):
         self.reduction = reduction
         self.gather = gather
         self.engine = check_engine(engine)
-        self.precision = check_precision(precision, self.engine)
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
         self._replay = Replay()
@@ -325,8 +319,7 @@ class ContrastiveLoss(nn.Module):
             index=direction.index,
             uncertainty=direction.uncertainty,
         )
-        rounded = self.precision == "bf16-backward"
-        block = Block(direction.anchors, direction.candidates, roles, similarity, views.precision, rounded)
+        block = Block(direction.anchors, direction.candidates, roles, similarity, views.precision)
         if mirror is not None and mirror[1].uniform and mirror[1].symmetric:
             return block, mirror[1], batch, mirror[3]
         recalled = self._replay.recall(batch, self.strategy.name) if observing and recomputing() else None

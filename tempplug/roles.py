@@ -271,7 +271,6 @@ class Block:
         roles: of the N×M pairs.
         positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
         precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.
-        rounded: whether products of the gradient may round their operands to bfloat16.
     """
 
     anchors: Tensor
@@ -279,7 +278,6 @@ class Block:
     roles: PairRoles
     positive_similarity: Tensor
     precision: torch.dtype
-    rounded: bool = False
 
     def mirrored(self) -> Block:
         """Returns the transposed block: the candidates as anchors of the same pairs."""

@@ -20,7 +20,6 @@ Reduction = Literal["mean", "sum", "none"]
 """What `tempplug.ContrastiveLoss` makes of the losses of the anchors."""
 EngineName = Literal["auto", "dense", "tiled", "triton"]
 """Engines by name, and ``auto`` for the fastest that can do a block."""
-Precision = Literal["full", "bf16-backward"]
 """How exact the gradient is: as the embeddings are, or with operands of its products rounded to bfloat16."""
 
 

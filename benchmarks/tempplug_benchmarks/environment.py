@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("tempplug", "torch", "transformers", "sentence-transformers")
+PRODUCT = ("tempplug", "adapters", "benchmarks/tempplug_benchmarks")
+"""Folders of a checkout that decide a result."""
 
 
 def versions(also: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the version of Python and of each package that is installed.
+    """Returns the version of Python and of each package that is installed, and the ``commit`` where this is a checkout.
 
     Args:
         also: names of further distributions.
@@ -23,15 +27,27 @@ def versions(also: Sequence[str] = ()) -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    commit = _commit()
+    return found | ({"commit": commit} if commit else {})
 
 
 def hardware() -> dict[str, str | int]:
-    """Returns the model of the processor, the cores, the threads that torch uses here and, where there is one, the GPU."""
+    """Returns facts of the machine.
+
+    Returns:
+        ``cpu`` (the processor's name), ``vendor``, ``family``, ``model`` and ``instructions`` where the system tells them,
+        ``products`` (the routine of large matrix products), ``cores``, ``threads`` that torch uses here, and ``gpu``.
+    """
     import torch
 
+    from tempplug.processor import processor, product_route
+
+    here = processor()
+    facts = {"vendor": here.vendor, "family": here.family, "model": here.model, "instructions": " ".join(here.instructions)}
     found: dict[str, str | int] = {
-        "cpu": _cpu_model(),
+        "cpu": here.name,
+        **{name: fact for name, fact in facts.items() if fact},
+        "products": product_route(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
     }
@@ -50,16 +66,30 @@ def describe_environment(hardware: Mapping[str, str | int], versions: Mapping[st
     >>> describe_environment({"cpu": "Abacus", "cores": 2, "threads": 1}, {"python": "3.11.0"})
     'Abacus, 2 cores, 1 threads; python 3.11.0'
     """
-    machine = f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['threads']} threads"
+    machine = str(hardware["cpu"])
+    if "vendor" in hardware:
+        machine += f" ({hardware['vendor']} family {hardware.get('family')} model {hardware.get('model')})"
+    machine += f", {hardware['instructions']}" if "instructions" in hardware else ""
+    machine += f", products by {hardware['products']}" if "products" in hardware else ""
+    machine += f", {hardware['cores']} cores, {hardware['threads']} threads"
     if "gpu" in hardware:
         machine += f", {hardware['gpu']}"
     return machine + "; " + ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
-def _cpu_model() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.is_file():
-        for line in information.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+@cache
+def _commit() -> str:
+    """Returns the commit of the checkout that this file is in, ``+changes`` behind it where code was changed, else ""."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        commit, changes = (
+            subprocess.run(
+                ["git", "-C", str(root), *command], capture_output=True, text=True, check=True, timeout=60
+            ).stdout.strip()
+            for command in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--", *PRODUCT))
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f"{commit}+changes" if changes else commit

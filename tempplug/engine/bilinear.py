@@ -63,7 +63,6 @@ class Bilinear:
 
     def __init__(self, block: Block, logit_map: PairTemperatureMap, plan: Plan) -> None:
         self.plan, self._map = plan, logit_map
-        self._times, self._turned = gemm.of_gradients(block.rounded)
         self.mutual = block.candidates is block.anchors and logit_map.candidates is logit_map.anchors
         self._lefts = block.anchors.detach(), logit_map.anchors.detach()
         self._rights = self._lefts if self.mutual else (block.candidates.detach(), logit_map.candidates.detach())
@@ -142,9 +141,9 @@ class Bilinear:
                 of_left, of_right = of_lefts[number], of_rights[number]
                 along = slope.mul_(softmax)
                 if of_left is not None:
-                    self._times(along, self._rights[number][columns], of_left[rows])
+                    gemm.times(along, self._rights[number][columns], of_left[rows])
                 if of_right is not None:
-                    self._turned(along, self._lefts[number][rows], of_right[columns])
+                    gemm.turned(along, self._lefts[number][rows], of_right[columns])
         return [*of_lefts, *of_rights][: len(wanted)]
 
     def _span(self, tile: Tile) -> tuple[slice, slice]:

@@ -6,18 +6,16 @@ without a fast path (a third party's map, statistics beside the log-sum-exps) go
 
 from __future__ import annotations
 
-import warnings
 from typing import get_args
 
 from tempplug.engine.dense import dense_statistics
-from tempplug.engine.gemm import rounding_pays
 from tempplug.engine.tiled import closes, streams, tiled_statistics
 from tempplug.engine.triton import mirrored_statistics, refusal, triton_statistics
 from tempplug.errors import ConfigError
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import transformed
-from tempplug.types import NOTHING, EngineName, Precision, RowStatistics, Wanted
+from tempplug.types import NOTHING, EngineName, RowStatistics, Wanted
 
 # A matrix of so many numbers is done at once sooner than in slabs.
 DENSE_UP_TO = 1 << 20
@@ -28,25 +26,6 @@ def check_engine(engine: EngineName) -> EngineName:
     if not isinstance(engine, str) or engine not in get_args(EngineName):
         raise ConfigError(f"engine={engine!r} is not available: choose one of {', '.join(get_args(EngineName))}.")
     return engine
-
-
-def check_precision(precision: Precision, engine: EngineName) -> Precision:
-    """Returns the precision if there is such a one and this engine has it, else raises `ConfigError`.
-
-    Warns where it gains nothing, because the processor has no AMX.
-    """
-    if not isinstance(precision, str) or precision not in get_args(Precision):
-        raise ConfigError(f"precision={precision!r} must be one of {', '.join(get_args(Precision))}.")
-    if precision != "full":
-        if engine not in ("auto", "tiled"):
-            raise ConfigError(
-                f"precision='{precision}' is of engine='tiled' or 'auto'; engine='{engine}' has no such products."
-            )
-        if not rounding_pays():
-            warnings.warn(
-                f"precision='{precision}' changes nothing on this processor, which has no AMX.", RuntimeWarning, stacklevel=3
-            )
-    return precision
 
 
 def row_statistics(

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from tempplug.engine.tiles import Tile, nothing, part
+from tempplug.engine.tiles import Tile, part
 from tempplug.roles import PairRoles
 
 
@@ -38,7 +38,7 @@ class Marks(ABC):
             scratch: [R, C] of any content.
         """
         if tile.zeroes is not None:
-            values.put_(tile.zeroes, nothing(tile.zeroes.shape[0], values.dtype))
+            values.view(-1).index_fill_(0, tile.zeroes, 0)
 
 
 class ByLabel(Marks):
@@ -61,7 +61,7 @@ class ByLabel(Marks):
             return None
         torch.eq(part(self.anchors, rows).unsqueeze(1), part(self.candidates, columns), out=out)
         if tile.zeroes is not None:
-            out.put_(tile.zeroes, nothing(tile.zeroes.shape[0], out.dtype))
+            out.view(-1).index_fill_(0, tile.zeroes, 0)
         return out
 
 

@@ -64,14 +64,12 @@ class RawBlock(ABC):
         row_losses: [N] their mean over the directions, 0 where an anchor has none; likewise.
         counted: [N] which anchors have a loss; None where all have.
         mirrored: whether the columns are anchors of the other direction.
-        rounded: whether products of the gradient may round their operands to bfloat16.
     """
 
     closed: list[ClosedForm]
     counted: Tensor | None = None
     mirrored: bool = False
     positive_similarity: Tensor
-    rounded: bool = False
     row_losses: Tensor
     statistics: list[RowStatistics]
 

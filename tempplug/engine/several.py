@@ -23,7 +23,7 @@ from tempplug.engine import gemm
 from tempplug.engine.marks import marks_of
 from tempplug.engine.stream import ROOM, SMALLEST_SUM
 from tempplug.engine.tile_logits import TileLogits, logits_of
-from tempplug.engine.tiles import Plan, Shape, Tile, make_plan, nothing, part, span
+from tempplug.engine.tiles import Plan, Shape, Tile, make_plan, part, span
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
@@ -45,7 +45,6 @@ def closed_statistics(block: Block, logit_map: LogitMap) -> RowStatistics | None
     if logits is None:
         return None
     run = Several(roles, logits.anchors, logits.candidates, block.positive_similarity)
-    run.rounded = block.rounded
     scale = next(iter(logit_map.tensors()), None)
     operands = (block.anchors,) if logits.mutual else (block.anchors, block.candidates)
     needs_gradient = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (scale, *operands))
@@ -81,14 +80,12 @@ class Several:
     Attributes:
         similarity: [N] mean similarity of the positives.
         logits: of the tiles, to be set before `forward`.
-        rounded: whether products of the gradient may round their operands, to be set before `backward`.
         logit: [N] mean logit of the positives in nats, after `forward`; 0 where the map is a scale.
         positive_sums: [N] P, in units of 2^shift, likewise.
         negative_sums: [N] Q likewise.
     """
 
     logits: TileLogits
-    rounded: bool = False
 
     def __init__(self, roles: PairRoles, anchors: Tensor, candidates: Tensor, similarity: Tensor | None = None) -> None:
         self.marks, self.plan = marks_of(roles, anchors.dtype), make_plan(Shape.of(roles), False)
@@ -101,7 +98,7 @@ class Several:
         self._count = roles.positive_count().to(anchors.dtype)
         if roles.positive_range[0] == 0:
             self._count.clamp_(min=1)
-        self.logit = self.positive_sums = self.negative_sums = mean = nothing(0, anchors.dtype)
+        self.logit = self.positive_sums = self.negative_sums = mean = anchors.new_empty(0)
         if similarity is None:
             for tile, rows, columns in self._tiles:
                 product = self._products[tile] = gemm.outer_in_short_chains(part(anchors, rows), part(candidates, columns))
@@ -182,8 +179,6 @@ class Several:
         at_positive = _share(of_positive, self.positive_sums, slope)
         of_logit = None if of_logit is None or logits.scale is not None else of_logit / self._count
         of_similarity = None if of_similarity is None else of_similarity / self._count
-        times, turned = gemm.of_gradients(self.rounded)
-        along_rows = gemm.times_in_short_chains if times is gemm.times else times
         of_anchors: Tensor | None = None
         of_candidates: Tensor | None = None
         for tile, rows, columns in self._tiles:
@@ -201,10 +196,10 @@ class Several:
                 values.mul_(slopes)
             if positive is not None and of_similarity is not None:
                 values.addcmul_(self._spread(of_similarity, rows, columns, second), positive)
-            product = along_rows(values, part(logits.candidates, columns))
+            product = gemm.times_in_short_chains(values, part(logits.candidates, columns))
             of_anchors = _added(of_anchors, product, rows, logits.anchors)
             if wants_candidates and not logits.mutual:
-                product = turned(values, part(logits.anchors, rows))
+                product = gemm.turned(values, part(logits.anchors, rows))
                 of_candidates = _added(of_candidates, product, columns, logits.candidates)
         if of_anchors is None:
             raise RuntimeError("a plan has tiles.")

@@ -51,7 +51,6 @@ class SeveralPositives(RawBlock):
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the gradients of the first raw rows, and of the scale; see `RawBlock`."""
         run, count = self.run, self.roles.anchors
-        run.rounded = self.rounded
         first = self.unit.shape[0] - self.roles.candidates
         ((_, of_negative, of_logit),) = self.closed
         if weight is not None:

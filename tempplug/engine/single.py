@@ -23,7 +23,6 @@ from tempplug.claims import holds
 from tempplug.engine import gemm
 from tempplug.engine.raw import LARGEST, RawBlock
 from tempplug.engine.stream import exact
-from tempplug.engine.tiles import nothing
 from tempplug.precision import number
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
@@ -45,7 +44,6 @@ class Places:
         rows: [N] numbers of the anchors.
         partners: [N] column of each anchor's positive: of a square another anchor's, else the anchors' numbers themselves.
         gaps: positions of single pairs that are no negatives.
-        gap_count: how many.
         blanks: rows and columns of blocks that hold none.
         sizes: rows of each tensor of embeddings.
         ones: [N] positives of each anchor.
@@ -58,7 +56,6 @@ class Places:
     rows: Tensor
     partners: Tensor
     gaps: Tensor
-    gap_count: int
     blanks: tuple[tuple[slice, slice], ...]
     sizes: tuple[int, ...]
     ones: Tensor
@@ -93,7 +90,6 @@ def find_places(roles: PairRoles, mirrored: bool, sizes: tuple[int, ...]) -> Pla
         rows=rows,
         partners=roles.positives.columns(rows),
         gaps=gaps,
-        gap_count=len(gaps),
         blanks=tuple(blanks),
         sizes=sizes,
         ones=roles.positive_count(),
@@ -165,7 +161,7 @@ class SingleTile(RawBlock):
         form.exponentiate_(values, self._scratch)
         if places.kept is not None:
             return values.mul_(places.kept)
-        values.put_(places.gaps, nothing(places.gap_count, values.dtype))
+        values.view(-1).index_fill_(0, places.gaps, 0)
         for rows, columns in places.blanks:
             values[rows, columns] = 0
         return values
@@ -212,7 +208,6 @@ class SingleTile(RawBlock):
             last: how many rows.
         """
         unit, anchors = self.unit, self.anchors
-        times, turned = gemm.of_gradients(self.rounded)
         count, rows, along = own.shape[0], own.unsqueeze(1), None
         alone = unit.shape[0] == count
         # With hard negatives, the gradient along U counts some pairs from both ends and some from one.
@@ -226,17 +221,17 @@ class SingleTile(RawBlock):
             values[:, count:].mul_(rows)
         both = pull + pull.index_select(0, self.places.partners)  # each positive pair has both its ends among the anchors
         if turns and last == count:
-            of_unit = of_anchors = times(values, unit)
+            of_unit = of_anchors = gemm.times(values, unit)
         else:
             of_unit = unit.new_empty(last, unit.shape[1])
             of_anchors = of_unit[:count]
-            times(values, unit, of_anchors, True)
+            gemm.times(values, unit, of_anchors, True)
             if not turns:
                 if scaled:
                     along = torch.linalg.vecdot(anchors, of_anchors).sub_(pull * self.positive_similarity)
-                turned(values[:, :count], anchors, of_anchors)
+                gemm.turned(values[:, :count], anchors, of_anchors)
             if last > count:
-                turned(values[:, count:last], anchors, of_unit[count:], True)
+                gemm.turned(values[:, count:last], anchors, of_unit[count:], True)
         of_anchors.addcmul_(self.partners, both.unsqueeze(1), value=-1)
         return of_unit, along
 
@@ -244,14 +239,13 @@ class SingleTile(RawBlock):
         """Returns the gradient of the first rows of U where the candidates are others; a and b, else as `_of_square`."""
         anchors, rows, pull = self.anchors, of_rows.unsqueeze(1), pull.unsqueeze(1)
         count, wanted = anchors.shape[0], last - anchors.shape[0]
-        times, turned = gemm.of_gradients(self.rounded)
         values.mul_(rows if of_columns is None else rows + of_columns)
         if not wanted:
-            return times(values, self.candidates).addcmul_(self.partners, pull, value=-1)
+            return gemm.times(values, self.candidates).addcmul_(self.partners, pull, value=-1)
         of_unit = anchors.new_empty(last, anchors.shape[1])
         of_anchors, of_others = of_unit.split_with_sizes((count, wanted))
-        times(values, self.candidates, of_anchors, True).addcmul_(self.partners, pull, value=-1)
-        turned(values if wanted == values.shape[1] else values[:, :wanted], anchors, of_others, True)
+        gemm.times(values, self.candidates, of_anchors, True).addcmul_(self.partners, pull, value=-1)
+        gemm.turned(values if wanted == values.shape[1] else values[:, :wanted], anchors, of_others, True)
         (of_others if wanted == count else of_others[:count]).addcmul_(anchors, pull, value=-1)
         return of_unit
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tempplug.engine import gemm
-from tempplug.engine.tiles import Plan, Tile, nothing
+from tempplug.engine.tiles import Plan, Tile
 from tempplug.engine.workers import InOrder, Turns, run
 from tempplug.roles import Block
 from tempplug.strategies.tile_forms import TileForm
@@ -52,7 +52,6 @@ class Stream:
         first = self.anchors if plan.triangle else self.candidates[start:end]
         self.panels = (first, self.candidates[end:]) if plan.extra_columns else (first,)
         self.form, self.plan, self.columns, self.threads = form, plan, columns, threads
-        self._times, self._turned = gemm.of_gradients(block.rounded)
         self.row_sums = self.column_sums = torch.empty(0, device="cpu")
         self._kept: dict[int, Tensor] = {}
 
@@ -100,7 +99,7 @@ class Stream:
         values = gemm.outer(left, self.panels[tile.panel][tile.left : tile.right])
         self.form.exponentiate_(values, scratch.like(values))
         if tile.zeroes is not None:
-            values.put_(tile.zeroes, nothing(tile.zeroes.shape[0], values.dtype))
+            values.view(-1).index_fill_(0, tile.zeroes, 0)
         return values
 
     def _weights(self, index: int, scratch: _Scratch) -> Tensor:
@@ -144,14 +143,14 @@ class Stream:
             if b is not None and both:
                 values.mul_(torch.add(a[rows, None], b[None, tile.left : tile.right], out=scratch.like(values)))
             if of_anchors is not None:
-                product = self._times(values, panel[tile.left : tile.right])
+                product = gemm.times(values, panel[tile.left : tile.right])
                 if not both:
                     product.mul_(a[rows, None])
                 target = of_anchors[rows]
                 turns.take(("row", tile.top), tile.row_turn, target.add_ if tile.row_turn else target.copy_, product)
             columns = of_panels[tile.panel]
             if columns is not None and tile.mirrors:
-                mirrored = self._turned(values[:, tile.mirrored_from :], left if both else left * a[rows, None])
+                mirrored = gemm.turned(values[:, tile.mirrored_from :], left if both else left * a[rows, None])
                 below = columns[tile.left + tile.mirrored_from : tile.right]
                 turns.take(("column", tile.group), tile.column_turn, below.add_, mirrored)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from tempplug.engine import gemm
 from tempplug.engine.bilinear import bilinear_statistics
 from tempplug.engine.dense import dense_statistics
 from tempplug.engine.several import closed_statistics
@@ -77,9 +76,7 @@ def _streamed(block: Block, logit_map: LogitMap, mirrored: bool) -> list[RowStat
     if form is None:
         return None
     plan = make_plan(Shape.of(roles), roles.square and logit_map.uniform and logit_map.symmetric)
-    # Rounding is a setting of the process: one product at a time.
-    threads = 1 if block.rounded and gemm.rounding_pays() else _threads(plan)
-    stream = Stream(block, form, plan, mirrored, threads)
+    stream = Stream(block, form, plan, mirrored, _threads(plan))
     scale = next(iter(logit_map.tensors()), None)
     operands = (anchors,) if block.candidates is anchors else (anchors, block.candidates)
     needs_gradient = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (scale, *operands))

@@ -174,13 +174,6 @@ def _zeroes(runs: tuple[tuple[int, int, int], ...], top: int, bottom: int, left:
     return flat if flat.numel() else None
 
 
-@lru_cache(maxsize=64)
-def nothing(count: int, dtype: torch.dtype) -> Tensor:
-    """Returns zeroes to be put at the `Tile.zeroes` of a tile, which is done sooner than filling them with a number."""
-    with torch.inference_mode(False):
-        return torch.zeros(count, dtype=dtype, device="cpu")
-
-
 def span(start: int, stop: int, count: int) -> slice | None:
     """Returns rows ``start`` to ``stop`` of ``count``; None where they are all, which saves an operation."""
     return None if stop - start == count else slice(start, stop)
