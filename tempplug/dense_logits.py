@@ -9,6 +9,7 @@ from tempplug.embeddings import unit_rows
 from tempplug.errors import ShapeError
 from tempplug.inputs import check_embeddings, check_finite, check_integers, check_read, check_uncertainty, common_type
 from tempplug.strategies.base import Strategy
+from tempplug.transforms import refuse_fake
 from tempplug.types import Batch
 
 
@@ -16,6 +17,7 @@ def dense_logits(
     strategy: Strategy, view_a: Tensor, view_b: Tensor, labels: Tensor | None, index: Tensor | None, uncertainty: Tensor | None
 ) -> Tensor:
     """Returns the logits of view_a's rows against view_b's, [B, M]; see `tempplug.ContrastiveLoss.logits`."""
+    refuse_fake(view_a, view_b)
     device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
     given = {"labels": labels, "index": index, "uncertainty": uncertainty}
     check_read(given, strategy)

@@ -31,7 +31,7 @@ from tempplug.roles import Block, PairRoles
 from tempplug.small import small_loss
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.transforms import explained, transformed
+from tempplug.transforms import explained, refuse_fake, transformed
 from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
 from tempplug.views import build_views, split_heads
 
@@ -232,6 +232,7 @@ class ContrastiveLoss(nn.Module):
         self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], step: Step, known: LogitMap | None
     ) -> Tensor:
         """Returns what `forward` does, of every call; a map that the short way made already is known."""
+        refuse_fake(view_a, view_b, *given.values())
         heads = split_heads(view_a, view_b)
         device = heads[0][0].device if isinstance(heads[0][0], Tensor) else torch.device("cpu")
         inside = transformed()

@@ -87,13 +87,13 @@ class Number:
         return value if isinstance(value, int) else int(number)  # an int beyond 2^53 keeps its digits
 
 
-# Beyond these, a temperature or its reciprocal is infinite or 0 in float32.
-COLDEST, HOTTEST = 3e-39, 3e38
+# Between these, logits, their slopes (of order 1/τ²) and sums of them are finite in float32, whatever the other options are.
+COLDEST, HOTTEST = 1e-9, 1e9
 
 
 @dataclass(frozen=True)
 class Temperature(Number):
-    """A temperature, or 1/temperature: greater than 0, and with its reciprocal a number of float32.
+    """A temperature, or 1/temperature: from `COLDEST` to `HOTTEST`.
 
     One that says nothing else is searched from 0.01 to 1, where all temperatures of papers but a few lie.
     """
@@ -106,7 +106,7 @@ class Temperature(Number):
         number = super().check(where, value)
         if number is not None and not COLDEST <= number <= HOTTEST:
             raise ConfigError(
-                f"{where} must lie between {COLDEST:g} and {HOTTEST:g}: beyond, it or its reciprocal is no number of float32."
+                f"{where} must lie between {COLDEST:g} and {HOTTEST:g}: beyond, losses or gradients leave float32."
             )
         return number
 

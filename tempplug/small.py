@@ -27,7 +27,7 @@ from tempplug.record import Step, Trace
 from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.transforms import transformed
+from tempplug.transforms import fake_mode, transformed
 from tempplug.types import Auxiliary, Batch, ClosedForm, RowStatistics
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def small_loss(
     modules: dict[str, Any] = loss_fn._modules
     strategy, objective = modules["strategy"], modules["objective"]
     plain = _is_plain(view_a) and (view_b is None or _is_plain(view_b))
-    if not plain or not _closed(type(strategy), type(objective), loss_fn.training) or transformed():  # type: ignore[arg-type]
+    if not plain or not _closed(type(strategy), type(objective), loss_fn.training) or transformed() or fake_mode():  # type: ignore[arg-type]
         return None, None
     if torch.is_autocast_enabled("cpu"):
         with plain_precision("cpu"):

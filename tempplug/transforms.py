@@ -1,7 +1,7 @@
-"""Whether a call runs inside a transform of `torch.func`, where tensors may have no value that Python could look at.
+"""Whether a call runs where tensors may have no value that Python could look at: transforms of `torch.func`, FakeTensorMode.
 
-There the loss takes its plainest way: the dense engine on plain operations, no look at values under `torch.func.vmap`, no
-record and no state. Only what no transform can do is refused.
+In a transform the loss takes its plainest way: the dense engine on plain operations, no look at values under `torch.func.vmap`,
+no record and no state. Only what no transform can do is refused. Fake tensors are refused too.
 """
 
 from __future__ import annotations
@@ -9,13 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from torch._C import _are_functorch_transforms_active
+from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 from torch._C._functorch import TransformType, get_interpreter_stack
+from torch._guards import detect_fake_mode
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, TensorError
 
 transformed: Callable[[], bool] = _are_functorch_transforms_active
 """Returns whether any transform of `torch.func` is at work."""
+
+
+def fake_mode() -> bool:
+    """Returns whether FakeTensorMode is active; what is kept for later calls must not be made there."""
+    return bool(_len_torch_dispatch_stack()) and detect_fake_mode() is not None
+
+
+def refuse_fake(*arguments: object) -> None:
+    """Makes sure that no argument, in a list either, is a FakeTensor, and that FakeTensorMode is not active.
+
+    Raises:
+        TensorError: one is, or it is.
+    """
+    if detect_fake_mode(arguments) is not None:
+        raise TensorError(
+            "an argument of the call is a FakeTensor, or FakeTensorMode is active: the loss needs tensors with values, so call "
+            "it outside of that mode."
+        )
 
 
 def vectorised() -> bool:

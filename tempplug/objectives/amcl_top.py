@@ -23,7 +23,7 @@ class AMCLTop(Objective):
 
     Args:
         top_k: κ, at least 1; anchors with fewer negatives take all they have, and the first such batch warns.
-        beta: β, at least 0.
+        beta: β, from 0 to 1e6.
 
     Raises:
         ConfigError: an option is out of range, or the strategy is another than ``amcl``.
@@ -43,7 +43,7 @@ class AMCLTop(Objective):
     def __init__(
         self,
         top_k: Annotated[int, Number(at_least=1, integer=True, help="κ, negatives of each anchor that count")],
-        beta: Annotated[float, Number(at_least=0, help="β, weight of the regulariser")],
+        beta: Annotated[float, Number(at_least=0, at_most=1e6, help="β, weight of the regulariser")],
     ) -> None:
         super().__init__(top_k=top_k, beta=beta)
         self.top = self.top_k

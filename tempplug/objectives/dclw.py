@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective
-from tempplug.options import Number
+from tempplug.options import Temperature
 from tempplug.types import Auxiliary, ClosedForm, RowStatistics
 
 
@@ -20,7 +20,7 @@ class DCLW(Objective):
     Weights carry no gradient (as in lightly) and are negative where one positive dominates the batch.
 
     Args:
-        sigma: σ, greater than 0.
+        sigma: σ, from 1e-9 to 1e9.
 
     Raises:
         ConfigError: sigma is out of range.
@@ -34,7 +34,9 @@ class DCLW(Objective):
 
     sigma: float
 
-    def __init__(self, sigma: Annotated[float, Number(above=0, help="σ, how sharply similarities are weighted")] = 0.5) -> None:
+    def __init__(
+        self, sigma: Annotated[float, Temperature(search=None, help="σ, how sharply similarities are weighted")] = 0.5
+    ) -> None:
         super().__init__(sigma=sigma)
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:

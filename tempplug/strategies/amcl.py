@@ -30,9 +30,9 @@ class AMCL(Strategy):
 
     Args:
         dimension: D of the embeddings, at least 1 and at most 65,536.
-        span: ι, greater than 0; temperatures lie in (η, η + ι).
-        floor: η, greater than 0.
-        beta: β, weight of the regulariser, at least 0; 1 is the maximum-likelihood value.
+        span: ι, from 1e-9 to 1e9; temperatures lie in (η, η + ι).
+        floor: η, from 1e-9 to 1e9.
+        beta: β, weight of the regulariser, from 0 to 1e6; 1 is the maximum-likelihood value.
 
     Raises:
         ConfigError: an option is out of range.
@@ -61,7 +61,7 @@ class AMCL(Strategy):
         dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")],
         span: Annotated[float, Temperature(search=(0.1, 5), help="ι, temperatures lie between η and η + ι")] = 2.0,
         floor: Annotated[float, Temperature(search=(0.01, 1), help="η, below every temperature")] = 0.05,
-        beta: Annotated[float, Number(at_least=0, search=(0.1, 10), help="β, weight of the regulariser")] = 1.0,
+        beta: Annotated[float, Number(at_least=0, at_most=1e6, search=(0.1, 10), help="β, weight of the regulariser")] = 1.0,
     ) -> None:
         super().__init__(dimension=dimension, span=span, floor=floor, beta=beta)
         if self.floor < SMALL_FLOOR:

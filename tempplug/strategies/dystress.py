@@ -18,12 +18,12 @@ class DySTreSS(Strategy):
     """Divides each similarity by τ(s), positives included.
 
     Args:
-        temperature_min: greater than 0.
+        temperature_min: from 1e-9 to 1e9.
         temperature_max: at least ``temperature_min``; equal means ``fixed``.
         profile: ``cosine`` (lowest at s = 0), ``linear``, ``exponential``, ``monotonic`` or ``shifted``.
         shift: of ``shifted``, in [-1, 1]; the flat part of the curve begins at s = -shift.
-        width: of ``shifted``, greater than 0; by default (1 + abs(shift))/2, which puts τ(±1) at temperature_max.
-        rate: of ``exponential``, greater than 0.
+        width: of ``shifted``, at least 0.001; by default (1 + abs(shift))/2, which puts τ(±1) at temperature_max.
+        rate: of ``exponential``, from 0.001 to 1e6.
         detach: whether τ is a constant for the gradient, as in the paper's Algorithm 3.
 
     Raises:
@@ -64,10 +64,22 @@ class DySTreSS(Strategy):
         ] = 0.0,
         width: Annotated[
             float | None,
-            Number(above=0, optional=True, only_with=_SHIFTED, help="profile shifted: half a period; by default (1+|shift|)/2"),
+            Number(
+                at_least=1e-3,
+                optional=True,
+                only_with=_SHIFTED,
+                help="profile shifted: half a period; by default (1+|shift|)/2",
+            ),
         ] = None,
         rate: Annotated[
-            float, Number(above=0, search=(1, 10), only_with=_EXPONENTIAL, help="profile exponential: how fast τ saturates")
+            float,
+            Number(
+                at_least=1e-3,
+                at_most=1e6,
+                search=(1, 10),
+                only_with=_EXPONENTIAL,
+                help="profile exponential: how fast τ saturates",
+            ),
         ] = 3.5,
         detach: Annotated[bool, Flag(help="treat τ as a constant in the gradient")] = True,
     ) -> None:

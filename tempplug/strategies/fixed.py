@@ -14,10 +14,10 @@ class Fixed(Strategy):
     """Divides every similarity by the same temperature.
 
     Args:
-        temperature: τ, greater than 0.
+        temperature: τ, from 1e-9 to 1e9.
 
     Raises:
-        ConfigError: the temperature is not a finite number greater than 0.
+        ConfigError: the temperature is out of range.
 
     Source: SimCLR (Chen et al. 2020), section 2.1.
 

@@ -20,8 +20,8 @@ class HeadTail(Strategy):
 
     Args:
         class_counts: examples of each class, at least 2 classes.
-        temperature_head: greater than 0.
-        temperature_tail: greater than 0.
+        temperature_head: from 1e-9 to 1e9.
+        temperature_tail: from 1e-9 to 1e9.
         head_classes: how many of the most frequent classes are head (ties: the lower class first), or the classes
             themselves; by default half of them, rounded up.
 

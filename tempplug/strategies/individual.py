@@ -32,7 +32,7 @@ class Individual(Strategy):
     Args:
         size: examples of the data set, from 1 to 1e10; the call passes ``index=`` [B], which example each row is.
         temperature_init: τ before the first step, within the bounds.
-        temperature_min: greater than 0.
+        temperature_min: from 1e-9 to 1e9.
         temperature_max: at least ``temperature_min``.
         rho: ρ, at least 0: how far the negatives' distribution may lie from uniform.
         gamma: γ, in (0, 1].

@@ -24,8 +24,8 @@ class Learnable(Strategy):
     and moves down only.
 
     Args:
-        initial_temperature: τ at the start, greater than 0; t₀ = ln(1/τ).
-        max_scale: upper bound of exp(t) = 1/τ, greater than 0.
+        initial_temperature: τ at the start, from 1e-9 to 1e9; t₀ = ln(1/τ).
+        max_scale: upper bound of exp(t) = 1/τ, from 1e-9 to 1e9.
         learning_rate: of t, greater than 0, for whoever makes the optimizer (our adapters and commands do); None: that of the
             model. t is a logarithm, so that a step of Adam changes τ by at most about this share, whatever the model needs.
 

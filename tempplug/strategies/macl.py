@@ -25,8 +25,8 @@ class MACL(Strategy):
     The reweighting of the paper is the objective ``reweighted``.
 
     Args:
-        base_temperature: τ₀, greater than 0.
-        alpha: α, at least 0. The paper's text says [0, 1], its own SimCSE setting is 2.
+        base_temperature: τ₀, from 1e-9 to 1e9, as the lowest and the highest temperature that follow.
+        alpha: α, from 0 to 1e6. The paper's text says [0, 1], its own SimCSE setting is 2.
         threshold: A₀, in [-1, 1].
         floor_ratio: in (0, 1].
         strict: raise where the floor would be hit, in place of flooring.
@@ -57,7 +57,7 @@ class MACL(Strategy):
     def __init__(
         self,
         base_temperature: Annotated[float, Temperature(help="τ₀, in force where A = A₀")] = 0.1,
-        alpha: Annotated[float, Number(at_least=0, search=(0, 2), help="α, how strongly τ follows A")] = 0.5,
+        alpha: Annotated[float, Number(at_least=0, at_most=1e6, search=(0, 2), help="α, how strongly τ follows A")] = 0.5,
         threshold: Annotated[float, Number(at_least=-1, at_most=1, search=(0, 0.9), help="A₀")] = 0.0,
         floor_ratio: Annotated[float, Number(above=0, at_most=1, help="τ never falls below this times τ₀")] = 0.1,
         strict: Annotated[bool, Flag(help="raise in place of flooring")] = False,

@@ -88,7 +88,7 @@ class TileForm(ABC):
 
     def total(self, sums: Tensor, counts: Tensor) -> Tensor:
         """Returns the sums of E, [N] in units of 2^shift, from those of u over ``counts`` [N] pairs."""
-        return sums if self.factor == 1 and self.offset == 0 else sums * self.factor + counts * self.offset
+        return sums if self.factor == 1 and self.offset == 0 else sums * self.factor + counts.to(sums.dtype) * self.offset
 
     def logarithm(self, sums: Tensor) -> Tensor:
         """Returns the natural logarithm of the sums of E that `total` returned."""

@@ -16,7 +16,7 @@ class Uncertainty(Strategy):
     """Multiplies row i by sigmoid(u_i)/t, u_i the uncertainty of anchor i from a head of the encoder.
 
     Args:
-        base_temperature: t, greater than 0.
+        base_temperature: t, from 1e-9 to 1e9.
 
     Raises:
         ConfigError: the option is out of range; at a call, ``uncertainty`` is missing.

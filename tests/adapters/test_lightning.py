@@ -67,13 +67,15 @@ class Log(DummyLogger):
         self.rows.setdefault(step, {}).update(metrics)
 
 
-def loader() -> DataLoader[Any]:
+def loader(count: int = 20, batch_size: int = 5) -> DataLoader[Any]:
     generator = torch.Generator().manual_seed(1)
-    points = torch.randn(20, 6, generator=generator)
-    return DataLoader(TensorDataset(points, points + 0.3 * torch.randn(20, 6, generator=generator)), batch_size=5)
+    points = torch.randn(count, 6, generator=generator)
+    return DataLoader(TensorDataset(points, points + 0.3 * torch.randn(count, 6, generator=generator)), batch_size=batch_size)
 
 
-def fit(module: Points, folder: Path, *, checkpoint: Path | None = None, **more: Any) -> pl.Trainer:
+def fit(
+    module: Points, folder: Path, *, checkpoint: Path | None = None, batches: DataLoader[Any] | None = None, **more: Any
+) -> pl.Trainer:
     options = {"max_epochs": 3, "log_every_n_steps": 1, **more}
     trainer = pl.Trainer(
         accelerator="cpu",
@@ -85,12 +87,25 @@ def fit(module: Points, folder: Path, *, checkpoint: Path | None = None, **more:
         enable_model_summary=False,
         **options,
     )
-    trainer.fit(module, loader(), loader(), ckpt_path=checkpoint)
+    trainer.fit(module, batches or loader(), batches or loader(), ckpt_path=checkpoint)
     return trainer
 
 
 def cosine(epoch: float, period: float) -> float:
     return 0.1 + 0.9 * (1 + math.cos(2 * math.pi * epoch / period)) / 2
+
+
+def test_deterministic_true_trains_to_the_same_weights(tmp_path: Path) -> None:
+    """With batches large enough that the loss sets single pairs of a tile to zero."""
+    weights = []
+    for deterministic in (False, True):
+        module = Points("macl")
+        try:
+            fit(module, tmp_path, batches=loader(200, 100), max_epochs=1, deterministic=deterministic)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        weights.append(module.encoder.weight.detach().clone())
+    assert torch.equal(*weights)
 
 
 @pytest.mark.parametrize(("accumulated", "stopped"), [(1, False), (2, False), (1, True)])

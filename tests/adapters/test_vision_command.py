@@ -152,3 +152,17 @@ def test_real_images_train(data_dir: Path, tmp_path: Path) -> None:
     found = metrics(tmp_path)
     assert found["dataset"] == "cifar10-lossless4k"
     assert 5 < found["evaluation"]["knn"] < 40
+
+
+@pytest.mark.usefixtures("tiny")
+def test_full_determinism_trains_to_the_same_numbers(tmp_path: Path) -> None:
+    """With batches large enough that the loss sets single pairs of a tile to zero."""
+    found = []
+    for name, more in (("plain", ()), ("full", ("--full-determinism",))):
+        size = ("--per-device-train-batch-size", "100", "--count", "100", "--max-steps", "2")
+        try:
+            assert main([*words("simclr", tmp_path / name), *size, *more]) == 0
+        finally:
+            torch.use_deterministic_algorithms(False)
+        found.append(metrics(tmp_path / name)["loss"])
+    assert found[0] == found[1]

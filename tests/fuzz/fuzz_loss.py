@@ -1,4 +1,4 @@
-"""Calls that are allowed, against the float64 oracle: every layout, strategy, objective, reduction and engine, and odd shapes.
+"""Calls that are allowed, against the float64 oracle: all layouts, strategies, objectives, engines, contexts, and odd shapes.
 
 Batches of one, duplicates, rows of zeros, rows of any length, labels that leave anchors without a positive or without a
 negative, masks that leave pairs without a role. Compared are the loss and the gradient of everything that learns.
@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 import torch
+from contexts import CONTEXTS
 from fuzzing import Verdict
 from oracle_cases import LAYOUTS, OBJECTIVES, STRATEGIES, Call, build, make_call, oracle_arguments
 from torch import Tensor
@@ -68,7 +69,8 @@ def case(number: int) -> Verdict:
     reduction, engine = chance.choice(["mean", "sum", "none"]), chance.choice(["auto", "dense", "tiled"])
     shapes = " ".join(str(list(each.shape)) for each in call.views)
     layout = f"{call.layout}{'+' if call.symmetric else ''}{' hard' if 'hard_negatives' in call.inputs else ''}"
-    told = f"{strategy} {change} {objective} {layout} {reduction} {engine} {shapes} {call.views[0].dtype}"
+    context = chance.choice(["plain"] * 4 + list(CONTEXTS))
+    told = f"{strategy} {change} {objective} {layout} {reduction} {engine} {shapes} {call.views[0].dtype} {context}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loss_fn = build(strategy, objective, call, reduction, engine)
@@ -79,17 +81,21 @@ def case(number: int) -> Verdict:
         except ConfigError:
             return _refused(told, loss_fn, call)
         try:
-            ours = loss_fn(*call.views, **call.inputs)
+            ours = CONTEXTS[context].call(loss_fn, *call.views, **call.inputs)
             numbers = loss_fn.record.numbers()
         except Exception as error:
             return Verdict("wrong", told, f"{type(error).__name__}: {str(error)[:200]}")
     theirs = reduced(rows, kept, reduction)
     leaves, references = [*call.leaves(), *loss_fn.parameters()], [*call.leaves(), *arguments["learned"]]
     weights = torch.rand(theirs.shape, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
-    found = torch.autograd.grad((ours * weights.to(ours.dtype)).sum(), leaves, allow_unused=True)
+    found = (
+        []
+        if CONTEXTS[context].backward == "none"
+        else CONTEXTS[context].gradients((ours * weights.to(ours.dtype)).sum(), leaves)
+    )
     expected = torch.autograd.grad((theirs * weights).sum(), references, allow_unused=True) if theirs.requires_grad else None
     detail = _difference("loss", ours, theirs, call, strategy)
-    for position, (leaf, gradient) in enumerate(zip(leaves, found, strict=True)):
+    for position, (leaf, gradient) in enumerate(zip(leaves, found, strict=bool(found))):
         wanted = None if expected is None else expected[position]
         wanted = torch.zeros(leaf.shape) if wanted is None else wanted
         if gradient is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from contexts import CONTEXTS, Context
 from torch import Tensor
 
 from tempplug import ContrastiveLoss
@@ -132,16 +133,18 @@ def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: Contras
     }
 
 
-def compare(strategy: str, objective: str, call: Call, tolerance: float, engine: str = "auto") -> None:
+def compare(
+    strategy: str, objective: str, call: Call, tolerance: float, engine: str = "auto", context: Context = CONTEXTS["plain"]
+) -> None:
     loss_fn = build(strategy, objective, call, "none", engine)
     arguments = oracle_arguments(strategy, objective, call, loss_fn)
     try:
         expected, _ = oracle_row_losses(*call.views, **arguments)
     except ConfigError:  # an objective without a form for several positives
         with pytest.raises(ConfigError):
-            loss_fn(*call.views, **call.inputs)
+            context.call(loss_fn, *call.views, **call.inputs)
         return
-    rows = loss_fn(*call.views, **call.inputs)
+    rows = context.call(loss_fn, *call.views, **call.inputs)
     assert engine in ("auto", loss_fn.record.engine)
     dtype = call.views[0].dtype
     assert rows.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
@@ -152,9 +155,12 @@ def compare(strategy: str, objective: str, call: Call, tolerance: float, engine:
     weights = torch.rand(len(rows), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     leaves = [*call.leaves(), *loss_fn.parameters()]
     references = [*call.leaves(), *arguments["learned"]]
-    ours = torch.autograd.grad((rows * weights.to(rows.dtype)).sum(), leaves)
+    if context.backward == "none":
+        return
+    ours = context.gradients((rows * weights.to(rows.dtype)).sum(), leaves)
     theirs = torch.autograd.grad((expected * weights).sum(), references)
     for position, (left, right, leaf) in enumerate(zip(ours, theirs, leaves, strict=True)):
+        assert left is not None
         assert left.dtype == leaf.dtype
         right = right.double()
         bound = tolerance * right.abs().max().clamp(min=1) + torch.finfo(leaf.dtype).eps * right.abs()

@@ -64,7 +64,7 @@ def test_every_objective_is_rebuilt_from_its_spec(name: str) -> None:
     [
         ("fixed", {"temperature": 1 / 3}),
         ("fixed", {"temperature": 1.0000000000000002}),
-        ("fixed", {"temperature": 1e-30}),
+        ("fixed", {"temperature": 1e-8}),
         ("macl:alpha=2,strict=true", {"threshold": -1}),
         ("dystress:profile=shifted,shift=-0.4", {}),
         ("dystress:profile=exponential,rate=2,detach=false", {}),

@@ -107,7 +107,12 @@ def test_own_ends_replace_the_declared_ones_and_held_options_stay() -> None:
         ("macle", {}, UnknownNameError, "unknown strategy 'macle'. Did you mean 'macl'?"),
         ("macl:alfa=1", {}, UnknownNameError, "unknown option 'alfa' of strategy 'macl'. Did you mean 'alpha'?"),
         ("macl", {"alfa": (0, 1)}, UnknownNameError, "unknown option 'alfa' of strategy 'macl'. Did you mean 'alpha'?"),
-        ("macl", {"alpha": (-1, 1)}, ConfigError, "end -1 of alpha=(-1, 1) of the search space of 'macl' must be at least 0."),
+        (
+            "macl",
+            {"alpha": (-1, 1)},
+            ConfigError,
+            "end -1 of alpha=(-1, 1) of the search space of 'macl' must be at least 0 and at most 1e+06.",
+        ),
         ("macl", {"alpha": (1, 1)}, ConfigError, "alpha=(1, 1) of the search space of 'macl' must be (low, high)"),
         ("macl", {"strict": (0, 1)}, ConfigError, "strict=(0, 1) of the search space of 'macl' must be the two ends"),
         ("macl:alpha=1", {"alpha": (0, 1)}, ConfigError, "alpha=(0, 1) of the search space of 'macl' is held at 1"),
