@@ -43,7 +43,8 @@ def hardware() -> dict[str, str | int]:
     from tempplug.processor import processor, product_route
 
     here = processor()
-    facts = {"vendor": here.vendor, "family": here.family, "model": here.model, "instructions": " ".join(here.instructions)}
+    facts: dict[str, str | int] = {"vendor": here.vendor, "family": here.family, "model": here.model}
+    facts["instructions"] = " ".join(here.instructions)
     found: dict[str, str | int] = {
         "cpu": here.name,
         **{name: fact for name, fact in facts.items() if fact},
