@@ -333,6 +333,16 @@ def format_value(value: object) -> str:
     return str(value)
 
 
+def format_spec(name: str, options: Mapping[str, object]) -> str:
+    """Returns a name and its options as a spec string, which `tempplug.arguments.parse_spec` reads.
+
+    >>> format_spec("dystress", {"profile": "shifted", "shift": -0.4}), format_spec("fixed", {})
+    ('dystress:profile=shifted,shift=-0.4', 'fixed')
+    """
+    written = ",".join(f"{key}={format_value(value)}" for key, value in options.items())
+    return f"{name}:{written}" if written else name
+
+
 class Configured:
     """Mixin of strategies and objectives: checks the options of the constructor and keeps them as attributes."""
 
@@ -368,5 +378,4 @@ class Configured:
 
     def spec(self) -> str:
         """Returns the resolved spec string, every option written out: ``create_strategy(s.spec())`` rebuilds it."""
-        written = ",".join(f"{key}={format_value(value)}" for key, value in getattr(self, "options", {}).items())
-        return f"{self.name}:{written}" if written else self.name
+        return format_spec(self.name, getattr(self, "options", {}))

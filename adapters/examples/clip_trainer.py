@@ -23,6 +23,7 @@ from transformers import AutoTokenizer, CLIPConfig, CLIPModel, HfArgumentParser,
 
 from tempplug_adapters.huggingface import TemperatureArguments, TemperatureTrainerMixin
 from tempplug_adapters.images.image_data import load_images
+from tempplug_adapters.training.recipe import around
 
 
 @dataclass
@@ -86,15 +87,15 @@ def main(words: Sequence[str]) -> list[dict[str, float]]:
     temperature, training, arguments = parser.parse_args_into_dataclasses(list(words))
     set_seed(training.seed)
     model = create_model(arguments)
-    # the learned scale begins where the checkpoint's is, and its own rests
+    # strategies stand around the checkpoint's temperature, where a learned one begins; its own rests
     scale = model.logit_scale.requires_grad_(False)
-    known = {"initial_temperature": max(0.01, math.exp(-scale.item()))}
+    temperatures = around(max(0.01, math.exp(-scale.item())))
     tokenizer = None if arguments.model is None else AutoTokenizer.from_pretrained(arguments.model)
     trainer = ClipTrainer(
         model,
         training,
         train_dataset=Captioned(arguments, model.config.vision_config.image_size, tokenizer),
-        contrastive_loss=temperature.create_loss("cross-view", symmetric=True, **known),
+        contrastive_loss=temperature.create_loss("cross-view", symmetric=True, temperatures=temperatures),
     )
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     trainer.save_model()

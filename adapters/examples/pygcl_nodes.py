@@ -21,6 +21,7 @@ from torch_geometric.nn import GCN
 
 import tempplug
 from tempplug.arguments import merge_spec
+from tempplug.options import format_spec
 from tempplug_adapters.graph.pygcl import PyGCLLoss
 from tempplug_adapters.parameter_groups import optimizer_groups
 
@@ -36,10 +37,7 @@ def main(words: Sequence[str]) -> list[float]:
     torch.manual_seed(0)
     graph = KarateClub()[0]
 
-    strategy: str | tempplug.Strategy = arguments.temperature_strategy
-    if arguments.temperature_args:
-        name, options = merge_spec(arguments.temperature_strategy, arguments.temperature_args)
-        strategy = tempplug.create_strategy(name, **options)
+    strategy = format_spec(*merge_spec(arguments.temperature_strategy, arguments.temperature_args))
     # with PyGCL alone: InfoNCE(tau=0.2)
     loss = PyGCLLoss(strategy, arguments.contrastive_objective, tau=arguments.tau)
     contrast = DualBranchContrast(loss, mode="L2L", intraview_negs=True)

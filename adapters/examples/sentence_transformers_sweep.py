@@ -24,15 +24,15 @@ from sentence_transformers_nli import main as train
 FIXED = (0.01, 0.02, 0.05, 0.1, 0.2)
 ARMS = (
     *(f"fixed:temperature={temperature}" for temperature in FIXED),
-    "macl",
+    "macl:base_temperature=0.1",
     "macl:base_temperature=0.05,alpha=2,threshold=0.8",
-    "dystress",
+    "dystress:temperature_min=0.1,temperature_max=0.2",
     "dystress:temperature_min=0.03,temperature_max=0.05",
     "temperature-free",
-    "schedule",
+    "schedule:temperature_min=0.1,temperature_max=1",
     "schedule:temperature_min=0.025,temperature_max=0.1",
-    "learnable",
-    "learnable:learning_rate=none",
+    "learnable:initial_temperature=0.07",
+    "learnable:initial_temperature=0.07,learning_rate=none",
 )
 RECIPE = {
     "per_device_train_batch_size": 256,

@@ -30,6 +30,7 @@ from torch import nn
 import tempplug
 from tempplug.errors import ConfigError, MissingDependencyError
 from tempplug.plugins import registry
+from tempplug_adapters.announcement import announce
 from tempplug_adapters.parameter_groups import optimizer_groups
 from tempplug_adapters.training.measurements import numbers_of
 
@@ -63,10 +64,11 @@ class TemperatureCallback(_Callback):
         _tell(pl_module, trainer, 0)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Tells how long the training will be, to schedules whose period depends on it."""
-        epochs = _epochs(trainer)
-        for _, loss in losses_of(pl_module):
+        """Tells how long the training will be, to schedules whose period depends on it, and prints what each loss uses."""
+        epochs, losses = _epochs(trainer), losses_of(pl_module)
+        for name, loss in losses:
             loss.set_length(epochs)
+            announce(loss, name if len(losses) > 1 else "")
         _tell(pl_module, trainer, 0)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:

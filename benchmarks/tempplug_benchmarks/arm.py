@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tempplug.arguments import parse_options, parse_spec
+from tempplug.arguments import parse_options
 from tempplug.errors import ConfigError, UnknownNameError, nearest
-from tempplug.options import format_value, options_of
+from tempplug.options import format_spec, format_value, options_of
 from tempplug.plugins import StrategyInfo, registry
-from tempplug_adapters.training.recipe import Recipe
+from tempplug_adapters.training.recipe import Recipe, filled
 from tempplug_benchmarks.papers import PaperRow
 
 # A plus sign belongs to a number (1e+3) unless a letter, the start of an objective's name, follows it.
@@ -144,9 +144,8 @@ def resolve(arm: Arm, recipe: Recipe) -> Specs:
     from tempplug import create_objective
 
     strategy, objective = arm.parts
-    name, given = parse_spec(strategy)
     epochs = recipe.changed(**arm.changes).num_train_epochs
-    resolved = _strategy(name, {**recipe.loss.options(name), **given}, epochs)
+    resolved = _strategy(*filled(strategy, recipe.loss.temperatures), epochs)
     return Specs(resolved, None if objective == NO_OBJECTIVE else create_objective(objective).spec())
 
 
@@ -163,11 +162,11 @@ def _strategy(name: str, given: Mapping[str, Any], epochs: float) -> str:
     for key in given:
         if key not in known:
             raise UnknownNameError(f"strategy '{name}' has no option '{key}'.{nearest(key, known)} It has: {', '.join(known)}.")
-    written = []
+    written = {}
     for each in options:
         if each.name in given or not each.required:
             value = given.get(each.name, each.default)
             if each.kind is not None:
                 value = each.kind.check(f"{each.name}={format_value(value)} of strategy '{name}'", value)
-            written.append(f"{each.name}={format_value(value)}")
-    return f"{name}:{','.join(written)}"
+            written[each.name] = value
+    return format_spec(name, written)

@@ -14,8 +14,9 @@ from typing import Any
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError
-from tempplug.options import Temperature, format_value, options_of
+from tempplug.options import Temperature, format_spec, options_of
 from tempplug.plugins import StrategyInfo, registry
+from tempplug_adapters.training.recipe import filled
 from tempplug_benchmarks.arm import Arm, resolve
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.profile import Profile
@@ -67,18 +68,18 @@ def configurations(task: Task, profile: Profile, arm: Arm) -> tuple[Arm, ...]:
     if fixed_temperatures(task, [arm.label]):
         return (arm, *(each for each in fixed if each.label != arm.label))
     strategy, objective = arm.parts
-    name, given = parse_spec(strategy)
+    name, options = filled(strategy, profile.recipe.loss.temperatures)
     specs = {each.label: resolve(each, profile.recipe).strategy or "" for each in fixed}
     temperatures = {label: float(parse_spec(spec)[1]["temperature"]) for label, spec in specs.items()}
     baseline = temperatures.pop(task.baseline)
-    grid = _grid(name, {**profile.recipe.loss.options(name), **given}, [each / baseline for each in temperatures.values()])
+    grid = _grid(name, options, [each / baseline for each in temperatures.values()])
     suffix = arm.label[len(f"{strategy}+{objective}") :]
     alike = [each for each in profile.arms if each.parts and parse_spec(each.parts[0])[0] == name]
     own = {(resolve(each, profile.recipe), tuple(each.changes.items())): each for each in alike}
     made = []
     for changed in grid:
-        options = ",".join(f"{key}={format_value(value)}" for key, value in {**given, **changed}.items())
-        new = replace(arm, label=f"{name}:{options}+{objective}{suffix}", reported=())
+        spec = format_spec(name, {**parse_spec(strategy)[1], **changed})
+        new = replace(arm, label=f"{spec}+{objective}{suffix}", reported=())
         made.append(own.get((resolve(new, profile.recipe), tuple(new.changes.items())), new))
     return (arm, *made)
 

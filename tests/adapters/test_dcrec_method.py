@@ -133,7 +133,7 @@ def test_the_recipes_are_those_of_the_papers() -> None:
         assert recipe.per_device_train_batch_size == batch
         assert (recipe.dropout, recipe.attention_dropout, recipe.edge_dropout) == dropouts
         assert (recipe.contrastive_weight, recipe.divergence_weight, recipe.conformity_mean) == weights_of
-        assert recipe.loss.options("fixed") == {"temperature": temperature}
+        assert recipe.loss.temperatures["fixed"] == {"temperature": temperature}
         assert (recipe.learning_rate, recipe.similar_items, recipe.hidden, recipe.inner) == (1e-3, 4, 64, 256)
     method, data, paper = DCRecMethod(METHOD), toy_log(), METHOD.recipe()
     for given, strategy, objective in [

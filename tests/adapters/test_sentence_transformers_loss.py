@@ -177,7 +177,7 @@ def test_card_and_samplers_know_the_loss(tiny_bert: Path) -> None:
     loss = CachedTemperatureRankingLoss(model, "macl:alpha=2", "dclw", mini_batch_size=4)
     assert isinstance(loss, library.MultipleNegativesRankingLoss)
     assert loss.get_config_dict() == {
-        "strategy": "macl:base_temperature=0.1,alpha=2,threshold=0,floor_ratio=0.1,strict=false",
+        "strategy": "macl:base_temperature=0.05,alpha=2,threshold=0,floor_ratio=0.1,strict=false",
         "objective": "dclw:sigma=0.5",
         "gather_across_devices": False,
         "directions": ("query_to_doc",),

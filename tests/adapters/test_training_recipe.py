@@ -10,7 +10,7 @@ from method_toys import METHOD, ToyRecipe
 import tempplug
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug.options import Words
-from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
+from tempplug_adapters.training.recipe import LossRecipe, Recipe, around, filled
 
 
 def test_every_setting_is_checked_where_it_is_made() -> None:
@@ -69,9 +69,9 @@ def test_options_stand_around_a_methods_temperature() -> None:
 
 
 def test_what_a_paper_does_not_name_has_no_options() -> None:
-    loss = LossRecipe(temperatures=around(0.2))
-    assert loss.options("schedule") == {"temperature_min": 0.1, "temperature_max": 0.4}
-    assert loss.options("temperature-free") == {}
+    temperatures = LossRecipe(temperatures=around(0.2)).temperatures
+    assert filled("schedule", temperatures) == ("schedule", {"temperature_min": 0.1, "temperature_max": 0.4})
+    assert filled("temperature-free", temperatures) == ("temperature-free", {})
 
 
 def test_the_objective_of_a_strategy_is_that_of_its_paper() -> None:

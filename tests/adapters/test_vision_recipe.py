@@ -118,9 +118,9 @@ def test_temperatures_belong_to_the_recipe() -> None:
         ("moco", "amcl", 0.1),
         ("supcon", "cifar", 0.1),
     ]:
-        assert METHODS[method].recipe(recipe).loss.options("fixed") == {"temperature": temperature}
+        assert METHODS[method].recipe(recipe).loss.temperatures["fixed"] == {"temperature": temperature}
     for name, lowest in (("dystress-cifar", 0.07), ("google", 0.1), ("imagenette", 0.1)):
-        found = METHODS["simclr"].recipe(name).loss.options("dystress")
+        found = METHODS["simclr"].recipe(name).loss.temperatures["dystress"]
         assert found == {"temperature_min": lowest, "temperature_max": 0.2}
 
 

@@ -36,6 +36,7 @@ from torch_geometric.graphgym.register import register_config, register_loss, re
 from torch_geometric.utils import dropout_edge
 
 from tempplug.errors import MissingDependencyError
+from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.lightning import TemperatureCallback
 from tempplug_adapters.parameter_groups import optimizer_groups
@@ -116,6 +117,8 @@ class ContrastiveGNN(nn.Module):
             batch: of PyTorch Geometric, with ``split`` where masks choose nodes.
         """
         (view_a, labels), (view_b, _) = (self.gnn(view(batch, *shares)) for shares in self.shares)
+        if self.training:
+            announce_once(self.loss_fn)
         known = self.loss_fn.taken(labels=labels, index=_index(batch, len(view_a)))
         loss = self.loss_fn(view_a, view_b, **known)
         record = self.loss_fn.record

@@ -19,7 +19,8 @@ from tempplug.errors import ConfigError, ShapeError
 from tempplug.options import format_value
 from tempplug.transforms import transformed
 from tempplug.types import EngineName
-from tempplug_adapters.training.recipe import around
+from tempplug_adapters.announcement import announce_once
+from tempplug_adapters.training.recipe import around, in_context
 
 _INSTEAD = {
     "tau_plus": "leave the pairs that may be positives out of extra_neg_mask; objective 'dcl' takes the positive itself out of "
@@ -44,7 +45,8 @@ class PyGCLLoss(nn.Module):
         strategy: spec string or instance; how similarities become logits.
         objective: spec string or instance; G2L has several positives an anchor, which not every objective has a form for.
         tau: PyGCL's spelling: the temperature of ``fixed``; of other strategies that around which their papers' ranges lie
-            (``learnable`` begins there, ``schedule`` goes from half to twice).
+            (``learnable`` begins there, ``schedule`` goes from half to twice). Without it, as PyGCL has no default, what a
+            spec string does not write is the strategy's own default: 0.1 for ``fixed``.
         engine: as in `tempplug.ContrastiveLoss`.
         **debiased: ``tau_plus`` and ``beta`` of PyGCL's debiased losses, which are refused with what to use instead.
 
@@ -112,6 +114,8 @@ class PyGCLLoss(nn.Module):
             ConfigError: a mask holds something else than zeros and ones, or the objective has no form for these masks.
             NonFiniteError: embeddings hold NaN or infinite values (on CPU).
         """
+        if self.training and torch.is_grad_enabled():
+            announce_once(self.contrastive_loss)
         anchors, candidates = anchor.shape[0], sample.shape[0]
         if pos_mask is None:
             pos_mask = torch.eye(anchors, candidates, dtype=torch.bool, device=anchor.device)
@@ -147,7 +151,7 @@ def _around(strategy: str | Strategy, tau: float) -> Strategy:
         raise ConfigError(f"tau={format_value(tau)} has no meaning for strategy '{name}': leave it out, or write its options.")
     if twice := [option for option in written if option in options and "temperature" in option]:
         raise ConfigError(f"the temperature is given twice: tau={format_value(tau)} and {twice[0]} of strategy '{name}'.")
-    return create_strategy(name, **{**options, **written})
+    return in_context(strategy, around(tau))
 
 
 @lru_cache(maxsize=4)

@@ -11,10 +11,11 @@ from torch import distributed
 import tempplug
 from tempplug.arguments import merge_spec
 from tempplug.errors import ConfigError
-from tempplug.options import Number, Option, format_value, options_of
+from tempplug.options import Number, Option, format_spec, format_value, options_of
 from tempplug.plugins import AdapterInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
 from tempplug.types import LayoutName
+from tempplug_adapters.training.recipe import Temperatures, in_context
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_transformers import TemperatureRankingLoss
@@ -83,7 +84,13 @@ class TemperatureArguments:
             tempplug.create_objective(self.contrastive_objective)
 
     def create_loss(
-        self, layout: LayoutName = "two-view", *, symmetric: bool = False, gather: bool | None = None, **known: Any
+        self,
+        layout: LayoutName = "two-view",
+        *,
+        symmetric: bool = False,
+        gather: bool | None = None,
+        temperatures: Temperatures | None = None,
+        **known: Any,
     ) -> tempplug.ContrastiveLoss:
         """Returns the loss that the flags describe.
 
@@ -91,18 +98,18 @@ class TemperatureArguments:
             layout: as in `tempplug.ContrastiveLoss`.
             symmetric: whether to average both directions of ``cross-view``.
             gather: whether candidates come from all processes; None gathers wherever there are several.
-            **known: options that the data or the recipe decide, such as ``class_counts``: used where the strategy takes them
-                and the flags do not give them.
+            temperatures: options by strategy for what the flags leave open, such as those of
+                `tempplug_adapters.training.recipe.around`, where ``around(0.05)`` makes ``fixed`` 0.05; None leaves them to
+                the strategies' own defaults, where it is 0.1.
+            **known: options that the data decide, such as ``class_counts``: used where the strategy takes them and neither the
+                flags nor ``temperatures`` give them.
 
         Raises:
             UnknownNameError: as in the constructor.
-            ConfigError: as in the constructor; also where the strategy needs an option that nobody gave.
+            ConfigError: as in the constructor; also where the strategy needs an option that is not given.
         """
-        name, options = self._merged()
-        taken = {option.name for option in _options(name)}
-        filled = {key: value for key, value in known.items() if key in taken}
         return tempplug.ContrastiveLoss(
-            strategy=self._set_learning_rate(tempplug.create_strategy(name, **{**filled, **options})),
+            strategy=self._set_learning_rate(in_context(format_spec(*self._merged()), temperatures or {}, **known)),
             objective=self.contrastive_objective or "infonce",
             layout=layout,
             symmetric=symmetric,
@@ -126,17 +133,12 @@ class TemperatureArguments:
             ConfigError: as in the constructor and in that loss.
         """
         losses = registry().load(registry().get(AdapterInfo, "sentence-transformers"))
-        name, given = self._merged()
-        if name == "fixed":
-            # what the library's own losses start with
-            given = {"temperature": losses.LIBRARY_TEMPERATURE, **given}
-        written = ",".join(f"{key}={format_value(value)}" for key, value in given.items())
         options["gather_across_devices"] = _several_processes() if gather_across_devices is None else gather_across_devices
         kind = losses.TemperatureRankingLoss
         if mini_batch_size is not None:
             kind, options["mini_batch_size"] = losses.CachedTemperatureRankingLoss, mini_batch_size
         loss: TemperatureRankingLoss = kind(
-            model, f"{name}:{written}" if written else name, self.contrastive_objective or "infonce", **options
+            model, format_spec(*self._merged()), self.contrastive_objective or "infonce", **options
         )
         self._set_learning_rate(loss.contrastive_loss.strategy)
         return loss

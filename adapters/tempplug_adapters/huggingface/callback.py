@@ -15,6 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 import tempplug
 from tempplug import StepRecord
 from tempplug.plugins import registry
+from tempplug_adapters.announcement import announce
 from tempplug_adapters.huggingface.length import epochs_of, tell_length
 
 Embeddings = Tensor | Sequence[Tensor]
@@ -31,18 +32,21 @@ class TemperatureCallback(TrainerCallback):
 
     Args:
         contrastive_loss: the loss that is trained with.
+        name: of the loss, where there are several.
     """
 
-    def __init__(self, contrastive_loss: tempplug.ContrastiveLoss) -> None:
+    def __init__(self, contrastive_loss: tempplug.ContrastiveLoss, name: str = "") -> None:
         self.contrastive_loss = contrastive_loss
+        self.name = name
         self._record: StepRecord | None = None
         self._record_is_stale = False
         self._views: list[tuple[Tensor, Tensor | None]] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tells the loss how long training will be, and where it starts or resumes."""
+        """Tells the loss how long training will be, and where it starts or resumes; prints what it uses."""
         epochs = epochs_of(args, kwargs.get("train_dataloader"))
         tell_length(self.contrastive_loss, epochs, say=state.is_world_process_zero)
+        announce(self.contrastive_loss, self.name)
         self._set_progress(state)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

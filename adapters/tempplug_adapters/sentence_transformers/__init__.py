@@ -22,7 +22,7 @@ _HOMES = {
 }
 
 LIBRARY_TEMPERATURE = 0.05
-"""1 / 20: the library's default scale, and ours where nobody says anything."""
+"""1 / 20: the library's default scale, around which stand the options of strategies that are not written."""
 
 __all__ = [
     "LIBRARY_TEMPERATURE",

@@ -64,7 +64,9 @@ class Charge(TrainerCallback):
         if not self.losses:
             raise ConfigError("loss holds no TemperatureRankingLoss, so there is nothing to take charge of.")
         self.contrastive_losses = nn.ModuleList([each.contrastive_loss for each in self.losses.values()])
-        self.watchers = {name: TemperatureCallback(each.contrastive_loss) for name, each in self.losses.items()}
+        self.watchers = {
+            name: TemperatureCallback(each.contrastive_loss, name.removesuffix("_")) for name, each in self.losses.items()
+        }
         self._parameters = LossParametersCallback(self.contrastive_losses)
 
     def spared(self) -> list[nn.Parameter]:

@@ -19,10 +19,12 @@ from tempplug import Objective, Strategy
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName
+from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.huggingface.callback import TemperatureCallback
 from tempplug_adapters.huggingface.citation import bibtex
 from tempplug_adapters.huggingface.parameters import trainable
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
+from tempplug_adapters.training.recipe import around, in_context
 
 Directions = Literal["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]
 
@@ -42,7 +44,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
     Args:
         model: a SentenceTransformer.
-        strategy: spec string or instance; by default ``fixed:temperature=0.05``, the library's default scale of 20. A schedule
+        strategy: spec string or instance. Options that a spec string does not write stand around 0.05, the library's default
+            scale of 20 (``fixed`` is there, ``learnable`` begins there, ``schedule`` goes from half to twice). A schedule
             without ``period`` gets a fifth of the run's epochs when training starts.
         objective: spec string or instance.
         scale: 1 / temperature of ``fixed``, as the library has it; not beside a strategy.
@@ -103,7 +106,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self.directions = tuple(directions)
         self.partition_mode = partition_mode
         self.hardness_mode, self.hardness_strength = None, 0.0
-        chosen = strategy if strategy is not None else Fixed(temperature=1 / scale if scale else LIBRARY_TEMPERATURE)
+        named = "fixed" if strategy is None else strategy
+        chosen = Fixed(temperature=1 / scale) if scale else in_context(named, around(LIBRARY_TEMPERATURE))
         self.contrastive_loss = tempplug.ContrastiveLoss(
             chosen, objective, "cross-view", symmetric=symmetric, gather=gather_across_devices, engine=engine
         )
@@ -142,6 +146,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         training = bool(self.model.training)
         if training and torch.is_grad_enabled() and not self._in_charge:
             self._refuse_alone()
+            announce_once(self.contrastive_loss)
         watcher = self._in_charge if isinstance(self._in_charge, TemperatureCallback) else None
         if watcher is not None and not training:
             # a log that is due after this evaluation still describes the last training batch

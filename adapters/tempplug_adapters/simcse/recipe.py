@@ -18,14 +18,13 @@ CHOSEN_BY = "stsb_dev"
 """The figure that the encoder which is kept is best at."""
 
 # MACL's and DySTreSS's own settings for SimCSE are Huang et al. 2023, appendix B.4, whose experiments on sentences do not
-# reweight, and DySTreSS, section 4. iSogCLR's lowest temperature is 0.05 by default, from where none could fall.
+# reweight, and DySTreSS, section 4.
 _LOSS = LossRecipe(
     layout="cross-view",
     temperatures=around(
         0.05,
         macl={"base_temperature": 0.05, "alpha": 2.0, "threshold": 0.8},
         dystress={"temperature_min": 0.03, "temperature_max": 0.05},
-        individual={"temperature_init": 0.05, "temperature_min": 0.025},
     ),
     objectives={},
 )

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
-from tempplug.arguments import parse_spec
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method_info import MethodInfo
@@ -188,10 +187,14 @@ class Method(ABC, Generic[R, D]):
         """
         loss, spec = recipe.loss, temperature.temperature_strategy or recipe.loss.strategy
         objective = temperature.contrastive_objective or loss.objective_of(spec)
-        options = loss.options(parse_spec(spec)[0])
-        filled = replace(temperature, temperature_strategy=spec, contrastive_objective=objective)
-        known = {**self.known(recipe, data), **options}
-        made = filled.create_loss(loss.layout, symmetric=loss.symmetric, gather=gather, **known)
+        given = replace(temperature, temperature_strategy=spec, contrastive_objective=objective)
+        made = given.create_loss(
+            loss.layout,
+            symmetric=loss.symmetric,
+            gather=gather,
+            temperatures=loss.temperatures,
+            **self.known(recipe, data),
+        )
         made.set_length(recipe.num_train_epochs)
         return made
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from transformers import TrainerCallback, set_seed
 
+from tempplug import ContrastiveLoss
 from tempplug.arguments import parse_spec
+from tempplug_adapters.announcement import layout_of
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.length import epochs_of, tell_length
 from tempplug_adapters.storage.files import write_json
@@ -52,7 +54,7 @@ def train(
         resume_from_checkpoint: ``auto`` goes on with the newest checkpoint where there is one; or a checkpoint's folder.
         evaluate: whether to measure at the end.
         training: further `TrainingArguments`, by name.
-        begin: called before the training with the resolved specs of strategy and objective.
+        begin: called before the training with the resolved specs of strategy and objective, and the layout.
         callbacks: further ones of the Trainer.
         evaluation_progress: called with the fraction of an evaluation done.
 
@@ -97,7 +99,8 @@ def train(
         }
         if checkpoint is not None:
             check_settings(checkpoint, settings)
-        begin(specs)
+        layouts = (layout_of(each) for each in module.modules() if isinstance(each, ContrastiveLoss))
+        begin({**specs, "layout": next(layouts, None)})
         resumes = None if (resume_from_checkpoint or "false").lower() == "false" else "auto"
         evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
         trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
@@ -16,7 +17,12 @@ from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName, LayoutName
+from tempplug_adapters.announcement import announce_once
+from tempplug_adapters.training.recipe import around, in_context
 from tempplug_adapters.vision.ring_buffer import RingBuffer
+
+LIBRARY_TEMPERATURE = 0.5
+"""lightly's default, around which stand the options of strategies that are not written."""
 
 
 class MemoryBank(nn.Module):
@@ -123,7 +129,9 @@ class NTXentLoss(nn.Module):
     ``update=False``, which lightly does not know.
 
     Args:
-        temperature: a number, a spec string such as ``macl:alpha=1`` or a strategy.
+        temperature: a number, a spec string such as ``macl:alpha=1`` or a strategy. Options that a spec string does not write
+            stand around 0.5, lightly's default (``fixed`` is there, ``learnable`` begins there, ``schedule`` goes from half to
+            twice).
         memory_bank_size: as `MemoryBank`'s ``size``; 0 for none.
         gather_distributed: candidates of all processes, and a bank with the rows of all.
         objective: spec string or instance; ``reweighted`` is MACL's.
@@ -147,7 +155,7 @@ class NTXentLoss(nn.Module):
 
     def __init__(
         self,
-        temperature: float | str | Strategy = 0.5,
+        temperature: float | str | Strategy = LIBRARY_TEMPERATURE,
         memory_bank_size: int | Sequence[int] = 0,
         gather_distributed: bool = False,
         *,
@@ -158,9 +166,10 @@ class NTXentLoss(nn.Module):
         if gather_distributed and not dist.is_available():
             raise ConfigError("gather_distributed=True needs torch.distributed, which this build of torch lacks.")
         self.memory_bank = MemoryBank(memory_bank_size, gather_distributed)
-        strategy = temperature
-        if not isinstance(strategy, str | Strategy):
-            strategy = create_strategy("fixed", temperature=strategy)
+        if isinstance(temperature, str | Strategy):
+            strategy = in_context(temperature, around(LIBRARY_TEMPERATURE))
+        else:
+            strategy = create_strategy("fixed", temperature=temperature)
         layout: LayoutName = "queue" if self.memory_bank.size[0] else "two-view"
         self.contrastive_loss = ContrastiveLoss(strategy, objective, layout, gather=gather_distributed, engine=engine)
 
@@ -177,6 +186,8 @@ class NTXentLoss(nn.Module):
             ShapeError: shapes do not fit.
             NonFiniteError: embeddings hold NaN or infinite values (on CPU); the bank stays as it was.
         """
+        if self.training and torch.is_grad_enabled():
+            announce_once(self.contrastive_loss)
         if not self.memory_bank.size[0]:
             without_bank: Tensor = self.contrastive_loss(out0, out1, **given)
             return without_bank
