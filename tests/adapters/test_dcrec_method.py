@@ -152,6 +152,7 @@ def test_a_command_trains_on_a_table(tmp_path: Path, capsys: pytest.CaptureFixtu
     small = ["--hidden", "8", "--inner", "8", "--layers", "1", "--num-train-epochs", "1", "--validation-share", "0.3"]
     flags = ["--temperature-strategy", "temperature-free", "--similarity-graph", "faithful", "--edge-dropout-at-evaluation"]
     assert main(["train", "dcrec", "--dataset", str(log), *small, *flags, "--output-dir", str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out.startswith(f"strategy temperature-free:eps=0.0001\nobjective infonce\n{log}: 40 users, ")
+    specs = "strategy temperature-free:eps=0.0001\nobjective infonce\nlayout cross-view\n"
+    assert capsys.readouterr().out.startswith(f"{specs}{log}: 40 users, ")
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert (metrics["recipe"]["similarity_graph"], metrics["recipe"]["edge_dropout_at_evaluation"]) == ("faithful", True)

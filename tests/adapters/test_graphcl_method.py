@@ -193,7 +193,7 @@ def test_a_command_writes_encoder_and_numbers(data: Path, tmp_path: Path, capsys
     results = json.loads((output / "metrics.json").read_text())
     out = capsys.readouterr().out
     assert results["strategy"] == "macl:base_temperature=0.2,alpha=0.5,threshold=0,floor_ratio=0.1,strict=false"
-    assert f"strategy {results['strategy']}\nobjective dcl\nTOY: 60 graphs, " in out
+    assert f"strategy {results['strategy']}\nobjective dcl\nlayout cross-view\nTOY: 60 graphs, " in out
     figures = [[name, f"{value:.2f}"] for name, value in results["evaluation"].items()]
     assert [line.split() for line in out.splitlines()[-2:]] == figures
     assert [name for name, _ in figures] == ["accuracy", "validation_accuracy"]

@@ -8,7 +8,7 @@ import logging
 import math
 import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,17 @@ def test_graphgyms_own_create_model_trains_it_too(tmp_path: Path) -> None:
     temperatures = [row["temperature"] for row in rows(tmp_path, "train")]
     assert len(temperatures) == EPOCHS
     assert len(set(temperatures)) > 1
+
+
+@pytest.mark.parametrize("create", [create_model, model_builder.create_model])
+def test_a_training_prints_what_is_used_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], create: Callable[[], Any]
+) -> None:
+    configure(tmp_path, "fixed", **{"contrastive.layout": "cross-view"})
+    data = GraphGymDataModule()
+    train(create(), data, trainer_config=QUIET)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("strategy ")]
+    assert lines == ["strategy fixed:temperature=0.1, objective infonce, layout cross-view"]
 
 
 def test_other_models_are_graphgyms(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_a_command_writes_network_and_numbers(resnet: Path, tmp_path: Path, caps
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     out = capsys.readouterr().out
     assert out.startswith(
-        "strategy temperature-free:eps=0.0001\nobjective infonce\n"
+        "strategy temperature-free:eps=0.0001\nobjective infonce\nlayout two-view\n"
         "digits: 40 training images of class 3, 50 test images of which 45 are anomalies\nepoch 1 of 3  loss "
     )
     assert [line.split() for line in out.splitlines()[-3:]] == [

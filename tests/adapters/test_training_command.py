@@ -28,7 +28,7 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
     assert METHOD(words(tmp_path, *given)) == 0
     out = capsys.readouterr().out
     spec = "macl:base_temperature=0.3,alpha=1,threshold=0,floor_ratio=0.1,strict=false"
-    assert f"strategy {spec}\nobjective reweighted\npoints: 20 items" in out
+    assert f"strategy {spec}\nobjective reweighted\nlayout two-view\npoints: 20 items" in out
     assert out.count("epoch 1 of 3  loss ") == 1
     assert "epoch 1 of 3  spread " in out
     assert "  temperature " in out

@@ -99,8 +99,8 @@ def train(
         }
         if checkpoint is not None:
             check_settings(checkpoint, settings)
-        layouts = (layout_of(each) for each in module.modules() if isinstance(each, ContrastiveLoss))
-        begin({**specs, "layout": next(layouts, None)})
+        losses = [each for each in module.modules() if isinstance(each, ContrastiveLoss)]
+        begin({**specs, **{"layout": layout_of(each) for each in losses[:1]}})
         resumes = None if (resume_from_checkpoint or "false").lower() == "false" else "auto"
         evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
         trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)
