@@ -77,6 +77,71 @@ def test_finished_runs_of_another_command_are_not_reused(
     assert len(ran(tmp_path)) == 6
 
 
+PRINTS = """
+import json, pathlib, sys
+folder, strategy, ways = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+with open(ways, "a") as file:
+    file.write(strategy + "\\n")
+print("epoch 1\\n{'loss': 0.5}\\nrecall@10 = 0.25\\naccuracy   " + {"macl": "nan", "fixed:temperature=9": "nan", "temperature-free": "-"}.get(strategy, "0.75"))
+"""
+
+
+def printing(folder: Path, metric: str, *strategies: str) -> list[str]:
+    """Returns the words of a sweep whose command prints its figures, and writes no file but the state of a Trainer."""
+    (folder / "train.py").write_text(PRINTS)
+    parts = [sys.executable, "-S", str(folder / "train.py"), "{output_dir}", "{strategy}", str(folder / "ran")]
+    command = " ".join(each if "{" in each else shlex.quote(each) for each in parts)
+    chosen = ["--temperatures", "0.5", "--strategies", *strategies]
+    return ["sweep", "--command", command, "--metric", metric, "--output", str(folder / "out"), *chosen]
+
+
+def test_a_misspelt_metric_ends_the_sweep_after_one_run_and_the_right_one_is_read_from_it(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words[words.index("accuracy")] = "acuracy"
+    for runs in (1, 0):
+        assert main(words) == 2
+        assert len(ran(tmp_path)) == runs if runs else not (tmp_path / "ran").exists()
+        told = capsys.readouterr().err
+        assert "metric=acuracy is in no JSON file of " in told
+        assert " Did you mean 'accuracy'? It has: accuracy. The run is kept: " in told
+        assert told.count("\n") == 1
+    words[words.index("acuracy")] = "accuracy"
+    assert main(words) == 0
+    assert len(ran(tmp_path)) == 5
+    assert "[1/6] fixed:temperature=0.5, seed 0: accuracy 0.7 (done before)" in capsys.readouterr().out
+
+
+def test_another_metric_is_read_from_what_finished_runs_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(printing(tmp_path, "recal", "dystress")) == 2
+    told = capsys.readouterr().err
+    assert "Did you mean 'recall@10'? It has: epoch, loss, recall@10, accuracy." in told
+    assert main(printing(tmp_path, "recall@10", "dystress")) == 0
+    assert ran(tmp_path) == ["fixed:temperature=0.5", "dystress"]
+    for metric, value in (("accuracy", 0.75), ("loss", 0.5)):
+        assert main(printing(tmp_path, metric, "dystress")) == 0
+        assert not (tmp_path / "ran").exists(), "nothing is trained again"
+        values = json.loads((tmp_path / "out" / "sweep.json").read_text())["values"]
+        assert values == {"fixed:temperature=0.5": [value], "dystress": [value]}
+
+
+def test_a_run_without_the_metric_that_others_have_is_one_that_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = printing(tmp_path, "accuracy", "macl", "temperature-free")
+    for runs in (3, 0):
+        assert main(words) == 1
+        assert len(ran(tmp_path)) == runs if runs else not (tmp_path / "ran").exists()
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[1].startswith("[2/3] macl: failed: metric=accuracy of ")
+        assert lines[1].endswith(" is nan. Remove the folder to train it again.")
+        assert lines[2].startswith("[3/3] temperature-free: failed: metric=accuracy is in no JSON file of ")
+    assert json.loads((tmp_path / "out" / "sweep.json").read_text())["values"] == {"fixed:temperature=0.5": [0.75]}
+    words[words.index("--temperatures") + 1] = "9"  # the first of all is now one that has the metric, but no number
+    assert main(words) == 1
+    assert [": failed: " in line for line in capsys.readouterr().out.splitlines()] == [True, True, True]
+
+
 @pytest.mark.parametrize(
     ("command", "more", "message"),
     [

@@ -21,7 +21,7 @@ from tempplug.plugins import StrategyInfo, registry
 from tempplug_adapters.storage.files import make_folder, write_json, write_text
 from tempplug_adapters.storage.lock import locked
 from tempplug_adapters.sweep.metric import OWN as RESULT
-from tempplug_adapters.sweep.metric import read_metric
+from tempplug_adapters.sweep.metric import MissingMetricError, read_metric
 from tempplug_adapters.sweep.picture import draw
 
 TEMPERATURES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -37,10 +37,13 @@ trainer_state.json in it, then from what was printed: the last 'NAME: VALUE' or 
   tempplug sweep --command "python train.py --output_dir {output_dir} --seed {seed} --temperature-strategy {strategy}" \\
       --metric eval_contrastive_accuracy --seeds 0 1 2 --output sweep
 
+The first run that ends must have the metric: where it has not, the sweep ends, with the names of those that it has.
+
 A metric that moves with the temperature itself, as eval_loss does, says nothing about which temperature is better. Finished
-runs are kept and the same command goes on with the others, in the folders that they have: with a flag of your training that
-resumes (--resume-from-checkpoint auto) where it stopped, else from the start. DIR/sweep.svg is the picture, DIR/sweep.json has
-the numbers. Exit status 1 where a run failed.
+runs (exit status 0) are kept, also for another --metric, which is read from what they left; remove the folder of one to train
+it again. The same command goes on with the others, in the folders that they have: with a flag of your training that resumes
+(--resume-from-checkpoint auto) where it stopped, else from the start. DIR/sweep.svg is the picture, DIR/sweep.json has the
+numbers. Exit status 1 where a run failed.
 """
 
 
@@ -71,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 1 where a run failed.
 
     Raises:
-        TempplugError: the input is at fault, or a finished run is of another command.
+        TempplugError: the input is at fault, a finished run is of another command, or the first that ends has no such metric.
         KeyboardInterrupt: it was interrupted; with what is kept.
     """
     parser = argparse.ArgumentParser(
@@ -90,20 +93,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="with {seed} in the command (default: 0)")
     options = parser.parse_args(arguments)
     runs = plan(options.command, options.temperatures, options.strategies, options.seeds, options.output)
-    failed = []
+    failed, known = [], False
+    values: dict[str, list[float]] = {}
     with locked(make_folder(options.output, "output")):
         try:
             for number, run in enumerate(runs, 1):
                 said = f"[{number}/{len(runs)}] {run.strategy}" + ("" if run.seed is None else f", seed {run.seed}")
                 try:
-                    value, words = perform(run, options.metric)
+                    words = perform(run)
+                    value = read_metric(run.folder, printed_by(run), options.metric)
+                    values.setdefault(run.strategy, []).append(value)
+                    known = True
                     print(f"{said}: {options.metric} {value:.5g}{words}", flush=True)
                 except DataError as error:
+                    finished = (run.folder / RESULT).is_file()
+                    if isinstance(error, MissingMetricError) and not known:  # the name is wrong, and other runs will lack it too
+                        raise DataError(f"{error} The run is kept: the command with another --metric reads it anew.") from error
+                    known = known or finished
                     failed.append(run)
-                    print(f"{said}: failed: {error}", flush=True)
+                    print(f"{said}: failed: {error}{' Remove the folder to train it again.' * finished}", flush=True)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt("finished runs are kept, the same command goes on.") from error
-        report(runs, options.metric, options.output)
+        report(values, options.metric, options.output)
     return 1 if failed else 0
 
 
@@ -155,19 +166,19 @@ def _filled(word: str, filled: Mapping[str, str]) -> str:
     return word
 
 
-def perform(run: Run, metric: str) -> tuple[float, str]:
-    """Returns the metric of a run, which is trained where that is not done yet, and what to say of it.
+def perform(run: Run) -> str:
+    """Trains a run where that is not done yet, and returns what to say of it.
 
     Raises:
         ConfigError: the finished run in its folder is of another command.
-        DataError: the training failed, or left no such metric.
+        DataError: the training failed.
     """
     result, printed = run.folder / RESULT, run.folder / _PRINTED
     if result.is_file():
         done = json.loads(result.read_text(encoding="utf-8"))
         if done["command"] != list(run.words):
             raise ConfigError(f"{result} is of another command, {shlex.join(done['command'])}: choose another --output.")
-        return read_metric(run.folder, _without(printed), metric), " (done before)"
+        return " (done before)"
     make_folder(run.folder, "output")
     begin = time.monotonic()
     with printed.open("wb") as file:
@@ -176,23 +187,26 @@ def perform(run: Run, metric: str) -> tuple[float, str]:
         except OSError as error:
             raise ConfigError(f"command '{run.words[0]}' cannot be run: {error.strerror or error}.") from error
     if status:
-        last = _without(printed).strip().splitlines()[-1:] or ["it printed nothing"]
+        last = printed_by(run).strip().splitlines()[-1:] or ["it printed nothing"]
         raise DataError(f"exit status {status}, {last[0][:200]} ({printed} has all that it printed).")
-    value = read_metric(run.folder, _without(printed), metric)
     write_json(result, {"strategy": run.strategy, "seed": run.seed, "command": list(run.words)})
-    return value, f" ({time.monotonic() - begin:.0f} s)"
+    return f" ({time.monotonic() - begin:.0f} s)"
 
 
-def _without(printed: Path) -> str:
+def printed_by(run: Run) -> str:
+    """Returns what a run has printed."""
+    printed = run.folder / _PRINTED
     return printed.read_text(encoding="utf-8", errors="replace") if printed.is_file() else ""
 
 
-def report(runs: Sequence[Run], metric: str, output: Path) -> None:
-    """Writes picture and numbers of the finished runs, and prints a table of them."""
-    values: dict[str, list[float]] = {}
-    for run in runs:
-        if (run.folder / RESULT).is_file():
-            values.setdefault(run.strategy, []).append(read_metric(run.folder, _without(run.folder / _PRINTED), metric))
+def report(values: Mapping[str, Sequence[float]], metric: str, output: Path) -> None:
+    """Writes picture and numbers, and prints a table of them.
+
+    Args:
+        values: of the metric, one a finished run, by strategy.
+        metric: its name.
+        output: folder of results.
+    """
     if not values:
         return
     curve = {float(parse_spec(spec)[1]["temperature"]): each for spec, each in values.items() if _is_fixed(spec)}

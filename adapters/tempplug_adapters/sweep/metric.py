@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tempplug.errors import DataError
+from tempplug.errors import DataError, nearest
 
 STATE, OWN = "trainer_state.json", "sweep_result.json"
+_NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|nan|[+-]?inf)"
+_PRINTED_NAME = re.compile(rf"(?<![\w.-])([A-Za-z_][\w.@/-]*)(?:['\"]?\s*[:=]\s*['\"]?|\s+){_NUMBER}(?!\w)", re.IGNORECASE)
+_LISTED = 30
+
+
+class MissingMetricError(DataError):
+    """A finished training has left no metric of that name."""
 
 
 def read_metric(folder: Path, printed: str, metric: str) -> float:
@@ -23,33 +31,46 @@ def read_metric(folder: Path, printed: str, metric: str) -> float:
         metric: its name.
 
     Raises:
-        DataError: the training has left none, or none that is finite.
+        MissingMetricError: the training has left none; the message names those that it has left, and the nearest.
+        DataError: it is not finite.
     """
-    found = _of_files(folder, metric)
+    found = next((float(each[metric]) for each in _figures(folder) if metric in each), None)
     if found is None:
-        number = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|nan|[+-]?inf"
-        pattern = re.compile(rf"(?<![\w.-]){re.escape(metric)}['\"]?\s*[:=]?\s*['\"]?({number})(?![\w])", re.IGNORECASE)
+        pattern = re.compile(rf"(?<![\w.-]){re.escape(metric)}['\"]?\s*[:=]?\s*['\"]?{_NUMBER}(?![\w])", re.IGNORECASE)
         hits = pattern.findall(printed)
         found = float(hits[-1]) if hits else None
     if found is None:
-        raise DataError(f"metric={metric} is in no JSON file of {folder}, and was not printed as '{metric}: VALUE'.")
+        known = _names(folder, printed)
+        left = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "") if known else "none"
+        raise MissingMetricError(
+            f"metric={metric} is in no JSON file of {folder}, and was not printed as '{metric}: VALUE'."
+            f"{nearest(metric, known)} It has: {left}."
+        )
     if not math.isfinite(found):
         raise DataError(f"metric={metric} of {folder} is {found}.")
     return found
 
 
-def _of_files(folder: Path, metric: str) -> float | None:
+def _figures(folder: Path) -> Iterator[dict[str, float]]:
+    """Gives the numbers by name of each place that counts, the one that comes first before the others."""
     files = sorted((each for each in folder.glob("*.json") if each.name not in (STATE, OWN)), key=_age, reverse=True)
     for content in map(_content, files):
-        for place in (content, content.get("evaluation")):
-            if isinstance(place, dict) and isinstance(place.get(metric), int | float):
-                return float(place[metric])
+        yield from (_numbers(content), _numbers(content.get("evaluation")))
     for content in map(_content, sorted(folder.rglob(STATE), key=_age, reverse=True)):
         logs = content.get("log_history")
-        for entry in reversed(logs if isinstance(logs, list) else []):
-            if isinstance(entry, dict) and isinstance(entry.get(metric), int | float):
-                return float(entry[metric])
-    return None
+        yield from map(_numbers, reversed(logs if isinstance(logs, list) else []))
+
+
+def _names(folder: Path, printed: str) -> list[str]:
+    """Returns the names of all metrics that a training has left."""
+    found = [name for each in _figures(folder) for name in each]
+    return list(dict.fromkeys([*found, *(name for name, _ in _PRINTED_NAME.findall(printed))]))
+
+
+def _numbers(content: object) -> dict[str, float]:
+    if not isinstance(content, dict):
+        return {}
+    return {name: value for name, value in content.items() if isinstance(value, int | float)}
 
 
 def _age(file: Path) -> float:
