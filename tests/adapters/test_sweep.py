@@ -82,12 +82,13 @@ import json, pathlib, sys
 folder, strategy, ways = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 with open(ways, "a") as file:
     file.write(strategy + "\\n")
-print("epoch 1\\n{'loss': 0.5}\\nrecall@10 = 0.25\\naccuracy   " + {"macl": "nan", "fixed:temperature=9": "nan", "temperature-free": "-"}.get(strategy, "0.75"))
+accuracy = {"macl": "nan", "fixed:temperature=9": "nan", "temperature-free": "-"}.get(strategy, "0.75")
+print("epoch 1\\n{'loss': 0.5}\\nrecall@10 = 0.25\\naccuracy   " + accuracy)
 """
 
 
 def printing(folder: Path, metric: str, *strategies: str) -> list[str]:
-    """Returns the words of a sweep whose command prints its figures, and writes no file but the state of a Trainer."""
+    """Returns the words of a sweep whose command prints its figures and notes every run in the file ``ran``."""
     (folder / "train.py").write_text(PRINTS)
     parts = [sys.executable, "-S", str(folder / "train.py"), "{output_dir}", "{strategy}", str(folder / "ran")]
     command = " ".join(each if "{" in each else shlex.quote(each) for each in parts)

@@ -31,7 +31,10 @@ def _known(kind: type[Info]) -> str:
 _STRATEGY_HELP = (
     f"Temperature strategy: name or name:key=value,... Known: {_known(StrategyInfo)}; `tempplug list` says what they do."
 )
-_ARGS_HELP = "Options of the temperature strategy, key=value ...; `tempplug show NAME` lists them with their ranges."
+_ARGS_HELP = (
+    "Options of the temperature strategy, key=value ...; `tempplug show NAME` lists them with their ranges. What is not given "
+    "is the default of the program, printed when training starts."
+)
 _RATE_HELP = (
     "Learning rate of all that the loss learns, following the same schedule as the model's. Default: the strategy's own, "
     "0.01 for learnable; the model's where it has none (amcl)."
@@ -44,6 +47,7 @@ class TemperatureArguments:
     """The flags ``--temperature-strategy``, ``--temperature-args``, ``--contrastive-objective`` and
     ``--temperature-learning-rate``, checked when parsed.
 
+    Options of the strategy that are not given are the defaults of the context, which the method that makes the loss names.
     Stands beside ``TrainingArguments`` in an `HfArgumentParser`, which accepts each flag with ``-`` and with ``_``.
 
     Args:

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{said}: {options.metric} {value:.5g}{words}", flush=True)
                 except DataError as error:
                     finished = (run.folder / RESULT).is_file()
-                    if isinstance(error, MissingMetricError) and not known:  # the name is wrong, and other runs will lack it too
+                    if isinstance(error, MissingMetricError) and not known:  # a wrong name, which other runs lack too
                         raise DataError(f"{error} The run is kept: the command with another --metric reads it anew.") from error
                     known = known or finished
                     failed.append(run)
