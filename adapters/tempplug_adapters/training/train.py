@@ -99,8 +99,8 @@ def train(
         }
         if checkpoint is not None:
             check_settings(checkpoint, settings)
-        losses = [each for each in module.modules() if isinstance(each, ContrastiveLoss)]
-        begin({**specs, **({"layout": layout_of(losses[0])} if losses else {})})
+        contrastive = [each for each in module.modules() if isinstance(each, ContrastiveLoss)]
+        begin({**specs, **({"layout": layout_of(contrastive[0])} if contrastive else {})})
         resumes = None if (resume_from_checkpoint or "false").lower() == "false" else "auto"
         evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
         trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)
