@@ -53,6 +53,18 @@ def test_every_profile_is_complete(task: Task, name: str, profile: Profile) -> N
     json.dumps(profile.settings(), allow_nan=False)
 
 
+def test_a_task_is_described_without_what_its_profiles_differ_in() -> None:
+    """Digits were called "60,000 images of 10 classes, 32 x 32"."""
+    for where, task, name, profile in PROFILES:
+        assert not re.search(r"\d,\d{3}|\d x \d", task.summary), where
+        assert profile.stands_in or name != "quick", where
+        assert (profile.stands_in == "digits") == ("digits" in profile.dataset), where
+
+
+def test_a_difference_must_be_a_tenth_of_a_point_to_matter() -> None:
+    assert {profile.primary_metric().smallest_difference for *_, profile in PROFILES} == {0.1}
+
+
 def test_every_profile_has_temperatures_to_choose_among_by_validation_and_an_untrained_row() -> None:
     without = {where for where, *_, profile in PROFILES if not profile.validation}
     # one-class training has no validation; generated sentences have one set of pairs; SDCLR's lists hold nothing out, nor does

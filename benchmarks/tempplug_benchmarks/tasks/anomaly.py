@@ -30,6 +30,7 @@ METRICS = (
         figure="roc_auc",
         summary="× 100 of test images of all classes after fine-tuning, by squared distances to the two nearest normal ones",
         decimals=3,
+        smallest_difference=0.1,
     ),
     Metric(
         name="before",
@@ -84,6 +85,7 @@ def _profiles(name: str) -> dict[str, Profile]:
             METHOD.recipe(normal_class=digit, backbone=TINY, **tiny),
             "digits",
             load=digit_anomalies,
+            stands_in="digits",
         ),
         "small": _profile(
             f"the first 4,000 training images of CIFAR-10, a fixed fifth of them to test on, class {name} normal; MobileNetV2 "

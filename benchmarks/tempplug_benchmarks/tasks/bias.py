@@ -32,7 +32,7 @@ METRICS = (
         summary="StereoSet: per cent of stereotypes that are more probable than their opposites; 50 is no preference",
         higher_is_better=False,
     ),
-    Metric(name="ICAT", figure="stereoset_icat", summary="LM · min(SS, 100 − SS) / 50"),
+    Metric(name="ICAT", figure="stereoset_icat", summary="LM · min(SS, 100 − SS) / 50", smallest_difference=0.1),
     Metric(
         name="CrowS-Pairs",
         figure="crows_pairs",
@@ -105,6 +105,7 @@ SUITE = Suite(
                     f"generated sentences about men and women, version {gendered_sentences.VERSION}",
                     METHOD.recipe(**_GENERATED),
                     load=generated_pairs,
+                    stands_in="generated sentences",
                 ),
                 # A minute a run on one slow core: 100 steps, with the rate that so small a model and so few of them want.
                 "small": _real(

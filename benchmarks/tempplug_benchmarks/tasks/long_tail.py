@@ -37,7 +37,7 @@ _SCORES = {
 }
 _GROUPS = {"head": ("head", "the largest"), "mid": ("middle", "the middle"), "tail": ("tail", "the smallest")}
 METRICS = tuple(
-    Metric(name=name, figure=figure, summary=f"{summary}: test accuracy in %, mean over classes")
+    Metric(name=name, figure=figure, summary=f"{summary}: test accuracy in %, mean over classes", smallest_difference=0.1)
     for name, (figure, summary) in _SCORES.items()
 ) + tuple(
     Metric(name=f"{name} {group}", figure=f"{_SCORES[name][0]} {figure}", summary=f"the same over {which} classes")
@@ -178,6 +178,7 @@ def _cifar10() -> dict[str, Profile]:
             "digits",
             {**QUICK, **plain, "imbalance_ratio": 10, "held_out": 100, "largest_class": 100},
             reading={},
+            stands_in="digits",
         ),
         "small": _profile(
             f"{_COPIES}: {_drawn(fewer)}",

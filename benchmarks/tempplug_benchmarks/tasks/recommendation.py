@@ -36,6 +36,7 @@ METRICS = (
             name=f"{kind.upper()}@{k} {ranking}",
             figure=f"{kind}@{k} {ranking}",
             summary=f"× 100 of the test target among {_AMONG[ranking]}",
+            smallest_difference=0.1,
         )
         for ranking in RANKINGS
         for kind in ("hr", "ndcg")
@@ -79,7 +80,7 @@ def movielens(recipe: DCRecRecipe, source: Source) -> tuple[DCRecRecipe, Interac
 
 
 def _profile(dataset: str, source: str = "", *, reported: Mapping[str, Any] | None = None, **more: Any) -> Profile:
-    fields = {name: more.pop(name) for name in ("load", "needs") if name in more}
+    fields = {name: more.pop(name) for name in ("load", "needs", "stands_in") if name in more}
     return Profile(
         dataset=dataset,
         source=source,
@@ -110,6 +111,7 @@ def _real(name: str, size: str, **changes: Any) -> Profile:
 _QUICK = _profile(
     f"generated users on a ring of items, version {VERSION}",
     load=generated_users,
+    stands_in="generated users",
     num_train_epochs=5,
     per_device_train_batch_size=128,
     learning_rate=0.02,
@@ -157,7 +159,7 @@ SUITE = Suite(
             resources={"paper": GPU},
             profiles={
                 "quick": _QUICK,
-                "small": _SMALL,
+                "small": replace(_SMALL, stands_in="reddit"),
                 "paper": _profile(
                     "MovieLens-20M (the user's own ratings.csv), every rating an interaction, the newest 51 of a user",
                     load=movielens,

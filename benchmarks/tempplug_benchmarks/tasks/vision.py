@@ -55,6 +55,7 @@ METRICS = (
         name="kNN",
         figure="knn",
         summary="test accuracy in %, vote of the most similar training images, weights exp(similarity / 0.1)",
+        smallest_difference=0.1,
     ),
     Metric(
         name="linear",
@@ -162,7 +163,7 @@ def _profile(
 
 def _paper(each: PaperProfile) -> Profile:
     return _profile(
-        f"{each.dataset}, all of it ({each.summary})",
+        f"{each.dataset}, all of it: {each.images:,} images to train on",
         each.dataset,
         each.recipe,
         _arms(each),
@@ -184,6 +185,7 @@ def _reduced(each: PaperProfile) -> dict[str, Profile]:
             each.recipe,
             _arms(each, reported=False, more=False),
             quick,
+            stands_in="digits",
         ),
         "small": _profile(
             f"CIFAR-10 as JPEG copies, whose accuracies lie below the original's: {SMALL_IMAGES:,} training images, the same "
@@ -219,11 +221,13 @@ def _stand_ins(each: PaperProfile) -> dict[str, Profile]:
     own = METHODS[each.method].recipe(each.recipe)
     found = {}
     for name, profile in _REDUCED.items():
+        if each.dataset != "cifar10" and not profile.stands_in:
+            profile = replace(profile, stands_in="CIFAR-10")
         shared = {setting: getattr(profile.recipe, setting) for setting in VisionRecipe.kinds()}
         if name == "small" and each.dataset in COPIED:
             words, files = COPIED[each.dataset]
             shared |= {"load_size": 32, "count": None}
-            profile = replace(profile, dataset=words, source=each.dataset, needs=files)
+            profile = replace(profile, dataset=words, stands_in="", source=each.dataset, needs=files)
         found[name] = _measured(replace(profile, recipe=own.changed(**shared), arms=_arms(each, reported=False)), each)
     return found
 

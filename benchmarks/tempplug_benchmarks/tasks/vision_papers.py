@@ -24,7 +24,7 @@ class PaperProfile:
         task: its name.
         dataset: name, as `tempplug_adapters.images.image_data.load_images` takes it.
         images: how many there are to train on.
-        summary: what they are.
+        summary: which they are, and whose recipe; without their number, which other profiles have another of.
         method: what trains, by name.
         recipe: of the method, whose settings.
         changes: to them.
@@ -84,13 +84,12 @@ def _amcl(dataset: str, table: str = "3", method: str = "SimCLR baseline", ours:
     return {fixed(0.5): row("amcl", table, method, dataset), AMCL_TOP: row("amcl", table, ours, dataset)}
 
 
-_CIFAR100 = "60,000 images of 100 classes, 32 x 32"
 PAPERS = (
     PaperProfile(
         task="cifar10",
         dataset="cifar10",
         images=50_000,
-        summary="60,000 images of 10 classes, 32 x 32; MACL's recipe",
+        summary="CIFAR-10 by MACL's recipe",
         recipe="macl-cifar",
         changes={"probe": "macl-cifar10"},
         more=(fixed(0.1, "flatnce"), fixed(0.1, "dual-temperature")),
@@ -114,7 +113,7 @@ PAPERS = (
         task="cifar100",
         dataset="cifar100",
         images=50_000,
-        summary=f"{_CIFAR100}; DySTreSS's recipe",
+        summary="CIFAR-100 by DySTreSS's recipe",
         recipe="dystress-cifar",
         reported=_dystress_cifar("CIFAR-100"),
     ),
@@ -142,7 +141,7 @@ PAPERS = (
         task="tiny-imagenet",
         dataset="tiny-imagenet",
         images=100_000,
-        summary="110,000 images of 200 classes, 64 x 64; AMCL's recipe",
+        summary="Tiny-ImageNet by AMCL's recipe",
         recipe="amcl",
         changes={"backbone": "resnet50", "stem": "imagenet", "image_size": 64, "num_train_epochs": 800},
         baseline=0.5,
@@ -154,7 +153,7 @@ PAPERS = (
         evaluations=("few-labels",),
         dataset="stl10-unlabeled",
         images=100_000,
-        summary="100,000 images without labels, 96 x 96, and 13,000 of 10 classes to measure with; AMCL's recipe",
+        summary="STL-10's images without labels by AMCL's recipe",
         recipe="amcl",
         changes={"evaluation_dataset": "stl10", "image_size": 96},
         baseline=0.5,
@@ -167,7 +166,7 @@ PAPERS = (
         task="imagenette",
         dataset="imagenette",
         images=9_469,
-        summary="13,394 images of 10 classes of ImageNet; the recipe of Temperature-Free",
+        summary="Imagenette by the recipe of Temperature-Free",
         recipe="imagenette",
         baseline=0.5,
         temperatures=(0.1, 0.25, 0.5, 1),
@@ -185,7 +184,7 @@ PAPERS = (
         evaluations=("top-5",),
         dataset="imagenet-100",
         images=126_689,
-        summary="131,689 images of 100 classes of ImageNet; MACL's recipe",
+        summary="100 classes of ImageNet by MACL's recipe",
         recipe="macl-imagenet",
         changes={"neighbours": 20},
         macl="macl:threshold=0.2",
@@ -203,7 +202,7 @@ PAPERS = (
         evaluations=("top-5",),
         dataset="imagenet",
         images=1_281_167,
-        summary="1,331,167 images of 1,000 classes; MACL's recipe",
+        summary="ImageNet by MACL's recipe",
         recipe="macl-imagenet",
         changes={"neighbours": 20},
         reported={
