@@ -2,8 +2,8 @@
 
 A table stands below a comment that says what it shows, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds. Tasks are
 named ``suite/profile/task``, with ``*`` for any, and are those below ``benchmarks/results``. Figures are means ± sample
-standard deviations over seeds; differences, corrected p values and verdicts are those of ``tempplug bench report``. This file
-must not know what a guide says.
+standard deviations over seeds; differences, p values (corrected for comparisons and looks) and verdicts are those of
+``tempplug bench report``. This file must not know what a guide says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tempplug_benchmarks.comparison import ArmRow, Comparison
 from tempplug_benchmarks.cross_modality import columns
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
-from tempplug_benchmarks.report_tables import format_cell, format_difference, format_p, format_summary
+from tempplug_benchmarks.report_tables import format_cell, format_difference, format_p, format_summary, holm_p
 from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.training import report
 
@@ -61,7 +61,7 @@ def arms(arguments: str) -> list[str]:
     """``TASK [| METRIC]``: the arms of one task with difference to the baseline, Holm's p, seeds, and the papers' figures."""
     (comparison,), metric = _asked(arguments)
     reported = any(_reported(row, metric) for row in comparison.rows)
-    header = ["strategy+objective", metric.name, f"minus `{comparison.baseline}`, 95 %", "Holm p", "seeds"]
+    header = ["strategy+objective", metric.name, f"minus `{comparison.baseline}`, 95 %", holm_p(comparison), "seeds"]
     lines = [[*header, *(["reported"] if reported else [])]]
     for row in sorted(comparison.rows, key=lambda each: _order(each.label)):
         summary = row.summaries.get(metric.name)
@@ -72,7 +72,7 @@ def arms(arguments: str) -> list[str]:
 
 
 def tasks(arguments: str) -> list[str]:
-    """``TASK TASK … [| METRIC]``: arms × tasks; a task's baseline is bold, ▲ and ▼ are better and worse after correction."""
+    """``TASK TASK … [| METRIC]``: arms × tasks; a task's baseline is bold, ▲ and ▼ are better and worse."""
     found, metric = _asked(arguments, one_metric="|" in arguments)
     labels = sorted(dict.fromkeys(row.label for each in found for row in each.rows), key=_order)
     lines = [["strategy+objective", *(f"{_link(each)}: {(metric or each.primary).name}" for each in found)]]
@@ -112,7 +112,7 @@ def spread(arguments: str) -> list[str]:
         for row in (best, worst):
             cells += [_tau(row), format_summary(row.summaries[metric.name], metric)]
         adjusted = worst.significance.adjusted if worst.significance else None
-        lines.append([*cells, _difference(worst, each, metric), format_p(adjusted), _seeds([best, worst], metric)])
+        lines.append([*cells, _difference(worst, each, metric), format_p(adjusted), _seeds([best, worst], metric, each)])
     return _table(lines)
 
 
@@ -128,7 +128,7 @@ def strategies(arguments: str) -> list[str]:
             said = NOTHING if row is None else format_difference(row.differences.get(metric.name), metric).split(" [")[0]
             adjusted = row.significance.adjusted if row and row.significance else None
             cells.append(f"{said}{_mark(row)}" + ("" if adjusted is None else f" (p {format_p(adjusted)})"))
-        of = _seeds(each.rows.values(), metric)
+        of = _seeds(each.rows.values(), metric, each.comparison)
         lines.append([f"{_link(each.comparison)}: {metric.name}", f"`{each.comparison.baseline}`", *cells, of])
     return _table(lines)
 
@@ -289,7 +289,7 @@ def _difference(row: ArmRow, comparison: Comparison, metric: Metric) -> str:
 
 
 def _mark(row: ArmRow | None) -> str:
-    """Returns ▲ or ▼ where a difference is news after correction."""
+    """Returns ▲ or ▼ where the verdict is better or worse."""
     verdict = row.significance.verdict if row and row.significance else ""
     return {"better": " ▲", "worse": " ▼"}.get(verdict, "")
 
@@ -308,9 +308,11 @@ def _reported(row: ArmRow, metric: Metric) -> str:
     return "; ".join(f"{value} ({line.paper.name} {line.table})" for value, line in parts if any(map(str.isdigit, value)))
 
 
-def _seeds(rows: Iterable[ArmRow], metric: Metric) -> str:
+def _seeds(rows: Iterable[ArmRow], metric: Metric, looked: Comparison | None = None) -> str:
+    """Returns how many seeds rows have, and in how many looks where a p beside them counts these."""
     counts = [row.summaries[metric.name].count for row in rows if metric.name in row.summaries]
-    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts)))))
+    looks = f" in {len(looked.looks)} looks" if looked and len(looked.looks) > 1 else ""
+    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts))))) + looks
 
 
 def _table(lines: Sequence[Sequence[str]]) -> list[str]:

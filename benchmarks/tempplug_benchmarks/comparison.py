@@ -18,7 +18,7 @@ from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.results import Difference, Loaded, Summary, over_samples, paired_difference, summarise
+from tempplug_benchmarks.results import Difference, Loaded, Look, Summary, over_samples, paired_difference, summarise
 from tempplug_benchmarks.significance import Comparable, Significance, has_signal, judge
 from tempplug_benchmarks.store import Entry, Failure, Result
 from tempplug_benchmarks.suite import Suite
@@ -102,6 +102,7 @@ class Comparison:
         baseline: label of the arm that the others are compared with.
         chosen: whether it is the best of several fixed temperatures on validation data, and not the declared one.
         signal: whether the baseline is clearly better than what was not trained; None where that was not measured.
+        looks: the times at which the results were read, where seeds were added in between; empty where they were not.
     """
 
     suite: str
@@ -115,6 +116,7 @@ class Comparison:
     baseline: str
     chosen: bool
     signal: bool | None
+    looks: tuple[Look, ...] = ()
 
     @property
     def primary(self) -> Metric:
@@ -138,7 +140,8 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
     for suite, profile, task in places:
         here = [each for each in loaded.results if (each.suite, each.profile, each.task) == (suite, profile, task)]
         failed = [each for each in loaded.failures if (each.suite, each.profile, each.task) == (suite, profile, task)]
-        comparisons.append(_compare_task(suites[suite].task(task), suite, profile, here, failed))
+        comparison = _compare_task(suites[suite].task(task), suite, profile, here, failed)
+        comparisons.append(replace(comparison, looks=loaded.looks.get((suite, profile, task), ())))
     return _judged(comparisons)
 
 
@@ -154,7 +157,8 @@ def _judged(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
             for question, difference in (("strategy", strategy), ("adapting", row.adapting)):
                 if difference is not None:
                     key = (question, each.suite, each.profile_name, each.task.family or each.task.name)
-                    comparable = Comparable(difference, each.primary.higher_is_better, each.signal)
+                    higher, smallest = each.primary.higher_is_better, each.primary.smallest_difference
+                    comparable = Comparable(difference, higher, each.signal, smallest, max(1, len(each.looks)))
                     families.setdefault(key, {})[number, row.label, question] = comparable
     found = {name: significance for family in families.values() for name, significance in judge(family).items()}
 
@@ -185,7 +189,7 @@ def consistent(loaded: Loaded) -> Loaded:
                 if identity != common or count <= len(group) / 2:
                     kept.remove(result)
                     problems.append(f"{_where(result)} is of another experiment than other results: run it again, or apart.")
-    return Loaded(tuple(kept), loaded.failures, tuple(problems))
+    return replace(loaded, results=tuple(kept), problems=tuple(problems))
 
 
 def _temperatures(results: Sequence[Result]) -> dict[str, Summary]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm, parse_arm
 from tempplug_benchmarks.comparison import ArmRow, Comparison
+from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.significance import LEVEL
 from tempplug_benchmarks.tuning import fixed_temperatures
 
@@ -45,17 +46,17 @@ class TaskColumn:
 
 @dataclass(frozen=True)
 class Ranking:
-    """What ranks over tasks tell of the strategies that all of these tasks have.
+    """What ranks over data sets tell of the strategies that all of them have.
 
     Attributes:
         strategies: mean rank by strategy, best first.
-        tasks: how many.
+        data_sets: how many.
         p: of the Friedman test that all are alike; 1 where all ranks are equal.
         critical: difference of mean ranks that Nemenyi's test asks for.
     """
 
     strategies: Mapping[str, float]
-    tasks: int
+    data_sets: int
     p: float
     critical: float
 
@@ -76,9 +77,10 @@ def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
 
 
 def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
-    """Returns what the ranks tell; None where no three tasks have three strategies in common.
+    """Returns what the ranks tell; None where no three data sets have three strategies in common.
 
-    Of the strategies that two tasks share, and all tasks that have these, the ones that make the largest table are taken.
+    Of the strategies that two tasks share, and all data sets that have these, the ones that make the largest table are taken.
+    Friedman's test wants rows that are independent, so that each data set is one row.
 
     Args:
         found: see `columns`.
@@ -90,7 +92,7 @@ def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
     for start in ranked:
         for other in ranked:
             names = [name for name in start.ranks if name in other.ranks]
-            tasks = [each for each in ranked if all(name in each.ranks for name in names)]
+            tasks = _one_a_data_set([each for each in ranked if all(name in each.ranks for name in names)])
             size = len(names) * len(tasks)
             if len(names) >= 3 and len(tasks) >= 3 and (best is None or size > len(best[0]) * len(best[1])):
                 best = tasks, names
@@ -104,6 +106,18 @@ def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
     means = {name: sum(row[name] for row in table) / len(table) for name in names}
     critical = spread * math.sqrt(len(names) * (len(names) + 1) / (6 * len(table)))
     return Ranking(dict(sorted(means.items(), key=lambda item: item[1])), len(table), p, critical)
+
+
+def _one_a_data_set(found: Sequence[TaskColumn]) -> list[TaskColumn]:
+    """Returns the columns without those of the task or the data of another; a task's largest profile stands for it."""
+    kept, seen = [], set[tuple[str, str]]()
+    for column in sorted(found, key=lambda each: -PROFILES.index(each.comparison.profile_name)):
+        each = column.comparison
+        names = {(each.suite, each.task.name), (each.suite, each.dataset)}
+        if not names & seen:
+            kept.append(column)
+        seen |= names
+    return kept
 
 
 def _strategies(comparison: Comparison) -> dict[str, ArmRow]:

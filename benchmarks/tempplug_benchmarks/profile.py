@@ -34,6 +34,7 @@ class Metric:
         figure: what the method's evaluation calls it; empty where that is the name, too.
         higher_is_better: which way is better.
         decimals: digits after the point in reports.
+        smallest_difference: which reports call better or worse, in the metric's unit; 0 takes any.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Metric:
     figure: str = ""
     higher_is_better: bool = True
     decimals: int = 2
+    smallest_difference: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,9 +36,10 @@ MARKS = {"better": "▲", "worse": "▼"}
 QUIET = ("no signal", "one seed")
 """Verdicts of which nothing can be concluded."""
 READING_CROSS = (
-    "rank of the mean within the task, and difference to its baseline with the 95 % interval; ▲ better and ▼ worse after "
-    "correction, without a mark nothing is shown. A strategy is as its task's recipe has it; other objectives and temperatures "
-    "are in the tables of the tasks. Lowest and highest are the ends of the fixed temperatures that were run, without a rank."
+    "rank of the mean within the task, and difference to its baseline with the 95 % interval; ▲ better and ▼ worse: at least "
+    "five seeds, p below 0.05 after correction, and a difference that matters; without a mark nothing is shown. A strategy is "
+    "as its task's recipe has it; other objectives and temperatures are in the tables of the tasks. Lowest and highest are the "
+    "ends of the fixed temperatures that were run, without a rank."
 )
 
 
@@ -138,8 +139,8 @@ def _cell(column: TaskColumn, name: str) -> CrossCell:
 
 def _ranks_in_words(found: Ranking | None) -> str:
     if found is None:
-        return "mean ranks: fewer than three tasks with a signal have three strategies in common."
-    told = f"mean ranks over {found.tasks} tasks of {len(found.strategies)} strategies: Friedman p = {found.p:.2g}"
+        return "mean ranks: fewer than three data sets with a signal have three strategies in common."
+    told = f"mean ranks over {found.data_sets} data sets of {len(found.strategies)} strategies: Friedman p = {found.p:.2g}"
     if found.p >= LEVEL:
         return f"{told}, so that no order of the strategies is shown."
     return f"{told}; two differ where their mean ranks are {found.critical:.2f} apart (Nemenyi, level {LEVEL})."

@@ -27,8 +27,10 @@ STILL = 1e-4
 """Share of a temperature that it may move by, as rounding does, and still be the same."""
 READING = (
     "measured: mean ± sample standard deviation over seeds. Difference: paired over the seeds that both arms have, with its "
-    "95 % t interval. Verdict: by the paired t test's p after Holm's correction for all strategies of the family (level 0.05); "
-    "underpowered: nothing found, with fewer than five seeds; detectable: what four of five such experiments would find."
+    "95 % t interval. Better and worse want three things: at least five seeds (fewer are underpowered), a p below 0.05, and "
+    "the smallest difference that matters in the metric (less is too small). p: of the paired t test, after Holm's correction "
+    "for all strategies of the family, times looks: how often the results were read where seeds were added in between. "
+    "Detectable: what four of five such experiments would find."
 )
 REPORTED = (
     "reported: as printed in the papers, for their models and data; where the recipe here is smaller, compare directions, "
@@ -126,7 +128,7 @@ def headline(comparison: Comparison) -> Table:
     with_reported, with_control = any(row.reported for row in comparison.rows), has_controls(comparison)
     header = (
         *("arm", "minus baseline", f"{metric.name} measured", *([f"{metric.name} reported"] if with_reported else [])),
-        *("verdict", "Holm p", "p", "detectable", *(["minus control", "adapting"] if with_control else []), "seeds"),
+        *("verdict", holm_p(comparison), "p", "detectable", *(["minus control", "adapting"] if with_control else []), "seeds"),
     )
     rows = []
     for row in ordered(comparison):
@@ -149,6 +151,11 @@ def headline(comparison: Comparison) -> Table:
         kind: Kind = "failed" if summary is None else "baseline" if is_baseline else "measured"
         rows.append(Row(cells, kind, tone(found)))
     return Table(header, tuple(rows))
+
+
+def holm_p(comparison: Comparison) -> str:
+    """Returns the heading of corrected p values, with the number of looks where they count."""
+    return f"Holm p, {len(comparison.looks)} looks" if len(comparison.looks) > 1 else "Holm p"
 
 
 def has_controls(comparison: Comparison) -> bool:
@@ -176,7 +183,7 @@ def conclusion(comparison: Comparison) -> str:
     said = [f"{name} than {baseline}: {', '.join(labels[name])}." for name in ("better", "worse") if name in labels]
     if not said:
         said = [f"No arm is shown to be better or worse than {baseline}."]
-    for name in ("underpowered", "no difference seen", "one seed"):
+    for name in ("too small", "underpowered", "no difference seen", "one seed"):
         if name in labels:
             needed = [least for label in labels[name] if (least := judged[label].detectable) is not None]
             digits = comparison.primary.decimals
@@ -248,6 +255,11 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     ]
     lines.append(_baseline(comparison))
     lines.append(f"family of comparisons: the strategies of {_family(comparison.task)}")
+    if len(comparison.looks) > 1:
+        dated = "; ".join(f"{look.date} {look.seeds}" for look in comparison.looks)
+        lines.append(f"looks: {len(comparison.looks)}, by which each p is multiplied before Holm's correction: {dated}")
+    if metric.smallest_difference:
+        lines.append(f"smallest difference that matters: {metric.smallest_difference:g}")
     lines.append(f"signal: {_SIGNAL[comparison.signal]}")
     lines += [
         f"{row.label}: {row.selected}, the best of {row.configurations} by {comparison.profile.validation}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tempplug.errors import DataError, TempplugError
-from tempplug_benchmarks.fields import plain
-from tempplug_benchmarks.store import FAILED, Entry, Failure, Result, read_failure, read_result, result_files
+from tempplug_benchmarks.fields import check_fields, plain, read_object
+from tempplug_benchmarks.store import FAILED, LOOKS, Entry, Failure, Result, read_failure, read_result, result_files
 
 CONFIDENCE = 0.95
 PATTERN = "*/*/*/*/seed-*.json"
@@ -59,16 +59,39 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Look:
+    """One of several times at which the results of a task were read, in the file `LOOKS`: ``{"format": 1, "looks": [...]}``.
+
+    Attributes:
+        date: when its last run had finished, ISO 8601.
+        seeds: those that were added since the look before, in words.
+    """
+
+    date: str
+    seeds: str
+
+
+@dataclass(frozen=True)
 class Loaded:
-    """The files of a folder: finished runs, failed ones, and messages about files that cannot be read."""
+    """The files of a folder.
+
+    Attributes:
+        results: finished runs.
+        failures: failed ones.
+        problems: messages about files that cannot be read.
+        looks: by suite, profile and task; empty for a task whose results were read once.
+    """
 
     results: tuple[Result, ...]
     failures: tuple[Failure, ...]
     problems: tuple[str, ...]
+    looks: Mapping[tuple[str, str, str], tuple[Look, ...]] = field(default_factory=dict)
 
 
 def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: None) -> Loaded:
     """Returns all results below a folder; a file that is no result, or not one that can be reported, becomes a message.
+
+    Results of a task whose `LOOKS` cannot be read are left out with a message: their p could not be corrected.
 
     Args:
         folder: the ``--output`` of ``tempplug bench run``, or a part of it.
@@ -82,23 +105,33 @@ def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: 
     results: list[Result] = []
     failures: list[Failure] = []
     problems: list[str] = []
+    looks: dict[tuple[str, str, str], tuple[Look, ...]] = {}
     for path in result_files(folder, PATTERN):
         try:
-            if path.name.endswith(FAILED):
-                failure = read_failure(path)
-                check(failure)
-                failures.append(failure)
+            looked = _read_looks(path.absolute().parents[1] / LOOKS)
+            entry = read_failure(path) if path.name.endswith(FAILED) else read_result(path)
+            check(entry)
+            looks[entry.suite, entry.profile, entry.task] = looked
+            if isinstance(entry, Failure):
+                failures.append(entry)
             else:
-                result = read_result(path)
-                check(result)
-                results.append(result)
+                results.append(entry)
         except DataError as error:
             problems.append(plain(str(error)))
         except TempplugError as error:
             problems.append(plain(f"{path}: {error}"))
     if not results and not failures and not problems:
         raise DataError(f"{folder} has no results: run tempplug bench run SUITE --output {folder} first.")
-    return Loaded(tuple(results), tuple(failures), tuple(problems))
+    return Loaded(tuple(results), tuple(failures), tuple(dict.fromkeys(problems)), looks)
+
+
+def _read_looks(path: Path) -> tuple[Look, ...]:
+    if not path.exists():
+        return ()
+    listed = read_object(path, 1, "file of looks").get("looks")
+    if not isinstance(listed, list) or not listed:
+        raise DataError(f"{path}: 'looks' must be a list of objects with date and seeds.")
+    return tuple(Look(**check_fields(Look, each, f"{path}: a look")) for each in listed)
 
 
 def summarise(values: Mapping[int, float]) -> Summary:

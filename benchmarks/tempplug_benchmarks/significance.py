@@ -1,4 +1,4 @@
-"""What seeds can tell: paired t tests, corrected for the number of comparisons, and the difference that could have been seen.
+"""What seeds can tell: paired t tests, corrected for looks and comparisons, and the difference that could have been seen.
 
 It must not know tasks, files or how anything is printed.
 
@@ -17,9 +17,9 @@ from tempplug_benchmarks.results import Difference
 LEVEL = 0.05
 POWER = 0.8
 FEW = 5
-"""Fewer seeds than this are said to be few where nothing is found."""
+"""With fewer seeds than this nothing is said to be better or worse."""
 
-Verdict = Literal["better", "worse", "no difference seen", "underpowered", "one seed", "no signal"]
+Verdict = Literal["better", "worse", "too small", "no difference seen", "underpowered", "one seed", "no signal"]
 
 
 K = TypeVar("K")
@@ -33,12 +33,16 @@ class Comparable:
         difference: to the baseline.
         higher_is_better: which way is better.
         signal: whether there is anything to compare: False where the baseline is no better than what was not trained, None
-            where nobody measured that.
+            where that was not measured.
+        smallest: absolute difference that is called better or worse, in the unit of the difference, at least 0.
+        looks: how often the results were read while seeds were added, at least 1.
     """
 
     difference: Difference
     higher_is_better: bool
     signal: bool | None
+    smallest: float = 0.0
+    looks: int = 1
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ class Significance:
 
     Attributes:
         p: of the paired t test, two-sided.
-        adjusted: p after Holm's correction for all comparisons of the family.
-        detectable: the difference that four of five such experiments would find, at Holm's strictest level.
+        adjusted: p times the looks, after Holm's correction for all comparisons of the family.
+        detectable: the difference that four of five such experiments would find, at the level divided by comparisons and looks.
         verdict: in a word.
     """
 
@@ -96,7 +100,7 @@ def detectable(difference: Difference, comparisons: int) -> float | None:
 
     Args:
         difference: whose deviation and number of seeds count.
-        comparisons: of the family.
+        comparisons: of the family, times the looks.
     """
     from scipy.stats import t
 
@@ -119,12 +123,12 @@ def judge(family: Mapping[K, Comparable]) -> dict[K, Significance]:
         family: every comparison that is made to answer one question, by name.
     """
     p_values = {name: p for name, each in family.items() if (p := p_value(each.difference)) is not None}
-    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    adjusted = dict(zip(p_values, holm([min(1.0, family[name].looks * p) for name, p in p_values.items()]), strict=True))
     return {
         name: Significance(
             p_values.get(name),
             adjusted.get(name),
-            detectable(each.difference, len(p_values)),
+            detectable(each.difference, each.looks * len(p_values)),
             _verdict(each, adjusted.get(name)),
         )
         for name, each in family.items()
@@ -136,9 +140,13 @@ def _verdict(each: Comparable, adjusted: float | None) -> Verdict:
         return "no signal"
     if adjusted is None:
         return "one seed"
-    if adjusted < LEVEL:
-        return "better" if (each.difference.mean > 0) == each.higher_is_better else "worse"
-    return "underpowered" if each.difference.count < FEW else "no difference seen"
+    if each.difference.count < FEW:
+        return "underpowered"
+    if adjusted >= LEVEL:
+        return "no difference seen"
+    if abs(each.difference.mean) < each.smallest:
+        return "too small"
+    return "better" if (each.difference.mean > 0) == each.higher_is_better else "worse"
 
 
 def has_signal(over_untrained: Difference | None, higher_is_better: bool) -> bool | None:

@@ -23,6 +23,8 @@ from tempplug_benchmarks.plan import Run, slug
 
 FORMAT = 2
 FAILED = ".failed.json"
+LOOKS = "looks.json"
+"""A file beside the arms of a task, where seeds were added after its results had been read."""
 # A list of numbers as json lays it out, a line for each; texts hold no line breaks. It becomes one line, for people who look.
 _NUMBERS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\n\s+\]")
 

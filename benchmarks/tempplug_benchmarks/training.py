@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +249,7 @@ def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Lo
         return (entry.suite, entry.profile, entry.task, entry.arm, entry.seed) in asked
 
     loaded = load_results(output, lambda entry: check_known(entry, by_name[entry.suite]) if of_these(entry) else None)
-    return Loaded(tuple(filter(of_these, loaded.results)), tuple(filter(of_these, loaded.failures)), loaded.problems)
+    return replace(loaded, results=tuple(filter(of_these, loaded.results)), failures=tuple(filter(of_these, loaded.failures)))
 
 
 @dataclass(frozen=True)

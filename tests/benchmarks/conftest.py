@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from report_figures import FIGURES
+from report_figures import FIGURES, SEEDS
 from run_checks import write_failure, write_result
 
 from tempplug.plugins import registry
@@ -33,8 +33,8 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 @pytest.fixture
 def comparisons(toy: ModuleType, tmp_path: Path) -> tuple[Comparison, ...]:
-    """Three seeds of four arms, one of them failed; versions and machine are made up, so that the report is always the same."""
-    for run in plan(toy.SUITE, "quick", [0, 1, 2], strategies=["all", "temperature-free"]):
+    """Five seeds of four arms, three runs failed; versions and machine are made up, so that the report is always the same."""
+    for run in plan(toy.SUITE, "quick", SEEDS, strategies=["all", "temperature-free"]):
         if run.seed >= len(FIGURES[run.arm.label]):
             write_failure(run, tmp_path, "RuntimeError: <b>it</b> broke\nbadly", "trace")
             continue

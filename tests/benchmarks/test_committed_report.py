@@ -119,25 +119,35 @@ def test_every_table_of_a_task_is_recomputed_from_the_files(committed: Page) -> 
 
 
 def test_colours_of_a_task_are_recomputed_by_holms_rule(committed: Page) -> None:
-    """The page's own p values, corrected for all that it shows of the family: green and red are below 0.05, others above."""
-    families: dict[str, list[tuple[float, str, str]]] = {}
+    """The page's own p values, corrected for looks and all that it shows of the family.
+
+    Green and red: below 0.05, five seeds at least, and a tenth of a point; and nothing else is.
+    """
+    families: dict[str, list[tuple[float, str, str, bool]]] = {}
     for folder, table in tasks(committed):
         alone = "family of comparisons: the strategies of this task" in committed.sections[table.section]
         family = table.section if alone else f"{folder.parents[1].name} {folder.parent.name}"
+        file = folder / "looks.json"
+        looks = len(json.loads(file.read_text(encoding="utf-8"))["looks"]) if file.exists() else 1
+        assert ("Holm p" if looks == 1 else f"Holm p, {looks} looks") in table.header
+        seeds = values(folder)
+        (baseline,) = [arm for arm, cell in table.column("minus baseline").items() if cell == "baseline"]
         for arm, p in table.column("p").items():
             if p != "-":
                 colour = table.classes[[row[0] for row in table.rows].index(arm)][1]
-                shown = (float(p.lstrip("<")), colour, table.column("verdict")[arm])
+                common = seeds[selected(committed, table).get(arm, arm)].keys() & seeds[baseline].keys()
+                matters = len(common) >= 5 and abs(rounded(table.column("minus baseline")[arm])[0][0]) >= 0.1
+                shown = (looks * float(p.lstrip("<")), colour, table.column("verdict")[arm], matters)
                 families.setdefault(family, []).append(shown)
     assert len(families) > 3
     for family, members in families.items():
         largest = 0.0
-        for rank, (p, colour, verdict) in enumerate(sorted(members)):
+        for rank, (p, colour, verdict, matters) in enumerate(sorted(members)):
             largest = max(largest, (len(members) - rank) * p)
             news = verdict in ("better", "worse")
             assert colour == (verdict if news else ""), family
             if abs(largest / 0.05 - 1) > 0.06:  # p is rounded to two digits
-                assert news == (largest < 0.05 and verdict != "no signal"), (family, p)
+                assert news == (largest < 0.05 and matters and verdict != "no signal"), (family, p)
 
 
 def test_the_table_of_all_tasks_is_recomputed_from_the_files(committed: Page) -> None:

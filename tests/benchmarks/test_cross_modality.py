@@ -21,6 +21,7 @@ from tempplug_benchmarks.report_html import html
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.suite import Suite
 
+SEEDS = range(5)
 ARMS = ["fixed+infonce", "macl+reweighted", "macl+infonce", "temperature-free+infonce", "fixed:temperature=0.5+infonce"]
 SCORES = {
     "one": (70.0, 71.0, 60.0, 69.0, 75.0),
@@ -32,12 +33,14 @@ SCORES = {
 
 def measured(toy: ModuleType, folder: Path, scores: dict[str, tuple[float, ...]]) -> tuple[Comparison, ...]:
     first = toy.SUITE.tasks[0]
-    suite = Suite("toy", "tasks", tuple(replace(first, name=name) for name in scores))
-    for run in plan(suite, "quick", [0, 1, 2], strategies=ARMS):
+    quick = first.profile("quick")
+    tasks = (replace(first, name=name, profiles={"quick": replace(quick, dataset=f"data of {name}")}) for name in scores)
+    suite = Suite("toy", "tasks", tuple(tasks))
+    for run in plan(suite, "quick", SEEDS, strategies=ARMS):
         if run.arm.label in ARMS:
             # binary fractions, whose means are exact: what a seed does to all, and a little that it does to each
             noise, arm = random.Random(f"{run.task.name} {run.seed}").randrange(1024) / 1024, ARMS.index(run.arm.label)
-            score = scores[run.task.name][arm] + noise + (run.seed - 1) * arm / 4096
+            score = scores[run.task.name][arm] + noise + (run.seed - 2) * arm / 4096
             write_result(run, folder, {"STSB": score, "error": 0.5}, seconds=1)
     return compare(load_results(folder), {"toy": suite})
 
@@ -57,7 +60,7 @@ def test_a_strategy_is_as_the_recipe_has_it_and_ranked_among_strategies(toy: Mod
 def test_ranks_are_tested_as_friedman_and_nemenyi_say(toy: ModuleType, tmp_path: Path) -> None:
     found = ranking(columns(measured(toy, tmp_path, SCORES)))
     assert found is not None
-    assert found.tasks == 4
+    assert found.data_sets == 4
     assert found.strategies == {"macl": 1.125, "fixed": 1.875, "temperature-free": 3.0}
     assert list(found.strategies) == ["macl", "fixed", "temperature-free"]
     ranks = [(1, 1, 1.5, 1), (2, 2, 1.5, 2), (3, 3, 3, 3)]
@@ -65,6 +68,21 @@ def test_ranks_are_tested_as_friedman_and_nemenyi_say(toy: ModuleType, tmp_path:
     # q of three groups at 0.05 is 2.343 (Demšar's table 5): 2.343 · sqrt(3 · 4 / (6 · 4))
     assert found.critical == pytest.approx(2.343 * 0.5**0.5, abs=1e-3)
     assert ranking(columns(measured(toy, tmp_path / "few", {name: SCORES[name] for name in ("one", "two")}))) is None
+
+
+def test_a_data_set_is_one_row_of_the_test_whatever_its_profiles_and_tasks(toy: ModuleType, tmp_path: Path) -> None:
+    comparisons = measured(toy, tmp_path, SCORES | {"five": (40.0, 30.0, 20.0, 50.0, 45.0)})
+    each = {comparison.task.name: comparison for comparison in comparisons}
+    # "one" anew in a larger profile, where the ranks are turned round, and the data of "two" in another task
+    both = replace(each["one"].task, profiles=dict.fromkeys(("quick", "small"), each["one"].profile))
+    larger = replace(each["five"], task=both, profile_name="small", dataset="more data of one")
+    shared = replace(each["four"], dataset="data of two")
+    found = ranking(columns([*(each[name] for name in ("one", "two", "three")), larger, shared]))
+    assert found is not None
+    assert found.data_sets == 3
+    ranks = [(3, 1, 1.5), (2, 2, 1.5), (1, 3, 3)]  # of "larger", "two" and "three"
+    assert found.p == pytest.approx(stats.friedmanchisquare(*ranks).pvalue)
+    assert ranking(columns([each["one"], larger, each["two"], shared])) is None
 
 
 def test_the_table_says_rank_difference_and_verdict(toy: ModuleType, tmp_path: Path) -> None:
@@ -79,7 +97,7 @@ def test_the_table_says_rank_difference_and_verdict(toy: ModuleType, tmp_path: P
     assert rows["toy / one: STSB"]["temperature-free"] == "3 · -1.00 ▼; [-1.00, -1.00]"
     assert rows["toy / one: STSB"]["fixed"].startswith("2 · τ 0.05: 70.")
     assert rows["toy / one: STSB"]["fixed, highest"] == "τ 0.5: +5.00 ▲; [+5.00, +5.00]"
-    assert "mean ranks over 4 tasks of 3 strategies: Friedman p = 0.022; two differ where" in told[1]
+    assert "mean ranks over 4 data sets of 3 strategies: Friedman p = 0.022; two differ where" in told[1]
     assert "## All tasks" in markdown(comparisons, [])
     shown = io.StringIO()
     print_report(Console(file=shown, width=120, force_terminal=True, color_system="standard"), comparisons, [])
@@ -104,7 +122,7 @@ def test_a_summary_leaves_out_what_the_page_holds(toy: ModuleType, tmp_path: Pat
     shown = io.StringIO()
     print_summary(Console(file=shown, width=120), measured(toy, tmp_path, SCORES), ["old.json is not JSON"])
     told = shown.getvalue()
-    assert "toy / one / quick  STSB: Spearman × 100 of nothing\ndata: none\n" in told
+    assert "toy / one / quick  STSB: Spearman × 100 of nothing\ndata: data of one\n" in told
     assert "Better than fixed+infonce: fixed:temperature=0.5+infonce, macl+reweighted." in told
     assert "left out: old.json is not JSON" in told
     assert "recipe: " not in told

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from report_figures import FIGURES
+from report_figures import FIGURES, SEEDS
 from rich.console import Console
 from run_checks import write_failure, write_result
 
@@ -28,17 +28,17 @@ def test_markdown_is_golden(comparisons: tuple[Comparison, ...]) -> None:
 
 def test_the_headline_has_measured_difference_and_reported(comparisons: tuple[Comparison, ...]) -> None:
     rows = {row.cells[0]: row for row in headline(comparisons[0]).rows}
-    # macl minus plain: 1, 1.5, 1.5, so 4/3 ± 4.303 · sqrt(1/12) / sqrt(3) = 0.717; t = 8 with 2 degrees, of three comparisons
+    # macl minus plain: 1, 1.5, 1.5, 1, 1.5, so 1.3 ± 2.776 · sqrt(0.075) / sqrt(5) = 0.340; t = 10.61 with 4 degrees
     expected = (
         "macl+infonce",
-        "+1.33 [+0.62, +2.05]",
-        "74.33 ± 3.82",
+        "+1.30 [+0.96, +1.64]",
+        "74.30 ± 3.13",
         "77.69 MACL B.4",
         "better",
-        "0.046",
-        "0.015",
-        "1.45",
-        "3",
+        "0.0013",
+        "<0.001",
+        "0.60",
+        "5",
     )
     assert rows["macl+infonce"].cells == expected
     # temperature-free minus plain: -10 and 3, so -3.5 ± 12.706 · 6.5 = 82.59
@@ -47,7 +47,7 @@ def test_the_headline_has_measured_difference_and_reported(comparisons: tuple[Co
     assert rows["fixed+dcl"].tone == "worse"
     assert rows["temperature-free+infonce"].tone == ""
     assert rows["temperature-free+infonce"].cells[1:5:3] == ("-3.50 [-86.09, +79.09]", "underpowered")
-    assert rows["temperature-free+infonce"].cells[8] == "2 of 3"
+    assert rows["temperature-free+infonce"].cells[8] == "2 of 5"
 
 
 def test_an_arm_that_always_failed_is_shown_as_failed(toy: ModuleType, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_command_runs_what_a_table_shows(comparisons: tuple[Comparison, ...], 
     options = _parser().parse_args(words)
     runs = plan(toy.SUITE, options.profile, options.seeds, options.tasks, options.strategies)
     assert program == "tempplug"
-    assert {(run.arm.label, run.seed) for run in runs} == {(label, seed) for label in FIGURES for seed in range(3)}
+    assert {(run.arm.label, run.seed) for run in runs} == {(label, seed) for label in FIGURES for seed in SEEDS}
     assert (options.suite, options.data_dir) == ("toy", None)
 
 
@@ -151,7 +151,7 @@ def test_arms_of_other_seeds_have_a_command_of_their_own(toy: ModuleType, tmp_pa
 def test_reported_lines_stand_below_the_measured_ones(comparisons: tuple[Comparison, ...]) -> None:
     cells = [row.cells for row in all_metrics(comparisons[0]).rows]
     position = cells.index(("macl+infonce: MACL table B.4, w/ MACL", "77.69", "-"))
-    assert cells[position - 1] == ("macl+infonce", "74.33 ± 3.82", "0.300 ± 0.100")
+    assert cells[position - 1] == ("macl+infonce", "74.30 ± 3.13", "0.300 ± 0.100")
 
 
 def test_the_terminal_shows_every_arm_and_the_failure(comparisons: tuple[Comparison, ...]) -> None:
@@ -160,7 +160,7 @@ def test_the_terminal_shows_every_arm_and_the_failure(comparisons: tuple[Compari
     text = shown.getvalue()
     for label in FIGURES:
         assert label in text
-    assert "+1.33 [+0.62, +2.05]" in text
+    assert "+1.30 [+0.96, +1.64]" in text
     assert "failed: temperature-free+infonce, seed 2: RuntimeError: <b>it</b> broke" in text
     assert "left out: seed-9.json is not JSON" in text
 

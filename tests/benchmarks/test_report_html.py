@@ -29,7 +29,7 @@ def test_html_is_one_self_contained_page(comparisons: tuple[Comparison, ...]) ->
     labels = [value for name, value in page.attributes if name == "aria-label"]
     assert labels == ["toy / toy-task / quick: STSB", "toy / toy-task / quick: all metrics"]
     assert "RuntimeError: <b>it</b> broke" in page.text, "shown as text, not as markup"
-    assert "+1.33 [+0.62, +2.05]" in page.text
+    assert "+1.30 [+0.96, +1.64]" in page.text
     assert "seed-9.json is not JSON" in page.text
     assert "Better than fixed+infonce: macl+infonce." in page.text
 
@@ -46,8 +46,8 @@ def test_every_plot_has_a_name_and_says_what_it_shows(comparisons: tuple[Compari
     told = re.search(r'<desc id="toy-toy-task-quick-difference-words">(.*?)</desc>', content)
     assert told is not None
     assert told[1].split("; ") == [
-        "macl+infonce: +1.33 [+0.62, +2.05]",
-        "fixed+dcl: -1.17 [-1.88, -0.45]",
+        "macl+infonce: +1.30 [+0.96, +1.64]",
+        "fixed+dcl: -1.20 [-1.54, -0.86]",
         "temperature-free+infonce: -3.50 [-86.09, +79.09]",
     ]
 
@@ -66,7 +66,7 @@ def test_colour_follows_the_adjusted_value(comparisons: tuple[Comparison, ...]) 
     assert table.header[1] == "minus baseline", "what decides comes first, also on a phone"
     assert [row[1] for row in table.classes] == ["better", "", "worse", ""]
     # the same differences, unadjusted values below 0.05 all the same: no colour where Holm's are not
-    for verdict in ("no difference seen", "underpowered", "one seed", "no signal"):
+    for verdict in ("too small", "no difference seen", "underpowered", "one seed", "no signal"):
         found = Significance(0.001, 0.2, 1.0, verdict)
         rows = tuple(replace(row, significance=found if row.significance else None) for row in comparison.rows)
         content = html((replace(comparison, rows=rows),), []).partition("<body>")[2].partition("<script>")[0]

@@ -12,6 +12,7 @@ from run_checks import write_result
 from scipy import stats
 
 from tempplug_benchmarks.comparison import Comparison, check_known, compare
+from tempplug_benchmarks.kinds import reports
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report_tables import headline, remarks
 from tempplug_benchmarks.results import Loaded, load_results, over_samples, paired_difference
@@ -70,18 +71,85 @@ def test_the_detectable_difference_is_found_four_times_in_five(comparisons: int)
 
 
 def test_the_verdict_follows_the_corrected_p() -> None:
-    zeros = [0.0] * 3
-    clear, faint = difference([1.0, 1.02, 0.98], zeros), difference([1.0, 1.2, 0.8], zeros)
-    assert p_value(faint) == pytest.approx(0.0131, abs=1e-3)
-    many = {f"arm {number}": Comparable(difference([1.0, -1.0, 0.1], zeros), True, None) for number in range(6)}
+    zeros = [0.0] * 5
+    clear, faint = difference([1.0, 1.02, 0.98, 1.0, 1.0], zeros), difference([1.0, 1.6, 0.4, 1.5, 0.5], zeros)
+    assert p_value(faint) == pytest.approx(0.0151, abs=1e-3)
+    many = {f"arm {number}": Comparable(difference([1.0, -1.0, 0.1, 0.0, 0.0], zeros), True, None) for number in range(6)}
     family = {"clear": Comparable(clear, False, True), "faint": Comparable(faint, True, True), **many}
     found = judge(family)
-    assert (found["clear"].verdict, found["faint"].verdict) == ("worse", "underpowered")
+    assert (found["clear"].verdict, found["faint"].verdict) == ("worse", "no difference seen")
     assert judge({"faint": Comparable(faint, True, True)})["faint"].verdict == "better"
     assert judge({"clear": Comparable(clear, True, False)})["clear"].verdict == "no signal"
     assert judge({"alone": Comparable(difference([1.0], [0.0]), True, None)})["alone"].verdict == "one seed"
-    five = difference([1.0, -1.0, 0.5, -0.5, 0.1], [0.0] * 5)
+    five = difference([1.0, -1.0, 0.5, -0.5, 0.1], zeros)
     assert judge({"five": Comparable(five, True, True)})["five"].verdict == "no difference seen"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_better_and_worse_alike_want_five_seeds_and_a_difference_that_matters(sign: int) -> None:
+    news = "better" if sign > 0 else "worse"
+
+    def verdict(values: list[float], smallest: float) -> str:
+        found = difference([sign * each for each in values], [0.0] * len(values))
+        p = p_value(found)
+        assert p is not None
+        assert p < 0.001
+        return judge({"arm": Comparable(found, True, True, smallest)})["arm"].verdict
+
+    clear = [0.0998, 0.1, 0.1002, 0.1001, 0.0999]  # mean 0.1
+    assert verdict(clear[:4], 0.0) == "underpowered"
+    assert verdict(clear, 0.0) == verdict(clear, 0.0999) == news
+    assert verdict(clear, 0.1001) == "too small"
+
+
+def test_p_is_multiplied_by_the_looks_before_holm() -> None:
+    family = {
+        "often": ([1.0, 1.6, 0.4, 1.5, 0.5], 3),
+        "once": ([1.0, 1.7, 0.3, 1.5, 0.5], 1),
+        "chance": ([1.0, -1.0, 0.1, 0.0, 0.0], 30),
+    }
+    p = {name: float(stats.ttest_1samp(values, 0).pvalue) for name, (values, _) in family.items()}
+    found = judge(
+        {name: Comparable(difference(values, [0.0] * 5), True, True, 0.0, looks) for name, (values, looks) in family.items()}
+    )
+    # of the three the smallest p is that of "often", after its looks that of "once"
+    assert p["often"] < p["once"] < 3 * p["often"]
+    expected = {"once": 3 * p["once"], "often": 2 * 3 * p["often"], "chance": 1.0}
+    assert {name: each.adjusted for name, each in found.items()} == pytest.approx(expected)
+    assert found["often"].p == pytest.approx(p["often"])
+    assert found["often"].detectable == detectable(difference(family["often"][0], [0.0] * 5), 9)
+
+
+def test_looks_stand_beside_the_arms_and_are_told(toy: ModuleType, tmp_path: Path) -> None:
+    scores = {"fixed+infonce": 70.0, "macl+infonce": 70.3}
+    once = _measured(toy, tmp_path, scores, dict.fromkeys(scores, 0.5))
+    (folder,) = tmp_path.glob("*/*/*/")
+    looks = [{"date": "2026-11-20", "seeds": "0 to 2"}, {"date": "2026-11-22", "seeds": "3 and 4"}]
+    (folder / "looks.json").write_text(json.dumps({"format": 1, "looks": looks}))
+    for inside in (tmp_path, folder, folder / "macl-infonce"):
+        assert len(reports(inside)) == 1, "it is taken for a result of speed"
+        assert load_results(inside).looks.keys() == {("toy", "small", "toy-task")}
+    (twice,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
+    p = {len(each.looks): row.significance for each in (once, twice) for row in each.rows if row.significance}
+    assert p[2].adjusted == pytest.approx(2 * (p[0].adjusted or 0))
+    assert ("Holm p" in headline(once).header, "Holm p, 2 looks" in headline(twice).header) == (True, True)
+    told = "looks: 2, by which each p is multiplied before Holm's correction: 2026-11-20 0 to 2; 2026-11-22 3 and 4"
+    assert told in remarks(twice)
+    assert not [line for line in remarks(once) if line.startswith("looks")]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"format": 1}', '{"format": 1, "looks": []}', '{"format": 1, "looks": [{"date": "today"}]}']
+)
+def test_results_whose_looks_cannot_be_read_are_left_out(toy: ModuleType, tmp_path: Path, content: str) -> None:
+    scores = {"fixed+infonce": 70.0, "macl+infonce": 70.3}
+    _measured(toy, tmp_path, scores, dict.fromkeys(scores, 0.5))
+    (folder,) = tmp_path.glob("*/*/*/")
+    (folder / "looks.json").write_text(content)
+    found = load_results(tmp_path)
+    assert found.results == ()
+    (problem,) = found.problems
+    assert "looks.json" in problem
 
 
 def test_a_baseline_has_a_signal_where_it_is_clearly_better_than_no_training() -> None:

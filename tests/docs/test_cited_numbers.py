@@ -56,6 +56,12 @@ def values(place: str) -> Values:
     return found
 
 
+def looks(place: str) -> int:
+    """Returns how often the results of ``suite/profile/task`` were read while seeds were added."""
+    file = RESULTS / place / "looks.json"
+    return len(json.loads(file.read_text(encoding="utf-8"))["looks"]) if file.exists() else 1
+
+
 def numbers(cell: str) -> list[float]:
     return [float(each) for each in re.findall(r"(?<![\w=])[-+]?\d+(?:\.\d+)?", cell)]
 
@@ -102,12 +108,13 @@ def test_figures_with_a_deviation_stand_in_tables_that_are_written_from_the_resu
 
 
 def test_arms_are_recomputed() -> None:
-    """Mean, deviation, difference with interval, seeds; and Holm's p where the arms of the task are the whole family."""
+    """Mean, deviation, difference with interval, seeds; Holm's p, times looks, where a task's arms are the whole family."""
     checked = 0
     for _, arguments, (header, *rows) in tables("arms"):
         place = arguments.split("|")[0].strip()
         found, metric = values(place), header[1]
         (baseline,) = re.findall("`(.*)`", header[2])
+        assert header[3] == ("Holm p" if looks(place) == 1 else f"Holm p, {looks(place)} looks")
         assert {row[0].strip("`") for row in rows} == set(found)
         compared = {}
         for row in rows:
@@ -123,7 +130,7 @@ def test_arms_are_recomputed() -> None:
         if "family of comparisons: the strategies of this task" in report and "|" not in arguments:
             largest = 0.0
             for rank, (p, shown) in enumerate(sorted(compared.values())):
-                largest = max(largest, min(1.0, (len(compared) - rank) * p))
+                largest = max(largest, min(1.0, (len(compared) - rank) * looks(place) * p))
                 assert float(shown.strip("<")) == pytest.approx(largest, rel=0.06) or largest < 0.001, place
         checked += len(compared)
     assert checked > 10
@@ -183,7 +190,7 @@ def test_what_a_bad_temperature_costs_is_recomputed() -> None:
 
 
 def test_differences_of_strategies_are_recomputed() -> None:
-    """Each is that of one of the strategy's arms; a mark stands where the corrected p is below 0.05 and nowhere else."""
+    """Each is that of one of the strategy's arms. A mark: p below 0.05, five seeds, a tenth of a point; and nowhere else."""
     checked = 0
     for _, _, (header, *rows) in tables("strategies"):
         names = [cell.strip("`") for cell in header[2:-1]]
@@ -193,16 +200,19 @@ def test_differences_of_strategies_are_recomputed() -> None:
             for name, cell in zip(names, row[2:-1], strict=True):
                 if cell == "–":
                     continue
-                differences = []
+                differences = {}
                 for arm in found:
                     common = sorted(found[arm].keys() & found[baseline].keys())
                     if re.split("[:+]", arm)[0] == name and common:
-                        differences.append(
-                            statistics.fmean(found[arm][seed][metric] - found[baseline][seed][metric] for seed in common)
-                        )
-                assert any(abs(numbers(cell)[0] - each) <= half(cell) for each in differences), (row[0], name)
+                        mean = statistics.fmean(found[arm][seed][metric] - found[baseline][seed][metric] for seed in common)
+                        differences[mean] = len(common)
+                shown = [mean for mean in differences if abs(numbers(cell)[0] - mean) <= half(cell)]
+                assert shown, (row[0], name)
                 p = re.search(r"\(p <?([\d.]+)\)", cell)
-                assert bool(re.search("[▲▼]", cell)) == (p is not None and float(p[1]) < 0.05), cell
+                matters = differences[shown[0]] >= 5 and abs(shown[0]) >= 0.1
+                mark = {1: "▲", -1: "▼"}[1 if shown[0] > 0 else -1]
+                news = mark if p is not None and float(p[1]) < 0.05 and matters else ""
+                assert "".join(re.findall("[▲▼]", cell)) == news, cell
                 checked += 1
     assert checked > 10
 

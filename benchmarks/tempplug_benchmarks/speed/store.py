@@ -16,7 +16,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.fields import check_fields, read_object
 from tempplug_benchmarks.speed.case import Case, Outcome, Setting
-from tempplug_benchmarks.store import FAILED, result_files
+from tempplug_benchmarks.store import FAILED, LOOKS, result_files
 
 FORMAT = 1
 _OF_RESULT = {"run": "object", "outcomes": "objects", "error": "lines"}
@@ -169,8 +169,8 @@ def speed_files(folder: Path) -> list[Path]:
     Args:
         folder: the ``--output`` of ``tempplug bench run``, or any folder in it.
     """
-    # suites that train have files in such places, too, seen from inside the output: results, and those of unfinished runs
-    found = result_files(folder, PATTERN)
+    # suites that train have files in such places, too, seen from inside the output: results, looks, those of unfinished runs
+    found = (path for path in result_files(folder, PATTERN) if path.name != LOOKS)
     return [path for path in found if not path.name.startswith("seed-") and not path.parent.name.startswith("seed-")]
 
 
