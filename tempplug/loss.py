@@ -112,7 +112,7 @@ class ContrastiveLoss(nn.Module):
             view_a: [B, D] raw embeddings, the anchors; or a list of them, one a head, whose losses are summed.
             view_b: [B, D] raw embeddings, row i the positive of view_a's row i ([M, D] candidates for ``masks``).
             queue: [K, D] past candidates, for ``queue``.
-            hard_negatives: [H, D] or [B, k, D]; they join the candidates of every anchor of view_a.
+            hard_negatives: [H, D], or [B, k, D] taken as [B·k, D]; all of them join the candidates of every anchor of view_a.
             labels: [B] class of each row, serving both views.
             index: [B] position of each row in the data set.
             uncertainty: [B], or a pair of them where both views hold anchors.

@@ -66,7 +66,11 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
             help="then each arm whose temperature adapts again with the mean temperature of its own run, fixed",
         ),
         group.add_argument(
-            "--seeds", nargs="+", type=int, metavar="SEED", help="(default: 0 1 2; of all in profile quick 5 to 9)"
+            "--seeds",
+            nargs="+",
+            type=int,
+            metavar="SEED",
+            help="at least five for a verdict (default: 0 1 2; of all in profile quick 5 to 9)",
         ),
         group.add_argument(
             "--data-dir", type=Path, metavar="DIR", help="folder of real data (default: the environment's TEMPPLUG_DATA)"

@@ -13,6 +13,8 @@ from types import ModuleType
 import pytest
 from scipy import stats
 
+from tempplug_benchmarks.kind import load_suite
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = [*sorted((ROOT / "docs").glob("**/*.md")), RESULTS / "README.md", ROOT / "README.md"]
@@ -215,6 +217,49 @@ def test_differences_of_strategies_are_recomputed() -> None:
                 assert "".join(re.findall("[▲▼]", cell)) == news, cell
                 checked += 1
     assert checked > 10
+
+
+def test_what_macl_and_the_recipes_own_temperature_lose_is_recomputed() -> None:
+    """The one place where a text cites figures of all tasks: means and worst of the rows with `macl`."""
+    own, macl = (
+        r"over its (\d+) rows that value is (\S+) below\s+the baseline on average and (\S+) at worst",
+        r"`macl` (\S+) and (\S+)\.",
+    )
+    (page,) = (each for each in PAGES if each.name == "which-temperature.md")
+    (cited,) = re.findall(f"{own}, and {macl}", page.read_text(encoding="utf-8"))
+    ((header, *rows),) = (table for where, _, table in tables("strategies") if where == page)
+    lost: dict[str, list[float]] = {"own": [], "macl": []}
+    for row in rows:
+        cell = row[header.index("`macl`")]
+        if cell == "–":
+            continue
+        place, metric = place_of(row[0])
+        suite, _, task = place.split("/")
+        found, baseline = values(place), row[1].strip("`")
+
+        def below(arm: str, found: Values = found, baseline: str = baseline, metric: str = metric) -> float:
+            common = found[arm].keys() & found[baseline].keys()
+            return statistics.fmean(found[baseline][seed][metric] - found[arm][seed][metric] for seed in common)
+
+        lost["own"].append(below(load_suite(suite).task(task).baseline))
+        shown = [below(arm) for arm in found if re.match("macl[:+]", arm)]
+        lost["macl"].append(next(each for each in shown if abs(numbers(cell)[0] + each) <= half(cell)))
+    expected = [len(lost["macl"])]
+    expected += [round(f(each), 2) for each in lost.values() for f in (statistics.fmean, max)]
+    assert [float(each) for each in cited] == expected
+
+
+def test_what_is_said_of_validation_data_on_sentences_holds() -> None:
+    """STS-B dev: dystress is the best arm, with each seed above fixed 0.05, the best fixed one; fixed 0.07 is below that."""
+    found = values("sentence/small/supervised")
+    means = {arm: statistics.fmean(of(found, arm, "STSB-dev").values()) for arm in found}
+    baseline, warmer = (f"fixed:temperature={each}+infonce" for each in ("0.05", "0.07"))
+    assert max(means, key=means.__getitem__) == "dystress+infonce"
+    assert max((arm for arm in means if arm.startswith("fixed")), key=means.__getitem__) == baseline
+    dystress, fixed = of(found, "dystress+infonce", "STSB-dev"), of(found, baseline, "STSB-dev")
+    assert len(dystress) == len(fixed) == 8
+    assert all(dystress[seed] > fixed[seed] for seed in fixed)
+    assert means[warmer] == pytest.approx(means[baseline] - 0.36, abs=0.01)
 
 
 def place_of(link: str) -> tuple[str, str]:
