@@ -150,7 +150,7 @@ def _verdict(each: Comparable, adjusted: float | None) -> Verdict:
 
 
 def has_signal(over_untrained: Difference | None, higher_is_better: bool) -> bool | None:
-    """Returns whether a baseline is clearly better than what was not trained; None where nobody measured that.
+    """Returns whether a baseline is clearly better than what was not trained; None where that was not measured.
 
     Args:
         over_untrained: baseline minus untrained.
