@@ -20,6 +20,7 @@ It must not know models or data.
 from __future__ import annotations
 
 import importlib
+import logging
 import math
 import sys
 from importlib.util import find_spec
@@ -30,9 +31,12 @@ from torch import nn
 import tempplug
 from tempplug.errors import ConfigError, MissingDependencyError
 from tempplug.plugins import registry
+from tempplug.strategies.schedule import Schedule
 from tempplug_adapters.announcement import announce
 from tempplug_adapters.parameter_groups import optimizer_groups
 from tempplug_adapters.training.measurements import numbers_of
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback as _Callback
@@ -64,11 +68,17 @@ class TemperatureCallback(_Callback):
         _tell(pl_module, trainer, 0)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Tells how long the training will be, to schedules whose period depends on it, and prints what each loss uses."""
-        epochs, losses = _epochs(trainer), losses_of(pl_module)
+        """Tells how long the training will be, to schedules whose period depends on it; prints what each loss uses.
+
+        Warns of schedules that need more steps.
+        """
+        (epochs, steps), losses = _length(trainer), losses_of(pl_module)
         for name, loss in losses:
             loss.set_length(epochs)
             announce(loss, name if len(losses) > 1 else "")
+            missed = loss.strategy.missed(epochs, steps) if isinstance(loss.strategy, Schedule) else ""
+            if missed and trainer.is_global_zero:
+                logger.warning(missed)
         _tell(pl_module, trainer, 0)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -118,14 +128,16 @@ def _tell(module: nn.Module, trainer: Any, batch: int) -> None:
         loss.set_progress(epoch=epoch, step=trainer.global_step)
 
 
-def _epochs(trainer: Any) -> float:
-    """Returns how many epochs a training has, 0 where it has no end; a stream whose batches nobody can count is one."""
+def _length(trainer: Any) -> tuple[float, int]:
+    """Returns epochs and optimizer steps of a training, 0 where it has no end; a stream of unknown length is one epoch."""
+    batches = trainer.num_training_batches
+    counted = math.isfinite(batches)
+    inside = max(1, math.ceil(batches / trainer.accumulate_grad_batches) if counted else trainer.max_steps)
     epochs = [float(trainer.max_epochs)] if (trainer.max_epochs or 0) > 0 else []
     if trainer.max_steps > 0:
-        batches = trainer.num_training_batches
-        steps = math.ceil(batches / trainer.accumulate_grad_batches) if math.isfinite(batches) else trainer.max_steps
-        epochs.append(trainer.max_steps / max(1, steps))
-    return min(epochs, default=0.0)
+        epochs.append(trainer.max_steps / inside)
+    length = min(epochs, default=0.0)
+    return length, round(length * inside) if counted or trainer.max_steps > 0 else 0
 
 
 __all__ = ["TemperatureCallback", "losses_of", "optimizer_groups"]

@@ -18,6 +18,14 @@ PERIODS = 5
 """In a training whose length is told: 2,000 epochs with periods of 400 (Kukleva et al. 2023, section 4)."""
 LONGEST = 400.0
 """Epochs of a period of a training whose length nobody tells."""
+FEWEST_EPOCHS = 20
+"""Of a period that is sampled once an epoch."""
+FEWEST_TEMPERATURES = 4
+"""That a training takes of a curve: with fewer there is no curve."""
+MISSED = 0.1
+"""Largest share of the range between lowest and highest temperature that a training leaves out at either end."""
+ENOUGH_STEPS = 12
+"""Of a period: every shape then takes `FEWEST_TEMPERATURES`, and leaves out less than `MISSED`."""
 
 
 class Schedule(Strategy):
@@ -27,8 +35,9 @@ class Schedule(Strategy):
     temperature_min and toggles every half period; ``random`` draws uniformly, once per whole epoch, from (seed, number of
     the epoch) alone, so that all ranks and a resumed run see the same values.
 
-    t is ``epoch`` + ``first_epoch``, with ``granularity=epoch`` whole epochs alone. Eq. 5 at any moment of training is the
-    default; the authors' released code is ``granularity=epoch,first_epoch=1`` (its ``t_max`` is half of ``period``).
+    t moves at every step, which is eq. 5 at any moment of training. ``granularity=epoch`` is the authors' released code (its
+    ``t_max`` is half of ``period``): t is the number of the current epoch, from 1. A period of fewer than 20 epochs is sampled
+    at every step with both, because so few whole epochs would miss most of the curve.
 
     Args:
         shape: ``cosine``, ``triangle``, ``step`` or ``random``.
@@ -37,10 +46,8 @@ class Schedule(Strategy):
         period: epochs, greater than 0. None: a fifth of the training where `set_length` is called, as our adapters and commands
             do, else 400; the paper has 400 of 2000.
         seed: of ``random``, at least 0.
-        granularity: when t moves: ``step``, with every fraction of an epoch that is told, or ``epoch``, when an epoch is
-            done. ``random``, which draws once an epoch, is the same with both.
-        first_epoch: 0 or 1, the number of the first epoch, at whose beginning t is this. ``random`` draws the same numbers
-            one epoch earlier with 1: those of epochs 1, 2, ... in place of 0, 1, ...
+        granularity: when t moves: ``step``, with every fraction of an epoch that is told, or ``epoch``, once an epoch, where a
+            period has at least 20.
 
     Raises:
         ConfigError: an option is out of range; at a call, `set_progress` was never called.
@@ -67,7 +74,6 @@ class Schedule(Strategy):
     period: float | None
     seed: int
     granularity: str
-    first_epoch: int
 
     def __init__(
         self,
@@ -79,8 +85,9 @@ class Schedule(Strategy):
             Number(above=0, optional=True, help="T, epochs; none: a fifth of the training, 400 where its length is not told"),
         ] = None,
         seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0,
-        granularity: Annotated[str, Choice(("step", "epoch"), search=False, help="whether τ moves within an epoch")] = "step",
-        first_epoch: Annotated[int, Number(at_least=0, at_most=1, integer=True, help="number of the first epoch")] = 0,
+        granularity: Annotated[
+            str, Choice(("step", "epoch"), search=False, help="when τ moves; epoch: once an epoch, where a period has 20")
+        ] = "step",
     ) -> None:
         super().__init__(
             shape=shape,
@@ -89,7 +96,6 @@ class Schedule(Strategy):
             period=period,
             seed=seed,
             granularity=granularity,
-            first_epoch=first_epoch,
         )
         if self.temperature_max < self.temperature_min:
             raise ConfigError(
@@ -138,11 +144,51 @@ class Schedule(Strategy):
                 "strategy 'schedule' was never told its progress: call set_progress(epoch=...) on the loss "
                 "before every epoch or step (our adapters do)."
             )
-        t = self.first_epoch + (math.floor(self.epoch) if self.granularity == "epoch" else self.epoch)
-        return self.temperature_min + (self.temperature_max - self.temperature_min) * self._height(t)
+        return self._between(self._height(self.epoch))
 
-    def _height(self, t: float) -> float:
-        phase = (t / (self.period or LONGEST)) % 1.0
+    def missed(self, epochs: float, steps: int) -> str:
+        """Returns what a training misses of the range between the bounds, and the remedy; empty where it sees enough.
+
+        Args:
+            epochs: of the whole training, fractions allowed, at least 0.
+            steps: of the optimizer in it, at least 0.
+
+        >>> Schedule(period=1).missed(epochs=5, steps=60)
+        ''
+        """
+        if not epochs or not steps or self.temperature_min == self.temperature_max:
+            return ""
+        drawn = self.shape == "random"
+        moments = range(math.ceil(epochs)) if drawn else (epochs * step / steps for step in range(steps))
+        enough = 2 if self.shape == "step" else FEWEST_TEMPERATURES
+        seen, lowest, highest = set[float](), 1.0, 0.0
+        for moment in moments:
+            height = self._height(moment)
+            seen.add(round(height, 6))
+            lowest, highest = min(lowest, height), max(highest, height)
+            if len(seen) >= enough and lowest <= MISSED and highest >= 1 - MISSED:
+                return ""
+        inside = steps * (self.period or LONGEST) / epochs
+        why = "it draws once an epoch" if drawn else f"a period has {inside:.4g} steps, the training {steps}"
+        if drawn or steps < ENOUGH_STEPS:
+            remedy = "more epochs" if drawn else "smaller batches or more epochs"
+        elif inside < ENOUGH_STEPS:
+            remedy = f"period={ENOUGH_STEPS * epochs / steps:.3g} or longer, smaller batches or more epochs"
+        else:
+            remedy = f"period={epochs:g} or shorter"
+        return (
+            f"strategy '{self.name}' will take {len(seen)} different temperature{'s' * (len(seen) > 1)}, from "
+            f"{self._between(lowest):.3g} to {self._between(highest):.3g}, where its options say {self.temperature_min:g} to "
+            f"{self.temperature_max:g}: {why}. The remedy: {remedy}."
+        )
+
+    def _between(self, height: float) -> float:
+        return self.temperature_min + (self.temperature_max - self.temperature_min) * height
+
+    def _height(self, epoch: float) -> float:
+        period = self.period or LONGEST
+        once = self.granularity == "epoch" and period >= FEWEST_EPOCHS
+        phase = ((math.floor(epoch) + 1 if once else epoch) / period) % 1.0
         match self.shape:
             case "cosine":
                 return 0.5 * (1 + math.cos(2 * math.pi * phase))
@@ -151,7 +197,7 @@ class Schedule(Strategy):
             case "step":
                 return float(phase >= 0.5)
             case _:
-                return random.Random(f"{self.seed}:{math.floor(t)}").random()
+                return random.Random(f"{self.seed}:{math.floor(epoch)}").random()
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ(t) for every pair."""

@@ -108,10 +108,9 @@ def _schedule(
     temperature_max: float = 1.0,
     period: float = 400.0,
     granularity: str = "step",
-    first_epoch: int = 0,
 ) -> Tensor:
     spread = temperature_max - temperature_min
-    t = (context.epoch if granularity == "step" else context.epoch // 1) + first_epoch
+    t = context.epoch // 1 + 1 if granularity == "epoch" and period >= 20 else context.epoch
     phase = math.fmod(t, period) / period
     if shape == "cosine":
         tau = temperature_min + spread * (1 + math.cos(2 * math.pi * phase)) / 2

@@ -182,7 +182,7 @@ def test_a_schedule_gets_its_period_from_the_run(tmp_path: Path, caplog: pytest.
             trainer = make(tmp_path, loss, **run)
             trainer.train()
             trainer.train()
-        (message,) = [record.getMessage() for record in caplog.records]
+        (message,) = [said for record in caplog.records if "goes by" in (said := record.getMessage())]
         assert message.startswith(f"strategy 'schedule' goes by the {5 * period:g} epochs of this run")
         assert f"period={period:g}" in message
         expected = tempplug.create_strategy("schedule", period=period)
@@ -195,6 +195,39 @@ def test_a_schedule_gets_its_period_from_the_run(tmp_path: Path, caplog: pytest.
     given = cross_view("schedule:period=7")
     make(tmp_path, given, max_steps=1).train()
     assert given.strategy.options["period"] == 7
+
+
+@pytest.mark.parametrize(
+    ("spec", "run", "said"),
+    [
+        # eight steps an epoch; 0.981 is 0.55 + 0.45·cos(2π·15/320)
+        (
+            "schedule:period=0.25",
+            {"num_train_epochs": 2},
+            "2 different temperatures, from 0.1 to 1, .* has 2 steps, the training 16",
+        ),
+        ("schedule:period=0.5", {"max_steps": 16}, "3 different temperatures, from 0.1 to 1, .* has 4 steps, the training 16"),
+        (
+            "schedule:period=40",
+            {"num_train_epochs": 2},
+            "from 0.981 to 1, .* has 320 steps, the training 16. .*: period=2 or shorter",
+        ),
+        ("schedule:period=1", {"num_train_epochs": 2}, ""),
+        ("schedule", {"num_train_epochs": 2}, ""),
+        ("learnable", {"num_train_epochs": 2}, ""),
+    ],
+)
+def test_a_run_that_misses_most_of_a_schedule_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spec: str, run: dict[str, Any], said: str
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="tempplug_adapters"):
+        trainer = make(tmp_path, cross_view(spec), **run)
+        trainer.train()
+    found = [message for record in caplog.records if "different temperature" in (message := record.getMessage())]
+    assert len(found) == bool(said)
+    if said:
+        assert re.search(said, found[0]), found
+        assert f" {len({round(each, 4) for each in logged(trainer, 'temperature')})} different" in found[0]
 
 
 def test_an_optimizer_of_ones_own_gets_the_parameters_of_the_loss(tmp_path: Path) -> None:

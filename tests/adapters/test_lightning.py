@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,29 @@ def test_a_schedule_hears_how_long_training_is_and_how_far(tmp_path: Path, accum
     # four batches an epoch, all micro-batches of a step at one progress
     epochs = [batch // 4 + (batch % 4 - batch % 4 % accumulated) / 4 for batch in range(steps)]
     assert module.temperatures == pytest.approx([cosine(epoch, length / 5) for epoch in epochs], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("period", "more", "said"),
+    [
+        # four batches an epoch: three epochs are 12 steps, or 6 of two batches
+        (1, {}, "3 different temperatures, from 0.1 to 1, .* has 4 steps, the training 12. The remedy: period=3 or longer"),
+        (1, {"accumulate_grad_batches": 2}, "2 different temperatures, from 0.1 to 1, .* has 2 steps, the training 6. "),
+        (1, {"max_epochs": -1, "max_steps": 10}, "3 different temperatures, .* has 4 steps, the training 10. "),
+        (3, {}, ""),
+    ],
+)
+def test_a_training_that_misses_most_of_a_schedule_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, period: int, more: dict[str, Any], said: str
+) -> None:
+    module = Points(f"schedule:period={period}")
+    with caplog.at_level(logging.WARNING, logger="tempplug_adapters"):
+        fit(module, tmp_path, **more)
+    found = [message for record in caplog.records if "different" in (message := record.getMessage())]
+    assert len(found) == bool(said)
+    if said:
+        assert re.search(said, found[0]), found
+        assert f" {len({round(each, 4) for each in module.temperatures})} different" in found[0]
 
 
 def test_the_record_is_logged_when_a_log_is_due_and_after_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,13 +204,30 @@ def test_a_schedule_hears_its_progress_and_gets_a_fifth_of_the_runs_epochs(
             expected.append(schedule.temperature())
         assert logged(trainer, "temperature") == pytest.approx(expected, rel=1e-5)
         assert loss.contrastive_loss.strategy.options["period"] == pytest.approx(period)
-        said = [record.getMessage() for record in caplog.records if "period" in record.getMessage()]
+        said = [record.getMessage() for record in caplog.records if "goes by" in record.getMessage()]
         if "period" in strategy:
             assert said == []
         else:
             (message,) = said
             assert message.startswith(f"strategy 'schedule' goes by the {5 * period:g} epochs of this run")
         assert f"period={period:g}," in loss.get_config_dict()["strategy"]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_training_that_misses_most_of_a_schedule_says_so_once(
+    tiny_bert: Path, tmp_path: Path, door: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Eight steps an epoch: the fourth begins at an eighth of a period of three, where τ is 0.55 + 0.45·cos 45°."""
+    model = tiny(tiny_bert)
+    for period, said in (
+        (3, "4 different temperatures, from 0.868 to 1, where its options say 0.1 to 1: "),
+        (0.5, "3 different"),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="tempplug_adapters"):
+            through(door, tmp_path, model, TemperatureRankingLoss(model, f"schedule:period={period}"), max_steps=4).train()
+        (found,) = [message for record in caplog.records if "different" in (message := record.getMessage())]
+        assert said in found
 
 
 @pytest.mark.parametrize("door", DOORS)

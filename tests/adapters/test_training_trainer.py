@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,23 @@ def test_a_schedule_goes_by_the_steps_where_those_are_given(tmp_path: Path) -> N
     for steps, period in ((-1, "0.6"), (6, "0.4")):
         results = run(tmp_path / str(steps), "schedule", training={"max_steps": steps})
         assert f"period={period}," in results["strategy"]
+
+
+def test_a_training_that_misses_most_of_a_schedule_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Three steps an epoch, nine in all: at thirds of a period a cosine has two heights, 1 and 1/4; 0.851 has 48 degrees."""
+    for period, said in (
+        (1, "2 different temperatures, from 0.325 to 1, where its options say 0.1 to 1: a period has 3 steps, the training 9."),
+        (20, "from 0.851 to 1, where its options say 0.1 to 1: a period has 60 steps, the training 9. "),
+        (3, ""),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="tempplug_adapters"):
+            results = run(tmp_path / str(period), f"schedule:temperature_min=0.1,temperature_max=1,period={period}")
+        found = [record.getMessage() for record in caplog.records]
+        assert len(found) == bool(said)
+        if said:
+            assert said in found[0]
+            assert f" {len({round(each, 4) for each in results['course']['temperature']})} different" in found[0]
 
 
 def test_another_learning_rate_of_the_temperature_is_another_run(tmp_path: Path) -> None:
@@ -140,9 +158,17 @@ def test_logs_have_the_loss_and_its_record_every_epoch(tmp_path: Path) -> None:
     assert results["evaluation"].keys() == {"spread", "final"}
 
 
-@pytest.mark.parametrize(("strategy", "steps"), [("steps", [5, 9]), ("no", [])])
-def test_a_training_ends_with_a_log(tmp_path: Path, strategy: str, steps: list[int]) -> None:
-    results = run(tmp_path, training={"logging_strategy": strategy, "logging_steps": 5})
+@pytest.mark.parametrize(
+    ("strategy", "steps"),
+    [
+        ({"logging_strategy": "steps"}, [5, 9]),
+        ({}, [5, 9]),  # the number of steps says that steps are meant
+        ({"logging_strategy": "epoch"}, [3, 6, 9]),
+        ({"logging_strategy": "no"}, []),
+    ],
+)
+def test_a_training_ends_with_a_log(tmp_path: Path, strategy: dict[str, str], steps: list[int]) -> None:
+    results = run(tmp_path, training={**strategy, "logging_steps": 5})
     assert [entry["step"] for entry in results["history"] if "loss" in entry] == steps
     assert (results["loss"] is None) == (not steps)
 

@@ -111,11 +111,12 @@ def test_the_state_of_every_method_is_in_the_checkpoint(tmp_path: Path) -> None:
     assert int(weights(tmp_path / "moco")["step.queues.0.position"]) == 3 * 8 % 11
 
 
-def test_schedules_are_told_whole_epochs_from_one(tmp_path: Path) -> None:
-    results = run(tmp_path, "simclr", SCHEDULE)
-    # epochs 1 to 5 of a triangle with period 4: a quarter, half, three quarters, the top, a quarter
-    expected = [0.55, 0.2, 0.55, 0.9, 0.55]
-    assert [entry["temperature"] for entry in results["history"] if "loss" in entry] == pytest.approx(expected)
+def test_schedules_move_at_every_step_unless_a_period_has_twenty_epochs(tmp_path: Path) -> None:
+    """Three steps an epoch, whose last begins two thirds into it; with a long period the number of the epoch counts, from 1."""
+    short = [0.2 + 0.7 * abs(1 - (epoch + 2 / 3) / 2) for epoch in range(4)] + [0.2 + 0.7 * abs(1 - 2 / 3 / 2)]
+    for period, expected in ((4, short), (20, [0.2 + 0.7 * (1 - epoch / 10) for epoch in range(1, 6)])):
+        results = run(tmp_path / str(period), "simclr", SCHEDULE.replace("period=4", f"period={period}"))
+        assert [entry["temperature"] for entry in results["history"] if "loss" in entry] == pytest.approx(expected)
 
 
 def test_each_step_gets_views_index_and_labels_of_one_batch(tmp_path: Path, seen: list[dict[str, Any]]) -> None:  # noqa: F811

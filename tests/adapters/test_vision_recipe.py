@@ -17,7 +17,7 @@ from tempplug_adapters.training.flags import build_parser
 from tempplug_adapters.vision.recipe import VisionRecipe
 from tempplug_adapters.vision.recipes import METHODS
 
-SCHEDULE = "schedule:shape=cosine,temperature_min=0.1,temperature_max=1,period=1,seed=0,granularity=epoch,first_epoch=1"
+SCHEDULE = "schedule:shape=cosine,temperature_min=0.1,temperature_max=1,period=1,seed=0,granularity=epoch"
 
 
 @pytest.mark.usefixtures("tiny")

@@ -35,7 +35,7 @@ STRATEGIES = [
     "schedule",
     "schedule:shape=triangle,temperature_min=0.05",
     "schedule:shape=step,period=100",
-    "schedule:period=7,granularity=epoch,first_epoch=1",
+    "schedule:period=25,granularity=epoch",
     f"head-tail:class_counts={COUNTS}",
     f"head-tail:class_counts={COUNTS},head_classes=1/2/5,temperature_head=0.3",
     "uncertainty",

@@ -42,7 +42,6 @@ TABLE: dict[str, dict[str, Any]] = {
         "period": None,
         "seed": 0,
         "granularity": "step",
-        "first_epoch": 0,
     },
     "head-tail": {"class_counts": REQUIRED, "temperature_head": 1.0, "temperature_tail": 0.1, "head_classes": None},
     "amcl": {"dimension": REQUIRED, "span": 2.0, "floor": 0.05, "beta": 1.0},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 
 import pytest
@@ -40,7 +41,6 @@ def batch(*similarities: float, **given: torch.Tensor) -> Batch:
         ("schedule:temperature_min=2", "must be at least temperature_min=2."),
         ("schedule:seed=0.5", "seed=0.5 of strategy 'schedule' must be an integer"),
         ("schedule:granularity=batch", "granularity=batch of strategy 'schedule' must be one of step, epoch."),
-        ("schedule:first_epoch=2", "first_epoch=2 of strategy 'schedule' must be an integer, at least 0 and at most 1."),
         ("head-tail:class_counts=5", "class_counts=5 of strategy 'head-tail' must be a list of 2 or more numbers"),
         ("head-tail:class_counts=5/3,head_classes=3", "must be at most 2, the number of classes."),
         ("head-tail", "strategy 'head-tail' needs class_counts=."),
@@ -135,16 +135,28 @@ def test_a_random_schedule_depends_on_seed_and_whole_epoch_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "t"), [("", 2.75), (",granularity=epoch", 2), (",first_epoch=1", 3.75), (",granularity=epoch,first_epoch=1", 3)]
+    ("options", "epoch", "t"),
+    [
+        ("period=5", 2.75, 2.75),
+        ("period=25", 2.75, 2.75),
+        # once an epoch, whose number counts from 1; with a period of fewer than 20 epochs at every step all the same
+        ("period=25,granularity=epoch", 0.0, 1),
+        ("period=25,granularity=epoch", 12.75, 13),
+        ("period=20,granularity=epoch", 9.99, 10),
+        ("period=19.9,granularity=epoch", 9.99, 9.99),
+        ("period=5,granularity=epoch", 2.75, 2.75),
+        ("granularity=epoch", 137.5, 138),
+    ],
 )
-def test_a_schedule_counts_epochs_as_it_is_told(options: str, t: float) -> None:
+def test_a_schedule_counts_epochs_as_it_is_told(options: str, epoch: float, t: float) -> None:
+    period = 400.0 if "period" not in options else float(options.split(",")[0].removeprefix("period="))
     for shape, height in (
-        ("cosine", 0.5 * (1 + math.cos(2 * math.pi * t / 5))),
-        ("triangle", abs(1 - 2 * t / 5)),
-        ("step", t >= 2.5),
+        ("cosine", 0.5 * (1 + math.cos(2 * math.pi * t / period))),
+        ("triangle", abs(1 - 2 * t / period)),
+        ("step", t >= period / 2),
     ):
-        strategy = create_strategy(f"schedule:shape={shape},temperature_min=0.1,temperature_max=0.6,period=5{options}")
-        strategy.set_progress(epoch=2.75)
+        strategy = create_strategy(f"schedule:shape={shape},temperature_min=0.1,temperature_max=0.6,{options}")
+        strategy.set_progress(epoch=epoch)
         assert strategy.temperature() == pytest.approx(0.1 + 0.5 * height, rel=1e-12)
 
 
@@ -156,11 +168,68 @@ def test_a_random_schedule_draws_by_the_number_of_the_whole_epoch() -> None:
             found.append(strategy.temperature())
         return found
 
-    default, later = draws(""), draws(",first_epoch=1")
+    default = draws("")
+    assert default[0] == default[1]
+    assert len(set(default)) == 3
     assert default == draws(",granularity=epoch")
-    assert later == draws(",granularity=epoch,first_epoch=1")
-    assert later[:2] == [default[2]] * 2
-    assert later[2] == default[3]
+
+
+def test_a_training_whose_length_is_five_epochs_takes_all_of_a_schedule() -> None:
+    """Five periods of an epoch, each sampled at every step, also where a recipe asks for whole epochs."""
+    schedule = create_strategy("schedule:temperature_min=0.1,temperature_max=1,granularity=epoch")
+    schedule.set_length(5)
+    taken = []
+    for step in range(55):
+        schedule.set_progress(epoch=step / 11)
+        taken.append(schedule.temperature())
+    assert taken == pytest.approx([0.55 + 0.45 * math.cos(2 * math.pi * step / 11) for step in range(55)])
+    assert (min(taken), max(taken)) == (pytest.approx(0.1182, abs=1e-4), 1.0)
+
+
+SEES_ENOUGH = ""
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "steps", "said"),
+    [
+        ("period=1", 5, 60, SEES_ENOUGH),
+        ("period=1", 5, 30, SEES_ENOUGH),  # 6 a period: 1, 0.75, 0.25 and 0 of the range
+        ("period=1", 5, 25, "3 different temperatures, from 0.186 to 1, .* has 5 steps, the training 25. .* period=2.4 or"),
+        ("period=1", 5, 20, "3 different temperatures, from 0.1 to 1, .* a period has 4 steps"),
+        ("period=1", 5, 15, "2 different temperatures, from 0.325 to 1, where its options say 0.1 to 1: a period has 3 "),
+        ("period=1", 5, 5, "1 different temperature, from 1 to 1, .* The remedy: smaller batches or more epochs."),
+        ("shape=triangle,period=1", 5, 35, "4 different temperatures, from 0.229 to 1, "),  # a seventh of the range is missed
+        ("shape=triangle,period=1", 5, 60, SEES_ENOUGH),
+        ("shape=step,period=1", 5, 15, SEES_ENOUGH),
+        ("shape=step,period=1", 5, 5, "1 different temperature, from 0.1 to 0.1, "),
+        ("period=400", 5, 55, "from 0.999 to 1, .* a period has 4400 steps, the training 55. The remedy: period=5 or shorter."),
+        ("period=40,granularity=epoch", 200, 200, SEES_ENOUGH),
+        ("period=400,granularity=epoch", 2000, 44_000, SEES_ENOUGH),
+        ("", 5, 55, "a period has 4400 steps"),  # whose length was never told
+        ("shape=random", 2, 55, "2 different temperatures, .*: it draws once an epoch. The remedy: more epochs."),
+        ("shape=random", 200, 400, SEES_ENOUGH),
+        ("temperature_min=1", 5, 5, SEES_ENOUGH),  # one temperature is what was asked for
+        ("period=1", 0, 0, SEES_ENOUGH),
+        ("period=1", 5, 0, SEES_ENOUGH),
+    ],
+)
+def test_a_schedule_says_what_a_training_misses_of_its_range(options: str, epochs: float, steps: int, said: str) -> None:
+    missed = create_strategy(f"schedule:{options}" if options else "schedule").missed(epochs, steps)
+    if said is SEES_ENOUGH:
+        assert missed == ""
+    else:
+        assert re.search(said, missed), missed
+        assert missed.startswith("strategy 'schedule' will take ")
+
+
+@pytest.mark.parametrize("shape", ["cosine", "triangle", "step"])
+@pytest.mark.parametrize("given", [0.5, 1, 3, 40, 4000])
+def test_the_period_that_a_schedule_recommends_shows_its_range(shape: str, given: float) -> None:
+    for epochs, steps in ((1, 12), (5, 15), (5, 61), (10, 20), (3.5, 90), (200, 200)):
+        missed = create_strategy(f"schedule:shape={shape},period={given}").missed(epochs, steps)
+        if missed:
+            (period,) = re.findall(r"period=(\S+) or", missed)
+            assert create_strategy(f"schedule:shape={shape},period={period}").missed(epochs, steps) == "", missed
 
 
 def test_a_schedule_without_a_period_has_a_fifth_of_the_training_and_else_400_epochs() -> None:

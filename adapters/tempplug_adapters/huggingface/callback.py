@@ -45,7 +45,7 @@ class TemperatureCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Tells the loss how long training will be, and where it starts or resumes; prints what it uses."""
         epochs = epochs_of(args, kwargs.get("train_dataloader"))
-        tell_length(self.contrastive_loss, epochs, say=state.is_world_process_zero)
+        tell_length(self.contrastive_loss, epochs, steps=state.max_steps, say=state.is_world_process_zero)
         announce(self.contrastive_loss, self.name)
         self._set_progress(state)
 

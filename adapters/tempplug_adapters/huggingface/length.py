@@ -13,6 +13,7 @@ from torch import nn
 from transformers import TrainingArguments
 
 from tempplug import Strategy
+from tempplug.strategies.schedule import Schedule
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +34,15 @@ def epochs_of(args: TrainingArguments, batches: Any) -> float:
     return args.max_steps / max(steps, 1)
 
 
-def tell_length(module: nn.Module, epochs: float, *, say: bool) -> None:
+def tell_length(module: nn.Module, epochs: float, *, steps: int = 0, say: bool) -> None:
     """Tells every strategy in a module how long the training will be.
 
     Args:
         module: a loss, or what holds some.
         epochs: of the whole training, at least 0.
-        say: whether to warn of what follows from it, once for each strategy: nobody has asked for it.
+        steps: of the optimizer in it; 0 where that is not known yet.
+        say: whether to warn of what follows from it, once for each strategy: nobody has asked for it. Also of schedules that
+            the steps are too few for.
     """
     for strategy in (each for each in module.modules() if isinstance(each, Strategy)):
         before = strategy.spec()
@@ -51,3 +54,5 @@ def tell_length(module: nn.Module, epochs: float, *, say: bool) -> None:
                 epochs,
                 strategy.spec(),
             )
+        if say and isinstance(strategy, Schedule) and (missed := strategy.missed(epochs, steps)):
+            logger.warning(missed)

@@ -66,7 +66,7 @@ class MethodArguments(TrainingArguments):
 
 
 def training_arguments(recipe: Recipe, output_dir: str, **given: Any) -> MethodArguments:
-    """Returns the arguments of a training.
+    """Returns the arguments of a training; ``logging_steps`` without ``logging_strategy`` logs by steps.
 
     Args:
         recipe: whose settings of these names are taken.
@@ -76,8 +76,9 @@ def training_arguments(recipe: Recipe, output_dir: str, **given: Any) -> MethodA
     Raises:
         ConfigError: the Trainer refuses a value, or two of them together.
     """
+    by_steps = {"logging_strategy": "steps"} if "logging_steps" in given else {}
     try:
-        return MethodArguments(output_dir=output_dir, **{**recipe.training(), **given})
+        return MethodArguments(output_dir=output_dir, **{**recipe.training(), **by_steps, **given})
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise

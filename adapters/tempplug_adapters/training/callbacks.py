@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 from transformers import TrainerCallback
 
+from tempplug_adapters.huggingface.length import epochs_of, tell_length
 from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.termination import Terminated
 
@@ -22,10 +23,16 @@ COURSE = ("temperature", "positive_similarity", "negative_similarity", "uniformi
 
 
 class ProgressOfLoss(TrainerCallback):
-    """Tells the loss how far training is: epochs done, a fraction from 0, at every step."""
+    """Tells the loss how far training is: epochs done, a fraction from 0, at every step; warns of schedules that need more."""
 
     def __init__(self, module: nn.Module) -> None:
+        self.module = module
         self.loss: Any = getattr(module, "loss_fn", None)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tells it how many steps there will be."""
+        epochs = epochs_of(args, kwargs["train_dataloader"])
+        tell_length(self.module, epochs, steps=state.max_steps, say=state.is_world_process_zero)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tells it once a step: all its micro-batches share one progress."""

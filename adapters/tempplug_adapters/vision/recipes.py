@@ -59,8 +59,8 @@ def _loss(
             macl={"base_temperature": macl, "alpha": 0.5, "threshold": threshold},
             # Manna et al. (DySTreSS), section 4
             dystress={"temperature_min": 0.1 if large else 0.07, "temperature_max": 0.2},
-            # Kukleva et al. 2023, section 4, with whole epochs from 1 on as in their code
-            schedule={"temperature_min": 0.1, "temperature_max": 1.0, "granularity": "epoch", "first_epoch": 1},
+            # Kukleva et al. 2023, section 4, once an epoch as in their code
+            schedule={"temperature_min": 0.1, "temperature_max": 1.0, "granularity": "epoch"},
         ),
     )
 
