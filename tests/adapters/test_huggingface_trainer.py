@@ -203,7 +203,7 @@ def test_a_schedule_gets_its_period_from_the_run(tmp_path: Path, caplog: pytest.
         # eight steps an epoch; 0.981 is 0.55 + 0.45·cos(2π·15/320)
         ("schedule:period=0.25", {"max_steps": 16}, "2 different temperatures, from 0.1 to 1, .* has 2 steps, the training 16"),
         ("schedule:period=0.5", {"num_train_epochs": 2}, "3 different temperatures, from 0.1 to 1, .* has 4 steps, "),
-        ("schedule:period=40", {"num_train_epochs": 2}, "0.981 to 1, .* has 320 steps, the training 16. .*: period=2 or shorter"),
+        ("schedule:period=40", {"num_train_epochs": 2}, "0.981 to 1, .* has 320 steps, the training 16. .* period=2 or"),
         ("schedule:period=1", {"num_train_epochs": 2}, ""),
         ("schedule", {"num_train_epochs": 2}, ""),
         ("learnable", {"num_train_epochs": 2}, ""),
