@@ -25,7 +25,7 @@ from tempplug.layouts import Direction, PairLayout, Views, create_layout
 from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, Trace, build_record
-from tempplug.reduction import blame, no_losses, over_anchors, over_directions
+from tempplug.reduction import blame, no_losses, over_anchors, over_directions, told_of_lonely
 from tempplug.replay import Replay, recomputing
 from tempplug.roles import Block, PairRoles
 from tempplug.small import small_loss
@@ -33,6 +33,8 @@ from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import explained, refuse_fake, transformed
 from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
+from tempplug.unchanged import Unchanged
+from tempplug.unlearned import Unlearned
 from tempplug.views import build_views, split_heads
 
 Embeddings = Tensor | Sequence[Tensor]
@@ -90,6 +92,7 @@ class ContrastiveLoss(nn.Module):
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
         self._replay = Replay()
+        self._unlearned: Unlearned | None = Unlearned()
         self._warned: set[str] = set()
 
     @left_out
@@ -119,9 +122,10 @@ class ContrastiveLoss(nn.Module):
             positive_mask: [B, M] boolean, for ``masks``.
             negative_mask: [B, M] boolean, for ``masks``.
 
-        An anchor without a negative, as in a batch of one, has loss 0 under ``infonce`` and leaves the mean under the other
-        objectives, which are not defined there; so does one without a positive. Where no anchor is left the loss is 0, with
-        gradients of 0. The first such batch warns.
+        An anchor without a negative, as in a batch of one, has under ``infonce`` the loss of its positives alone, 0 with one
+        positive, and leaves the mean under the other objectives, which are not defined there; so does one without a positive.
+        Where no anchor is left the loss is 0, with gradients of 0. The first such batch warns.
+        Labels and masks must not be changed in place before the backward pass; it raises where they were.
 
         Raises:
             TensorError: an argument is no dense tensor of the right numbers on view_a's device, see `tempplug.inputs`.
@@ -193,6 +197,7 @@ class ContrastiveLoss(nn.Module):
 
         Raises:
             ConfigError: the loss was not called yet.
+            RuntimeError: labels or masks were changed in place since the call, before the first reading.
         """
         step, record = self._last
         if step is None or not step.row_losses:
@@ -211,22 +216,33 @@ class ContrastiveLoss(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare (timm's convention)."""
-        return {f"strategy.{name}" for name in self.strategy.no_weight_decay()}
+        of_strategy = {f"strategy.{name}" for name in self.strategy.no_weight_decay()}
+        return of_strategy | {f"objective.{name}" for name in self.objective.no_weight_decay()}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the last call behind: copies and pickles start without a record."""
-        return {**self.__dict__, "_last": [None, None], "_replay": Replay()}
+        return {**self.__dict__, "_last": [None, None], "_replay": Replay(), "_unlearned": Unlearned()}
 
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
     def _loss(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
-        step = Step()
+        inside = transformed()
+        step = Step(Unchanged(given, self.layout.takes) if given and not inside else None)
         last = self._last
         last[0], last[1] = step, None
+        unlearned = None if inside else self._unlearned
+        if unlearned is not None and not unlearned.begin(self):
+            unlearned = self._unlearned = None
         loss, known = small_loss(self, view_a, view_b, given, step)
-        return self._long(view_a, view_b, given, step, known) if loss is None else loss
+        if loss is None:
+            loss = self._long(view_a, view_b, given, step, known)
+            if step.given is not None:
+                step.given.watch(loss)
+        if unlearned is not None:
+            unlearned.end(view_a)
+        return loss
 
     def _long(
         self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], step: Step, known: LogitMap | None
@@ -369,13 +385,7 @@ class ContrastiveLoss(nn.Module):
         if roles.lonely is not None and "negative" not in self._warned:
             lonely = int(roles.lonely.sum())
             if lonely:
-                become = "have loss 0" if self.objective.without_negatives else "leave the mean"
-                self._warn(
-                    "negative",
-                    f"layout '{name}' leaves {lonely} of {roles.anchors} anchors without a negative: under objective "
-                    f"'{self.objective.name}' they {become}, here and in later batches (record.anchors_without_negative counts "
-                    "them). A larger batch, drop_last=True, a queue or hard_negatives would give them one.",
-                )
+                self._warn("negative", told_of_lonely(lonely, roles.anchors, name, self.objective))
 
     def _warn(self, kind: str, message: str) -> None:
         """Warns once in the life of this module."""

@@ -19,6 +19,7 @@ from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics, StepRecord
+from tempplug.unchanged import Unchanged
 
 SAMPLED_NEGATIVES = 4096
 PAIRS_OF_WHOLE_ROWS = 1 << 16
@@ -139,15 +140,17 @@ class Step:
         row_losses: of each head, and which rows have a positive (None: all).
         zero_norm: which rows had no norm, for every input that held some.
         engine: that ran.
+        given: labels and masks of the call; None where it had none.
     """
 
-    __slots__ = ("engine", "row_losses", "traces", "zero_norm")
+    __slots__ = ("engine", "given", "row_losses", "traces", "zero_norm")
 
-    def __init__(self) -> None:
+    def __init__(self, given: Unchanged | None) -> None:
         self.traces: list[Callable[[], Trace]] = []
         self.row_losses: list[tuple[Tensor, Tensor | None]] = []
         self.zero_norm: list[Tensor] = []
         self.engine = ""
+        self.given = given
 
 
 def _total(counts: list[Tensor], device: torch.device) -> Tensor:
@@ -161,7 +164,12 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     Args:
         step: what the call left behind.
         strategy: of the call, for its bounds and how often it hit its floor.
+
+    Raises:
+        RuntimeError: labels or masks were changed in place since the call.
     """
+    if step.given is not None:
+        step.given.check("record")
     traces = [trace() for trace in step.traces]
     means = [losses.mean() if valid is None else losses.sum() / valid.sum().clamp(min=1) for losses, valid in step.row_losses]
     loss = means[0] if len(means) == 1 else torch.stack(means).sum()

@@ -1,6 +1,6 @@
 """From row losses to what a call returns: which anchors count, the mean over directions and anchors, and what is wrong with it.
 
-It must not know strategies, objectives or engines.
+It must not know strategies or engines, and of an objective only what anchors without a negative become.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tempplug import distributed
 from tempplug.errors import NonFiniteError
 from tempplug.layouts import Views
+from tempplug.objectives.base import Objective
 from tempplug.precision import at_least_float32
 from tempplug.types import Reduction
 
@@ -72,6 +73,25 @@ def no_losses(views: Views, parameters: Iterable[nn.Parameter]) -> Tensor:
     zero = at_least_float32(torch.zeros((), device=views.device, dtype=views.precision))
     total = sum((each.sum().to(zero) * 0 for each in learning), zero)
     return total.expand(views.size if views.joined is None else 2 * views.size)
+
+
+def told_of_lonely(lonely: int, anchors: int, layout: str, objective: Objective) -> str:
+    """Returns the warning of anchors without a negative.
+
+    Args:
+        lonely: how many there are.
+        anchors: how many anchors there are.
+        layout: its name.
+        objective: of the loss.
+    """
+    become = "leave the mean"
+    if objective.without_negatives:
+        become = "have a loss of their positives alone (infonce: 0 with one positive, at least ln n with n)"
+    return (
+        f"layout '{layout}' leaves {lonely} of {anchors} anchors without a negative: under objective '{objective.name}' they "
+        f"{become}, here and in later batches (record.anchors_without_negative counts them). A larger batch, drop_last=True, a "
+        "queue or hard_negatives would give them one."
+    )
 
 
 def blame(loss_fn: nn.Module) -> None:

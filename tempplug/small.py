@@ -100,6 +100,7 @@ def small_loss(
         auxiliary = Auxiliary(similarity, None if second is None else second.statistics[len(closed)])
         closed.append(objective.closed_form(statistics, auxiliary))
     block.close(closed)
+    block.given = step.given
     step.engine = "tiled"
     step.row_losses.append((block.row_losses, block.counted))
     loss: Tensor = apply_closed(block, loss_fn.reduction, *(learned or _NO_SCALE), *raw)  # type: ignore[no-untyped-call]

@@ -22,6 +22,7 @@ from tempplug.precision import HALF, number, plain_precision
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import ClosedForm, Reduction, RowStatistics
+from tempplug.unchanged import Unchanged
 
 # Numbers of the largest block that is done at once, 4 MB in float32.
 LARGEST = 1 << 20
@@ -64,10 +65,12 @@ class RawBlock(ABC):
         row_losses: [N] their mean over the directions, 0 where an anchor has none; likewise.
         counted: [N] which anchors have a loss; None where all have.
         mirrored: whether the columns are anchors of the other direction.
+        given: labels and masks of the call, which a second backward pass reads again; None where there are none.
     """
 
     closed: list[ClosedForm]
     counted: Tensor | None = None
+    given: Unchanged | None = None
     mirrored: bool = False
     positive_similarity: Tensor
     row_losses: Tensor
@@ -171,6 +174,8 @@ class Closed(torch.autograd.Function):
             with plain_precision("cpu"):
                 return Closed.backward(ctx, *gradients)
         _, block, needed = ctx.saved_tensors, ctx.block, ctx.needs_input_grad
+        if block.given is not None:
+            block.given.check("backward pass")
         (factor,), weight, last = gradients, None, block.unit.shape[0]
         if factor.ndim:
             # In units of the largest, because small temperatures leave no room in float32 for gradients far from 1.

@@ -66,6 +66,10 @@ class Objective(Configured, nn.Module):
         """Returns the map of a second, gradient-free pass over the same similarities; None asks for no such pass."""
         return None
 
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of the parameters that weight decay must spare; all of them unless overridden."""
+        return {name for name, _ in self.named_parameters()}
+
     def extra_repr(self) -> str:
         """Shows the spec string in ``print(loss)``."""
         return self.spec()

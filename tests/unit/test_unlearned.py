@@ -1,0 +1,262 @@
+"""A parameter of the loss that no optimizer has is named once, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tempplug import ContrastiveLoss
+from tempplug.objectives.base import Objective
+from tempplug.types import Auxiliary, RowStatistics
+from tempplug.unlearned import CALLS, MOST_CALLS
+
+TOLD = (
+    r"^strategy.log_scale of the loss should be learned, but did not change in 100 calls with a gradient while the encoder "
+    r"did: add loss_fn.parameters\(\) to the optimizer"
+)
+
+
+class Shifted(Objective):
+    """Learns a number that is added to every margin."""
+
+    name = "shifted"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(1))
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        return nn.functional.softplus(statistics.negative_lse - statistics.positive_logit + self.shift)
+
+
+def learned(strategy: str = "learnable", **options: Any) -> tuple[nn.Module, ContrastiveLoss]:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), ContrastiveLoss(strategy, **options)
+
+
+def train(
+    encoder: Callable[..., Tensor],
+    loss_fn: Callable[..., Tensor],
+    optimizers: Iterable[torch.optim.Optimizer],
+    steps: int = CALLS + 20,
+    calls: int = 1,
+    between: Callable[[int], object] = lambda step: None,
+) -> list[str]:
+    """Returns the warnings of a plain loop, whose steps are of several calls each."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for step in range(steps):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            for _ in range(calls):
+                loss_fn(encoder(torch.randn(6, 4)), encoder(torch.randn(6, 4))).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+            between(step)
+    return [str(each.message) for each in found]
+
+
+def sgd(*parts: nn.Module, **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD([each for part in parts for each in part.parameters()], lr=1e-3, **options)
+
+
+@pytest.mark.parametrize("engine", ["auto", "dense", "tiled"])
+def test_a_parameter_without_an_optimizer_is_named_once_after_a_hundred_steps(engine: Any) -> None:
+    encoder, loss_fn = learned(engine=engine)
+    assert train(encoder, loss_fn, [sgd(encoder)], steps=CALLS) == []
+    with pytest.warns(RuntimeWarning, match=TOLD) as found:
+        loss_fn(encoder(torch.randn(6, 4)), encoder(torch.randn(6, 4)))
+    assert [each.filename for each in found] == [__file__], "it points to the call"
+    assert train(encoder, loss_fn, [sgd(encoder)], steps=2 * CALLS) == []
+
+
+def test_every_parameter_of_strategy_and_objective_is_named() -> None:
+    encoder, loss_fn = learned("amcl:dimension=4", objective=Shifted())
+    (told,) = train(encoder, loss_fn, [sgd(encoder)])
+    assert told.startswith("strategy.phi.weight, strategy.phi.bias, objective.shift of the loss should be learned")
+    encoder, loss_fn = learned("amcl:dimension=4", objective=Shifted())
+    (told,) = train(encoder, loss_fn, [sgd(encoder, loss_fn.strategy)])
+    assert told.startswith("objective.shift of the loss")
+
+
+def test_names_without_weight_decay_are_those_of_named_parameters() -> None:
+    loss_fn = ContrastiveLoss("amcl:dimension=4", Shifted())
+    assert loss_fn.no_weight_decay() == {"strategy.phi.weight", "strategy.phi.bias", "objective.shift"}
+    assert loss_fn.no_weight_decay() == {name for name, _ in loss_fn.named_parameters()}
+    assert ContrastiveLoss("learnable").no_weight_decay() == {"strategy.log_scale"}
+    assert ContrastiveLoss().no_weight_decay() == set()
+
+
+@pytest.mark.parametrize("strategy", ["learnable", "amcl:dimension=4"])
+def test_several_heads_are_watched(strategy: str) -> None:
+    encoder, loss_fn = learned(strategy)
+    heads = lambda view_a, view_b: loss_fn([view_a, view_a * 2], [view_b, view_b])  # noqa: E731
+    assert len(train(encoder, heads, [sgd(encoder)])) == 1
+
+
+@pytest.mark.parametrize("optimizer", ["AdamW", "fused AdamW", "Adafactor"])
+def test_any_optimizer_of_the_encoder_is_seen(optimizer: str) -> None:
+    """A fused one leaves no version."""
+    encoder, loss_fn = learned()
+    kind, options = getattr(torch.optim, optimizer.removeprefix("fused ")), {"fused": True} if "fused" in optimizer else {}
+    own = kind(encoder.parameters(), lr=1e-3, **options)
+    assert len(train(encoder, loss_fn, [own])) == 1
+
+
+@pytest.mark.parametrize("evaluating", [True, False])
+def test_evaluation_between_steps_hides_nothing_and_counts_for_nothing(evaluating: bool) -> None:
+    encoder, loss_fn = learned()
+
+    @torch.no_grad()
+    def evaluate(step: int) -> None:
+        loss_fn.train(not evaluating)
+        for _ in range(3):
+            loss_fn(encoder(torch.randn(6, 4)), encoder(torch.randn(6, 4)))
+        loss_fn.train()
+
+    optimizers = [sgd(encoder)]
+    assert train(encoder, loss_fn, optimizers, steps=CALLS // 2, between=evaluate) == []
+    assert len(train(encoder, loss_fn, optimizers, steps=CALLS, between=evaluate)) == 1
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW", "Adafactor", "RMSprop", "Adam of one tensor", "fused Adam"])
+def test_any_optimizer_that_has_it_keeps_it_quiet(optimizer: str) -> None:
+    encoder, loss_fn = learned()
+    options: dict[str, Any] = {"fused Adam": {"fused": True}, "Adam of one tensor": {"foreach": False}}.get(optimizer, {})
+    kind = getattr(torch.optim, optimizer.removeprefix("fused ").removesuffix(" of one tensor"))
+    both = kind([*encoder.parameters(), *loss_fn.parameters()], lr=1e-3, **options)
+    assert train(encoder, loss_fn, [both]) == []
+    if "fused" not in optimizer:
+        assert loss_fn._unlearned is None, "it has changed, so that nothing is watched any more"
+
+
+def test_no_false_alarm() -> None:
+    """Frozen; a rate of 0; steps of many calls; rare steps of its own optimizer; a strategy that was replaced."""
+    encoder, loss_fn = learned()
+    loss_fn.requires_grad_(False)
+    assert train(encoder, loss_fn, [sgd(encoder)]) == []
+
+    encoder, loss_fn = learned()
+    resting = torch.optim.AdamW([{"params": encoder.parameters()}, {"params": loss_fn.parameters(), "lr": 0.0}], lr=1e-3)
+    assert train(encoder, loss_fn, [resting]) == []
+
+    encoder, loss_fn = learned()
+    assert train(encoder, loss_fn, [sgd(encoder, loss_fn)], steps=2, calls=CALLS + 30) == []
+
+    encoder, loss_fn = learned()
+    own = sgd(loss_fn)
+    assert train(encoder, loss_fn, [sgd(encoder)], between=lambda step: step % 90 == 89 and own.step()) == []
+
+    encoder, loss_fn = learned()
+    assert train(encoder, loss_fn, [sgd(encoder)], steps=CALLS // 2) == []
+    loss_fn.strategy = ContrastiveLoss("fixed").strategy
+    assert train(encoder, loss_fn, [sgd(encoder)]) == []
+
+
+def test_steps_that_a_gradient_scaler_skips_do_not_count() -> None:
+    encoder, loss_fn = learned()
+    optimizer, scaler = sgd(encoder), torch.amp.GradScaler("cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(CALLS + 20):
+            optimizer.zero_grad()
+            scaler.scale(loss_fn(encoder(torch.randn(6, 4)), encoder(torch.randn(6, 4))) * torch.inf).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+
+def test_a_loss_that_nothing_is_trained_by_is_no_fault() -> None:
+    """A loss that is looked at beside another one, and embeddings that are leaves, as gradient caches have them."""
+    encoder, loss_fn = learned()
+    other = ContrastiveLoss()
+
+    def beside(*views: Tensor) -> Tensor:
+        loss_fn(*views)
+        return other(*views)
+
+    assert train(encoder, beside, [sgd(encoder)]) == []
+    _, loss_fn = learned()
+    assert train(lambda images: images.requires_grad_(), loss_fn, []) == []
+
+
+def test_watching_ends() -> None:
+    _, loss_fn = learned()
+    assert train(lambda images: images.requires_grad_(), loss_fn, [], steps=MOST_CALLS) == []
+    assert loss_fn._unlearned is None
+    loss_fn = ContrastiveLoss()
+    loss_fn(torch.randn(6, 4), torch.randn(6, 4))
+    assert loss_fn._unlearned is None, "nothing is learned"
+
+
+def test_an_optimizer_that_torch_does_not_count_is_seen_by_the_value() -> None:
+    encoder, loss_fn = learned()
+
+    def write(step: int) -> None:
+        for parameter in loss_fn.parameters():
+            parameter.data.sub_(1e-3)
+
+    assert train(encoder, loss_fn, [sgd(encoder)], between=write) == []
+
+
+def test_copies_and_pickles_watch_for_themselves() -> None:
+    encoder, loss_fn = learned()
+    train(encoder, loss_fn, [sgd(encoder)], steps=CALLS - 5)
+    for twin in (copy.deepcopy(loss_fn), pickle.loads(pickle.dumps(loss_fn))):
+        twin.zero_grad()
+        assert train(encoder, twin, [sgd(encoder)], steps=CALLS) == []
+        assert len(train(encoder, twin, [sgd(encoder)], steps=5)) == 1
+
+
+def test_data_parallel_models_are_watched(tmp_path: Path) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        encoder, loss_fn = learned(gather=True)
+        wrapped = DistributedDataParallel(encoder)
+        assert len(train(wrapped, loss_fn, [sgd(wrapped)])) == 1
+        encoder, loss_fn = learned()
+        both = nn.ModuleDict({"encoder": encoder, "loss": DistributedDataParallel(loss_fn)})
+        assert train(encoder, both["loss"], [sgd(both)]) == []
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("with_loss", [False, True])
+def test_compiled_models_are_watched(with_loss: bool) -> None:
+    torch._dynamo.reset()
+    encoder, loss_fn = learned()
+    compiled = torch.compile(encoder, backend="aot_eager")
+    optimizer = sgd(encoder, *([loss_fn] if with_loss else []))
+    assert len(train(compiled, torch.compile(loss_fn, backend="aot_eager"), [optimizer])) == (not with_loss)
+
+
+def test_a_loss_made_in_inference_mode_serves_there() -> None:
+    with torch.inference_mode():
+        encoder, loss_fn = learned()
+        assert loss_fn(encoder(torch.randn(6, 4)), encoder(torch.randn(6, 4))).isfinite()
+
+
+def test_watching_costs_little() -> None:
+    """While a parameter is watched: under 30 µs a call beside hundreds."""
+    encoder, loss_fn = learned()
+    watch = loss_fn._unlearned
+    assert watch is not None
+    train(encoder, loss_fn, [sgd(encoder)], steps=3)
+    embeddings, best = encoder(torch.randn(6, 4)), float("inf")
+    for _ in range(20):
+        watch._calls = watch._with_gradient = 0
+        start = time.perf_counter()
+        for _ in range(50):
+            watch.begin(loss_fn)
+            watch.end(embeddings)
+        best = min(best, (time.perf_counter() - start) / 50)
+    assert best < 30e-6
