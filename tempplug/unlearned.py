@@ -12,6 +12,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ class Unlearned:
             self._watched = {
                 name: (each, each._version, each.detach().clone())
                 for name, each in loss_fn.named_parameters()
-                if not each.is_inference()
+                if _readable(each)
             }
         else:
             self._watched = {name: seen for name, seen in self._watched.items() if seen[0]._version == seen[1]}
@@ -90,19 +91,29 @@ class Unlearned:
             )
 
 
+def _readable(parameter: object) -> TypeGuard[nn.Parameter]:
+    """Returns whether this is a parameter of no subclass, as parts on several devices are, and with a version."""
+    return type(parameter) is nn.Parameter and not parameter.is_inference()
+
+
 def _has_gradient(parameter: nn.Parameter) -> bool:
     return parameter.requires_grad and parameter.grad is not None
 
 
 def _some(parameter: nn.Parameter) -> Tensor:
-    """Returns some of its numbers, [at most `_SOME`]."""
+    """Returns some of its numbers, [at most `_SOME`]; none while FSDP has taken its memory away."""
+    if parameter.untyped_storage().nbytes() < parameter.nbytes:
+        return parameter.new_empty(0)
     return parameter.detach().flatten()[:_SOME]
 
 
 def _changed(reference: weakref.ref[nn.Parameter], version: int, start: Tensor) -> bool:
     """Returns whether a parameter is still there and was changed; its numbers tell where its optimizer leaves no version."""
     parameter = reference()
-    return parameter is not None and (parameter._version != version or not torch.equal(_some(parameter), start))
+    if parameter is None or parameter._version != version:
+        return parameter is not None
+    now = _some(parameter)
+    return now.shape == start.shape and not torch.equal(now, start)
 
 
 def _parameter_of(embeddings: Tensor) -> nn.Parameter | None:
@@ -113,7 +124,7 @@ def _parameter_of(embeddings: Tensor) -> nn.Parameter | None:
             break
         node = nodes.popleft()
         variable = getattr(node, "variable", None)
-        if isinstance(variable, nn.Parameter):
+        if _readable(variable):
             return variable
         following = {each for each, _ in (() if node is None else node.next_functions) if each is not None} - seen
         seen |= following

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed, multiprocessing, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tempplug import ContrastiveLoss
@@ -228,6 +229,24 @@ def test_data_parallel_models_are_watched(tmp_path: Path) -> None:
         assert train(encoder, both["loss"], [sgd(both)]) == []
     finally:
         distributed.destroy_process_group()
+
+
+def shard(rank: int, folder: str) -> None:
+    distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    for with_loss in (False, True):
+        encoder, loss_fn = learned()
+        for part in (*encoder, encoder):
+            fully_shard(part, mesh=distributed.init_device_mesh("cpu", (2,)))
+        found = train(encoder, loss_fn, [sgd(encoder, *([loss_fn] if with_loss else []))])
+        assert not (found and with_loss), found
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_a_sharded_encoder_breaks_nothing(tmp_path: Path) -> None:
+    """Between two calls the memory of its parameters is gone."""
+    multiprocessing.spawn(shard, (str(tmp_path),), nprocs=2)
 
 
 @pytest.mark.parametrize("with_loss", [False, True])
