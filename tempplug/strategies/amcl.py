@@ -66,8 +66,8 @@ class AMCL(Strategy):
         super().__init__(dimension=dimension, span=span, floor=floor, beta=beta)
         if self.floor < SMALL_FLOOR:
             warnings.warn(
-                f"{self.where('floor', self.floor)} is below {SMALL_FLOOR:g}: temperatures of dissimilar negatives run towards "
-                "it, and the loss towards minus infinity.",
+                f"{self.where('floor', self.floor)} is below {SMALL_FLOOR:g}: temperatures of dissimilar negatives can run "
+                "towards it, and the loss of dcl and amcl-top towards minus infinity with them.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Annotated, ClassVar
+
+import torch
 
 from tempplug.errors import ConfigError
 from tempplug.options import Choice, Flag, Number, Temperature, options_of
@@ -110,16 +113,22 @@ class DySTreSS(Strategy):
             full = (1 + abs(self.shift)) / 2
             if self.width is None:
                 self.width = full
-            elif abs(self.width - full) > 1e-9:
-                warnings.warn(
-                    f"{self.where('width', self.width)}: only width={full:g} puts the temperature at s = ±1 at "
-                    "temperature_max.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+            else:
+                end = 1.0 if self.shift > 0 else -1.0
+                reached = float(self._map().temperature(torch.tensor(end, dtype=torch.float64, device="cpu")))
+                if not math.isclose(reached, self.temperature_max):
+                    warnings.warn(
+                        f"{self.where('width', self.width)}: the temperature at s = {end:g} is {reached:.4g}, not "
+                        f"temperature_max={self.temperature_max:g}, which width={full:g} gives.",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ(s), the same map for every batch."""
+        return self._map()
+
+    def _map(self) -> ProfileMap:
         return ProfileMap(
             self.profile,
             self.temperature_min,

@@ -102,7 +102,7 @@ def test_strict_macl_raises_instead_of_flooring() -> None:
 
 def test_shifted_dystress_defaults_to_the_width_that_ends_at_the_maximum_and_warns_of_another() -> None:
     assert create_strategy("dystress:profile=shifted,shift=-0.4").width == pytest.approx(0.7)
-    with pytest.warns(RuntimeWarning, match="only width=0.7 puts the temperature"):
+    with pytest.warns(RuntimeWarning, match="not temperature_max=0.2, which width=0.7 gives"):
         create_strategy("dystress:profile=shifted,shift=-0.4,width=0.5")
 
 

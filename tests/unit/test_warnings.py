@@ -1,0 +1,186 @@
+"""What a warning says is compared with the value: each warning of the core says something that a test here finds to be so."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tempplug
+from tempplug import ContrastiveLoss, create_strategy
+from tempplug.record import describe_temperatures
+from tempplug.types import Batch
+
+KNOWN = {
+    "engine/dispatch.py": "test_precision.py",
+    "loss.py": "the first three tests here",
+    "objectives/amcl_top.py": "test_top_k_takes_all_that_there_are",
+    "plugins/manager.py": "test_registry.py: names and errors, no values",
+    "record.py": "test_shares_on_bounds_are_counted",
+    "strategies/amcl.py": "test_a_low_floor_of_amcl_does_what_the_warning_says",
+    "strategies/dystress.py": "test_the_end_of_a_shifted_profile_is_what_the_warning_says",
+    "strategies/macl.py": "test_the_floor_of_macl_is_what_the_warning_says",
+    "unlearned.py": "test_unlearned.py",
+}
+NUMBER = r"(-?[\d.]+(?:e-?\d+)?)"
+
+
+def told(call: Callable[[], Any]) -> tuple[str, Any]:
+    """Returns the one warning of a call, and what it returned."""
+    with pytest.warns(RuntimeWarning) as found:
+        value = call()
+    (message,) = [str(each.message) for each in found]
+    return message, value
+
+
+def rows(count: int, seed: int = 0) -> Tensor:
+    return torch.randn(count, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_every_file_that_warns_has_its_test() -> None:
+    folder = Path(tempplug.__file__).parent
+    warning = {
+        str(file.relative_to(folder))
+        for file in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "warn" and ast.unparse(node) == "warnings.warn"
+    }
+    assert warning <= KNOWN.keys()
+
+
+ALONE: list[tuple[Any, int, int, int]] = [
+    # rows of a view, anchors, positives of each
+    ("two-view", 1, 2, 1),
+    ("cross-view", 1, 1, 1),
+    ("labels", 1, 2, 1),
+    ("labels", 2, 4, 3),
+    ("labels", 3, 6, 5),
+    ("masks", 2, 2, 2),
+]
+
+
+@pytest.mark.parametrize("engine", ["auto", "dense", "tiled"])
+@pytest.mark.parametrize(("layout", "count", "anchors", "positives"), ALONE)
+@pytest.mark.parametrize("objective", ["infonce", "dcl"])
+def test_anchors_without_a_negative_become_what_the_warning_says(
+    objective: str, layout: Any, count: int, anchors: int, positives: int, engine: Any
+) -> None:
+    """One class of n + 1 rows: the loss of n positives is ln n or more, not 0."""
+    loss_fn = ContrastiveLoss("fixed:temperature=5", objective, layout, engine=engine, reduction="none")
+    every = torch.ones(count, count, dtype=torch.bool)
+    offered = {"labels": torch.zeros(count, dtype=torch.int64), "positive_mask": every, "negative_mask": ~every}
+    message, losses = told(lambda: loss_fn(rows(count), rows(count, seed=1), **loss_fn.taken(**offered)))
+    assert message.startswith(f"layout '{layout}' leaves {anchors} of {anchors} anchors without a negative: ")
+    assert loss_fn.record.anchors_without_negative == anchors == len(losses)
+    if objective == "dcl":
+        assert "under objective 'dcl' they leave the mean" in message
+        assert not losses.any()
+        return
+    assert "they have a loss of their positives alone (infonce: 0 with one positive, at least ln n with n)" in message
+    least = math.log(positives)
+    assert ((losses >= least - 1e-12) & (losses < least + 0.2)).all(), "so warm a temperature is near the bound"
+    if positives == 1:
+        assert losses.tolist() == [0.0] * anchors
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_where_no_anchor_has_a_positive_the_loss_is_what_the_warning_says(reduction: Any) -> None:
+    loss_fn = ContrastiveLoss(layout="labels", reduction=reduction)
+    message, loss = told(lambda: loss_fn(rows(3), labels=torch.arange(3)))
+    assert message == "layout 'labels': no anchor has a positive, so the loss is 0, here and in later such batches."
+    assert not loss.any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not loss_fn(rows(4), labels=torch.arange(4)).any()
+
+
+def test_the_floor_of_macl_is_what_the_warning_says() -> None:
+    a, b = rows(6), -rows(6) + 0.1 * rows(6, seed=1)
+    loss_fn = ContrastiveLoss("macl:base_temperature=0.2,alpha=1.5,threshold=0.5,floor_ratio=0.3", layout="cross-view")
+    message, _ = told(lambda: loss_fn(a, b))
+    pattern = f"mean positive similarity {NUMBER} gives the temperature {NUMBER}, below its floor {NUMBER}; the floor is used"
+    found = re.search(pattern, message)
+    assert found is not None
+    mean, free, floor = map(float, found.groups())
+    similarity = torch.cosine_similarity(a, b).mean().item()
+    assert mean == pytest.approx(similarity, rel=1e-2)
+    assert free == pytest.approx(0.2 * (1 + 1.5 * (similarity - 0.5)), rel=1e-2)
+    assert free < floor == pytest.approx(0.06)
+    record = loss_fn.record
+    assert record.temperature_min.item() == record.temperature_max.item() == pytest.approx(floor)
+
+
+@pytest.mark.parametrize("shift", [-1.0, -0.4, 0.0, 0.3])
+@pytest.mark.parametrize("width", [0.22, 0.3, 0.45, 0.9])
+def test_the_end_of_a_shifted_profile_is_what_the_warning_says(shift: float, width: float) -> None:
+    message, strategy = told(lambda: create_strategy("dystress", profile="shifted", shift=shift, width=width))
+    found = re.search(
+        f"temperature at s = {NUMBER} is {NUMBER}, not temperature_max={NUMBER}, which width={NUMBER} gives", message
+    )
+    assert found is not None
+    end, reached, highest, full = map(float, found.groups())
+    other = create_strategy("dystress", profile="shifted", shift=shift, width=full)
+    here, there = (each.prepare(Batch(torch.zeros(1))).temperature(torch.tensor(end)).item() for each in (strategy, other))
+    assert here == pytest.approx(reached, rel=1e-3)
+    assert there == pytest.approx(highest) == pytest.approx(0.2)
+    assert here < 0.999 * highest
+
+
+def test_a_shifted_profile_that_ends_at_its_maximum_says_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for width in (0.25, 0.5):  # a quarter goes down and up once more on its way
+            strategy = create_strategy("dystress", profile="shifted", width=width)
+            assert strategy.prepare(Batch(torch.zeros(1))).temperature(torch.tensor([-1.0, 1.0])).tolist() == pytest.approx(
+                [0.2] * 2
+            )
+
+
+@pytest.mark.parametrize(("objective", "endless"), [("dcl", True), ("amcl-top:top_k=3,beta=1", True), ("infonce", False)])
+def test_a_low_floor_of_amcl_does_what_the_warning_says(objective: str, endless: bool) -> None:
+    message, strategy = told(lambda: create_strategy("amcl:dimension=3,floor=0.0001"))
+    assert "can run towards it, and the loss of dcl and amcl-top towards minus infinity" in message
+    torch.manual_seed(0)
+    loss_fn = ContrastiveLoss(strategy, objective).double()
+    optimizer = torch.optim.Adam(loss_fn.parameters(), lr=0.05)
+    a, b = rows(12), rows(12) + 0.1 * rows(12, seed=1)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = loss_fn(a, b)
+        loss.backward()
+        optimizer.step()
+    if endless:
+        assert loss < -1000
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert loss_fn.record.temperature_min.item() == pytest.approx(1e-4, rel=1e-2)
+    else:
+        assert loss >= 0
+
+
+def test_top_k_takes_all_that_there_are() -> None:
+    strategy, views = create_strategy("amcl:dimension=3"), (rows(3).float(), rows(3, seed=1).float())
+    message, loss = told(lambda: ContrastiveLoss(strategy, "amcl-top:top_k=9,beta=0.1")(*views))
+    assert "top_k=9 of objective 'amcl-top' is more than the 4 negatives of an anchor: it takes all it has" in message
+    assert loss.item() == pytest.approx(ContrastiveLoss(strategy, "amcl-top:top_k=4,beta=0.1")(*views).item())
+
+
+def test_shares_on_bounds_are_counted() -> None:
+    strategy, bounds = create_strategy("amcl:dimension=3,floor=0.5,span=1.5"), {"floor": 0.5, "floor + span": 2.0}
+    temperatures = torch.tensor([0.5] * 300 + [0.5049] * 49 + [2.0] * 200 + [1.0] * 2)
+    message, found = told(lambda: describe_temperatures(strategy, temperatures))
+    shares = re.findall(rf"([\d.]+)% on ([a-z +]+)=({NUMBER[1:-1]})", message)
+    assert {name: float(bound) for _, name, bound in shares} == bounds
+    for share, _, bound in shares:
+        near = sum(abs(each - float(bound)) <= 0.01 * float(bound) for each in temperatures.tolist())
+        assert float(share) == pytest.approx(100 * near / len(temperatures), abs=0.05)
+    assert "nearly all" in message
+    assert found["temperature_at_bound"] > 0.99
