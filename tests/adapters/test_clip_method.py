@@ -127,6 +127,22 @@ def test_a_training_is_measured_and_written_as_a_folder_for_transformers(model: 
     assert again.temperature == pytest.approx(math.exp(-float(written.logit_scale)))
 
 
+@pytest.mark.parametrize(
+    "strategy", ["macl:base_temperature=0.3,alpha=2,threshold=0.2", "amcl", "individual", "fixed:temperature=0.3"]
+)
+def test_the_written_scale_is_that_of_the_temperatures_of_training(
+    strategy: str, model: Path, pictures: Path, tmp_path: Path
+) -> None:
+    """Not that of the checkpoint, from which it began; of strategies with many temperatures it is their mean."""
+    seen = run(tmp_path, model, pictures, strategy, num_train_epochs=4)
+    written, begun = (float(CLIPModel.from_pretrained(folder).logit_scale.detach()) for folder in (tmp_path, model))
+    assert written == pytest.approx(-math.log(seen["temperature"]["last"]), abs=0.15)
+    assert abs(written - begun) > 0.04, "individual moves slowly, the others far"
+    before = (tmp_path / "model.safetensors").read_bytes()
+    run(tmp_path, model, pictures, strategy, num_train_epochs=4, resume_from_checkpoint="auto")
+    assert (tmp_path / "model.safetensors").read_bytes() == before, "a training that is done writes the same"
+
+
 def test_a_killed_training_goes_on_to_the_same_weights_and_figures(model: Path, pictures: Path, tmp_path: Path) -> None:
     more = {"num_train_epochs": 2, "training": {"save_steps": 2}}
     whole = run(tmp_path / "whole", model, pictures, "learnable", **more)

@@ -131,9 +131,14 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
 
     def save(self, recipe: ClipRecipe, module: Any, data: Pairs, output_dir: Path) -> None:
         """Writes model, tokenizer and processor as a folder that transformers loads, the temperature of training in it."""
+        device = next(module.parameters()).device
+        with torch.random.fork_rng(devices=[]):  # the same pairs, whether the training was interrupted or not
+            torch.manual_seed(recipe.seed)
+            batch = self.collate(recipe, data, torch.randperm(len(data))[:_BATCH])
+        state = module.exported(**{name: None if each is None else each.to(device) for name, each in batch.items()})
 
         def write(folder: Path) -> None:
-            module.encoder.save_pretrained(folder, state_dict=module.exported())
+            module.encoder.save_pretrained(folder, state_dict=state)
             data.checkpoint.save(folder)
 
         write_into(output_dir, write)

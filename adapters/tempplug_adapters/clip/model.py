@@ -5,6 +5,7 @@ It must not know data sets or training.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -186,17 +187,27 @@ class DualEncoder(nn.Module):
         """Returns the numbers of the last batch."""
         return numbers_of(self.loss_fn.record)
 
-    def exported(self) -> dict[str, Tensor]:
-        """Returns the model's weights, with the temperature of training as ``logit_scale`` where that is one for all pairs.
+    @torch.no_grad()
+    def exported(self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, **texts: Tensor) -> dict[str, Tensor]:
+        """Returns the model's weights, with the temperature of the trained loss as ``logit_scale``.
 
-        Other strategies leave the checkpoint's: it changes no order of similarities, only how sure the model says it is.
+        Of strategies with many temperatures (``macl``, ``amcl``, ...) it is their mean over the pairs of this batch. It changes
+        no order of similarities, only how sure the model says it is.
+
+        Args:
+            index: of a batch, as of a call.
+            pixels: likewise.
+            labels: likewise.
+            **texts: likewise.
         """
+        loss_fn = copy.deepcopy(self.loss_fn).eval()
+        loss_fn.gather = False  # one process writes, and the others are not asked
+        training = self.encoder.training
+        self.encoder.eval()
+        loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **loss_fn.taken(index=index, labels=labels))
+        self.encoder.train(training)
         state: dict[str, Tensor] = dict(self.encoder.state_dict())
-        strategy: Any = self.loss_fn.strategy
-        if strategy.name in ("learnable", "fixed"):
-            learned = strategy.name == "learnable"
-            scale = float(strategy.log_scale.detach()) if learned else -math.log(strategy.temperature)
-            state["logit_scale"] = torch.full_like(state["logit_scale"], scale)
+        state["logit_scale"] = -loss_fn.record.temperature_mean.log().to(state["logit_scale"]).expand_as(state["logit_scale"])
         return state
 
 

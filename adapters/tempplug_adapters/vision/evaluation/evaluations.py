@@ -7,6 +7,7 @@ must not know the command line.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -34,6 +35,8 @@ from tempplug_adapters.vision.evaluation.report import representation_report
 from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSettings
 from tempplug_adapters.vision.evaluation.similarity_histogram import draw_similarity_histogram, similarity_histogram
 from tempplug_adapters.vision.evaluation.svc_probe import svc_probe
+
+logger = logging.getLogger(__name__)
 
 PLOTTED_IMAGES = 2000
 PLOTTED_CLASSES = 20
@@ -199,19 +202,35 @@ class Evaluation:
 def _knn(it: Evaluation) -> dict[str, Any]:
     k, temperature = it.settings.k, it.settings.vote_temperature
     share = knn_accuracy(it.bank, it.bank_labels, it.queries, it.query_labels, k=k, temperature=temperature)
-    validation = {} if len(it.bank) < 10 else {"validation": _knn_validation(it)}
+    validation = {} if len(it.bank) < 10 else _knn_validation(it)
     return {"accuracy": share, **validation, "k": min(k, len(it.bank)), "temperature": temperature}
 
 
-def _knn_validation(it: Evaluation) -> float:
-    """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank."""
+def _knn_validation(it: Evaluation) -> dict[str, Any]:
+    """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank.
+
+    At most as many vote as a class has images there. Where nearly the whole bank votes, the sizes of its classes decide, and
+    the largest are those that the tenth has least of: even useful representations are then right in 0 %.
+    """
     asked = torch.zeros(len(it.bank), dtype=torch.bool)
     order = torch.randperm(len(it.bank), generator=torch.Generator().manual_seed(it.settings.split_seed))
     asked[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
     parts = [part.to(it.device) for part in (~asked, asked)]
     (bank, labels), (rows, truth) = ((it.bank[part], it.bank_labels[part]) for part in parts)
-    k, temperature = it.settings.k, it.settings.vote_temperature
-    return knn_accuracy(bank, labels, rows, truth, k=k, temperature=temperature, classes=len(it.train.classes))
+    classes, temperature = len(it.train.classes), it.settings.vote_temperature
+    k = min(it.settings.k, max(1, len(bank) // classes))
+    told = {}
+    if k < it.settings.k:
+        told = {"validation_k": k}
+        logger.warning(
+            "knn validation of '%s' has a bank of %d images of %d classes, too few for k=%d: k=%d is used there.",
+            it.train.name,
+            len(bank),
+            classes,
+            it.settings.k,
+            k,
+        )
+    return {"validation": knn_accuracy(bank, labels, rows, truth, k=k, temperature=temperature, classes=classes), **told}
 
 
 def _linear_probe(it: Evaluation) -> dict[str, Any]:
