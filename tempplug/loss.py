@@ -31,7 +31,7 @@ from tempplug.roles import Block, PairRoles
 from tempplug.small import small_loss
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.transforms import explained, refuse_fake, transformed
+from tempplug.transforms import explained, fake_mode, refuse_fake, transformed
 from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
 from tempplug.unchanged import Unchanged
 from tempplug.unlearned import Unlearned
@@ -228,7 +228,7 @@ class ContrastiveLoss(nn.Module):
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
     def _loss(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
-        inside = transformed()
+        inside = transformed() or fake_mode()  # of which nothing may be kept
         step = Step(Unchanged(given, self.layout.takes) if given and not inside else None)
         last = self._last
         last[0], last[1] = step, None

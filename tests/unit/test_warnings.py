@@ -20,7 +20,6 @@ from tempplug.record import describe_temperatures
 from tempplug.types import Batch
 
 KNOWN = {
-    "engine/dispatch.py": "test_precision.py",
     "loss.py": "the first three tests here",
     "objectives/amcl_top.py": "test_top_k_takes_all_that_there_are",
     "plugins/manager.py": "test_registry.py: names and errors, no values",
