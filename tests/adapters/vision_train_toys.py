@@ -41,7 +41,7 @@ class TinyBackbone(nn.Module):
         self.register_buffer("std", torch.ones(3, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
-        representations: Tensor = self.module(images)
+        representations: Tensor = self.module(images.to(self.mean.dtype))
         return representations
 
 

@@ -147,6 +147,8 @@ def train_all(folder: Path, names: list[str], world: int = 1) -> dict[str, Any]:
             setattr(methods, head_name, plain_head)
         sizes = {"per_device_train_batch_size": ROWS // world, "num_train_epochs": 4}
         given = {"augmentation": "none", "channels_last": False, **sizes, **settings}
+        # Rounding that two processes do otherwise grows from step to step, where batches are normalised or losses near zero.
+        torch.set_default_dtype(torch.float64 if plain else torch.float32)
         with watched() as modules:
             results = run(folder / name, method, strategy, data=measured(), **given)
         state = {key: value for key, value in modules[0].state_dict().items() if isinstance(value, Tensor)}
@@ -154,6 +156,7 @@ def train_all(folder: Path, names: list[str], world: int = 1) -> dict[str, Any]:
         for head_name, value in kept.items():
             setattr(methods, head_name, value)
     vision_method.create_backbone = create
+    torch.set_default_dtype(torch.float32)
     return found
 
 
