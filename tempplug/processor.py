@@ -66,6 +66,28 @@ def processor() -> Processor:
     )
 
 
+def describe_machine() -> dict[str, str | int]:
+    """Returns what decides the last digits of a result, beside its seed and code.
+
+    Returns:
+        ``cpu`` (the processor's name), ``vendor``, ``family``, ``model`` and ``instructions`` where the system tells them,
+        ``products`` (see `product_route`), ``cores``, ``threads`` that torch uses here, and ``gpu`` where there is one.
+    """
+    here = processor()
+    facts: dict[str, str | int] = {"vendor": here.vendor, "family": here.family, "model": here.model}
+    facts["instructions"] = " ".join(here.instructions)
+    found: dict[str, str | int] = {
+        "cpu": here.name,
+        **{name: fact for name, fact in facts.items() if fact},
+        "products": product_route(),
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+    }
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name(0)
+    return found
+
+
 @cache
 def product_route() -> Route:
     """Returns the routine of large float32 products on the CPU: ``mm``, torch's own, or ``onednn``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -32,29 +31,10 @@ def versions(also: Sequence[str] = ()) -> dict[str, str]:
 
 
 def hardware() -> dict[str, str | int]:
-    """Returns facts of the machine.
+    """Returns what `tempplug.processor.describe_machine` does; torch is loaded when it is called."""
+    from tempplug.processor import describe_machine
 
-    Returns:
-        ``cpu`` (the processor's name), ``vendor``, ``family``, ``model`` and ``instructions`` where the system tells them,
-        ``products`` (the routine of large matrix products), ``cores``, ``threads`` that torch uses here, and ``gpu``.
-    """
-    import torch
-
-    from tempplug.processor import processor, product_route
-
-    here = processor()
-    facts: dict[str, str | int] = {"vendor": here.vendor, "family": here.family, "model": here.model}
-    facts["instructions"] = " ".join(here.instructions)
-    found: dict[str, str | int] = {
-        "cpu": here.name,
-        **{name: fact for name, fact in facts.items() if fact},
-        "products": product_route(),
-        "cores": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-    }
-    if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name(0)
-    return found
+    return describe_machine()
 
 
 def describe_environment(hardware: Mapping[str, str | int], versions: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.manifest import seal
 from tempplug_adapters.training.checkpoints import (
     COMPLETE,
+    SETTINGS_FILE,
     TRAINER_STATE,
     check_settings,
     check_start,
@@ -134,3 +135,14 @@ def test_settings_are_compared_by_name(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=message):
             check_settings(made, changed)
+
+
+def test_another_machine_is_told_and_not_refused(tmp_path: Path) -> None:
+    made = checkpoint(tmp_path, 1)
+    settings = json.loads((made / SETTINGS_FILE).read_text())
+    machine = {"cpu": "Abacus", "products": "mm", "threads": 1}
+    (made / SETTINGS_FILE).write_text(json.dumps({**settings, "machine": machine}))
+    check_settings(made, {**settings, "machine": machine})
+    wanted = r"checkpoint-1 was written on another machine: products onednn \(was mm\), threads 2 \(was 1\)\. The training"
+    with pytest.warns(UserWarning, match=wanted):
+        check_settings(made, {**settings, "machine": machine | {"products": "onednn", "threads": 2}})

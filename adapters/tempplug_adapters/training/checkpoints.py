@@ -176,15 +176,25 @@ def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
 
     Raises:
         ConfigError: one differs; the message names it with both values.
+
+    Warns where the machine is another one, so that results are not those of a training without interruption to the bit.
     """
-    theirs = _flat(json.loads((checkpoint / SETTINGS_FILE).read_text(encoding="utf-8")))
-    ours = _flat(json.loads(json.dumps(settings)))
+    stored, given = json.loads((checkpoint / SETTINGS_FILE).read_text(encoding="utf-8")), json.loads(json.dumps(settings))
+    before, now = stored.pop("machine", {}), given.pop("machine", {})
+    theirs, ours = _flat(stored), _flat(given)
     for name in (*ours, *(theirs.keys() - ours.keys())):
         if ours.get(name) != theirs.get(name):
             raise ConfigError(
                 f"{name}={ours.get(name)} differs from the checkpoint's {theirs.get(name)}: pass the settings that it was "
                 "trained with, or choose another output folder."
             )
+    changed = [name for name in now if before.get(name) != now[name]] if first_process() else []
+    if changed:
+        said = ", ".join(f"{name} {now[name]} (was {before.get(name)})" for name in changed)
+        warnings.warn(
+            f"{checkpoint.name} was written on another machine: {said}. The training goes on with other last digits.",
+            stacklevel=2,
+        )
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

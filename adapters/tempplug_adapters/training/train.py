@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, set_seed
 
 from tempplug import ContrastiveLoss
 from tempplug.arguments import parse_spec
+from tempplug.processor import describe_machine
 from tempplug_adapters.announcement import layout_of
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.length import epochs_of, tell_length
@@ -59,9 +61,9 @@ def train(
         evaluation_progress: called with the fraction of an evaluation done.
 
     Returns:
-        What ``metrics.json`` holds: ``method``, ``dataset``, ``items``, ``strategy`` and ``objective`` (resolved specs, None
-        where the method has none), ``recipe`` (all settings), `DECISIVE` arguments, what else the method says of the origin of
-        the weights,
+        What ``metrics.json`` holds: ``method``, ``dataset``, ``items``, ``machine`` (what decides last digits), ``strategy``
+        and ``objective`` (resolved specs, None where the method has none), ``recipe`` (all settings), `DECISIVE` arguments,
+        what else the method says of the origin of the weights,
         ``steps`` and ``epochs`` done, ``loss`` (mean since the log before the last), ``temperature`` (``first``, ``last``,
         ``mean``, ``min`` and ``max`` of the training, see `TemperaturesSeen`), ``course`` (what its looks saw, by name, a list
         each), ``seconds_per_epoch`` (of this call;
@@ -91,6 +93,7 @@ def train(
             "method": method.info.name,
             "dataset": dataset,
             "items": len(data),
+            "machine": describe_machine() | {"torch": torch.__version__},
             **specs,
             **method.origin(recipe, data),
             **{name: getattr(args, name) for name in DECISIVE},
