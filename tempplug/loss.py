@@ -53,7 +53,7 @@ class ContrastiveLoss(nn.Module):
         symmetric: of ``cross-view``: average both directions.
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
         gather: candidates of all processes of the default group; without a process group it changes nothing.
-        engine: ``auto``, ``dense``, ``tiled`` or ``triton``; ``record.engine`` says which one ran.
+        engine: ``auto``, ``dense``, ``tiled`` or ``triton``, which has to be asked for; ``record.engine`` says which one ran.
 
     Raises:
         UnknownNameError: no such strategy, objective, option or layout.

@@ -19,7 +19,7 @@ LayoutName = Literal["two-view", "cross-view", "queue", "labels", "masks"]
 Reduction = Literal["mean", "sum", "none"]
 """What `tempplug.ContrastiveLoss` makes of the losses of the anchors."""
 EngineName = Literal["auto", "dense", "tiled", "triton"]
-"""Engines by name, and ``auto`` for the fastest that can do a block."""
+"""Engines by name, and ``auto`` for the fastest that can do a block; see `tempplug.engine.dispatch`."""
 """How exact the gradient is: as the embeddings are, or with operands of its products rounded to bfloat16."""
 
 

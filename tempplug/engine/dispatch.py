@@ -1,12 +1,15 @@
 """Chooses the engine. An explicit choice never falls back silently; ``auto`` takes the fastest that can do the block.
 
-On CUDA that is ``triton`` where it is installed and knows the map and the roles. Elsewhere it is ``tiled``; only small blocks
-without a fast path (a third party's map, statistics beside the log-sum-exps) go to ``dense``, which is done with them sooner.
+That is ``tiled``, on a CPU and on CUDA; only small blocks without a fast path (a third party's map, statistics beside the
+log-sum-exps, whatever is on CUDA) go to ``dense``, which is done with them sooner. ``triton`` is asked for by name: ``auto``
+takes it only on cards where a measurement says that it is faster (`MEASURED`).
 """
 
 from __future__ import annotations
 
 from typing import get_args
+
+import torch
 
 from tempplug.engine.dense import dense_statistics
 from tempplug.engine.tiled import closes, streams, tiled_statistics
@@ -19,6 +22,9 @@ from tempplug.types import NOTHING, EngineName, RowStatistics, Wanted
 
 # A matrix of so many numbers is done at once sooner than in slabs.
 DENSE_UP_TO = 1 << 20
+# CUDA compute capabilities, such as (9, 0), at which a result under benchmarks/results/speed shows ``triton`` to be faster than
+# ``tiled``, with errors no larger: none yet.
+MEASURED: frozenset[tuple[int, int]] = frozenset()
 
 
 def check_engine(engine: EngineName) -> EngineName:
@@ -64,7 +70,9 @@ def row_statistics(
 def _choose(block: Block, logit_map: LogitMap, wanted: Wanted) -> EngineName:
     if transformed():
         return "dense"
-    if not wanted and block.anchors.is_cuda and refusal(block, logit_map) is None:
+    device = block.anchors.device
+    measured = device.type == "cuda" and torch.cuda.get_device_capability(device) in MEASURED
+    if measured and not wanted and refusal(block, logit_map) is None:
         return "triton"
     fast = not wanted and (streams(block, logit_map) or closes(block, logit_map))
     if fast or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:

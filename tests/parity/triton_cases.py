@@ -26,9 +26,9 @@ from tempplug.testing.oracle import oracle_loss
 Statistics = tuple[list[Any], str]
 # Modules whose parts are watched or replaced.
 LOSS: Any = import_module("tempplug.loss")
-AUTOGRAD: Any = import_module("tempplug.engine.triton_autograd")
-PASSES: Any = import_module("tempplug.engine.triton_passes")
-PLAN: Any = import_module("tempplug.engine.triton_plan")
+AUTOGRAD: Any = import_module("tempplug.engine.triton.autograd")
+PASSES: Any = import_module("tempplug.engine.triton.passes")
+PLAN: Any = import_module("tempplug.engine.triton.plan")
 
 
 def rounded(rows: Tensor, precision: torch.dtype) -> Tensor:

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 
 from tempplug import Batch, ContrastiveLoss, loss
 from tempplug.engine import dispatch, tiled
+from tempplug.roles import Block, Pairing, PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, Rows, ScaleMap
 from tempplug.testing import oracle_loss
+from tempplug.types import NOTHING
 
 ROWS = 13
 MapOf = Callable[[Tensor, Batch], LogitMap]
@@ -175,3 +178,20 @@ def test_an_engine_asked_for_by_name_is_the_one_that_runs(layout: str, engine: s
     monkeypatch.setattr(dispatch, f"{engine}_statistics", None)
     with pytest.raises(TypeError):
         result("fixed", layout, engine)
+
+
+@pytest.mark.parametrize(("measured", "expected"), [(frozenset(), "tiled"), ({(9, 0)}, "triton"), ({(8, 0)}, "tiled")])
+def test_auto_takes_kernels_only_on_cards_where_they_are_measured(
+    measured: frozenset[tuple[int, int]], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a block on a card of compute capability 9.0 that every kernel could do."""
+    monkeypatch.setattr(dispatch, "refusal", lambda block, logit_map: None)
+    monkeypatch.setattr(dispatch, "DENSE_UP_TO", 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    with FakeTensorMode():
+        rows = torch.empty(4, 3, device="cuda")
+    roles = PairRoles(anchors=4, candidates=4, device=rows.device, positives=Pairing(((0, 4, 0),)))
+    block = Block(rows, rows, roles, torch.ones(4), torch.float32)
+    if measured:
+        monkeypatch.setattr(dispatch, "MEASURED", measured)
+    assert dispatch._choose(block, ScaleMap(torch.tensor(10.0)), NOTHING) == expected

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from tempplug.engine import triton, triton_plan
-from tempplug.engine.triton_plan import Tiles, plan_map, plan_roles, slabs
+from tempplug.engine import triton
+from tempplug.engine.triton.plan import PADDED_ROWS, Tiles, choose_tiles, plan_map, plan_roles, slabs
 from tempplug.errors import ConfigError
 from tempplug.roles import Block, Pairing, PairRoles
 from tempplug.strategies.maps import LogitMap, LogOddsMap, Profile, ProfileMap, ScaleMap
@@ -172,7 +172,7 @@ def test_tiles_divide_operands(precision: torch.dtype, roomy: bool) -> None:
         kept = dimension <= tiles.widest
         last = tiles.gradient(width, steep=False) if kept else tiles.slab(steep=False)
         for tile in (tiles.sums(width, "scale"), tiles.sums(width, "cosine"), tiles.online(width), last):
-            assert triton_plan.PADDED_ROWS % tile.rows == triton_plan.PADDED_ROWS % tile.columns == 0
+            assert PADDED_ROWS % tile.rows == PADDED_ROWS % tile.columns == 0
             assert width % tile.depth == 0
     assert Tiles(precision, False).widest == 128
 
@@ -190,6 +190,6 @@ def test_slabs_cover_a_range_once_and_fit_the_workspace(length: int) -> None:
 
 
 def test_interpreted_bfloat16_is_stored_as_float32() -> None:
-    assert triton_plan.choose_tiles(torch.bfloat16, CPU).precision == torch.float32
-    assert triton_plan.choose_tiles(torch.float16, CPU).precision == torch.float16
-    assert triton_plan.choose_tiles(torch.bfloat16, CPU).roomy
+    assert choose_tiles(torch.bfloat16, CPU).precision == torch.float32
+    assert choose_tiles(torch.float16, CPU).precision == torch.float16
+    assert choose_tiles(torch.bfloat16, CPU).roomy

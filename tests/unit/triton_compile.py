@@ -21,12 +21,12 @@ import triton  # type: ignore[import-untyped]
 from torch import Tensor
 from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]
 
-from tempplug.engine import triton_plan
 from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.maps import LogitMap, LogOddsMap, ProfileMap, ScaleMap
 
-PASSES: Any = import_module("tempplug.engine.triton_passes")
-AUTOGRAD: Any = import_module("tempplug.engine.triton_autograd")
+PLAN: Any = import_module("tempplug.engine.triton.plan")
+PASSES: Any = import_module("tempplug.engine.triton.passes")
+AUTOGRAD: Any = import_module("tempplug.engine.triton.autograd")
 
 
 class Device:
@@ -80,10 +80,10 @@ def kernels(map: str, precision: str, dimension: int, block: str, roomy: bool = 
 
     PASSES._launch = compile_only
     # As on CUDA; off it bfloat16 is replaced.
-    triton_plan.choose_tiles = lambda precision, device: triton_plan.Tiles(precision, roomy)
+    PLAN.choose_tiles = lambda precision, device: PLAN.Tiles(precision, roomy)
     positives = Pairing(((0, 32, 32), (32, 64, -32)))
     roles = PairRoles(anchors=64, candidates=64, device=torch.device("cpu"), positives=positives, square=True)
-    plan, numbers = triton_plan.plan_map(logit_map(map)), triton_plan.plan_roles(roles)
+    plan, numbers = PLAN.plan_map(logit_map(map)), PLAN.plan_roles(roles)
     if plan is None or numbers is None:
         raise RuntimeError("the block was refused.")
     scale = torch.ones(()) if plan.scale is None else plan.scale

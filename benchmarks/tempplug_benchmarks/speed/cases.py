@@ -79,7 +79,8 @@ def _grid(loss: str) -> tuple[Case, ...]:
                 others.append("pytorch-metric-learning")
             cases.append(case(loss, rows, dimension, others))
     if loss in GPU_ROWS:
-        cases += [case(loss, GPU_ROWS[loss], dimension, tag="gpu", device="cuda") for dimension in GPU_DIMENSIONS]
+        others = ["tempplug-triton", "eager"]
+        cases += [case(loss, GPU_ROWS[loss], dimension, others, tag="gpu", device="cuda") for dimension in GPU_DIMENSIONS]
     return tuple(cases)
 
 

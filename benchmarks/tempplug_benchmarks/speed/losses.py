@@ -95,6 +95,7 @@ class Loss:
         return {
             "tempplug": Implementation(make=self.ours),
             "tempplug-dense": Implementation(make=partial(self.ours, engine="dense")),
+            "tempplug-triton": Implementation(make=partial(self.ours, engine="triton")),
             "eager": Implementation(make=self.eager),
             "compiled": Implementation(make=self.compiled),
             **self.others,

@@ -3,7 +3,7 @@
 A row's log-sum-exp travels as a whole exponent and a fraction in [1, 2): 2^exponent · fraction. Whole exponents subtract
 without rounding, so the softmax weights of the gradient are as exact as the sums, at every temperature.
 
-Which pairs are negatives comes as nine numbers (`tempplug.engine.triton_plan`): the diagonals to leave out and the edges of
+Which pairs are negatives comes as nine numbers (`tempplug.engine.triton.plan`): the diagonals to leave out and the edges of
 the queue's keys and of the hard negatives; only tiles that touch one of them look at single pairs. Operands are padded with
 zeros to whole tiles, so no load needs a mask. Sums run in a fixed order: the same numbers on every run.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tempplug.engine.triton_maps import exponents, exponents_and_slopes, odds, odds_slope
+from tempplug.engine.triton.maps import exponents, exponents_and_slopes, odds, odds_slope
 
 # A row sum below this may have lost small terms to float32's smallest number: the pass with a running maximum takes over.
 SMALLEST_SUM = tl.constexpr(2.0**-100)

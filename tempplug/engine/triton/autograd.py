@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tempplug.engine import triton_plan as plan
-from tempplug.engine.triton_passes import Side, Work, gradient_of, gradients_by_slabs, operand, sums
-from tempplug.engine.triton_plan import LOG2E, MapPlan
+from tempplug.engine.triton import plan
+from tempplug.engine.triton.passes import Side, Work, gradient_of, gradients_by_slabs, operand, sums
+from tempplug.engine.triton.plan import LOG2E, MapPlan
 
 LN2 = 1 / LOG2E
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, None, None]

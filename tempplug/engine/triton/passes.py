@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tempplug.engine import triton_plan as plan
-from tempplug.engine.triton_kernels import gradients, row_sums, row_sums_online
-from tempplug.engine.triton_plan import LOG2E, MapPlan, Tile, Tiles
-from tempplug.engine.triton_slabs import add_product, slab_gradients
+from tempplug.engine.triton import plan
+from tempplug.engine.triton.kernels import gradients, row_sums, row_sums_online
+from tempplug.engine.triton.plan import LOG2E, MapPlan, Tile, Tiles
+from tempplug.engine.triton.slabs import add_product, slab_gradients
 
 # Sums stay this many powers of two below float32's largest number, so that rounded rows a little longer than 1 do no harm.
 LARGEST_SUM = 120.0
@@ -128,7 +128,7 @@ def gradient_of(work: Work, rows: Side, columns: Side, pivots: Tensor, gain: Ten
         work: the block; no wider than registers hold.
         rows: part of the anchors.
         columns: part of the candidates.
-        pivots: [2] from `tempplug.engine.triton_autograd`.
+        pivots: [2] from `tempplug.engine.triton.autograd`.
         gain: [1] factor of the result.
         swapped: whose gradient.
     """

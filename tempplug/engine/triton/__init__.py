@@ -18,7 +18,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from tempplug.engine.triton_plan import CRAMPED, plan_map, plan_roles, shared_memory
+from tempplug.engine.triton.plan import CRAMPED, plan_map, plan_roles, shared_memory
 from tempplug.errors import ConfigError, install_command
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
@@ -91,7 +91,7 @@ def _log_sum_exp(block: Block, logit_map: LogitMap, *, square: bool = False, mir
     reason = refusal(block, logit_map)
     if reason is not None or plan is None or roles is None or positives is None:
         raise ConfigError(f"engine='triton' cannot take this block: {reason}. Use engine='dense', or 'auto'.")
-    from tempplug.engine.triton_autograd import Job, LogSumExp
+    from tempplug.engine.triton.autograd import Job, LogSumExp
 
     device = block.anchors.device
     scale = torch.ones((), device=device) if plan.scale is None else plan.scale.to(device, torch.float32)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tempplug.engine.triton_kernels import SIZES, _all_negative, _negative, _pair_gradients, _similarities
+from tempplug.engine.triton.kernels import SIZES, _all_negative, _negative, _pair_gradients, _similarities
 
 
 @triton.jit(do_not_specialize=(*SIZES, "row_begin", "row_end", "column_begin", "column_end"))
