@@ -235,7 +235,8 @@ class ContrastiveLoss(nn.Module):
         unlearned = None if inside else self._unlearned
         if unlearned is not None and not unlearned.begin(self):
             unlearned = self._unlearned = None
-        loss, known = small_loss(self, view_a, view_b, given, step)
+        # A closed form has no gradient for what the objective learns.
+        loss, known = (None, None) if step.learns(self._modules["objective"]) else small_loss(self, view_a, view_b, given, step)
         if loss is None:
             loss = self._long(view_a, view_b, given, step, known)
             if step.given is not None:
@@ -257,7 +258,7 @@ class ContrastiveLoss(nn.Module):
         with plain_precision(device.type), explained(self.layout.name, self.strategy.name):
             for first, second in heads:
                 loss = None
-                if first is not view_a:
+                if first is not view_a and not step.learns(self.objective):
                     loss, known = small_loss(self, first, second, given, step)
                 losses.append(self._head(first, second, given, step, known) if loss is None else loss)
         total = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)

@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -141,9 +142,10 @@ class Step:
         zero_norm: which rows had no norm, for every input that held some.
         engine: that ran.
         given: labels and masks of the call; None where it had none.
+        learned: copies of what the objective learns, by name.
     """
 
-    __slots__ = ("engine", "given", "row_losses", "traces", "zero_norm")
+    __slots__ = ("engine", "given", "learned", "row_losses", "traces", "zero_norm")
 
     def __init__(self, given: Unchanged | None) -> None:
         self.traces: list[Callable[[], Trace]] = []
@@ -151,6 +153,14 @@ class Step:
         self.zero_norm: list[Tensor] = []
         self.engine = ""
         self.given = given
+        self.learned: dict[str, Tensor] = {}
+
+    def learns(self, objective: Any) -> bool:
+        """Returns whether an objective has parameters, and copies the numbers that it shows of them."""
+        if not (objective._parameters or objective._modules):
+            return False
+        self.learned = {name: number.detach().clone() for name, number in objective.learned().items()}
+        return any(True for _ in objective.parameters())
 
 
 def _total(counts: list[Tensor], device: torch.device) -> Tensor:
@@ -202,4 +212,5 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
         floor_hits=getattr(strategy, "floor_hits", torch.zeros((), dtype=torch.int64, device="cpu")).detach().clone(),
         finite=torch.isfinite(loss),
         engine=step.engine,
+        learned={f"objective_{name}": number for name, number in step.learned.items()},
     )

@@ -7,8 +7,8 @@ Shapes: N local anchors, G anchors of all processes (G = N without gathering), M
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import torch
@@ -161,6 +161,8 @@ class StepRecord:
         floor_hits: how often the strategy's temperature ran into its floor so far (MACL).
         finite: whether the loss is finite.
         engine: the engine that ran.
+        learned: numbers that the objective learns, as they were in the call, by their names behind ``objective_``; see
+            `tempplug.Objective.learned`.
     """
 
     loss: Tensor
@@ -181,13 +183,16 @@ class StepRecord:
     floor_hits: Tensor
     finite: Tensor
     engine: str
+    learned: Mapping[str, Tensor] = field(default_factory=dict)
 
     def numbers(self) -> dict[str, float]:
-        """Returns the scalars as Python floats, by field name; waits for the device that holds them.
+        """Returns the scalars as Python floats, by field name or that in ``learned``; waits for the device that holds them.
 
         What this batch had nothing of is left out; the loss is always there.
         """
-        values = {field.name: float(getattr(self, field.name)) for field in fields(self) if field.name != "engine"}
+        names = [each.name for each in fields(self) if each.name not in ("engine", "learned")]
+        tensors = {name: getattr(self, name) for name in names} | dict(self.learned)
+        values = {name: float(tensor) for name, tensor in tensors.items()}
         return {name: value for name, value in values.items() if name == "loss" or not math.isnan(value)}
 
     def to_dict(self) -> dict[str, float | str]:

@@ -1,4 +1,4 @@
-"""What an optimizer must know of the temperatures in a module: no weight decay, and a learning rate of their own.
+"""What an optimizer must know of what the losses in a module learn: no weight decay, and a learning rate of their own.
 
 It needs torch alone, so that Lightning, GraphGym and plain loops share it with the Trainers. It must not know any optimizer.
 """
@@ -13,16 +13,18 @@ import tempplug
 
 
 def own_learning_rates(module: nn.Module) -> dict[nn.Parameter, float]:
-    """Returns the learning rates that strategies have for what they learn, by parameter; others learn as the model does.
+    """Returns the learning rates that strategies and objectives have for what they learn, by parameter.
+
+    Others learn as the model does.
 
     Args:
         module: a loss, or what holds some.
     """
     return {
-        parameter: strategy.learning_rate
-        for strategy in module.modules()
-        if isinstance(strategy, tempplug.Strategy) and strategy.learning_rate is not None
-        for parameter in strategy.parameters()
+        parameter: part.learning_rate
+        for part in module.modules()
+        if isinstance(part, tempplug.Strategy | tempplug.Objective) and part.learning_rate is not None
+        for parameter in part.parameters()
     }
 
 
@@ -30,7 +32,7 @@ def spared_by_decay(module: nn.Module) -> set[str]:
     """Returns the names of the parameters that parts of a module exempt from weight decay (timm's ``no_weight_decay``).
 
     Args:
-        module: whose strategies name their temperatures.
+        module: whose strategies and objectives name what they learn.
     """
     spared = {
         f"{prefix}.{name}" if prefix else name
@@ -42,10 +44,10 @@ def spared_by_decay(module: nn.Module) -> set[str]:
 
 
 def optimizer_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """Returns what any optimizer of PyTorch takes for a module that contains its loss: temperatures never decay.
+    """Returns what any optimizer of PyTorch takes for a module that contains its loss, which never decays.
 
     The model comes first, with whatever the optimizer has for all; then what is spared by weight decay, a group for each
-    learning rate that strategies have of their own. Where a loss learns nothing there is the first group alone.
+    learning rate that strategies and objectives have of their own. Where a loss learns nothing there is the first group alone.
 
     Args:
         module: an encoder with its `tempplug.ContrastiveLoss`, a LightningModule.

@@ -16,13 +16,16 @@ from tempplug.types import Auxiliary, ClosedForm, RowStatistics
 class Objective(Configured, nn.Module):
     """Turns the statistics of each row of the similarity matrix into a loss.
 
-    A subclass sets ``name``, ``formula`` and ``source``, and implements `row_loss`. It never sees the matrix.
+    A subclass sets ``name``, ``formula`` and ``source``, and implements `row_loss`. It never sees the matrix. What it learns is
+    an ``nn.Parameter``, and what it counts a buffer, so that both are saved.
 
     Attributes:
         several_positives: whether `row_loss` is defined for anchors with more than one positive.
         without_negatives: whether `row_loss` is defined for anchors without a negative, whose ``negative_lse`` is -inf; where
             it is not, such anchors leave the mean, and whatever `row_loss` returns for them is dropped.
         top: how many of each anchor's most similar negatives `row_loss` reads, which costs more than the log-sum-exp.
+        learning_rate: at which an optimizer is to move what this objective learns, as of `tempplug.Strategy`; None: that of the
+            model.
     """
 
     kind: ClassVar[str] = "objective"
@@ -31,6 +34,7 @@ class Objective(Configured, nn.Module):
     several_positives: ClassVar[bool] = False
     without_negatives: ClassVar[bool] = False
     top: int = 0
+    learning_rate: float | None = None
 
     def __init__(self, **options: object) -> None:
         super().__init__()
@@ -48,9 +52,10 @@ class Objective(Configured, nn.Module):
     def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
         """Returns what `row_loss` does, and its derivatives by ``negative_lse`` and ``positive_logit``.
 
-        Optional: small batches are done sooner with it. Without it autograd finds the same. Every anchor has a negative. With
-        several positives ``positive_lse`` is another tensor than ``positive_logit``, and the derivative by it what the two lack
-        to a sum of 0: a constant added to all logits of a row must change no such loss.
+        Optional: small batches are done sooner with it. Without it autograd finds the same. An objective that has parameters is
+        not asked for it, because their gradient is not among these derivatives. Every anchor has a negative. With several
+        positives ``positive_lse`` is another tensor than ``positive_logit``, and the derivative by it what the two lack to a
+        sum of 0: a constant added to all logits of a row must change no such loss.
 
         Args:
             statistics: as of `row_loss`, without gradient.
@@ -69,6 +74,13 @@ class Objective(Configured, nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare; all of them unless overridden."""
         return {name for name, _ in self.named_parameters()}
+
+    def learned(self) -> dict[str, Tensor]:
+        """Returns the learned numbers that the record of a step shows, one number each, ``bias`` as ``objective_bias``.
+
+        These are the parameters of one number unless overridden: an objective that learns a logarithm may show its exponential.
+        """
+        return {name: parameter for name, parameter in self.named_parameters() if parameter.numel() == 1}
 
     def extra_repr(self) -> str:
         """Shows the spec string in ``print(loss)``."""

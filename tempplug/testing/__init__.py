@@ -1,6 +1,7 @@
 """What a third party tests with: the float64 oracle of the loss, and one check a strategy or objective must pass."""
 
-from tempplug.testing.conformance import ConformanceError, check_objective, check_strategy
+from tempplug.testing.conformance import ConformanceError, check_strategy
+from tempplug.testing.objective_conformance import check_objective
 from tempplug.testing.oracle import oracle_loss, oracle_row_losses
 from tempplug.testing.oracle_logits import oracle_logit
 

@@ -1,34 +1,56 @@
-"""The contract of strategies and objectives as two calls: what a third party writes as its whole test.
+"""The contract of strategies as one call: what a third party writes as its whole test. `objective_conformance` has the other.
 
 Checks only what the contract says, on a small random batch; the formulas of a strategy are its own tests' business. This
-module must not know any particular strategy or objective.
+module must not know any particular strategy.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from itertools import chain
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tempplug.errors import ConfigError, TempplugError
+from tempplug.create import create_objective
+from tempplug.errors import TempplugError
 from tempplug.loss import ContrastiveLoss
 from tempplug.objectives.base import Objective
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import Auxiliary, Batch, EngineName, RowStatistics
+from tempplug.types import Batch, EngineName
 
 ROWS, DIMENSION = 16, 8
 PORTABLE_ENGINES: tuple[EngineName, ...] = ("dense", "tiled")
+# By the type of parameters: how far two ways to one number may be apart, relatively where they are larger than 1.
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 3e-2}
 
 
 class ConformanceError(TempplugError):
     """A strategy or an objective breaks its contract; the message says which part of it."""
 
 
-def _require(holds: bool | Tensor, message: str) -> None:
+def require(holds: bool | Tensor, message: str) -> None:
+    """Raises `ConformanceError` with the message where something does not hold."""
     if not bool(holds):
         raise ConformanceError(message)
+
+
+def _types(*modules: nn.Module) -> Iterator[torch.dtype]:
+    parameters = chain.from_iterable(module.parameters() for module in modules)
+    return (parameter.dtype for parameter in parameters if parameter.is_floating_point())
+
+
+def computed_in(*modules: nn.Module, free: torch.dtype = torch.float64) -> torch.dtype:
+    """Returns in which type to compute beside these parameters, never below float32; without any, ``free``."""
+    types = set(_types(*modules))
+    return (torch.float64 if types == {torch.float64} else torch.float32) if types else free
+
+
+def tolerance_of(*modules: nn.Module) -> float:
+    """Returns how far two ways to one number may be apart beside these parameters."""
+    return max((TOLERANCES[each] for each in _types(*modules)), default=TOLERANCES[torch.float64])
 
 
 def _random(*shape: int, seed: int) -> Tensor:
@@ -55,7 +77,7 @@ def _batch(strategy: Strategy, dtype: torch.dtype) -> Batch:
     )
 
 
-def _similarities(limit: float = 1.0) -> Tensor:
+def similarities_of(dtype: torch.dtype, limit: float = 1.0) -> Tensor:
     """Returns a symmetric matrix whose entries cover [-limit, limit], both ends and 0 included."""
     rows, columns = torch.triu_indices(ROWS, ROWS)
     values = torch.linspace(-limit, limit, len(rows), dtype=torch.float64)
@@ -64,12 +86,13 @@ def _similarities(limit: float = 1.0) -> Tensor:
     matrix = torch.zeros(ROWS, ROWS, dtype=torch.float64)
     matrix[rows, columns] = shuffled
     matrix[columns, rows] = shuffled
-    return matrix
+    return matrix.to(dtype)
 
 
-def _prepared(strategy: Strategy, dtype: torch.dtype) -> LogitMap:
+def prepared_map(strategy: Strategy, free: torch.dtype = torch.float64) -> LogitMap:
+    """Returns the map of a batch in the type of the strategy's parameters; without any, ``free``."""
     try:
-        logit_map = strategy.prepare(_batch(strategy, dtype))
+        logit_map = strategy.prepare(_batch(strategy, computed_in(strategy, free=free)))
     except Exception as error:
         raise ConformanceError(f"prepare(batch) raised {error!r}.") from error
     if not isinstance(logit_map, LogitMap):
@@ -77,88 +100,99 @@ def _prepared(strategy: Strategy, dtype: torch.dtype) -> LogitMap:
     return logit_map
 
 
-def _whole(logit_map: LogitMap) -> LogitMap:
+def whole_of(logit_map: LogitMap) -> LogitMap:
+    """Returns the map bound to all pairs of the batch."""
     return logit_map.at(slice(0, ROWS), slice(0, ROWS))
 
 
-def _check_values(logit_map: LogitMap) -> None:
-    whole, s = _whole(logit_map), _similarities()
+def _check_values(logit_map: LogitMap, dtype: torch.dtype) -> None:
+    whole, s = whole_of(logit_map), similarities_of(dtype)
     for name in ("logit", "slope", "temperature"):
         values: Tensor = getattr(whole, name)(s)
-        _require(values.shape == s.shape, f"{name}(s) has shape {list(values.shape)} for similarities {list(s.shape)}.")
-        _require(values.dtype == torch.float64, f"{name}(s) of float64 is {values.dtype}.")
-        _require(values.isfinite().all(), f"{name}(s) is not finite everywhere on [-1, 1].")
+        require(values.shape == s.shape, f"{name}(s) has shape {list(values.shape)} for similarities {list(s.shape)}.")
+        kept = torch.promote_types(values.dtype, dtype) == values.dtype
+        require(kept, f"{name}(s) of {str(dtype).removeprefix('torch.')} is {values.dtype}.")
+        require(values.isfinite().all(), f"{name}(s) is not finite everywhere on [-1, 1].")
     temperature = whole.temperature(s)
-    _require((temperature > 0).all(), f"temperature(s) is {float(temperature.min()):g} somewhere; it must be greater than 0.")
+    require((temperature > 0).all(), f"temperature(s) is {float(temperature.min()):g} somewhere; it must be greater than 0.")
 
 
-def _check_temperature(logit_map: LogitMap) -> None:
+def _check_temperature(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
     """Holds where the logit is s/τ: not for a map with an offset, and not where a clamp replaces s."""
-    whole, s = _whole(logit_map), _similarities(0.95)
+    whole, s = whole_of(logit_map), similarities_of(dtype, 0.95)
     logit = whole.logit(s)
     proportional = (whole.logit(torch.zeros_like(s)) == 0) & (s.abs() > 0.01) & (whole.slope(s) != 0)
     expected = torch.where(proportional, s / torch.where(proportional, logit, 1.0), 1.0)
     error = torch.where(proportional, whole.temperature(s) - expected, 0.0)
-    _require((error.abs() <= 1e-9 * expected.abs()).all(), "temperature(s) is not s / logit(s).")
+    require((error.abs() <= tolerance * expected.abs()).all(), "temperature(s) is not s / logit(s).")
 
 
-def _check_slope(logit_map: LogitMap) -> None:
-    whole, s = _whole(logit_map), (0.97 * torch.tanh(_random(ROWS, ROWS, seed=3))).requires_grad_()
+def _check_slope(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
+    whole, s = whole_of(logit_map), (0.97 * torch.tanh(_random(ROWS, ROWS, seed=3))).to(dtype).requires_grad_()
     logit = whole.logit(s)
-    _require(logit.requires_grad, "logit(s) carries no gradient of s.")
+    require(logit.requires_grad, "logit(s) carries no gradient of s.")
     (expected,) = torch.autograd.grad(logit.sum(), s)
     error = (whole.slope(s.detach()) - expected).abs()
     worst = float((error / expected.abs().clamp(min=1)).max())
-    _require(worst <= 1e-9, f"slope(s) is not the derivative of logit(s): they differ by {worst:.1e} relative.")
+    require(worst <= tolerance, f"slope(s) is not the derivative of logit(s): they differ by {worst:.1e} relative.")
 
 
 def _check_half_precision(logit_map: LogitMap) -> None:
-    whole = _whole(logit_map)
+    """Holds of a map that takes half precision at all: engines give at least float32, which parameters may insist on."""
+    whole = whole_of(logit_map)
     for dtype in (torch.bfloat16, torch.float16):
         for name in ("logit", "slope", "temperature"):
-            result = getattr(whole, name)(_similarities().to(dtype)).dtype
-            _require(result in (torch.float32, torch.float64), f"{name}(s) of {dtype} is {result}; at least float32 is wanted.")
+            try:
+                result = getattr(whole, name)(similarities_of(dtype)).dtype
+            except RuntimeError:
+                continue
+            require(result in (torch.float32, torch.float64), f"{name}(s) of {dtype} is {result}; at least float32 is wanted.")
 
 
-def _same(left: Tensor, right: Tensor) -> bool:
+def _same(left: Tensor, right: Tensor, *, tolerance: float) -> bool:
     """Returns whether two results agree but for the rounding of another order of operations."""
-    return left.shape == right.shape and torch.allclose(left, right, rtol=1e-12, atol=1e-12)
+    tolerance = 1e-12 if tolerance == TOLERANCES[torch.float64] else tolerance
+    return left.shape == right.shape and torch.allclose(left, right, rtol=tolerance, atol=tolerance)
 
 
-def _check_tiles(logit_map: LogitMap) -> None:
-    whole, s = _whole(logit_map), _similarities()
+def _check_tiles(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
+    whole, s = whole_of(logit_map), similarities_of(dtype)
     rows, columns = torch.tensor([3, 0, 9, 3]), torch.tensor([1, 15, 9, 2])
     for name in ("logit", "slope", "temperature"):
         expected: Tensor = getattr(whole, name)(s)
-        tile = getattr(logit_map.at(slice(5, 12), slice(2, 6)), name)(s[5:12, 2:6])
-        _require(_same(tile, expected[5:12, 2:6]), f"{name} of a tile, at(slice, slice), is not that of the whole.")
-        picked = getattr(logit_map.at(rows, columns), name)(s[rows][:, columns])
-        _require(_same(picked, expected[rows][:, columns]), f"{name} of a tile, at(index, index), is not that of the whole.")
-        pairs = getattr(logit_map.at(rows, columns, paired=True), name)(s[rows, columns])
-        _require(_same(pairs, expected[rows, columns]), f"{name} of pairs, at(paired=True), is not that of the whole.")
+        found = (
+            ("a tile, at(slice, slice),", logit_map.at(slice(5, 12), slice(2, 6)), s[5:12, 2:6], expected[5:12, 2:6]),
+            ("a tile, at(index, index),", logit_map.at(rows, columns), s[rows][:, columns], expected[rows][:, columns]),
+            ("pairs, at(paired=True),", logit_map.at(rows, columns, paired=True), s[rows, columns], expected[rows, columns]),
+        )
+        for what, bound, similarity, part in found:
+            same = _same(getattr(bound, name)(similarity), part, tolerance=tolerance)
+            require(same, f"{name} of {what} is not that of the whole.")
 
 
-def _check_flags(logit_map: LogitMap) -> None:
-    s = _similarities()
-    logit = _whole(logit_map).logit(s)
+def _check_flags(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
+    s = similarities_of(dtype)
+    logit = whole_of(logit_map).logit(s)
     if logit_map.symmetric:
-        _require(_same(logit, logit.T), "symmetric is True, but the logit of (i, j) is not that of (j, i).")
+        require(_same(logit, logit.T, tolerance=tolerance), "symmetric is True, but the logit of (i, j) is not that of (j, i).")
     if logit_map.uniform:
-        moved = _whole(logit_map).logit(s.flip(0))
-        _require(_same(moved, logit.flip(0)), "uniform is True, but the map is not the same for every pair.")
+        moved = whole_of(logit_map).logit(s.flip(0))
+        require(
+            _same(moved, logit.flip(0), tolerance=tolerance), "uniform is True, but the map is not the same for every pair."
+        )
 
 
 def _check_tensors(logit_map: LogitMap) -> None:
     for position, tensor in enumerate(logit_map.tensors()):
-        _require(isinstance(tensor, Tensor), f"tensors()[{position}] is {type(tensor).__name__}, not a tensor.")
-        _require(tensor.requires_grad, f"tensors()[{position}] does not require a gradient.")
+        require(isinstance(tensor, Tensor), f"tensors()[{position}] is {type(tensor).__name__}, not a tensor.")
+        require(tensor.requires_grad, f"tensors()[{position}] does not require a gradient.")
 
 
 def _check_state(strategy: Strategy) -> None:
     """Uses one copy for a while, moves its state to an untouched one, and expects the same logits."""
     used, resumed = copy.deepcopy(strategy), copy.deepcopy(strategy)
     used.set_progress(epoch=37.0)
-    _prepared(used, torch.float64)
+    prepared_map(used)
     with torch.no_grad():
         for parameter in used.parameters():
             parameter.mul_(0.9)
@@ -167,42 +201,46 @@ def _check_state(strategy: Strategy) -> None:
     except Exception as error:
         raise ConformanceError(f"load_state_dict(state_dict()) raised {error!r}.") from error
     # a batch may move per-sample state, so both see one more
-    logits = [_whole(_prepared(each, torch.float64)).logit(_similarities()) for each in (used, resumed)]
-    _require(_same(*logits), "after load_state_dict(state_dict()) the logits differ: something that counts is not saved.")
+    logits = [whole_of(prepared_map(each)).logit(similarities_of(computed_in(strategy))) for each in (used, resumed)]
+    same = _same(*logits, tolerance=tolerance_of(strategy))
+    require(same, "after load_state_dict(state_dict()) the logits differ: something that counts is not saved.")
 
 
-def _check_training(strategy: Strategy | str, objective: Objective | str) -> None:
+def check_training(strategy: Strategy, objective: Objective) -> None:
     """Runs the loss forward and backward on every engine that needs no accelerator."""
     values = []
+    dtype = computed_in(strategy, objective, free=torch.float32)
     for engine in PORTABLE_ENGINES:
         loss_fn = ContrastiveLoss(copy.deepcopy(strategy), copy.deepcopy(objective), "cross-view", engine=engine)
         loss_fn.set_progress(epoch=1.0)
-        rows, noise = (_random(ROWS, DIMENSION, seed=seed).float() for seed in (4, 5))
+        rows, noise = (_random(ROWS, DIMENSION, seed=seed).to(dtype) for seed in (4, 5))
         a, b = rows.clone().requires_grad_(), (rows + 0.5 * noise).requires_grad_()
         try:
-            loss = loss_fn(a, b, **loss_fn.taken(**_known(torch.float32)))
+            loss = loss_fn(a, b, **loss_fn.taken(**_known(dtype)))
             loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConformanceError(f"the loss on the engine '{engine}' raised {error!r}.") from error
-        _require(loss.isfinite(), f"the loss on the engine '{engine}' is {float(loss.detach())}.")
+        require(loss.isfinite(), f"the loss on the engine '{engine}' is {float(loss.detach())}.")
         for name, leaf in [("view_a", a), ("view_b", b), *loss_fn.named_parameters()]:
             if not leaf.requires_grad:
                 continue
-            _require(leaf.grad is not None, f"{name} receives no gradient on the engine '{engine}'.")
-            _require(
+            require(leaf.grad is not None, f"{name} receives no gradient on the engine '{engine}'.")
+            require(
                 leaf.grad is not None and leaf.grad.isfinite().all(),
                 f"the gradient of {name} on the engine '{engine}' is not finite.",
             )
         values.append(float(loss.detach()))
     close = max(values) - min(values) <= 1e-4 * max(1.0, abs(values[0]))
-    _require(close, f"the loss differs between the engines {', '.join(PORTABLE_ENGINES)}: {values}.")
+    require(close, f"the loss differs between the engines {', '.join(PORTABLE_ENGINES)}: {values}.")
 
 
 def check_strategy(strategy: Strategy) -> None:
     """Checks that a temperature strategy keeps its contract; returns nothing when it does.
 
     The strategy itself is left as it is: the checks run on copies, with 16 anchors of 8 dimensions, labels 0 and 1,
-    indices 0 to 15 and one uncertainty an anchor as far as it ``takes`` them, at epoch 1.
+    indices 0 to 15 and one uncertainty an anchor as far as it ``takes`` them, at epoch 1. Batches and similarities are float64
+    where all parameters are, or where there are none, and else float32, as in a training; how far two numbers may be apart
+    follows the parameters' type. ``check_strategy(strategy.double())`` is the strictest.
 
     Args:
         strategy: an instance, with whatever options.
@@ -218,93 +256,18 @@ def check_strategy(strategy: Strategy) -> None:
         raise ConformanceError(f"{strategy!r} is not an instance of tempplug.Strategy.")
     label = f"strategy '{strategy.name or type(strategy).__name__}': "
     try:
-        _require(bool(strategy.name), "the class has no name.")
+        require(bool(strategy.name), "the class has no name.")
         prepared = copy.deepcopy(strategy)
         prepared.set_progress(epoch=1.0)
-        logit_map = _prepared(prepared, torch.float64)
+        logit_map, dtype, tolerance = prepared_map(prepared), computed_in(strategy), tolerance_of(strategy)
         _check_tensors(logit_map)
-        _check_values(logit_map)
-        _check_slope(logit_map)
-        _check_temperature(logit_map)
-        _check_tiles(logit_map)
-        _check_flags(logit_map)
-        _check_half_precision(_prepared(prepared, torch.float32))
+        _check_values(logit_map, dtype)
+        _check_slope(logit_map, dtype, tolerance)
+        _check_temperature(logit_map, dtype, tolerance)
+        _check_tiles(logit_map, dtype, tolerance)
+        _check_flags(logit_map, dtype, tolerance)
+        _check_half_precision(prepared_map(prepared, torch.float32))
         _check_state(strategy)
-        _check_training(strategy, "infonce")
-    except ConformanceError as error:
-        raise ConformanceError(label + str(error)) from error
-
-
-def _statistics(positive: Tensor, negative_lse: Tensor, positive_lse: Tensor | None = None) -> RowStatistics:
-    """Returns the statistics of rows with eight negatives and one positive, two where their log-sum-exp is given."""
-    similarity = torch.linspace(-1, 1, len(positive), dtype=positive.dtype)
-    one = torch.ones(len(positive), dtype=torch.long)
-    if positive_lse is not None:
-        return RowStatistics(positive, similarity, positive_lse, negative_lse, 2 * one, 8 * one, -similarity)
-    return RowStatistics(positive, similarity, positive, negative_lse, one, 8 * one, -similarity)
-
-
-def _row_loss(objective: Objective, positive: Tensor, negative_lse: Tensor) -> Tensor:
-    statistics = _statistics(positive, negative_lse)
-    frozen = positive.detach()
-    second = _statistics(frozen / 10, frozen / 10 + 2)
-    try:
-        return objective.row_loss(statistics, Auxiliary(statistics.positive_similarity, second))
-    except ConfigError as error:
-        raise ConformanceError(f"row_loss raised {error!r} for anchors with one positive.") from error
-
-
-def _check_closed_form(objective: Objective, positive: Tensor, negative: Tensor, positive_lse: Tensor | None = None) -> None:
-    leaves = [each.detach().requires_grad_() for each in (positive, negative, positive_lse) if each is not None]
-    auxiliary = Auxiliary(positive, _statistics(positive / 10, positive / 10 + 2))
-    loss, of_negative, of_positive = objective.closed_form(_statistics(*(each.detach() for each in leaves)), auxiliary)
-    expected = objective.row_loss(_statistics(*leaves), auxiliary)
-    slopes = torch.autograd.grad(expected.sum(), leaves, materialize_grads=True)
-    of_positive = -of_negative if of_positive is None else of_positive
-    found = loss, of_positive, of_negative, -of_negative - of_positive
-    for name, ours, theirs in zip(("the loss", *["a derivative"] * 3), found, (expected, *slopes), strict=False):
-        _require(torch.allclose(ours, theirs, rtol=1e-9, atol=1e-9), f"closed_form returns {name} that is not row_loss's.")
-
-
-def check_objective(objective: Objective, *, shift_invariant: bool = True) -> None:
-    """Checks that an objective keeps its contract; returns nothing when it does.
-
-    Args:
-        objective: an instance, with whatever options.
-        shift_invariant: whether a constant added to all logits of a row must leave its loss alone; False for an objective
-            that by nature depends on the height of the logits (weighted positives).
-
-    Raises:
-        ConformanceError: `row_loss` is not [N], or not finite in value and gradient for margins d from -200 to 200; a row
-            shift changes it; `closed_form`, where there is one, differs from it; or the loss or a gradient of the whole is
-            missing or not finite.
-
-    >>> from tempplug import create_objective
-    >>> check_objective(create_objective("infonce"))
-    """
-    if not isinstance(objective, Objective):
-        raise ConformanceError(f"{objective!r} is not an instance of tempplug.Objective.")
-    label = f"objective '{objective.name or type(objective).__name__}': "
-    try:
-        _require(bool(objective.name), "the class has no name.")
-        for dtype in (torch.float32, torch.float64):
-            margins = torch.linspace(-200, 200, 401, dtype=dtype)
-            positive = torch.linspace(-10, 10, len(margins), dtype=dtype).requires_grad_()
-            negative = (positive + margins).detach().requires_grad_()
-            value = _row_loss(objective, positive, negative)
-            _require(value.shape == margins.shape, f"row_loss has shape {list(value.shape)} for {len(margins)} anchors.")
-            _require(value.isfinite().all(), f"row_loss is not finite for every d from -200 to 200 in {dtype}.")
-            _require(value.requires_grad, "row_loss carries no gradient.")
-            for gradient in torch.autograd.grad(value.sum(), (positive, negative), allow_unused=True):
-                finite = gradient is not None and bool(gradient.isfinite().all())
-                _require(finite, f"the gradient of row_loss is missing or not finite in {dtype}.")
-        if type(objective).closed_form is not Objective.closed_form:
-            _check_closed_form(objective, positive.detach(), negative.detach())
-            if objective.several_positives:
-                _check_closed_form(objective, positive.detach(), negative.detach(), positive.detach() + 0.9)
-        shifted = _row_loss(objective, positive + 3, negative + 3)
-        same = torch.allclose(shifted, value, rtol=1e-9, atol=1e-9)
-        _require(same or not shift_invariant, "a constant added to all logits of a row changes its loss.")
-        _check_training("fixed", copy.deepcopy(objective))
+        check_training(strategy, create_objective("infonce"))
     except ConformanceError as error:
         raise ConformanceError(label + str(error)) from error

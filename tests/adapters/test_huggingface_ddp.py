@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from objective_toys import Biased
 from torch import Tensor, nn
 from transformers import HfArgumentParser, Trainer, TrainingArguments
 
@@ -67,8 +68,13 @@ class MyTrainer(TemperatureTrainerMixin, Trainer):
         return model(inputs["a"]), model(inputs["b"])
 
 
-def run(folder: Path, processes: int, accumulation: int, flags: list[str], checkpoint: str | None = None) -> dict[str, Any]:
-    """Trains and returns what this process holds at the end; all processes together see `PER_STEP` items a step."""
+def run(
+    folder: Path, processes: int, accumulation: int, flags: list[str], checkpoint: str | None = None, bias: float | None = None
+) -> dict[str, Any]:
+    """Trains and returns what this process holds at the end; all processes together see `PER_STEP` items a step.
+
+    With a bias, the objective is one that learns it.
+    """
     (temperature,) = HfArgumentParser(TemperatureArguments).parse_args_into_dataclasses(flags, look_for_args_file=False)
     training = TrainingArguments(
         output_dir=str(folder),
@@ -78,6 +84,8 @@ def run(folder: Path, processes: int, accumulation: int, flags: list[str], check
     )
     torch.manual_seed(0)
     loss = temperature.create_loss(layout="cross-view", symmetric=True)
+    if bias is not None:
+        loss.objective = Biased(bias)
     trainer = MyTrainer(Encoder(), training, train_dataset=Data(), contrastive_loss=loss)
     trainer.train(resume_from_checkpoint=checkpoint)
     return {
@@ -130,6 +138,7 @@ def runs(folder: Path, rank: int, processes: int) -> dict[str, Any]:
         "accumulated": run(folder / "accumulated", processes, 2, learnable),
         "resumed": run(folder / "resumed", processes, 1, learnable, checkpoint),
         "macl": run(folder / "macl", processes, 1, macl),
+        "objective": run(folder / "objective", processes, 1, macl, bias=0.5 + 0.4 * rank),
     }
 
 
@@ -156,7 +165,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> dict[s
     return {**ranks, "single": runs(tmp_path_factory.mktemp("single"), 0, 1)}
 
 
-NAMES = ["learnable", "accumulated", "resumed", "macl"]
+NAMES = ["learnable", "accumulated", "resumed", "macl", "objective"]
 
 
 def test_two_processes_on_cpu_talk_over_gloo_and_gather_by_themselves(results: dict[str, dict[str, Any]]) -> None:
@@ -187,6 +196,11 @@ def test_the_temperature_is_learned(results: dict[str, dict[str, Any]]) -> None:
     temperatures = results["rank 1"]["learnable"]["temperature"]
     assert temperatures[0] == pytest.approx(0.07, rel=1e-5)
     assert len(set(temperatures)) == STEPS
+
+
+def test_the_bias_of_an_objective_is_learned(results: dict[str, dict[str, Any]]) -> None:
+    assert results["rank 1"]["objective"]["learned"].keys() == {"objective.offset"}
+    assert abs(results["rank 1"]["objective"]["learned"]["objective.offset"] - 0.5) > 0.05
 
 
 @pytest.mark.parametrize("rank", ["rank 0", "rank 1"])

@@ -292,3 +292,95 @@ def test_broken_strategies_are_named(kind: type[Strategy], message: str) -> None
 def test_what_is_checked_must_be_an_instance(thing: object) -> None:
     with pytest.raises(ConformanceError, match=r"is not an instance of tempplug\.Strategy"):
         check_strategy(thing)  # type: ignore[arg-type]
+
+
+class Curved(LogitMap):
+    """l = s·scale + f(s), f a small network whose weights take similarities of their own type alone."""
+
+    def __init__(self, network: nn.Module, scale: Tensor) -> None:
+        self.network, self.scale = network, scale
+
+    def logit(self, similarity: Tensor) -> Tensor:
+        return similarity * self.scale + self.network(similarity.unsqueeze(-1)).squeeze(-1)
+
+    def slope(self, similarity: Tensor) -> Tensor:
+        with torch.enable_grad():
+            s = similarity.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.logit(s).sum(), s)
+        return slope.detach()
+
+    def temperature(self, similarity: Tensor) -> Tensor:
+        return torch.ones_like(similarity, dtype=self.scale.dtype)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(each for each in (self.scale, *self.network.parameters()) if each.requires_grad)
+
+
+class Networked(Strategy):
+    """A scale from the anchors by one layer, and a map with two: all in the type of the strategy, as a newcomer writes it."""
+
+    name = "networked"
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.of_rows = nn.Linear(8, 1)
+            self.network = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        assert batch.anchors is not None
+        return Curved(self.network, 5 + self.of_rows(batch.anchors).mean().tanh())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_strategy_is_checked_in_the_type_of_its_parameters(dtype: torch.dtype) -> None:
+    check_strategy(Networked().to(dtype))
+
+
+class Reciprocal(Sound):
+    """As a newcomer writes it: 1/scale is rounded to the parameter's type."""
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        scale = self.log_scale.exp()
+        return Divided(scale, 1 / scale)
+
+
+class Divided(Softened):
+    def __init__(self, scale: Tensor, temperature: Tensor) -> None:
+        super().__init__(scale)
+        self.divisor = temperature
+
+    def temperature(self, similarity: Tensor) -> Tensor:
+        s = similarity if similarity.dtype == torch.float64 else similarity.float()
+        return (1 + s.square() / 4) * self.divisor.detach()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", [Sound, Reciprocal])
+def test_parameters_of_any_type_pass(kind: type[Strategy], dtype: torch.dtype) -> None:
+    check_strategy(kind().to(dtype))
+
+
+@pytest.mark.parametrize("spec", ["learnable", "amcl:dimension=8"])
+def test_built_in_strategies_conform_in_float64_too(spec: str) -> None:
+    """Where a slope may be wrong by 1e-9 alone."""
+    check_strategy(create_strategy(spec).double())
+
+
+class SlightlyWrong(Sound):
+    """Learns its scale, and has a slope that is wrong by a thousandth."""
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        return Steepened(self.log_scale.exp())
+
+
+class Steepened(Softened):
+    def slope(self, similarity: Tensor) -> Tensor:
+        return super().slope(similarity) * 1.001
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_wrong_slope_is_found_beside_parameters_of_either_type(dtype: torch.dtype) -> None:
+    with pytest.raises(ConformanceError, match="slope"):
+        check_strategy(SlightlyWrong().to(dtype))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from objective_toys import Biased, ClosedBiased
 from torch import Tensor, nn
 
-from tempplug import Objective, RowStatistics, create_objective
+from tempplug import LogitMap, Objective, RowStatistics, create_objective
+from tempplug.errors import ConfigError
 from tempplug.objectives.base import softplus
 from tempplug.objectives.infonce import InfoNCE
+from tempplug.strategies.maps import LogOddsMap, ScaleMap
 from tempplug.testing import ConformanceError, check_objective
 from tempplug.types import Auxiliary, ClosedForm
 
@@ -111,3 +114,96 @@ def test_broken_objectives_are_named(kind: type[Objective], message: str) -> Non
 def test_what_is_checked_must_be_an_instance(thing: object) -> None:
     with pytest.raises(ConformanceError, match=r"is not an instance of tempplug\.Objective"):
         check_objective(thing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", [Biased, ClosedBiased])
+def test_an_objective_that_learns_conforms_in_the_type_of_its_parameters(kind: type[Objective], dtype: torch.dtype) -> None:
+    check_objective(kind().to(dtype))
+
+
+class Layered(Objective):
+    """Its weights take statistics of their own type alone."""
+
+    name = "layered"
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.layer = nn.Linear(1, 1)
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        margin = statistics.negative_lse - statistics.positive_logit
+        return softplus(margin) + self.layer(margin[:, None]).squeeze(1).square() / 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_statistics_have_the_type_of_an_objectives_parameters(dtype: torch.dtype) -> None:
+    check_objective(Layered().to(dtype))
+
+
+class Forgotten(Biased):
+    """Its bias is no part of its loss."""
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        return softplus(statistics.negative_lse - statistics.positive_logit)
+
+
+def test_a_parameter_without_gradient_is_named() -> None:
+    with pytest.raises(ConformanceError, match=r"objective\.offset receives no gradient on the engine 'dense'"):
+        check_objective(Forgotten())
+
+
+class Halved(Objective):
+    """Trains with a tenth of the scale, and so has an exponential that only large logits would overflow."""
+
+    name = "halved"
+
+    def first_map(self, logit_map: LogitMap) -> LogitMap:
+        if not isinstance(logit_map, ScaleMap):
+            raise ConfigError("objective 'halved' needs one scale: use it with strategy 'fixed'.")
+        return ScaleMap(logit_map.scale / 10)
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        return torch.log1p(torch.exp(statistics.negative_lse - statistics.positive_logit))
+
+
+class Odds(Margin):
+    """Takes one map alone."""
+
+    def first_map(self, logit_map: LogitMap) -> LogitMap:
+        if not isinstance(logit_map, LogOddsMap):
+            raise ConfigError("objective 'margin' needs log odds: use it with strategy 'temperature-free'.")
+        return logit_map
+
+
+class Mapless(Margin):
+    def first_map(self, logit_map: LogitMap) -> LogitMap:
+        return logit_map.temperature  # type: ignore[return-value]
+
+
+def test_an_objective_is_asked_for_the_logits_of_its_own_map() -> None:
+    """None of which comes near d = 88, where the exponential overflows."""
+    check_objective(Halved())
+    check_objective(Halved(), strategy="fixed:temperature=0.05")
+    with pytest.raises(ConformanceError, match=r"row_loss is not finite for every d from -197\.9 to 202\.1 in torch.float32"):
+        check_objective(Halved(), strategy="fixed:temperature=0.001")
+
+
+def test_an_objective_of_a_restricted_range_is_checked_with_the_strategy_that_it_is_for() -> None:
+    check_objective(Overflowing(), strategy="fixed:temperature=0.1")
+    with pytest.raises(ConformanceError, match="row_loss is not finite for every d from -97"):
+        check_objective(Overflowing(), strategy="fixed:temperature=0.02")
+
+
+def test_an_objective_that_refuses_maps_says_which_strategy_it_wants() -> None:
+    message = "first_map refuses the map of strategy 'fixed': .*use it with strategy 'temperature-free'. Pass strategy="
+    with pytest.raises(ConformanceError, match=message):
+        check_objective(Odds())
+    check_objective(Odds(), strategy="temperature-free")
+    with pytest.raises(ConformanceError, match="first_map refuses the map of strategy 'macl'"):
+        check_objective(create_objective("amcl-top:top_k=2,beta=0.1"), strategy="macl")
+    check_objective(create_objective("amcl-top:top_k=2,beta=0.1"), strategy="amcl:dimension=8")
+    with pytest.raises(ConformanceError, match="first_map returned method, not a LogitMap"):
+        check_objective(Mapless())

@@ -36,7 +36,7 @@ _ARGS_HELP = (
     "is the default of the program, printed when training starts."
 )
 _RATE_HELP = (
-    "Learning rate of all that the loss learns, following the same schedule as the model's. Default: the strategy's own, "
+    "Learning rate of all that the strategy learns, following the same schedule as the model's. Default: the strategy's own, "
     "0.01 for learnable; the model's where it has none (amcl)."
 )
 _OBJECTIVE_HELP = f"Contrastive objective: name or name:key=value,... Known: {_known(ObjectiveInfo)}."

@@ -39,7 +39,7 @@ def read_loss(loss: nn.Module, folder: str | Path) -> None:
     """Gives a loss the state that a folder has of it; without a file, a loss that has no state stays as it is.
 
     Raises:
-        DataError: the file lacks, is damaged, or has the state of another strategy.
+        DataError: the file lacks, is damaged, or has the state of another strategy or objective.
     """
     path = Path(folder) / LOSS_FILE
     if not path.is_file():
@@ -56,11 +56,9 @@ def read_loss(loss: nn.Module, folder: str | Path) -> None:
     try:
         loss.load_state_dict(content)
     except (RuntimeError, TypeError) as error:
-        inside = [each for each in loss.modules() if isinstance(each, tempplug.Strategy)]
-        names = ", ".join(dict.fromkeys(f"'{each.name}'" for each in inside))
-        raise DataError(
-            f"{path} does not fit strategy {names}, so it was saved with another one: resume with the strategy of that run."
-        ) from error
+        parts = [each for each in loss.modules() if isinstance(each, tempplug.Strategy | tempplug.Objective)]
+        names = ", ".join(dict.fromkeys(f"{each.kind} '{each.name}'" for each in parts))
+        raise DataError(f"{path} does not fit {names}, so it was saved with others: resume with those of that run.") from error
 
 
 def verify_checkpoint(checkpoint: str | Path) -> None:

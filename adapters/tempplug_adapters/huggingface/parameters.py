@@ -29,7 +29,8 @@ def add_parameter_groups(
     Groups without parameters are left out, so that a loss that learns nothing leaves the optimizer as it was.
 
     Args:
-        optimizer: any optimizer that takes ``add_param_group``; a group has a strategy's own learning rate, or the default.
+        optimizer: any optimizer that takes ``add_param_group``; a group has the own learning rate of a strategy or an
+            objective, or the default.
         loss: where the parameters come from.
         no_weight_decay: names of parameters that weight decay spares.
         weight_decay: of the others.
@@ -84,7 +85,7 @@ def refuse_sharding(loss: nn.Module, backend: str) -> None:
     if trainable(loss):
         raise ConfigError(
             f"contrastive_loss has trainable parameters, which {backend} would neither shard nor save: "
-            "train with DistributedDataParallel, or choose a strategy that learns nothing."
+            "train with DistributedDataParallel, or choose a strategy and an objective that learn nothing."
         )
 
 

@@ -70,12 +70,13 @@ class Views(NamedTuple):
 class TemperatureTrainerMixin(LossFilesMixin):
     """Trains with a `tempplug.ContrastiveLoss`: put it before `Trainer` and override `contrastive_views`.
 
-    The parameters of the loss join the optimizer, at the strategy's learning rate where it has one and spared by weight decay
-    where it says so; their gradients are averaged over processes, clipped by themselves and zeroed with the model's. A schedule
-    is told the length of the run, from which a period follows that is not given, and its progress at every step. The state of
-    the loss is saved beside each checkpoint, as ``contrastive_loss.pt``, and comes back on resume and with the best model. A
-    checkpoint ends with ``manifest.json``, the checksums of its files, which are compared before it is loaded:
-    `tempplug.errors.DataError` names the file that is damaged, and a checkpoint that was being written when its run was killed.
+    The parameters of the loss join the optimizer, at the learning rate of strategy or objective where it has one and spared by
+    weight decay where it says so; their gradients are averaged over processes, clipped by themselves and zeroed with the
+    model's. A schedule is told the length of the run, from which a period follows that is not given, and its progress at every
+    step. The state of the loss is saved beside each checkpoint, as ``contrastive_loss.pt``, and comes back on resume and with
+    the best model. A checkpoint ends with ``manifest.json``, the checksums of its files, which are compared before it is
+    loaded: `tempplug.errors.DataError` names the file that is damaged, and a checkpoint that was being written when its run
+    was killed.
     Logs carry what `TemperatureCallback.measure` returns. Evaluation reports the loss of the views, in evaluation mode, and
     beside it ``contrastive_accuracy`` and ``infonce_loss``, over all items of all processes: unlike the loss, they do not move
     with the temperature, so that ``metric_for_best_model`` can name them.
@@ -245,10 +246,9 @@ class TemperatureTrainerMixin(LossFilesMixin):
 
     def call_model_init(self, trial: Any = None) -> nn.Module:
         """Returns a fresh model, and a loss as at the start or with the trial's strategy: no trial inherits a temperature."""
-        if trial is None or self.temperature_space is None:
-            self.contrastive_loss.strategy = self._initial_strategy
-            self.contrastive_loss.load_state_dict(self._initial_loss_state)
-        else:
+        self.contrastive_loss.strategy = self._initial_strategy
+        self.contrastive_loss.load_state_dict(self._initial_loss_state)
+        if trial is not None and self.temperature_space is not None:
             strategy = tempplug.create_strategy(self.temperature_space.suggest(trial))
             self.contrastive_loss.strategy = strategy.to(self.args.device)
         model: nn.Module = super().call_model_init(trial)

@@ -78,7 +78,7 @@ class TemperatureRankingCallback(Charge):
         read_loss(self.contrastive_losses, folder)
 
     def _regroup(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-        """Makes groups without decay, and at the learning rates of the strategies, for the time of every step.
+        """Makes groups without decay, and at learning rates of their own, for the time of every step.
 
         For good they cannot be made any more: the learning rate's schedule counts the groups, and so does a checkpoint.
         A parameter whose group has another rate than that of the run was given one by the user, and keeps it.

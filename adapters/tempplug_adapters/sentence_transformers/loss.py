@@ -160,15 +160,19 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         return loss
 
     def _refuse_alone(self) -> None:
-        strategy = self.contrastive_loss.strategy
+        strategy, objective = self.contrastive_loss.strategy, self.contrastive_loss.objective
         does = [
-            ("learns", bool(trainable(self.contrastive_loss))),
+            ("learns", bool(trainable(strategy))),
             ("counts", type(strategy).observe is not Strategy.observe),
             ("follows a schedule", type(strategy).set_progress is not Strategy.set_progress),
         ]
-        if reasons := [verb for verb, true in does if true]:
+        reasons = " and ".join(verb for verb, true in does if true)
+        parts = [f"strategy '{strategy.name}' {reasons}"] if reasons else []
+        if trainable(objective):
+            parts.append(f"objective '{objective.name}' learns")
+        if parts:
             raise ConfigError(
-                f"strategy '{strategy.name}' {' and '.join(reasons)}, and nobody is in charge of it: train with "
+                f"{' and '.join(parts)}, and nobody is in charge of it: train with "
                 "TemperatureSentenceTransformerTrainer, or pass callbacks=[TemperatureRankingCallback(loss)], both of "
                 "tempplug_adapters.sentence_transformers; in a loop of your own call loss.take_charge()."
             )

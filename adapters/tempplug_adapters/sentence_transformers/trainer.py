@@ -26,7 +26,7 @@ from tempplug_adapters.sentence_transformers.charge import Charge
 class TemperatureSentenceTransformerTrainer(LossFilesMixin, SentenceTransformerTrainer):
     """A SentenceTransformerTrainer whose loss is, or holds, ranking losses with temperature strategies.
 
-    What they learn joins the optimizer at the learning rates of the strategies, spared by weight decay, is averaged over
+    What they learn joins the optimizer at learning rates of their own, spared by weight decay, is averaged over
     processes, clipped by itself, saved as ``contrastive_loss.pt`` in each checkpoint, and comes back on resume and with the
     best model. Schedules are told the length of the run, from which a period follows that is not given, and their progress at
     every step. Logs carry what `TemperatureCallback.measure` returns.
@@ -49,13 +49,13 @@ class TemperatureSentenceTransformerTrainer(LossFilesMixin, SentenceTransformerT
         self.add_callback(self.charge)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Returns the names of the parameters that weight decay applies to: without those that the strategies spare."""
+        """Returns the names of the parameters that weight decay applies to: without those that the losses spare."""
         spared = {id(parameter) for parameter in self.charge.spared()}
         own = dict(model.named_parameters(remove_duplicate=False))
         return [name for name in super().get_decay_parameter_names(model) if id(own[name]) not in spared]
 
     def get_optimizer_cls_and_kwargs(self, args: Any, model: Any = None) -> tuple[Any, Any]:  # type: ignore[override]
-        """Returns the optimizer's class and groups, what the strategies learn at rates of their own in groups of its own.
+        """Returns the optimizer's class and groups, what the losses learn at rates of their own in groups of its own.
 
         ``learning_rate_mapping``, where the user gave one, comes after and so has the last word.
         """

@@ -67,7 +67,7 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
         "temperature_learning_rate",
         type=_number,
         metavar="N",
-        help="of all that the loss learns, on the schedule of --learning-rate (default: the strategy's, 0.01 for learnable; "
+        help="of all that the strategy learns, on the schedule of --learning-rate (default: its own, 0.01 for learnable; "
         "where it has none, --learning-rate)",
     )
     strategies = {name: recipe.loss.strategy for name, recipe in info.recipes.items()}

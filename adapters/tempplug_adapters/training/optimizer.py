@@ -95,9 +95,9 @@ class Treatment:
 def parameter_groups(
     module: nn.Module, recipe: Recipe, learning_rate: float, treatment: Callable[[str, nn.Parameter], Treatment]
 ) -> list[dict[str, Any]]:
-    """Returns the groups of a module's trainable parameters, weight decay never on temperatures.
+    """Returns the groups of a module's trainable parameters, weight decay never on what its loss learns.
 
-    What a strategy learns at a rate of its own comes last, so that the first rate of a scheduler is the model's.
+    What is learned at a rate of its own comes last, so that the first rate of a scheduler is the model's.
 
     Args:
         module: with its loss.
@@ -105,11 +105,11 @@ def parameter_groups(
         learning_rate: of a parameter whose ``rate`` is 1.
         treatment: of a parameter, by name.
     """
-    temperatures, rates = spared_by_decay(module), own_learning_rates(module)
+    spared, rates = spared_by_decay(module), own_learning_rates(module)
     groups: dict[Treatment, list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            kind = Treatment(decays=False, adapts=False) if name in temperatures else treatment(name, parameter)
+            kind = Treatment(decays=False, adapts=False) if name in spared else treatment(name, parameter)
             groups.setdefault(replace(kind, own=rates.get(parameter)), []).append(parameter)
     return [
         {

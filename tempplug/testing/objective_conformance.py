@@ -1,0 +1,163 @@
+"""The contract of objectives as one call: what a third party writes as its whole test.
+
+Checks only what the contract says, on statistics that are made up or come from a small random batch. This module must not know
+any particular objective.
+"""
+
+from __future__ import annotations
+
+import copy
+from math import log
+
+import torch
+from torch import Tensor
+
+from tempplug.create import create_strategy
+from tempplug.errors import ConfigError
+from tempplug.objectives.base import Objective
+from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap
+from tempplug.testing.conformance import (
+    ConformanceError,
+    check_training,
+    computed_in,
+    prepared_map,
+    require,
+    similarities_of,
+    tolerance_of,
+    whole_of,
+)
+from tempplug.types import Auxiliary, RowStatistics
+
+NEGATIVES = 8
+
+
+def _statistics(
+    objective: Objective, positive: Tensor, negative_lse: Tensor, positive_lse: Tensor | None = None, *, s: Tensor | None = None
+) -> RowStatistics:
+    """Returns the statistics of rows with eight equal negatives, or as many as the objective reads, and one positive.
+
+    Two positives where their log-sum-exp is given; ``s`` is the similarity of the positive, else even on [-1, 1].
+    """
+    similarity = torch.linspace(-1, 1, len(positive), dtype=positive.dtype) if s is None else s
+    one = torch.ones(len(positive), dtype=torch.long)
+    count = max(NEGATIVES, objective.top)
+    return RowStatistics(
+        positive_logit=positive,
+        positive_similarity=similarity,
+        positive_lse=positive if positive_lse is None else positive_lse,
+        negative_lse=negative_lse,
+        positive_count=one if positive_lse is None else 2 * one,
+        negative_count=count * one,
+        negative_similarity=-similarity,
+        top_logits=(negative_lse - log(count))[:, None].expand(-1, objective.top) if objective.top else None,
+    )
+
+
+def _auxiliary(objective: Objective, statistics: RowStatistics) -> Auxiliary:
+    frozen = statistics.positive_logit.detach() / 10
+    return Auxiliary(statistics.positive_similarity, _statistics(objective, frozen, frozen + 2))
+
+
+def _row_loss(objective: Objective, statistics: RowStatistics) -> Tensor:
+    try:
+        return objective.row_loss(statistics, _auxiliary(objective, statistics))
+    except ConfigError as error:
+        raise ConformanceError(f"row_loss raised {error!r} for anchors with one positive.") from error
+
+
+def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype) -> RowStatistics:
+    """Returns statistics whose margins are what the objective has to bear.
+
+    They go from -200 to 200 for an objective that takes every map; else they are those of all logits that its map gives.
+    """
+    given = create_strategy("fixed") if strategy is None else copy.deepcopy(strategy)
+    given.set_progress(epoch=1.0)
+    logit_map = prepared_map(given)
+    try:
+        first_map = objective.first_map(logit_map)
+    except ConfigError as error:
+        remedy = "" if strategy is not None else " Pass strategy=, one whose maps it takes."
+        raise ConformanceError(f"first_map refuses the map of strategy '{given.name}': {error}{remedy}") from error
+    if not isinstance(first_map, LogitMap):
+        raise ConformanceError(f"first_map returned {type(first_map).__name__}, not a LogitMap.")
+    s = None
+    if strategy is None and first_map is logit_map:
+        margins = torch.linspace(-200, 200, 401, dtype=dtype)
+        positive = torch.linspace(-10, 10, len(margins), dtype=dtype)
+        negative = positive + margins
+    else:
+        with torch.no_grad():
+            logits = whole_of(first_map).logit(similarities_of(computed_in(given))).to(dtype).flatten()
+        positive, order = logits.sort()
+        s = similarities_of(dtype).flatten()[order]
+        negative = positive.flip(0) + log(max(NEGATIVES, objective.top))
+    return _statistics(objective, positive.requires_grad_(), negative.requires_grad_(), s=s)
+
+
+def _check_closed_form(objective: Objective, rows: RowStatistics, positive_lse: Tensor | None = None) -> None:
+    given = (rows.positive_logit, rows.negative_lse, positive_lse)
+    leaves = [each.detach().requires_grad_() for each in given if each is not None]
+    s, auxiliary = rows.positive_similarity, _auxiliary(objective, rows)
+    known = _statistics(objective, *(each.detach() for each in leaves), s=s)
+    loss, of_negative, of_positive = objective.closed_form(known, auxiliary)
+    expected = objective.row_loss(_statistics(objective, *leaves, s=s), auxiliary)
+    slopes = torch.autograd.grad(expected.sum(), leaves, materialize_grads=True)
+    of_positive = -of_negative if of_positive is None else of_positive
+    found = loss, of_positive, of_negative, -of_negative - of_positive
+    close = tolerance_of(objective)
+    for name, ours, theirs in zip(("the loss", *["a derivative"] * 3), found, (expected, *slopes), strict=False):
+        require(torch.allclose(ours, theirs, rtol=close, atol=close), f"closed_form returns {name} that is not row_loss's.")
+
+
+def check_objective(objective: Objective, *, strategy: Strategy | str | None = None, shift_invariant: bool = True) -> None:
+    """Checks that an objective keeps its contract; returns nothing when it does.
+
+    It computes in the type of the objective's parameters, as `check_strategy` does; without any, in float32 and float64.
+
+    Args:
+        objective: an instance, with whatever options.
+        strategy: spec string or instance whose maps the objective is made for, with 16 anchors of 8 dimensions; its `row_loss`
+            is then asked for the logits that they give, through `first_map`. None: every strategy, margins d from -200 to 200,
+            and where `first_map` returns another map than that of ``fixed``, the logits of that one.
+        shift_invariant: whether a constant added to all logits of a row must leave its loss alone; False for an objective
+            that by nature depends on the height of the logits (weighted positives).
+
+    Raises:
+        ConformanceError: `first_map` refuses the map, or returns none; `row_loss` is not [N], or not finite in value and
+            gradient; a row shift changes it; `closed_form`, where there is one, differs from it; or the loss or a gradient of
+            the whole, those of the objective's parameters among them, is missing or not finite.
+
+    >>> from tempplug import create_objective
+    >>> check_objective(create_objective("infonce"))
+    >>> check_objective(create_objective("amcl-top:top_k=2,beta=0.1"), strategy="amcl:dimension=8")
+    """
+    if not isinstance(objective, Objective):
+        raise ConformanceError(f"{objective!r} is not an instance of tempplug.Objective.")
+    label = f"objective '{objective.name or type(objective).__name__}': "
+    trained = create_strategy("fixed" if strategy is None else strategy)
+    try:
+        require(bool(objective.name), "the class has no name.")
+        for dtype in sorted({computed_in(objective, free=each) for each in (torch.float32, torch.float64)}, key=str):
+            rows = _rows_of(objective, None if strategy is None else trained, dtype)
+            value, ends = _row_loss(objective, rows), (rows.positive_logit, rows.negative_lse)
+            margins = (ends[1] - ends[0]).detach()
+            require(value.shape == margins.shape, f"row_loss has shape {list(value.shape)} for {len(margins)} anchors.")
+            of_all = f"for every d from {margins.min():.4g} to {margins.max():.4g} in {dtype}"
+            require(value.isfinite().all(), f"row_loss is not finite {of_all}.")
+            require(value.requires_grad, "row_loss carries no gradient.")
+            for gradient in torch.autograd.grad(value.sum(), ends, allow_unused=True):
+                finite = gradient is not None and bool(gradient.isfinite().all())
+                require(finite, f"the gradient of row_loss is missing or not finite in {dtype}.")
+        if type(objective).closed_form is not Objective.closed_form:
+            _check_closed_form(objective, rows)
+            if objective.several_positives:
+                _check_closed_form(objective, rows, rows.positive_logit.detach() + 0.9)
+        if shift_invariant:
+            shifted = _statistics(objective, *(each + 3 for each in ends), s=rows.positive_similarity)
+            close = tolerance_of(objective)
+            same = torch.allclose(_row_loss(objective, shifted), value, rtol=close, atol=close)
+            require(same, "a constant added to all logits of a row changes its loss.")
+        check_training(trained, objective)
+    except ConformanceError as error:
+        raise ConformanceError(label + str(error)) from error

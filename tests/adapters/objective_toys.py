@@ -1,0 +1,57 @@
+"""An objective with a learned number, as a third party writes it: one file."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from tempplug import Objective, RowStatistics
+from tempplug.options import Number
+from tempplug.plugins import ObjectiveInfo, hookimpl
+from tempplug.types import Auxiliary, ClosedForm
+
+
+class Biased(Objective):
+    """softplus(d + b) + softplus(-b), d the margin and b learned.
+
+    Args:
+        initial_bias: b at the start; the parameter is called offset, since Trainers spare what is called bias anyway.
+    """
+
+    name: ClassVar[str] = "biased"
+    formula: ClassVar[str] = "softplus(d + b) + softplus(-b)"
+    source: ClassVar[str] = "these tests"
+
+    learning_rate: float | None = 0.05
+    initial_bias: float
+
+    def __init__(self, initial_bias: Annotated[float, Number(help="b at the start")] = 0.5) -> None:
+        super().__init__(initial_bias=initial_bias)
+        self.offset = nn.Parameter(torch.tensor(float(initial_bias)))
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        return softplus(statistics.negative_lse - statistics.positive_logit + self.offset) + softplus(-self.offset)
+
+
+class ClosedBiased(Biased):
+    """The same with a closed form, which has no derivative by b."""
+
+    name: ClassVar[str] = "closed-biased"
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        return super().row_loss(statistics, auxiliary)
+
+    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
+        difference = statistics.negative_lse - statistics.positive_logit + self.offset.detach()
+        return softplus(difference) + softplus(-self.offset.detach()), torch.sigmoid(difference), None
+
+
+class Plugin:
+    """What the third party registers."""
+
+    @hookimpl
+    def tempplug_register_objectives(self) -> list[ObjectiveInfo]:
+        return [ObjectiveInfo(name="biased", target="objective_toys:Biased", summary="with a learned bias")]
