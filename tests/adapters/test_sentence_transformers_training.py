@@ -217,10 +217,10 @@ def test_a_schedule_hears_its_progress_and_gets_a_fifth_of_the_runs_epochs(
 def test_a_training_that_misses_most_of_a_schedule_says_so_once(
     tiny_bert: Path, tmp_path: Path, door: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Eight steps an epoch: the fourth begins at an eighth of a period of three, where τ is 0.55 + 0.45·cos 45°."""
+    """Eight steps an epoch: the fourth begins at an eighth of a period of three, where τ is 0.0625 + 0.0375·cos 45°."""
     model = tiny(tiny_bert)
     for period, said in (
-        (3, "4 different temperatures, from 0.868 to 1, where its options say 0.1 to 1: "),
+        (3, "4 different temperatures, from 0.089 to 0.1, where its options say 0.025 to 0.1: "),
         (0.5, "3 different"),
     ):
         caplog.clear()
