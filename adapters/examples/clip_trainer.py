@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import AutoTokenizer, CLIPConfig, CLIPModel, HfArgumentParser, Trainer, TrainingArguments, set_seed
+from transformers import CLIPConfig, CLIPModel, HfArgumentParser, Trainer, TrainingArguments, set_seed
 
 from tempplug_adapters.huggingface import TemperatureArguments, TemperatureTrainerMixin
+from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.training.recipe import around
 
@@ -74,7 +75,7 @@ class ClipTrainer(TemperatureTrainerMixin, Trainer):
 def create_model(arguments: ExampleArguments) -> Any:
     """Returns the model that training starts from."""
     if arguments.model is not None:
-        return CLIPModel.from_pretrained(arguments.model)
+        return load_pretrained(CLIPModel, arguments.model)
     layers = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     text = {**layers, "vocab_size": 128, "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
     vision = {**layers, "image_size": 32, "patch_size": 8}
@@ -90,7 +91,7 @@ def main(words: Sequence[str]) -> list[dict[str, float]]:
     # strategies stand around the checkpoint's temperature, where a learned one begins; its own rests
     scale = model.logit_scale.requires_grad_(False)
     temperatures = around(max(0.01, math.exp(-scale.item())))
-    tokenizer = None if arguments.model is None else AutoTokenizer.from_pretrained(arguments.model)
+    tokenizer = None if arguments.model is None else load_tokenizer(arguments.model)
     trainer = ClipTrainer(
         model,
         training,

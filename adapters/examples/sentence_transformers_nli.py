@@ -28,6 +28,7 @@ from tokenizers import Tokenizer
 from transformers import HfArgumentParser, set_seed
 
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.huggingface.loading import load_sentence_transformer
 from tempplug_adapters.sentence_evaluation.sts import evaluate_stsb
 from tempplug_adapters.sentence_transformers import TemperatureSentenceTransformerTrainer
 
@@ -62,7 +63,7 @@ def read_triplets(data_dir: Path) -> Dataset:
 def create_model(arguments: ExampleArguments) -> SentenceTransformer:
     """Returns the encoder that training starts from."""
     if arguments.model is not None:
-        return SentenceTransformer(arguments.model)
+        return load_sentence_transformer(arguments.model)
     tokenizer = Tokenizer.from_file(str(Path(arguments.data_dir, "text", "bert-wiki-mini", "tokenizer.json")))
     return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=arguments.dimension)])
 

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel
-from transformers.image_processing_utils import BaseImageProcessor
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError
-from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
+from tempplug_adapters.huggingface.loading import load_image_settings, load_pretrained, load_tokenizer
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.measurements import numbers_of
 
@@ -116,10 +115,7 @@ class Checkpoint:
 
 
 def _processor(name: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = BaseImageProcessor.get_image_processor_dict(name)[0]
-    except OSError:  # a folder without one is normalised as CLIP's images are
-        found = {"image_processor_type": "CLIPImageProcessor"}
+    found = load_image_settings(name) or {"image_processor_type": "CLIPImageProcessor"}
     return {"image_mean": list(_MEAN), "image_std": list(_STD), **found}
 
 

@@ -5,21 +5,26 @@ They are read without running code. This module must not know any model.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.separate import separate
-from torch_geometric.data.storage import GlobalStorage
+from torch_geometric.data.storage import AttrType, GlobalStorage
 
 from tempplug.errors import DataError
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors
 
-_HELD: tuple[Any, ...] = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, defaultdict, dict)
+
+def _plain(*factory: Any) -> dict[Any, Any]:
+    """Returns the dictionary that is read in place of a `defaultdict`, which PyTorch makes and does not fill."""
+    return {}
+
+
+_CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, AttrType, dict, (_plain, "collections.defaultdict"))
+_WANTED = "a Data, or a list of them, of tensors, numbers and words"
 
 
 def read_graphs(file: Path) -> list[Data]:
@@ -30,13 +35,15 @@ def read_graphs(file: Path) -> list[Data]:
     """
     if not file.is_file():
         raise DataError(f"{file} does not exist or is not a file.")
-    # The context manager forgets at its end whatever it was given, also what PyTorch Geometric had allowed itself before.
-    allowed = torch.serialization.get_safe_globals()
     try:
-        with torch.serialization.safe_globals([each for each in _HELD if each not in allowed]):
-            found = read_tensors(file)
+        found = read_tensors(file, _CLASSES, _WANTED)
     except DataError as error:
         raise DataError(f"{file} could not be read: {error}") from error
+    for graph in found if isinstance(found, list | tuple) else [found]:
+        for store in graph.stores if isinstance(graph, Data) else ():
+            vars(store).pop("_cached_attr", None)  # PyTorch Geometric makes it anew
+    if isinstance(found, tuple) and found and all(isinstance(each, Data) for each in found):
+        raise DataError(f"{file} holds a tuple of {len(found)} graphs, as RandomLinkSplit returns: save the one to train on.")
     if isinstance(found, tuple) and len(found) in (2, 3) and isinstance(found[0], Data | dict):
         return _apart(file, found[0], found[1])
     graphs = [found] if isinstance(found, Data) else found

@@ -1,6 +1,7 @@
-"""Loading pretrained encoders and their tokenizers: quietly where nothing is wrong, with an error where weights are missing.
+"""The one place where pretrained models are loaded, with their configurations, tokenizers and settings of images.
 
-Shared by training and evaluation. Runs no code from model repositories.
+No code of a model's folder or repository is run: no other module calls ``from_pretrained``, which a test checks. It is quiet
+where nothing is wrong, and an error where weights are missing. Shared by training, evaluation and benchmarks.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, ImageProcessingMixin
 
 from tempplug.errors import ConfigError, TempplugError
+from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 
 
 def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose: str = "", **options: Any) -> Any:
@@ -31,7 +34,7 @@ def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose
     Raises:
         ConfigError: the model cannot be loaded, or lacks weights of its architecture or a pooler that will be read.
     """
-    with explained(name), quiet_transformers():
+    with explained(name):
         model, report = auto_class.from_pretrained(
             name,
             dtype=torch.float32,
@@ -53,6 +56,19 @@ def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose
     return model
 
 
+def load_config(name: str) -> Any:
+    """Returns the configuration of a pretrained model.
+
+    Args:
+        name: a folder or a name on the Hugging Face hub.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    with explained(name):
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+
+
 def load_tokenizer(name: str, **options: Any) -> Any:
     """Returns the tokenizer of a pretrained model.
 
@@ -63,7 +79,7 @@ def load_tokenizer(name: str, **options: Any) -> Any:
     Raises:
         ConfigError: it cannot be loaded, or has no vocabulary or no padding token.
     """
-    with explained(name), quiet_transformers():
+    with explained(name):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ConfigError(f"model='{name}' has no vocabulary: put its tokenizer's files into the folder.")
@@ -72,28 +88,75 @@ def load_tokenizer(name: str, **options: Any) -> Any:
     return tokenizer
 
 
+def load_image_settings(name: str) -> dict[str, Any] | None:
+    """Returns what ``preprocessor_config.json`` of a pretrained model says; None where it has none.
+
+    Args:
+        name: a folder or a name on the Hugging Face hub.
+
+    Raises:
+        ConfigError: the file is malformed.
+    """
+    with explained(name):
+        try:
+            return dict(ImageProcessingMixin.get_image_processor_dict(name)[0])
+        except OSError as error:
+            if isinstance(error.__context__, JSONDecodeError):
+                raise
+            return None
+
+
+def load_sentence_transformer(name: str, device: str | torch.device = "cpu") -> Any:
+    """Returns a SentenceTransformer, of sentence-transformers' own modules alone.
+
+    Args:
+        name: a folder or a name on the Hugging Face hub.
+        device: where it computes.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+        ModuleNotFoundError: sentence-transformers is not installed.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    with explained(name):
+        return SentenceTransformer(name, device=str(device), trust_remote_code=False)
+
+
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turns the many errors of loading a model into one that says what was wanted."""
-    try:
-        yield
-    except TempplugError:
-        raise
-    except Exception as error:  # the parsers of configurations, tokenizers and weights raise errors of every class
-        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
-        raise ConfigError(
-            f"model='{name}' cannot be loaded: {reason}. Give a folder with config.json, the weights and the tokenizer's "
-            "files, or the name of a model on the Hugging Face hub."
-        ) from error
+    """Turns the many errors of loading a model into one that says what was wanted; weights are read without running code.
 
+    The report of transformers is muted: heads that are left out are no news, and missing weights raise.
 
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Mutes the loading report: masked-LM heads that are left out are no news, and missing weights raise."""
+    Args:
+        name: of the model, as the user gave it.
+    """
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        yield
+        with tensors_alone():
+            yield
+    except TempplugError:
+        raise
+    except Exception as error:  # the parsers of configurations, tokenizers and weights raise errors of every class
+        raise ConfigError(f"model='{name}' cannot be loaded: {_reason(error)}") from error
     finally:
         logger.setLevel(level)
+
+
+def _reason(error: Exception) -> str:
+    """Returns why a model was not loaded and what to do, without a library's advice to run the code that comes with it."""
+    if "trust_remote_code" in str(error):
+        return (
+            "it needs Python code that comes with it, which is never run: give a model that transformers or "
+            "sentence-transformers has the classes of."
+        )
+    if refused := why_refused(error):
+        return f"its weights are refused: {refused}, or as model.safetensors."
+    first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
+    return (
+        f"{first}. Give a folder with config.json, the weights and the tokenizer's files, or the name of a model on the "
+        "Hugging Face hub."
+    )

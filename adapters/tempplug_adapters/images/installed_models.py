@@ -6,14 +6,15 @@ A package is imported only when a model of it is asked for. This module must not
 from __future__ import annotations
 
 import importlib
-from json import JSONDecodeError
+from pickle import UnpicklingError
 from typing import Any
 
 from torch import nn
-from transformers import AutoModel, ImageProcessingMixin
+from transformers import AutoModel
 
 from tempplug.errors import ConfigError, MissingDependencyError, TempplugError
-from tempplug_adapters.huggingface.loading import explained, load_pretrained, quiet_transformers
+from tempplug_adapters.huggingface.loading import explained, load_image_settings, load_pretrained
+from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 
 LIBRARIES = ("transformers", "timm", "torchvision", "lightly")
 """Packages whose models can be asked for, as ``package:name``."""
@@ -38,17 +39,18 @@ def create_installed(name: str, *, pretrained: bool = False) -> nn.Module:
         network: nn.Module = load_pretrained(AutoModel, model)
         return network
     try:
-        if library == "timm":
-            network = _package("timm").create_model(model, pretrained=pretrained, num_classes=0)
-            return network
-        if library == "torchvision":
-            weights = "DEFAULT" if pretrained else None
-            return _without_classifier(_package("torchvision.models").get_model(model, weights=weights), name)
-        return _without_classifier(_package("lightly.models").ResNetGenerator(model), name)
-    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        with tensors_alone():
+            if library == "timm":
+                network = _package("timm").create_model(model, pretrained=pretrained, num_classes=0)
+                return network
+            if library == "torchvision":
+                weights = "DEFAULT" if pretrained else None
+                return _without_classifier(_package("torchvision.models").get_model(model, weights=weights), name)
+            return _without_classifier(_package("lightly.models").ResNetGenerator(model), name)
+    except (RuntimeError, ValueError, KeyError, TypeError, UnpicklingError) as error:
         if isinstance(error, TempplugError):
             raise
-        raise ConfigError(f"backbone '{name}' cannot be made: {error}") from error
+        raise ConfigError(f"backbone '{name}' cannot be made: {why_refused(error) or error}") from error
 
 
 def trained_normalisation(name: str, network: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -69,7 +71,7 @@ def trained_normalisation(name: str, network: nn.Module) -> tuple[tuple[float, .
     found: Any = getattr(network, "pretrained_cfg", None) if library == "timm" else None
     keys = ("mean", "std")
     if library == "transformers":
-        found, keys = _preprocessing(model), ("image_mean", "image_std")
+        found, keys = load_image_settings(model), ("image_mean", "image_std")
     if not isinstance(found, dict):
         return None
     if found.get("do_normalize") is False:
@@ -79,16 +81,6 @@ def trained_normalisation(name: str, network: nn.Module) -> tuple[tuple[float, .
         return None
     with explained(model):
         return tuple(float(value) for value in mean), tuple(float(value) for value in std)
-
-
-def _preprocessing(model: str) -> dict[str, Any] | None:
-    with explained(model), quiet_transformers():
-        try:
-            return dict(ImageProcessingMixin.get_image_processor_dict(model)[0])
-        except OSError as error:
-            if isinstance(error.__context__, JSONDecodeError):
-                raise
-            return None  # the model comes without one
 
 
 def _package(module: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
@@ -27,10 +27,8 @@ from tempplug_adapters.sentence_evaluation.encoder_settings import (
     TRANSFORMER_FILE,
     read_encoder_settings,
 )
+from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder, load_library_encoder
 from tempplug_adapters.training.command_line import choose_device
-
-if TYPE_CHECKING:
-    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
 
 SETTINGS_FILES = [ENCODER_FILE, MODULES_FILE, LIBRARY_FILE, "*_Pooling/config.json", f"*{TRANSFORMER_FILE}"]
 SHORTEST = 3  # [CLS], one token, [SEP]
@@ -147,13 +145,12 @@ def load_encoder(
 
 def _by_the_library(name: str, beyond: str, prompt: str, max_length: int | None, device: torch.device) -> LibraryEncoder:
     try:
-        from tempplug_adapters.sentence_evaluation.library_encoder import load_library_encoder
+        return load_library_encoder(name, prompt, max_length, device)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{beyond}; without sentence-transformers only a Transformer with a Pooling by mean or cls can be evaluated. "
             "Install sentence-transformers, or name a pooling to evaluate the transformer without the rest."
         ) from error
-    return load_library_encoder(name, prompt, max_length, device)
 
 
 def longest_input(model: nn.Module, tokenizer: Any) -> int:

@@ -1,7 +1,7 @@
 """Any model of sentence-transformers as a sentence encoder, by that library.
 
-For what `encoder.SentenceEncoder` does not do itself: Dense layers, other poolings, static embeddings, and so on. Importing
-this needs sentence-transformers. Runs no code from model repositories.
+For what `encoder.SentenceEncoder` does not do itself: Dense layers, other poolings, static embeddings, and so on. Runs no code
+from model repositories.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import math
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.huggingface.loading import explained, quiet_transformers
+from tempplug_adapters.huggingface.loading import load_sentence_transformer
 
 
 class LibraryEncoder:
@@ -56,9 +55,9 @@ def load_library_encoder(name: str, prompt: str, max_length: int | None, device:
 
     Raises:
         ConfigError: the model cannot be loaded, or ``max_length`` is out of range.
+        ModuleNotFoundError: sentence-transformers is not installed.
     """
-    with explained(name), quiet_transformers():
-        model = SentenceTransformer(name, device=str(device), trust_remote_code=False)
+    model = load_sentence_transformer(name, device)
     encoder = LibraryEncoder(model.float().eval(), prompt)
     if max_length is not None:
         limit = encoder.max_length

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForMaskedLM
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.huggingface.loading import explained, load_pretrained
+from tempplug_adapters.huggingface import loading
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, pool
 from tempplug_adapters.simcse.by_length import length_groups
@@ -28,8 +28,7 @@ def load_config(name: str, dropout: float | None = None) -> Any:
     Raises:
         ConfigError: it cannot be loaded, or has no dropout rate that could be set.
     """
-    with explained(name):
-        config = AutoConfig.from_pretrained(name)
+    config = loading.load_config(name)
     if dropout is not None:
         rates = [key for key in ("hidden_dropout_prob", "attention_probs_dropout_prob") if hasattr(config, key)]
         if not rates:
@@ -90,7 +89,7 @@ class SimCSEModel(nn.Module):
         Raises:
             ConfigError: the model cannot be loaded, or see the class.
         """
-        encoder = load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, name, config=config or load_config(name))
+        encoder = loading.load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, name, config=config or load_config(name))
         return cls(encoder, pooler, mlp_only_train=mlp_only_train)
 
     @property
@@ -135,7 +134,7 @@ class SimCSEModel(nn.Module):
 def _own_pooler(config: Any) -> nn.Module:
     """Returns the pooler of an architecture with random weights: a linear layer and tanh over the first token."""
     with torch.device("meta"):
-        model: Any = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+        model: Any = AutoModel.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     pooler: Any = getattr(model, "pooler", None)
     dense = getattr(pooler, "dense", None)
     if not isinstance(dense, nn.Linear) or not isinstance(pooler.activation, nn.Tanh):

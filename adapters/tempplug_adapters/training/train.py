@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -14,11 +15,13 @@ from transformers import TrainerCallback, set_seed
 
 from tempplug import ContrastiveLoss
 from tempplug.arguments import parse_spec
+from tempplug.errors import DataError
 from tempplug.processor import describe_machine
 from tempplug_adapters.announcement import layout_of
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.length import epochs_of, tell_length
 from tempplug_adapters.storage.files import write_json
+from tempplug_adapters.storage.tensors import why_refused
 from tempplug_adapters.training.arguments import training_arguments
 from tempplug_adapters.training.checkpoints import check_settings, check_start, output_folder, resume_point, write_settings
 from tempplug_adapters.training.method import Method, R, Run
@@ -145,6 +148,9 @@ def _train(trainer: MethodTrainer, checkpoint: Path | None) -> float | None:
             return None
         done = float(trainer.state.epoch or 0)
         trainer.args.eval_on_start = False  # it is in the history already
-    output = trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    try:
+        output = trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    except UnpicklingError as error:  # the Trainer reads some of a checkpoint itself
+        raise DataError(f"{checkpoint} cannot be read: {why_refused(error) or 'it is damaged'}.") from error
     trained = float(trainer.state.epoch or 0) - done
     return output.metrics["train_runtime"] / trained if trained else None

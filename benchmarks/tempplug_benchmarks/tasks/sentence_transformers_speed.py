@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.gradcache import has_static_embedding_input
 from sentence_transformers.sentence_transformer import losses as library
 from torch import Tensor
 
+from tempplug_adapters.huggingface.loading import load_sentence_transformer
 from tempplug_adapters.sentence_transformers import CachedTemperatureRankingLoss, TemperatureRankingLoss
 from tempplug_benchmarks.environment import hardware, versions
 
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", default=["fixed:temperature=0.05", "macl", "learnable"], metavar="SPEC")
     parser.add_argument("--rounds", type=int, default=15, help="steps of each loss (default: 15)")
     given = parser.parse_args()
-    model = SentenceTransformer(given.model, device="cpu").train()
+    model = load_sentence_transformer(given.model).train()
     found = {}
     for rows in given.batch_sizes:
         columns = sentences(rows, 2000, rows)
