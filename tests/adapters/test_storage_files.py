@@ -139,7 +139,9 @@ def test_unreadable_files_say_why_in_one_line(tmp_path: Path) -> None:
         assert str(raised.value).startswith(message)
         assert "\n" not in str(raised.value)
     torch.save({"counted": Path("a")}, file)
-    with pytest.raises(DataError, match=r"^it holds pathlib\S*\.PosixPath, and reading that could run code: save the file anew with"):
+    with pytest.raises(
+        DataError, match=r"^it holds pathlib\S*\.PosixPath, and reading that could run code: save the file anew with"
+    ):
         read_tensors(file)
     with pytest.raises(DataError, match=r"^No such file or directory\.$"):
         read_tensors(tmp_path / "none.pt")

@@ -1,0 +1,244 @@
+"""No command runs code that comes with a model or a file, whatever is answered on standard input."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import clip_trainer
+import molecule_toys
+import pytest
+import sentence_transformers_nli
+import torch
+from clip_toys import save_pictures
+from hostile_toys import KINDS, Hostile, mark_of, write_hostile
+from method_toys import METHOD, Kill, Killed, run
+from transformers import AutoConfig, dynamic_module_utils
+
+from tempplug.cli import main, shell
+from tempplug.errors import ConfigError
+from tempplug_adapters.images.backbones import create_backbone
+from tempplug_adapters.storage.files import write_json
+from tempplug_adapters.storage.manifest import seal
+from tempplug_adapters.training.checkpoints import checkpoints
+from tempplug_benchmarks.data.gendered_sentences import write_gendered
+from tempplug_benchmarks.data.sentences import plain_sentences
+from tempplug_benchmarks.tasks import sentence_transformers_speed
+
+VISION = ("simclr", "moco", "nnclr", "simsiam", "barlow-twins", "supcon")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, sts_folder: Path) -> Path:
+    """What the commands train and measure on: a folder like that of real data, with the model in the place of its encoder."""
+    folder = tmp_path_factory.mktemp("data")
+    write_gendered(folder, pairs=8, seed=0, tested=4)
+    save_pictures(folder / "pictures")
+    (folder / "text" / "wiki").mkdir(parents=True)
+    (folder / "text" / "sts").symlink_to(sts_folder)
+    lines = "\n".join(plain_sentences(64, 0))
+    (folder / "sentences.txt").write_text(lines)
+    (folder / "text" / "wiki" / "wiki_sentences.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    return folder
+
+
+def of_a_training(folder: Path, model: Path) -> Path:
+    """The output folder of a vision training with the model as its backbone."""
+    run = folder / "run"
+    run.mkdir()
+    torch.save({"mean": torch.zeros(3, 1, 1), "std": torch.ones(3, 1, 1)}, run / "encoder.pt")
+    write_json(run / "settings.json", {"recipe": {"backbone": f"transformers:{model}"}})
+    return run
+
+
+def bench(data: Path, model: Path, out: Path) -> list[str]:
+    (out / "data").mkdir()
+    (out / "data" / "text").mkdir()
+    for name in ("wiki", "sts"):
+        (out / "data" / "text" / name).symlink_to(data / "text" / name)
+    (out / "data" / "text" / "bert-wiki-mini").symlink_to(model)
+    return [
+        *("bench", "run", "sentence", "--profile", "small", "--tasks", "unsupervised", "--strategies", "fixed", "--seeds", "0"),
+        *("--data-dir", str(out / "data"), "--output", str(out / "results")),
+    ]
+
+
+COMMANDS: dict[str, Callable[[Path, Path, Path], list[str]]] = {
+    "train simcse": lambda data, model, out: [
+        *("train", "simcse", "--model-name-or-path", str(model), "--dataset", str(data / "sentences.txt")),
+        *("--data-dir", str(data), "--output-dir", str(out / "out")),
+    ],
+    "train mabel": lambda data, model, out: [
+        *("train", "mabel", "--model-name-or-path", str(model), "--dataset", str(data / "pairs.tsv")),
+        *("--data-dir", str(data), "--output-dir", str(out / "out")),
+    ],
+    "train clip": lambda data, model, out: [
+        *("train", "clip", "--model-name-or-path", str(model), "--dataset", str(data / "pictures")),
+        *("--output-dir", str(out / "out")),
+    ],
+    "train msc": lambda data, model, out: [
+        *("train", "msc", "--backbone", str(model), "--dataset", "digits", "--normal-class", "3", "--image-size", "16"),
+        *("--output-dir", str(out / "out")),
+    ],
+    **{
+        f"train {method}": lambda data, model, out, method=method: [  # type: ignore[misc]
+            *("train", method, "--backbone", f"transformers:{model}", "--dataset", "digits", "--image-size", "16"),
+            *("--output-dir", str(out / "out")),
+        ]
+        for method in VISION
+    },
+    **{
+        f"eval {name}": lambda data, model, out, name=name: ["eval", name, str(model), "--data-dir", str(folder_of(name, data))]  # type: ignore[misc]
+        for name in ("sts", "transfer", "bias")
+    },
+    "eval vision": lambda data, model, out: [
+        *("eval", "vision", "--checkpoint", str(of_a_training(out, model)), "--dataset", "digits"),
+    ],
+    "bench run": bench,
+}
+
+
+def folder_of(name: str, data: Path) -> Path:
+    return data / "text" / "sts" if name == "sts" else data
+
+
+@pytest.fixture
+def model(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return write_hostile(tmp_path / "model", request.param)
+
+
+@pytest.fixture(autouse=True)
+def yes(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Standard input that says ``y`` to every question."""
+    answers = io.StringIO("y\n" * 100)
+    monkeypatch.setattr(sys, "stdin", answers)
+    return answers
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str], yes: io.StringIO, mark: Path) -> str:
+    """Runs a command, makes sure that it refuses in one line without advice to run code, and returns the line."""
+    status = main(words)
+    out, err = capsys.readouterr()
+    assert not mark.exists()
+    assert yes.tell() == 0, "a question was asked"
+    for advice in ("Traceback", "trust_remote_code", "weights_only", "y/N"):
+        assert advice not in out + err
+    if words[0] == "bench":  # which notes the runs that failed, goes on, and wraps its lines
+        assert status == 1
+        return " ".join((out + err).split())
+    told = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert (status, len(told)) == (2, 1), err
+    return told[0]
+
+
+CASES = [
+    *((kind, name) for kind in ("config", "everything", "weights") for name in COMMANDS),
+    *(("modules", name) for name in ("eval sts", "eval transfer")),
+]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize(("model", "name"), CASES, indirect=["model"], ids=lambda each: str(each).replace(" ", "-"))
+def test_no_command_runs_the_code_of_a_model(
+    model: Path, name: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], yes: io.StringIO
+) -> None:
+    told = refused(COMMANDS[name](data, model, tmp_path), capsys, yes, mark_of(model))
+    if (model / "pytorch_model.bin").exists():
+        assert "system, and reading that could run code: save the file anew with tensors" in told
+    else:
+        assert "it needs Python code that comes with it, which is never run: give a model that transformers or" in told
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A file that would run code while it is unpickled."""
+    torch.save({"weights": Hostile(mark_of(tmp_path))}, tmp_path / "code.pt")
+    return tmp_path / "code.pt"
+
+
+FILES: dict[str, Callable[[Path, Path], list[str]]] = {
+    "demo": lambda code, out: ["demo", str(code), str(code)],
+    "train grace": lambda code, out: ["train", "grace", "--dataset", str(code), "--output-dir", str(out / "out")],
+    "train graphcl": lambda code, out: ["train", "graphcl", "--dataset", str(code), "--output-dir", str(out / "out")],
+    "train msc": lambda code, out: [
+        *("train", "msc", "--backbone", "mobilenet-v2", "--weights", str(code), "--dataset", "digits", "--normal-class", "3"),
+        *("--output-dir", str(out / "out")),
+    ],
+    "train molecule": lambda code, out: [
+        *("train", "molecule", "--encoder", str(code), "--dataset", str(molecule_toys.write_files(out) / "one.csv")),
+        *("--output-dir", str(out / "out")),
+    ],
+    **{
+        name: lambda code, out, name=name: [  # type: ignore[misc]
+            *(*name.split(), "--checkpoint", str(Path(shutil.copy(code, of_a_training(out, out) / "encoder.pt")).parent)),
+            *(["--output", str(out / "a.pth")] if name == "export" else ["--dataset", "digits"]),
+        ]
+        for name in ("export", "eval vision")
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("name", FILES)
+def test_no_command_runs_the_code_of_a_file(
+    name: str, code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], yes: io.StringIO
+) -> None:
+    told = refused(FILES[name](code, tmp_path), capsys, yes, mark_of(tmp_path))
+    assert ".system, and reading that could run code: save the file anew with " in told
+
+
+@pytest.mark.parametrize("file", ["training_state.pt", "optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_no_checkpoint_runs_code(
+    file: str, code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], yes: io.StringIO
+) -> None:
+    words = ["--dataset", "points", "--output-dir", str(tmp_path / "run"), "--save-steps", "1"]
+    with pytest.raises(Killed):
+        run(tmp_path / "run", dataset="points", callbacks=[Kill(2)], training={"save_steps": 1})
+    newest = checkpoints(tmp_path / "run")[-1]
+    shutil.copy(code, newest / file)
+    seal(newest)  # whoever writes a checkpoint can write its checksums
+    assert shell(lambda: METHOD([*words, "--resume-from-checkpoint", str(newest)])) == 2
+    out, err = capsys.readouterr()
+    assert not mark_of(tmp_path).exists()
+    assert ".system, and reading that could run code" in err
+    assert "weights_only" not in out + err
+    assert len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize("model", ["config", "weights"], indirect=True)
+def test_scripts_run_no_code_of_a_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, yes: io.StringIO) -> None:
+    monkeypatch.setattr(sys, "argv", ["speed", "--model", str(model)])
+    for script in (
+        sentence_transformers_speed.main,
+        lambda: clip_trainer.main(["--output_dir", str(tmp_path / "out"), "--model", str(model)]),
+        lambda: sentence_transformers_nli.create_model(SimpleNamespace(model=str(model))),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConfigError, match=f"model='{model}' ") as told:
+            script()
+        assert "weights_only" not in str(told.value)
+    assert not mark_of(model).exists()
+    assert yes.tell() == 0
+
+
+def test_no_library_reads_weights_that_run_code(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = ModuleType("timm")
+    timm.create_model = lambda name, **options: torch.load(code, weights_only=False)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    with pytest.raises(ConfigError, match=r"backbone 'timm:net' cannot be made: it holds \w+\.system, and reading that could"):
+        create_backbone("timm:net", pretrained=True)
+    assert not mark_of(code.parent).exists()
+
+
+@pytest.mark.parametrize("model", [each for each in KINDS if each != "modules"], indirect=True)
+def test_the_models_are_hostile(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "cache"))
+    if (model / "pytorch_model.bin").exists():
+        torch.load(model / "pytorch_model.bin", weights_only=False)
+    else:
+        AutoConfig.from_pretrained(model, trust_remote_code=True)
+    assert mark_of(model).exists()
