@@ -317,3 +317,37 @@ def test_what_makes_an_encoder_gets_what_it_takes() -> None:
         create_encoder("GAT", 5, 4, 3)
     with pytest.raises(ShapeError, match="encoder Identity must return a matrix of representations, not Data"):
         OwnEncoder(nn.Identity())(citation_graph(0))
+
+
+@pytest.mark.parametrize("option", ["--encoder", "--augmentations"])
+@pytest.mark.parametrize("word", ["os:system", "sys:exit", "builtins:exec", "torch:relu"])
+def test_what_is_not_written_in_python_is_not_tried_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, word: str
+) -> None:
+    torch.save(citation_graph(0), tmp_path / "toy.pt")
+    words = ["--dataset", str(tmp_path / "toy.pt"), "--output-dir", str(tmp_path / "out"), "--no-evaluate"]
+    assert main(["train", "grace", *words, option, word]) == 2
+    told = (
+        f"error: {option.removeprefix('--')}='{word}' is a built-in function: name a module, a class or a function written in"
+    )
+    assert capsys.readouterr().err == f"{told} Python.\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("subprocess:run", "error: encoder run() cannot be made: TypeError: Popen.__init__() missing 1 required positional"),
+        ("collections:OrderedDict", "error: encoder OrderedDict must be a module, or a class or function that makes one."),
+        (
+            "os.path:join",
+            "error: encoder join(a=200) cannot be made: TypeError: expected str, bytes or os.PathLike object, not int",
+        ),
+    ],
+)
+def test_what_makes_no_encoder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str, message: str) -> None:
+    torch.save(citation_graph(0), tmp_path / "toy.pt")
+    words = ["--dataset", str(tmp_path / "toy.pt"), "--output-dir", str(tmp_path / "out"), "--no-evaluate"]
+    assert main(["train", "grace", *words, "--encoder", word]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(message)
+    assert err.count("\n") == 1

@@ -35,7 +35,7 @@ def find(word: str, option: str) -> Any:
         option: what messages call it.
 
     Raises:
-        ConfigError: there is no such module or name, or its import fails.
+        ConfigError: there is no such module or name, its import fails, or it is a function that is not written in Python.
     """
     module, _, name = word.partition(":")
     if not module or not name:
@@ -50,6 +50,8 @@ def find(word: str, option: str) -> Any:
         raise ConfigError(f"{option}='{word}' cannot be imported: {type(error).__name__}: {one_line(error)}") from error
     finally:
         sys.path.remove(here)
+    if inspect.isbuiltin(found):  # such as os:system, which must not be tried out
+        raise ConfigError(f"{option}='{word}' is a built-in function: name a module, a class or a function written in Python.")
     return found
 
 
@@ -65,12 +67,12 @@ def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Mo
         layers: how many.
 
     Raises:
-        ConfigError: it is none of these, or needs other arguments.
+        ConfigError: it is none of these, needs other arguments, or raises.
     """
     if isinstance(given, nn.Module):
         return copy.deepcopy(given)
     called = getattr(given, "__name__", repr(given))
-    if not callable(given):
+    if not callable(given) or (inspect.isclass(given) and not issubclass(given, nn.Module)):
         raise ConfigError(f"encoder {called} must be a module, or a class or function that makes one.")
     wanted = inspect.signature(given).parameters
     known = {
@@ -89,7 +91,11 @@ def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Mo
     missing = [name for name in needed if name not in options]
     if missing:
         raise ConfigError(f"encoder {called} needs {', '.join(missing)}: name a function that makes it with them.")
-    made = given(**options)
+    try:
+        made = given(**options)
+    except Exception as error:  # the user's own code can raise anything
+        told = ", ".join(f"{name}={value}" for name, value in options.items())
+        raise ConfigError(f"encoder {called}({told}) cannot be made: {type(error).__name__}: {one_line(error)}") from error
     if not isinstance(made, nn.Module):
         raise ConfigError(f"encoder {called} must make a torch.nn.Module, not {type(made).__name__}.")
     return made
