@@ -46,4 +46,5 @@ def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[
         return failure_of(run, str(error))
     except Exception as error:
         return failure_of(run, f"{type(error).__name__}: {error}", traceback.format_exc())
-    return result_of(run, metrics, time.perf_counter() - started, context.temperature, context.course, context.resampled)
+    noted = context.temperature, context.course, context.resampled, context.launch
+    return result_of(run, metrics, time.perf_counter() - started, *noted)

@@ -22,6 +22,8 @@ TRAINING = 0.8
 """Share of a run's progress that training is given; the rest is the evaluation."""
 POINTS = 25
 """How many looks at a training a result keeps."""
+LAUNCH = ("processes", "effective_batch_size")
+"""What a result keeps of how the training was started."""
 
 
 def ignore_progress(fraction: float, text: str) -> None:
@@ -44,6 +46,7 @@ class RunContext:
         temperature: where the run notes its temperatures, as `Result` has them.
         course: where it notes what its training looked like over the steps, likewise.
         resampled: where it notes its metrics on samples of what was tested on, likewise.
+        launch: where it notes its processes and how many items a step has, likewise.
     """
 
     method: MethodInfo
@@ -57,6 +60,7 @@ class RunContext:
     temperature: dict[str, float] = field(default_factory=dict)
     course: dict[str, list[float]] = field(default_factory=dict)
     resampled: dict[str, list[float]] = field(default_factory=dict)
+    launch: dict[str, float] = field(default_factory=dict)
 
 
 def run_method(context: RunContext) -> dict[str, float]:
@@ -88,6 +92,7 @@ def run_method(context: RunContext) -> dict[str, float]:
         )
     context.temperature.update(results["temperature"])
     context.course.update(_thinned(results["course"]))
+    context.launch.update({name: results[name] for name in LAUNCH})
     figures = results["evaluation"]
     samples = context.work_dir / RESAMPLED_FILE
     resampled = json.loads(samples.read_text(encoding="utf-8")) if samples.exists() else {}

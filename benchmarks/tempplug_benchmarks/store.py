@@ -66,6 +66,8 @@ class Result(Entry):
         temperature: ``first``, ``last``, ``min`` and ``max`` of the training; empty where nobody noted it.
         course: a few dozen looks at the training: lists of one length, among them ``step`` and ``temperature``; likewise.
         resampled: metrics on samples of what was tested on, the same samples in every run; empty where the method has none.
+        launch: ``processes`` of the training, and its ``effective_batch_size``, items of all of them before a step of the
+            optimizer; empty where nobody noted it.
     """
 
     metrics: Mapping[str, float]
@@ -81,6 +83,7 @@ class Result(Entry):
     temperature: Mapping[str, float] = field(default_factory=dict)
     course: Mapping[str, Sequence[float]] = field(default_factory=dict)
     resampled: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    launch: Mapping[str, float] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """Returns what `Run.identity` returns for the run that made it."""
@@ -110,6 +113,7 @@ def result_of(
     temperature: Mapping[str, float] | None = None,
     course: Mapping[str, Sequence[float]] | None = None,
     resampled: Mapping[str, Sequence[float]] | None = None,
+    launch: Mapping[str, float] | None = None,
 ) -> Result:
     """Returns the result of a run that was executed by this process, on this machine.
 
@@ -120,6 +124,7 @@ def result_of(
         temperature: see `Result`.
         course: likewise.
         resampled: likewise.
+        launch: likewise.
     """
     return Result(
         **_place(run),
@@ -132,6 +137,7 @@ def result_of(
         temperature=dict(temperature or {}),
         course=dict(course or {}),
         resampled=dict(resampled or {}),
+        launch=dict(launch or {}),
     )
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from method_toys import METHOD, ToyRecipe
+from transformers import TrainingArguments
 
 from tempplug.cli import shell
 from tempplug.plugins import CommandInfo, registry
+from tempplug_adapters.training.arguments import training_arguments
 from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.launch import let_threads_end
 
@@ -48,6 +50,18 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
     assert [each.name for each in sorted(tmp_path.glob("checkpoint-*"))] == ["checkpoint-6", "checkpoint-9"]
     settings = json.loads((tmp_path / "settings.json").read_text())
     assert settings.items() <= results.items()
+
+
+def test_how_it_was_launched_is_noted(tmp_path: Path) -> None:
+    given = ["--per-device-train-batch-size", "5", "--gradient-accumulation-steps", "2", "--no-evaluate"]
+    assert METHOD(words(tmp_path, *given)) == 0
+    for name in ("metrics.json", "settings.json", "checkpoint-6/settings.json"):
+        noted = json.loads((tmp_path / name).read_text())
+        assert (noted["processes"], noted["effective_batch_size"]) == (1, 10), name
+
+
+def test_processes_wait_for_one_another_as_long_as_the_trainers_do(tmp_path: Path) -> None:
+    assert training_arguments(ToyRecipe(), str(tmp_path)).ddp_timeout == TrainingArguments(str(tmp_path)).ddp_timeout == 1800
 
 
 def test_the_temperatures_learning_rate_is_a_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,21 @@ import pytest
 import torch
 from launched.train_methods import JOBS, train_all
 from launcher import launched, torchrun
+from method_toys import run
+
+from tempplug.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return launched(torchrun(2), "train_methods.py", tmp_path_factory.mktemp("ranks"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path) -> list[dict[str, Any]]:
+    return launched(torchrun(2), "train_methods.py", folder)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -61,6 +70,16 @@ def test_a_killed_run_goes_on_to_the_same_results(ranks: list[dict[str, Any]]) -
     assert again == whole, "what the first process writes"
     whole, again = ranks[1]["resumed"]
     assert again["loss"] == whole["loss"]
+
+
+def test_another_number_of_processes_does_not_go_on_with_a_run(ranks: list[dict[str, Any]], folder: Path) -> None:
+    whole, _ = ranks[0]["resumed"]
+    assert (whole["processes"], whole["effective_batch_size"]) == (2, 8)
+    assert json.loads((folder / "whole" / "settings.json").read_text())["processes"] == 2
+    with pytest.raises(
+        ConfigError, match=r"^processes=1 differs from the checkpoint's 2: start as many processes as it was tr"
+    ):
+        run(folder / "killed", "learnable", per_device_train_batch_size=4, resume_from_checkpoint="auto")
 
 
 def test_processes_fine_tune_together(ranks: list[dict[str, Any]]) -> None:

@@ -41,6 +41,12 @@ def test_metrics_are_the_methods_figures_and_the_seed_decides(tmp_path: Path) ->
     assert list(first) == ["share", "final"]
 
 
+def test_how_it_was_launched_is_noted(tmp_path: Path) -> None:
+    noted = context(tmp_path, replace(PROFILE, training={"gradient_accumulation_steps": 3}))
+    run_method(noted)
+    assert noted.launch == {"processes": 1, "effective_batch_size": 3 * 8}
+
+
 def test_figures_on_samples_of_the_test_data_are_noted_by_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def evaluate(self: ToyMethod, recipe: Any, module: Any, data: Any, run: Run) -> dict[str, float]:
         write_json(run.output_dir / RESAMPLED_FILE, {"spread": [1.0, 2.5], "other": [3.0]})

@@ -37,6 +37,13 @@ def test_the_course_of_a_training_survives_the_disk_and_is_checked(toy: ModuleTy
             read_result(run.path(tmp_path))
 
 
+def test_how_a_training_was_launched_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
+    run, launch = plan(toy.SUITE, "quick", [0])[0], {"processes": 2, "effective_batch_size": 64}
+    written = write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, None, None, None, launch)
+    assert read_result(run.path(tmp_path)) == written
+    assert written.launch == launch
+
+
 def test_figures_on_samples_survive_the_disk(toy: ModuleType, tmp_path: Path) -> None:
     run = plan(toy.SUITE, "quick", [0])[0]
     written = write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, resampled={"STSB": [0.5, 1.5]})

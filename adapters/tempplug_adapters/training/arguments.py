@@ -12,9 +12,6 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from tempplug.errors import ConfigError
 from tempplug_adapters.training.recipe import Recipe
 
-PATIENCE = 12 * 3600
-"""Seconds that processes wait for one another: the first one measures alone, which takes hours on a million images."""
-
 
 @dataclass
 class MethodArguments(TrainingArguments):
@@ -37,7 +34,6 @@ class MethodArguments(TrainingArguments):
     )
     report_to: str | list[str] = field(default="none", metadata={"help": "Where logs go too: tensorboard, wandb, ..."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "Must stay false: methods make their own batches."})
-    ddp_timeout: int = field(default=PATIENCE, metadata={"help": "Seconds that processes wait for one another."})
     ddp_broadcast_buffers: bool | None = field(
         default=False,
         metadata={"help": "Send buffers around: queues and temperatures are equal on all processes by themselves."},

@@ -184,9 +184,10 @@ def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     theirs, ours = _flat(stored), _flat(given)
     for name in (*ours, *(theirs.keys() - ours.keys())):
         if ours.get(name) != theirs.get(name):
+            same = "start as many processes as" if name == "processes" else "pass the settings that"
             raise ConfigError(
-                f"{name}={ours.get(name)} differs from the checkpoint's {theirs.get(name)}: pass the settings that it was "
-                "trained with, or choose another output folder."
+                f"{name}={ours.get(name)} differs from the checkpoint's {theirs.get(name)}: {same} it was trained with, or "
+                "choose another output folder."
             )
     changed = [name for name in now if before.get(name) != now[name]] if first_process() else []
     if changed:
@@ -198,7 +199,8 @@ def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {**{name: value for name, value in settings.items() if name != "recipe"}, **settings["recipe"]}
+    follows = ("recipe", "effective_batch_size")  # the second from others, which name the cause
+    return {**{name: value for name, value in settings.items() if name not in follows}, **settings["recipe"]}
 
 
 def write_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:

@@ -22,9 +22,10 @@ from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.length import epochs_of, tell_length
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.tensors import why_refused
-from tempplug_adapters.training.arguments import training_arguments
+from tempplug_adapters.training.arguments import MethodArguments, training_arguments
 from tempplug_adapters.training.checkpoints import check_settings, check_start, output_folder, resume_point, write_settings
 from tempplug_adapters.training.method import Method, R, Run
+from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.trainer import MethodTrainer, batch_order
 
 METRICS_FILE = "metrics.json"
@@ -64,9 +65,10 @@ def train(
         evaluation_progress: called with the fraction of an evaluation done.
 
     Returns:
-        What ``metrics.json`` holds: ``method``, ``dataset``, ``items``, ``machine`` (what decides last digits), ``strategy``
-        and ``objective`` (resolved specs, None where the method has none), ``recipe`` (all settings), `DECISIVE` arguments,
-        what else the method says of the origin of the weights,
+        What ``metrics.json`` holds: ``method``, ``dataset``, ``items``, ``machine`` (what decides last digits), ``processes``,
+        ``effective_batch_size`` (items of all processes before a step of the optimizer), ``strategy`` and ``objective``
+        (resolved specs, None where the method has none), ``recipe`` (all settings), `DECISIVE` arguments, what else the method
+        says of the origin of the weights,
         ``steps`` and ``epochs`` done, ``loss`` (mean since the log before the last), ``temperature`` (``first``, ``last``,
         ``mean``, ``min`` and ``max`` of the training, see `TemperaturesSeen`), ``course`` (what its looks saw, by name, a list
         each), ``seconds_per_epoch`` (of this call;
@@ -97,6 +99,8 @@ def train(
             "dataset": dataset,
             "items": len(data),
             "machine": describe_machine() | {"torch": torch.__version__},
+            "processes": args.world_size,
+            "effective_batch_size": _step_size(recipe, args, len(data)),
             **specs,
             **method.origin(recipe, data),
             **{name: getattr(args, name) for name in DECISIVE},
@@ -136,6 +140,12 @@ def train(
             method.describe_results(recipe, module, results, output)
             write_json(output / METRICS_FILE, results)
         return results
+
+
+def _step_size(recipe: Recipe, args: MethodArguments, items: int) -> int:
+    whole = recipe.per_device_train_batch_size is None
+    batch = items if whole else args.per_device_train_batch_size * args.world_size
+    return batch * args.gradient_accumulation_steps
 
 
 def _train(trainer: MethodTrainer, checkpoint: Path | None) -> float | None:

@@ -339,8 +339,7 @@ class MethodTrainer(Trainer):
             content = read_tensors(file)
             self.module.load_state_dict(content["module"])
             sums, number = content["losses"]
-            own = sums[self.args.process_index] if len(sums) == self.args.world_size else sums.mean()
-            self._losses = [own.to(self.args.device), int(number)]
+            self._losses = [sums[self.args.process_index].to(self.args.device), int(number)]
             self.temperatures.seen = dict(content["temperatures"])
             self.temperatures.course = dict(content["course"])
         except (DataError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
