@@ -9,23 +9,25 @@ Source: Moritz et al. 2018, Ray: A Distributed Framework for Emerging AI Applica
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tempplug.errors import ConfigError, MissingDependencyError, install_command
-from tempplug_adapters.storage.files import one_line, remove_leftovers, staging
+from tempplug_adapters.storage.files import one_line
 from tempplug_benchmarks.executor import Job, Lost, Outcome
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.resources import Resources, in_words
@@ -37,6 +39,18 @@ PATIENCE = 120.0
 """Seconds that a run waits for a machine while none of the cluster, which has lost some, is large enough."""
 INTERVAL = 1.0
 """Seconds between two messages about how far a run is, and between two looks at the cluster."""
+_REMOVER = """
+import os, shutil, sys, time
+if sys.platform == "win32":
+    sys.exit()
+os.setsid()
+if os.fork():
+    os._exit(0)
+sys.stdin.read()  # ends when the process at the other end does
+while os.path.exists(sys.argv[1]):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    time.sleep(0.2)
+"""
 _PASSED_ON = ("PYTHONPATH", "HF_HUB_OFFLINE")
 """Variables of the environment that runs elsewhere have as runs here do, with all of our own."""
 
@@ -238,10 +252,7 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
     """Executes a run on a machine of the cluster; what it yields last is what came of it."""
     host = socket.gethostname()
     yield 0.0, f"begins on {host}"
-    owner = getpass.getuser() if sys.platform == "win32" else os.getuid()  # who need not have a name in a container
-    folder = Path(tempfile.gettempdir()) / f"tempplug-{owner}"
-    remove_leftovers(folder)  # of runs that were killed here
-    with staging(folder / "run") as work_dir:
+    with _private_folder() as work_dir:
         child = Child(data_dir, run.resources.cpus)
         child.start(run, work_dir, time_limit)
         ended, told = False, time.monotonic()
@@ -257,3 +268,16 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
                     yield message
         finally:
             child.close()
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Gives an empty folder of this user's alone, which is removed when the block or this process ends, however it does."""
+    folder = Path(tempfile.mkdtemp(prefix="tempplug-run-"))
+    try:
+        # Ray kills a worker with its children and its group of processes: the remover is none of them once it has forked.
+        with subprocess.Popen([sys.executable, "-I", "-c", _REMOVER, folder], stdin=subprocess.PIPE) as remover:
+            remover.wait()
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

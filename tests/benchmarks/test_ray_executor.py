@@ -143,11 +143,13 @@ def test_the_same_command_goes_on_after_a_kill_and_two_share_the_rest(
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: "fixed+infonce 3" in processes(log) and len(figures(tmp_path / "ray")) >= 1, seconds=120)
+        assert list(Path(tempfile.gettempdir()).glob("tempplug-run-*")), "where the run works"
     finally:
         driver.kill()
         driver.wait()
     held = processes(log)["fixed+infonce 3"]
     wait_for(lambda: not alive(held))
+    wait_for(lambda: not list(Path(tempfile.gettempdir()).glob("tempplug-*")))
     hold()
     kept, began = figures(tmp_path / "ray"), executed(log)
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -210,6 +212,44 @@ def test_software_that_a_machine_lacks_is_named(
     suite = Suite("toy", "nothing", (replace(task, train=only_here.train_here),))
     ((failure,), _) = run_all(plan(suite, "quick", [0])[:1], tmp_path / "out", "ray")
     assert "No module named 'only_here'" in failure.error
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from tempplug_benchmarks.ray_executor import _private_folder
+with _private_folder() as folder:
+    (folder / "checkpoint-5").mkdir()
+    (folder / "checkpoint-5" / "optimizer.pt").write_text("weights")
+    print(folder, flush=True)
+    if sys.stdin.readline() == "raise\\n":
+        raise RuntimeError
+"""
+
+
+@pytest.mark.parametrize("end", ["finish", "raise", "killed", "killed with all its group"])
+def test_what_a_run_writes_is_private_and_removed_at_once(tmp_path: Path, end: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "checkpoint-5" / "optimizer.pt").exists()
+    if end == "killed":
+        process.kill()
+    elif end == "killed with all its group":
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(f"{end}\n")
+    wait_for(lambda: not list(tmp_path.iterdir()), seconds=10)
 
 
 def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
