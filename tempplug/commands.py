@@ -33,8 +33,8 @@ _FEW = 10
 EPILOG = (
     "`tempplug COMMAND -h` explains a command.",
     "",
-    "exit status: 0 done, 1 failed, 2 wrong usage or input, 130 Ctrl-C, 143 SIGTERM. TEMPPLUG_TRACEBACK=1 shows where in the",
-    "code an error came from.",
+    "exit status: 0 done, 1 failed, 2 wrong usage or input, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. TEMPPLUG_TRACEBACK=1 shows",
+    "where in the code an error came from.",
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.console import Console
 from tempplug.errors import ConfigError
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
-from tempplug_adapters.training.termination import EXIT_STATUS, Terminated
+from tempplug_adapters.training.termination import Terminated
 from tempplug_benchmarks import sweep, training
 from tempplug_benchmarks.kind import Kind, load_suite
 from tempplug_benchmarks.kinds import kind_of, kinds, reports
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words behind ``tempplug bench``; None means those of the process.
 
     Returns:
-        0; 1 where a run failed; 143 where SIGTERM ended one, which has saved.
+        0; 1 where a run failed; 143 where SIGTERM ended one, which has saved, and 129 where SIGHUP did.
 
     Raises:
         TempplugError: the command could not be carried out.
@@ -90,9 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.action(options)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt("finished runs are kept, the same command goes on.") from error
-    except Terminated:
-        print("ended by SIGTERM: finished runs are kept, the same command goes on.", file=sys.stderr)
-        return EXIT_STATUS
+    except Terminated as ended:
+        with suppress(OSError):  # of a terminal that is closed
+            print(f"ended by {ended.name}: finished runs are kept, the same command goes on.", file=sys.stderr)
+        return ended.status
     return code
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -198,6 +201,56 @@ def test_sigterm_outside_of_the_training_ends_at_once(
     told = "ended by SIGTERM: the same command with --resume-from-checkpoint auto goes on where it stopped."
     assert capsys.readouterr().err.rstrip().splitlines()[-1] == told
     assert METHOD(words(tmp_path, "--resume-from-checkpoint", "auto")) == 0
+
+
+class HangUp(TrainerCallback):
+    """Sends SIGHUP to this process at the beginning of a step."""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 4:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_sighup_saves_and_ends_as_sigterm_does(tmp_path: Path) -> None:
+    run(tmp_path / "whole", SCHEDULE)
+    with pytest.raises(Terminated, match=r"^ended by SIGHUP after step 5 of 9, which is saved: the same command with") as ended:
+        run(tmp_path / "killed", SCHEDULE, callbacks=[HangUp()])
+    assert ended.value.code == 129
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    same(tmp_path)
+
+
+def test_sighup_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    """As under ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run(tmp_path, callbacks=[HangUp()])["steps"] == 9
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_ends_a_training_which_saves(tmp_path: Path) -> None:
+    """What the training prints after it cannot be written any more."""
+    ours, theirs = pty.openpty()
+    words = ["train", "simclr", "--dataset", "digits", "--image-size", "16", "--width", "16", "--num-train-epochs", "50"]
+    words += ["--logging-strategy", "steps", "--logging-steps", "1", "--output-dir", str(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tempplug.cli", *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    shown = b""
+    while b"epoch 0." not in shown:
+        shown += os.read(ours, 1000)
+    os.close(ours)
+    assert process.wait(timeout=120) == 129
+    assert len(checkpoints(tmp_path)) == 1
 
 
 def test_ctrl_c_is_left_to_the_shell(tmp_path: Path) -> None:

@@ -80,21 +80,21 @@ class Ending(TrainerCallback):
     """Saves at the end of the step in which the training was asked to end, and ends it when that is written.
 
     Args:
-        asked: whether it was; called once a step, by all processes.
+        asked: the number of the signal that asked for it, 0 where none has; called once a step, by all processes.
     """
 
-    def __init__(self, asked: Callable[[], bool]) -> None:
-        self.asked, self._due = asked, False
+    def __init__(self, asked: Callable[[], int]) -> None:
+        self.asked, self._due = asked, 0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Asks for a checkpoint."""
         self._due = self.asked()
-        control.should_save |= self._due
+        control.should_save |= self._due > 0
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ends the training."""
         if self._due:
-            raise Terminated(f"after step {state.global_step} of {state.max_steps}, which is saved")
+            raise Terminated(f"after step {state.global_step} of {state.max_steps}, which is saved", self._due)
 
 
 class EpochFlow(TrainerCallback):

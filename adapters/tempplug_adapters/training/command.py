@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from typing import Any
 
 from tempplug.errors import ConfigError, nearest
@@ -14,11 +15,11 @@ from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.launch import first_process, let_threads_end
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
-from tempplug_adapters.training.termination import EXIT_STATUS, Terminated, on_termination
+from tempplug_adapters.training.termination import Terminated, on_termination
 
 
 def main(info: MethodInfo, arguments: list[str]) -> int:
-    """Runs the command and returns its exit status: 0, or 143 after SIGTERM.
+    """Runs the command and returns its exit status: 0, 143 after SIGTERM, or 129 after SIGHUP.
 
     Args:
         info: of the method.
@@ -42,8 +43,9 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
             let_threads_end()
     except Terminated as ended:
         if first_process():
-            print(ended, file=sys.stderr)
-        return EXIT_STATUS
+            with suppress(OSError):  # of a terminal that is closed
+                print(ended, file=sys.stderr)
+        return ended.status
     if first_process():
         if seen := results["temperature"]:
             moved = "(first {first:.4g}, from {min:.4g} to {max:.4g})".format(**seen)
@@ -53,8 +55,8 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
     return 0
 
 
-def _end() -> None:
-    raise Terminated
+def _end(number: int) -> None:
+    raise Terminated(number=number)
 
 
 def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: list[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import TracebackType
 from typing import Any
 
@@ -32,7 +33,11 @@ class ProgressLine:
     def say(self, text: str) -> None:
         """Prints lines above the bar."""
         if not self.quiet:
-            tqdm.write(text)
+            try:
+                tqdm.write(text)
+            except OSError as error:
+                if error.errno != errno.EIO:  # of a terminal that is closed, of which SIGHUP tells
+                    raise
 
     def begin(self, total: int, done: int) -> None:
         """Begins the bar of a training, in steps."""

@@ -1,4 +1,4 @@
-"""SIGTERM, which schedulers send some time before they kill: what is done when it comes, and how a run ends then.
+"""SIGTERM, which schedulers send some time before they kill, and SIGHUP, of a terminal that is closed: how a run ends then.
 
 A training saves at its next step and ends; everything else ends at once. Both say how to go on.
 """
@@ -10,38 +10,50 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-EXIT_STATUS = 128 + signal.SIGTERM
+SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # Windows has the first alone
 
 _GO_ON = "the same command with --resume-from-checkpoint auto goes on where it stopped."
 
 
 class Terminated(SystemExit):
-    """The run was ended by SIGTERM; where nothing catches it, the process ends with `EXIT_STATUS`.
+    """The run was ended by a signal; where nothing catches it, the process ends with the status 128 + its number.
 
     Args:
         when: in words, empty where it is not known.
+        number: of the signal.
+
+    Attributes:
+        status: of the process.
+        name: of the signal.
     """
 
-    def __init__(self, when: str = "") -> None:
-        super().__init__(EXIT_STATUS)
-        self.message = f"ended by SIGTERM{when and ' '}{when}: {_GO_ON}"
+    def __init__(self, when: str = "", number: int = signal.SIGTERM) -> None:
+        self.status, self.name = 128 + number, signal.Signals(number).name
+        super().__init__(self.status)
+        self.message = f"ended by {self.name}{when and ' '}{when}: {_GO_ON}"
 
     def __str__(self) -> str:
         return self.message
 
 
 @contextmanager
-def on_termination(act: Callable[[], None]) -> Iterator[None]:
-    """Does something when SIGTERM comes while the block runs; nothing changes in other threads than the main one.
+def on_termination(act: Callable[[int], None]) -> Iterator[None]:
+    """Does something when one of `SIGNALS` comes while the block runs; nothing changes in other threads than the main one.
+
+    What is ignored stays so, as SIGHUP is under ``nohup``.
 
     Args:
-        act: between any two instructions; what it raises is raised there.
+        act: called with the signal's number between any two instructions; what it raises is raised there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: act())
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, lambda came, frame: act(came))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -78,7 +78,7 @@ def train(
         ConfigError: options do not fit, the folder holds checkpoints of another run, or another run is writing to it.
         DataError: data or a checkpoint are at fault, or the folder cannot be written.
         NonFiniteError: the training diverged.
-        Terminated: SIGTERM came while it trained; it has saved.
+        Terminated: SIGTERM or SIGHUP came while it trained; it has saved.
         UnknownNameError: no such strategy or objective.
     """
     given = dict(training or {})

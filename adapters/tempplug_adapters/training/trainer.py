@@ -113,7 +113,7 @@ class MethodTrainer(Trainer):
         self._saved_sums = torch.zeros(1)
         self._drawn = (-1, 0)
         self._staged: str | None = None
-        self._ending = False
+        self._ending = 0
 
     @cached_property
     def order(self) -> BatchOrder:
@@ -140,19 +140,19 @@ class MethodTrainer(Trainer):
         finally:
             gc.unfreeze()
         if self._ending:
-            raise Terminated("after the last step")
+            raise Terminated("after the last step", self._ending)
         return output
 
-    def _ask_to_end(self) -> None:
-        self._ending = True
+    def _ask_to_end(self, number: int) -> None:
+        self._ending = number
 
-    def _asked_to_end(self) -> bool:
-        """Returns whether SIGTERM has come, to this process or another one of the launch; all must ask at the same step."""
+    def _asked_to_end(self) -> int:
+        """Returns the signal that has come, to this process or another one of the launch; all must ask at the same step."""
         if self.args.world_size == 1:
             return self._ending
         asked = torch.tensor(float(self._ending), device=self.args.device)
         distributed.all_reduce(asked, distributed.ReduceOp.MAX)
-        self._ending = bool(asked.item())
+        self._ending = int(asked.item())
         return self._ending
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], None]:
