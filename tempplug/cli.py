@@ -6,6 +6,7 @@ an import raises.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
 FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141
 TRACEBACK = "TEMPPLUG_TRACEBACK"
@@ -45,6 +46,12 @@ def shell(command: Callable[[], object]) -> int:
     Args:
         command: returns a status, or None for 0.
     """
+    streams: Any = sys  # whose streams are None where the process was started with them closed
+    if streams.stderr is None:
+        streams.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if streams.stdout is None:
+        _say("error: standard output is closed: redirect it, to /dev/null for example.")
+        return FAILED
     for stream in (sys.stdout, sys.stderr):
         # Formulas have Greek letters, and not every terminal or redirection can encode them.
         if isinstance(stream, io.TextIOWrapper):
@@ -78,7 +85,7 @@ def _answer(error: BaseException) -> int:
     """Says in a line why a command ended and returns its status."""
     import traceback
 
-    from tempplug.errors import TempplugError, UnknownNameError
+    from tempplug.errors import TempplugError, UnknownNameError, quoted
 
     if os.environ.get(TRACEBACK) and not isinstance(error, SystemExit):
         traceback.print_exception(error)
@@ -105,6 +112,9 @@ def _answer(error: BaseException) -> int:
             return WRONG
         case BrokenPipeError() if _unread(sys.stdout):
             return UNREAD
+        case OSError(errno=errno.ENAMETOOLONG):
+            _say(f"error: no file can have so long a name: {quoted(str(error.filename))}.")
+            return WRONG
         case OSError():
             file = "" if error.filename is None else f": {error.filename}"
             _say(f"error: {error.strerror or error}{file}")

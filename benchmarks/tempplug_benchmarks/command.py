@@ -16,6 +16,7 @@ from rich.console import Console
 from tempplug.errors import ConfigError
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
+from tempplug_adapters.training.flags import Folder
 from tempplug_adapters.training.termination import Terminated
 from tempplug_benchmarks import sweep, training
 from tempplug_benchmarks.kind import Kind, load_suite
@@ -163,7 +164,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> dict[str, Sequence[argpars
         help="quick: generated data, seconds; small: real data or the sizes that matter, minutes on two cores; paper: the "
         "paper's recipe or every size, for a GPU (default: quick)",
     )
-    run.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of results, made where missing")
+    run.add_argument("--output", action=Folder, required=True, metavar="DIR", help="folder of results, made where missing")
     run.add_argument(
         "--tasks", nargs="+", metavar="TASK", help="run these tasks alone; of suites that measure speed also single cases (all)"
     )

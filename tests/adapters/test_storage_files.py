@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import random
 import re
@@ -45,6 +46,66 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     with pytest.raises(DataError, match=r"output_dir='.*' cannot be written: Permission denied\.$"):
         make_folder(tmp_path)
+
+
+def test_a_full_disk_is_noticed_by_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.RawIOBase):
+        def write(self, content: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Full())
+    with pytest.raises(DataError, match=r"output_dir='.*' cannot be written: No space left on device\.$"):
+        make_folder(tmp_path)
+
+
+LIMITED = """
+import resource, sys, torch
+from tempplug.cli import shell
+from tempplug_adapters.storage.files import write_file
+from tempplug_adapters.storage.tensors import write_tensors
+content = {"weights": torch.ones(100_000)}
+write = {
+    "stream": lambda: write_tensors(sys.argv[2], content),
+    "path": lambda: write_file(sys.argv[2], lambda file: torch.save(content, file)),
+    "small": lambda: write_file(sys.argv[2], lambda file: torch.save({"weights": torch.ones(3000)}, file)),
+}[sys.argv[1]]
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+sys.exit(shell(write))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("stream", "File too large|the disk is full, or a limit on its use is reached"),
+        ("path", "the disk is full, or a limit on its use is reached"),
+        ("small", "the disk is full, or a limit on its use is reached"),
+    ],
+)
+def test_tensors_that_find_no_room_say_so_in_words(tmp_path: Path, how: str, reason: str) -> None:
+    """A limit on the length of files stands for a full disk: PyTorch's own writer sees the same of both."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, how, tmp_path / "a.pt"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(rf"error: {tmp_path}/a\.pt cannot be written: ({reason})\.\n", done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_writers_with_errors_of_their_own_say_it_in_words(tmp_path: Path) -> None:
+    class SafetensorError(Exception):
+        """As safetensors raises it."""
+
+    def full(file: Path) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    def broken(file: Path) -> None:
+        raise SafetensorError("tensors share memory")
+
+    with pytest.raises(DataError, match=r"a cannot be written: No space left on device\.$"):
+        write_file(tmp_path / "a", full)
+    with pytest.raises(SafetensorError):
+        write_file(tmp_path / "a", broken)
 
 
 KILLED_BEFORE_THE_RENAME = """

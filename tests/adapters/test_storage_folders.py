@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,13 @@ def test_a_folder_without_locks_is_warned_of(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("fcntl.lockf", refuse)
     with pytest.warns(UserWarning, match="cannot be locked .No locks available.: make sure"), locked(tmp_path):
         pass
+
+
+def test_a_full_disk_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(DataError, match=r"output_dir='.*' cannot be written: No space left on device\.$"), locked(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -78,6 +78,19 @@ def test_a_checkpoint_needs_the_best_one(tmp_path: Path) -> None:
     assert "checkpoint-12 is damaged: it needs checkpoint-8, the best one, and that is damaged: its" in str(said[0].message)
 
 
+@pytest.mark.parametrize("file", [TRAINER_STATE, "settings.json"])
+@pytest.mark.parametrize("content", ["[" * 100_000, "[1]", "{}", "{", "3"])
+def test_a_sealed_checkpoint_may_hold_other_things(tmp_path: Path, file: str, content: str) -> None:
+    made = checkpoint(tmp_path, 4)
+    (made / file).write_text(content)
+    seal(made)
+    told = "checkpoint-4' is not a complete checkpoint: its trainer_state.json or settings.json is no such file: [^\n]+$"
+    with pytest.raises(DataError, match=told):
+        resume_point(tmp_path, str(made))
+    with pytest.warns(UserWarning, match="and the training begins anew"):
+        assert resume_point(tmp_path, "auto") is None
+
+
 def test_old_checkpoints_are_removed_but_never_the_newest_or_the_best(tmp_path: Path) -> None:
     for step in (1, 2, 3, 30, 40):
         checkpoint(tmp_path, step)

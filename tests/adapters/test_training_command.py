@@ -12,13 +12,14 @@ import pytest
 from method_toys import METHOD, ToyRecipe
 from transformers import TrainingArguments
 
-from tempplug.cli import shell
+from tempplug.cli import main, shell
 from tempplug.plugins import CommandInfo, registry
 from tempplug_adapters.training.arguments import training_arguments
 from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.launch import let_threads_end
 
 OUTPUT = "--output-dir"
+SMALL = ["--dataset", "digits", "--image-size", "16", "--width", "16", "--num-train-epochs", "1", "--no-evaluate"]
 
 
 def words(folder: Path, *more: str) -> list[str]:
@@ -50,6 +51,47 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
     assert [each.name for each in sorted(tmp_path.glob("checkpoint-*"))] == ["checkpoint-6", "checkpoint-9"]
     settings = json.loads((tmp_path / "settings.json").read_text())
     assert settings.items() <= results.items()
+
+
+@pytest.mark.parametrize(
+    ("given", "flag"),
+    [
+        (["train", "simclr", *SMALL, "--output-dir", ""], "output_dir='' must name a folder: --output-dir"),
+        (["train", "simclr", *SMALL, "--output_dir="], "output_dir='' must name a folder: --output_dir"),
+        (["sweep", "--command", "true {strategy}", "--metric", "x", "--output", ""], "output='' must name a folder: --output"),
+        (
+            [
+                "bench",
+                "run",
+                "anomaly",
+                "--profile",
+                "quick",
+                "--tasks",
+                "cat",
+                "--strategies",
+                "fixed",
+                "--seeds",
+                "0",
+                "--output",
+                "",
+            ],
+            "output='' must name a folder: --output",
+        ),
+    ],
+)
+def test_no_name_is_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: list[str], flag: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(given) == 2
+    assert capsys.readouterr().err == f"error: {flag} . means this one.\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_of_thousands_of_letters_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "simclr", "--dataset", "d" * 5000, OUTPUT, str(tmp_path / "out")]
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"error: no file can have so long a name: '{'d' * 40}...{'d' * 40}'.\n"
 
 
 def test_how_it_was_launched_is_noted(tmp_path: Path) -> None:

@@ -196,6 +196,11 @@ def test_it_looks_again_until_the_training_has_ended(
         ),
         (lambda folder: (folder / "log.jsonl").write_text("{}\n{\n"), "log.jsonl, line 2 is no log: "),
         (lambda folder: (folder / "trainer_state.json").write_text("{"), "trainer_state.json cannot be read: "),
+        (
+            lambda folder: (folder / "trainer_state.json").write_text("[" * 100_000),
+            "trainer_state.json cannot be read: maximum",
+        ),
+        (lambda folder: (folder / "log.jsonl").write_text("[" * 100_000 + "\n"), "log.jsonl, line 1 is no log: maximum"),
     ],
 )
 def test_what_is_no_log_is_said(

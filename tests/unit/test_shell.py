@@ -46,6 +46,7 @@ def deep_json() -> object:
         (raising(FileNotFoundError(errno.ENOENT, "No such file", "a\nb")), 1, r"error: No such file: a\nb"),
         (raising(OSError(errno.ENOSPC, "No space left on device")), 1, "error: No space left on device"),
         (raising(OSError("odd")), 1, "error: odd"),
+        (lambda: Path("a" * 5000).is_dir(), 2, f"error: no file can have so long a name: '{'a' * 40}...{'a' * 40}'."),
         (raising(BrokenPipeError(errno.EPIPE, "Broken pipe")), 1, "error: Broken pipe"),
         (raising(zlib.error("Error -3")), 1, "error: error: Error -3 (test_shell.py, line"),
         (lambda: b"\xff".decode(), 1, "error: UnicodeDecodeError: 'utf-8' codec can't decode"),
@@ -164,6 +165,23 @@ def test_output_that_cannot_be_written_is_said() -> None:
         )
         silent = subprocess.run([*COMMAND, "lits"], stdout=full, stderr=full, check=False, timeout=60)
         assert silent.returncode == 2
+
+
+@pytest.mark.parametrize("words", [["list"], ["--version"], ["lits"], ["train", "simcse", "--help"]])
+def test_a_closed_standard_output_is_said_before_any_work(words: list[str]) -> None:
+    done = subprocess.run(["/bin/sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *words], stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"error: standard output is closed: redirect it, to /dev/null for example.\n"
+
+
+@pytest.mark.parametrize(("word", "status"), [("list", 0), ("lits", 2)])
+def test_a_closed_standard_error_sends_messages_nowhere_else(word: str, status: int) -> None:
+    done = subprocess.run(["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *COMMAND, word], stdout=subprocess.PIPE, check=False)
+    assert done.returncode == status
+    assert b"error" not in done.stdout
+    assert (b"macl" in done.stdout) == (word == "list")
+    both = subprocess.run(["/bin/sh", "-c", 'exec "$@" >&- 2>&-', "sh", *COMMAND, word], check=False)
+    assert both.returncode == 1
 
 
 @pytest.mark.parametrize(

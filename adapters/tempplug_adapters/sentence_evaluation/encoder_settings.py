@@ -156,7 +156,7 @@ def _read_json(file: Path, kind: type) -> Any:
         return None
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read as JSON: {error}.") from error
     if not isinstance(content, kind):
         raise DataError(f"{file} holds a {type(content).__name__}, wanted a {kind.__name__}.")

@@ -35,8 +35,9 @@ def make_folder(folder: str | Path, name: str = "output_dir") -> Path:
     """
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"0")  # a full disk has room for names
+            probe.flush()
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{name}='{folder}' cannot be written: it, or a folder above it, is a file.") from error
     except OSError as error:
@@ -186,9 +187,24 @@ def explained(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, RuntimeError) as error:  # PyTorch's writer raises the second where the disk is full
-        reason = getattr(error, "strerror", None) or one_line(error)
+    except DataError:
+        raise
+    except Exception as error:
+        if (reason := _reason(error)) is None:
+            raise
         raise DataError(f"{path} cannot be written: {reason}.") from error
+
+
+def _reason(error: Exception) -> str | None:
+    """Returns in words why something was not written; None where the error is another one."""
+    text = str(error)
+    if "No space left" in text:  # so the writers of safetensors and tokenizers, in errors of their own
+        return "No space left on device"
+    if "inline_container" in text or "iostream" in text:  # so PyTorch's, which counts what it could write
+        return "the disk is full, or a limit on its use is reached"
+    if isinstance(error, OSError | RuntimeError):
+        return getattr(error, "strerror", None) or one_line(error)
+    return None
 
 
 def one_line(error: Exception, lines: int = 1) -> str:

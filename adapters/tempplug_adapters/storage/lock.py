@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, DataError
 
 if sys.platform != "win32":
     import fcntl
@@ -30,6 +31,7 @@ def locked(folder: str | Path, name: str = "output_dir") -> Iterator[None]:
 
     Raises:
         ConfigError: another process, which is alive, has it.
+        DataError: the disk is full.
     """
     if sys.platform == "win32":
         yield
@@ -63,6 +65,9 @@ def _locked(file: Path, told: str) -> int | None:
             ) from error
         except OSError as error:
             os.close(descriptor)
+            if error.errno == errno.ENOSPC:
+                file.unlink(missing_ok=True)
+                raise DataError(f"{told} cannot be written: {error.strerror}.") from error
             warnings.warn(
                 f"{told} cannot be locked ({error.strerror}): make sure that no other run writes to it.", stacklevel=4
             )

@@ -23,6 +23,7 @@ from tempplug_adapters.storage.lock import locked
 from tempplug_adapters.sweep.metric import OWN as RESULT
 from tempplug_adapters.sweep.metric import MissingMetricError, read_metric
 from tempplug_adapters.sweep.picture import draw
+from tempplug_adapters.training.flags import Folder
 
 TEMPERATURES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 STRATEGIES = ("macl", "dystress", "temperature-free")
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--command", required=True, help="your training, with {strategy} in it, see below")
     parser.add_argument("--metric", required=True, metavar="NAME", help="figure to draw, such as eval_accuracy")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of results, made where missing")
+    parser.add_argument("--output", action=Folder, required=True, metavar="DIR", help="folder of results, made where missing")
     parser.add_argument("--temperatures", nargs="+", type=float, default=list(TEMPERATURES), metavar="T", help="of the curve")
     parser.add_argument(
         "--strategies", nargs="*", default=list(STRATEGIES), metavar="SPEC", help=f"bands (default: {' '.join(STRATEGIES)})"

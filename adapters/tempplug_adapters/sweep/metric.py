@@ -80,6 +80,6 @@ def _age(file: Path) -> float:
 def _content(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         return {}  # another file may have it
     return content if isinstance(content, dict) else {}

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.storage.files import make_folder, remove_leftovers, staging, write_json
+from tempplug_adapters.storage.files import make_folder, one_line, remove_leftovers, staging, write_json
 from tempplug_adapters.storage.lock import locked
 from tempplug_adapters.storage.manifest import verify
 from tempplug_adapters.training.launch import first_process
@@ -134,7 +134,11 @@ def _check(folder: Path, *, thoroughly: bool = True) -> None:
     verify(folder, COMPLETE, thoroughly=thoroughly)
     if not thoroughly:
         return
-    best = json.loads((folder / TRAINER_STATE).read_text(encoding="utf-8"))["best_global_step"]
+    try:
+        best = json.loads((folder / TRAINER_STATE).read_text(encoding="utf-8"))["best_global_step"]
+        _flat(json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"its {TRAINER_STATE} or {SETTINGS_FILE} is no such file: {one_line(error)}.") from error
     # the end of the training goes back to the best checkpoint
     if best and (other := checkpoint_folder(folder.parent, best)) != folder and other.is_dir():
         try:

@@ -63,7 +63,7 @@ def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Ten
         settings = {**settings, **settings["recipe"]}
     except DataError as error:
         raise DataError(f"{file} cannot be read: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{file.parent / SETTINGS_FILE} is damaged: {one_line(error)}.") from error
     if not isinstance(settings.get("backbone"), str):
         raise DataError(f"checkpoint '{checkpoint}' is not of a vision training: its {SETTINGS_FILE} names no backbone.")

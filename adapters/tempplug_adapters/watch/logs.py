@@ -74,7 +74,7 @@ def _lines(file: Path) -> list[Mapping[str, Any]]:
             break  # it is being written
         try:
             entry = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{file}, line {number} is no log: {error}.") from error
         if not isinstance(entry, dict):
             raise DataError(f"{file}, line {number} is no log: it must be a JSON object.")
@@ -85,7 +85,7 @@ def _lines(file: Path) -> list[Mapping[str, Any]]:
 def _json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the second of lists in lists without end
         raise DataError(f"{file} cannot be read: {error}.") from error
     if not isinstance(content, dict):
         raise DataError(f"{file} must hold a JSON object.")
