@@ -335,6 +335,7 @@ def test_unknown_poolings_are_refused(folder: Path) -> None:
     ("file", "content", "message"),
     [
         ("tempplug_encoder.json", "{", r"tempplug_encoder\.json cannot be read as JSON"),
+        ("modules.json", "[" * 100_000, r"modules\.json cannot be read as JSON: maximum recursion depth"),
         ("tempplug_encoder.json", "[]", r"tempplug_encoder\.json holds a list, wanted a dict"),
         ("modules.json", '{"0": 1}', r"modules\.json holds a dict, wanted a list"),
         ("modules.json", '[{"path": ""}]', r"modules\.json: each module must be an object with type and path"),

@@ -180,6 +180,7 @@ def test_the_metric_is_found_where_it_is_promised(tmp_path: Path) -> None:
     state.write_text(json.dumps({"log_history": [{"accuracy": 0.4}, {"accuracy": 0.5}, {"loss": 1.0}]}))
     assert read_metric(tmp_path, printed, "accuracy") == 0.5
     (tmp_path / "notes.json").write_text("[")
+    (tmp_path / "endless.json").write_text("[" * 100_000)
     (tmp_path / "all_results.json").write_text(json.dumps({"accuracy": 0.75}))
     assert read_metric(tmp_path, printed, "accuracy") == 0.75
     with pytest.raises(DataError, match=r"metric=recall is in no JSON file of .* and was not printed as 'recall: VALUE'\."):

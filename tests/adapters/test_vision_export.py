@@ -205,6 +205,13 @@ def test_unreadable_files_are_named(damage: str, tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
+def test_settings_without_end_are_damaged(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
+    (folder / "settings.json").write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"settings\.json is damaged: maximum recursion depth"):
+        load_backbone(folder)
+
+
 WEIGHTS = {"mean": torch.zeros(3, 1, 1), "std": torch.ones(3, 1, 1)}
 BACKBONE = {"recipe": {"backbone": "resnet18"}}
 
