@@ -15,8 +15,7 @@ from rich.console import Console
 
 from tempplug.errors import ConfigError
 from tempplug.plugins import SuiteInfo, registry
-from tempplug_adapters.storage.files import write_text
-from tempplug_adapters.training.flags import Folder
+from tempplug_adapters.storage.files import Folder, write_text
 from tempplug_adapters.training.termination import Terminated
 from tempplug_benchmarks import sweep, training
 from tempplug_benchmarks.kind import Kind, load_suite

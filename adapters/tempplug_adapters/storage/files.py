@@ -7,6 +7,7 @@ framework.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -18,9 +19,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tempplug.errors import DataError
+from tempplug.errors import ConfigError, DataError
 
 _TEMPORARY = re.compile(r".*\.(\d+)\.tmp")
+
+
+class Folder(argparse.Action):
+    """Stores the folder that a flag names; no name is refused: it would mean this folder where a shell's variable is empty."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        """Stores it; raises ConfigError where the name is empty."""
+        if not values:
+            raise ConfigError(f"{self.dest}='' must name a folder: {option_string} . means this one.")
+        setattr(namespace, self.dest, Path(values))
 
 
 def make_folder(folder: str | Path, name: str = "output_dir") -> Path:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import tempplug
-from tempplug.errors import ConfigError
 from tempplug.options import Choice, Flag, Kind, Number, Numbers, Words, format_value
+from tempplug_adapters.storage.files import Folder
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
 
@@ -21,16 +20,6 @@ EPILOG = (
     "--save-steps, --report-to tensorboard, --load-best-model-at-end, ... (--help-training lists them). Several processes: "
     "torchrun or accelerate launch, with `-m tempplug.cli train {name} ...`."
 )
-
-
-class Folder(argparse.Action):
-    """Stores the folder that a flag names; no name is refused: it would mean this folder where a shell's variable is empty."""
-
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
-        """Stores it; raises ConfigError where the name is empty."""
-        if not values:
-            raise ConfigError(f"{self.dest}='' must name a folder: {option_string} . means this one.")
-        setattr(namespace, self.dest, Path(values))
 
 
 def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
