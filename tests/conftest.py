@@ -24,9 +24,10 @@ def data_dir() -> Path:
 
 
 def pytest_configure() -> None:
-    """What runs in the background of a script ignores Ctrl-C, and so would all processes that tests interrupt."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """What runs in the background of a script ignores Ctrl-C, under nohup also SIGHUP, and so would all processes of tests."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

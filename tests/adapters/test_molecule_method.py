@@ -271,7 +271,7 @@ def test_a_new_run_does_not_write_over_an_old_one(files: Path, tmp_path: Path, c
     [
         (
             ["--temperature-strategy", "macl:alpha=-2"],
-            "alpha=-2 of strategy 'macl' must be at least 0.",
+            "alpha=-2 of strategy 'macl' must be at least 0 and at most 1e+06.",
         ),
         (["--dataset", "BBB"], "no data set 'BBB'. Did you mean 'BBBP'?"),
         (["--dataset", "a/x.csv,b/x.csv"], "a/x.csv does not exist"),

@@ -81,5 +81,5 @@ def test_the_comparison_tells_mean_spread_and_temperatures(data_dir: Path, monke
     assert row["stsb_test"]["mean"] == pytest.approx(sum(values) / 2)
     assert row["stsb_test"]["std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     # four steps of at most the temperature's own rate; the encoder's is 0.2
-    assert row["temperature_last"]["mean"] == pytest.approx(0.07, rel=0.04)
-    assert row["temperature_last"]["mean"] != pytest.approx(0.07, rel=1e-4)
+    assert row["temperature_last"]["mean"] == pytest.approx(0.05, rel=0.04)
+    assert row["temperature_last"]["mean"] != pytest.approx(0.05, rel=1e-4)

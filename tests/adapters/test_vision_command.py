@@ -20,6 +20,7 @@ SMALL = {
     "moco": ("--queue-size", "11"),
     "nnclr": ("--queue-size", "11", "--hidden-dimension", "12"),
 }
+LAYOUTS = {"simclr": "two-view", "moco": "queue", "nnclr": "cross-view", "supcon": "labels"}
 SPECS = {"simsiam": (None, None), "barlow-twins": (None, None)}
 
 
@@ -41,7 +42,9 @@ def test_each_method_trains_and_says_with_what(method: str, tmp_path: Path, caps
     found, out = metrics(tmp_path), capsys.readouterr().out
     strategy, objective = SPECS.get(method, ("fixed:temperature=0.1", "infonce"))
     assert (found["method"], found["strategy"], found["objective"], found["items"]) == (method, strategy, objective, 20)
-    assert f"strategy {strategy or 'none'}\nobjective {objective or 'none'}\ndigits: 20 images, 360 to be measured with" in out
+    layout = f"layout {LAYOUTS[method]}\n" if strategy else ""
+    data = "digits: 20 images, 360 to be measured with"
+    assert f"strategy {strategy or 'none'}\nobjective {objective or 'none'}\n{layout}{data}" in out
     figures = [f"{name} {value:.2f}".split() for name, value in found["evaluation"].items()]
     assert [line.split() for line in out.splitlines()[-2:]] == figures
     assert [name for name, *_ in figures] == ["knn", "knn"]

@@ -218,8 +218,8 @@ def test_a_table_runs_in_the_quick_profile(tmp_path: Path, capsys: pytest.Captur
     words = ["run", "--table", "dystress/16", "--seeds", "0", "--output", str(tmp_path)]
     assert main(words) == 0
     captured = capsys.readouterr()
-    assert "vision / imagenet-100-simsiam / quick" in captured.out
-    assert "vision / imagenet-100-barlow-twins / quick" in captured.out
+    assert "vision / imagenet-100-simsiam (on digits) / quick" in captured.out
+    assert "vision / imagenet-100-barlow-twins (on digits) / quick" in captured.out
     files = sorted(tmp_path.rglob("seed-0.json"))
     found = {path.parts[-3].partition("@")[0]: read_result(path) for path in files}
     assert found.keys() == {"imagenet-100-dystress", "imagenet-100-simsiam", "imagenet-100-barlow-twins"}
