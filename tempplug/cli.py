@@ -46,7 +46,7 @@ def shell(command: Callable[[], object]) -> int:
     Args:
         command: returns a status, or None for 0.
     """
-    streams: Any = sys  # whose streams are None where the process was started with them closed
+    streams: Any = sys  # a stream is None where the process was started with it closed
     if streams.stderr is None:
         streams.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
     if streams.stdout is None:

@@ -67,7 +67,7 @@ class Result(Entry):
         course: a few dozen looks at the training: lists of one length, among them ``step`` and ``temperature``; likewise.
         resampled: metrics on samples of what was tested on, the same samples in every run; empty where the method has none.
         launch: ``processes`` of the training, and its ``effective_batch_size``, items of all of them before a step of the
-            optimizer; empty where nobody noted it.
+            optimizer; empty in older results.
     """
 
     metrics: Mapping[str, float]

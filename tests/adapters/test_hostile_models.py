@@ -201,7 +201,7 @@ def test_no_checkpoint_runs_code(
         run(tmp_path / "run", dataset="points", callbacks=[Kill(2)], training={"save_steps": 1})
     newest = checkpoints(tmp_path / "run")[-1]
     shutil.copy(code, newest / file)
-    seal(newest)  # whoever writes a checkpoint can write its checksums
+    seal(newest)  # a checkpoint with checksums of its own
     assert shell(lambda: METHOD([*words, "--resume-from-checkpoint", str(newest)])) == 2
     out, err = capsys.readouterr()
     assert not mark_of(tmp_path).exists()

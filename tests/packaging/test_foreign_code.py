@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODELS, TENSORS = "adapters/tempplug_adapters/huggingface/loading.py", "adapters/tempplug_adapters/storage/tensors.py"
 OURS = ("SimCSEModel", "MabelModel")
-"""Classes whose ``from_pretrained`` asks that place."""
+"""Classes with a ``from_pretrained`` that calls `tempplug_adapters.huggingface.loading`."""
 METHODS = ("from_pretrained", "get_image_processor_dict")
 LIBRARY = ("SentenceTransformer", "CrossEncoder", "SparseEncoder", "MultiVectorEncoder")
 SETTINGS = {"trust_remote_code": False, "weights_only": True, "allow_pickle": False}
