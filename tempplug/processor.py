@@ -113,8 +113,8 @@ def onednn_product(a: Tensor, b: Tensor) -> Tensor:
     """Returns a @ b.T by oneDNN.
 
     Args:
-        a: [N, K], float32, rows without gaps.
-        b: [M, K], likewise.
+        a: [N, K], float32, without gaps between its rows; other strides are a hundred times as slow.
+        b: [M, K], likewise, or the transpose of such a matrix.
     """
     product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
     return product
@@ -127,7 +127,7 @@ def _onednn_is_right() -> bool:
     a = torch.linspace(-1, 1, 33 * 17, device="cpu").reshape(33, 17)
     b = torch.linspace(2, -1, 9 * 17, device="cpu").reshape(9, 17)
     try:
-        found = onednn_product(a, b)
+        found = [onednn_product(a, each) for each in (b, b.t().contiguous().t())]
     except (RuntimeError, AttributeError):
         return False
-    return torch.allclose(found, a @ b.t(), atol=1e-4)
+    return all(torch.allclose(each, a @ b.t(), atol=1e-4) for each in found)

@@ -88,7 +88,7 @@ def main(words: Sequence[str]) -> list[dict[str, float]]:
     temperature, training, arguments = parser.parse_args_into_dataclasses(list(words))
     set_seed(training.seed)
     model = create_model(arguments)
-    # strategies stand around the checkpoint's temperature, where a learned one begins; its own rests
+    # strategies are set around the checkpoint's temperature, where a learned one begins; its own rests
     scale = model.logit_scale.requires_grad_(False)
     temperatures = around(max(0.01, math.exp(-scale.item())))
     tokenizer = None if arguments.model is None else load_tokenizer(arguments.model)

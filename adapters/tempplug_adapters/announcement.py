@@ -1,6 +1,6 @@
-"""What a training uses, said when it starts: strategy with every option, objective and layout of its loss.
+"""Prints what a training uses when it starts: strategy with every option, objective and layout of its loss.
 
-On standard error, so that what a program prints as its result stays as it is. It must not know any framework.
+It prints on standard error, so that the results on standard output stay as they are. It must not know any framework.
 """
 
 from __future__ import annotations

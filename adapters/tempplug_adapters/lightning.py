@@ -68,7 +68,7 @@ class TemperatureCallback(_Callback):
         _tell(pl_module, trainer, 0)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Tells how long the training will be, to schedules whose period depends on it; prints what each loss uses.
+        """Tells schedules how long the training will be, and prints what each loss uses.
 
         Warns of schedules that need more steps.
         """

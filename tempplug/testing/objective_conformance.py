@@ -67,7 +67,7 @@ def _row_loss(objective: Objective, statistics: RowStatistics) -> Tensor:
 
 
 def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype) -> RowStatistics:
-    """Returns statistics whose margins are what the objective has to bear.
+    """Returns statistics with the margins that the check asks of an objective.
 
     They go from -200 to 200 for an objective that takes every map; else they are those of all logits that its map gives.
     """

@@ -65,13 +65,13 @@ def log_scale(loss: TemperatureRankingLoss) -> float:
     ("strategy", "does"),
     [("learnable", "learns"), ("schedule", "follows a schedule"), ("individual:size=64", "counts")],
 )
-def test_what_learns_counts_or_follows_a_schedule_refuses_to_train_with_nobody_in_charge(
+def test_what_learns_counts_or_follows_a_schedule_refuses_to_train_without_its_trainer(
     tiny_bert: Path, tmp_path: Path, strategy: str, does: str
 ) -> None:
     model = tiny(tiny_bert)
     for loss in (TemperatureRankingLoss(model, strategy), CachedTemperatureRankingLoss(model, strategy)):
         for whole in (loss, library.MatryoshkaLoss(model, loss, [16, 8])):
-            with pytest.raises(ConfigError, match=f"strategy '{loss.contrastive_loss.strategy.name}' {does}, and nobody is in"):
+            with pytest.raises(ConfigError, match=f"strategy '{loss.contrastive_loss.strategy.name}' {does}, and nothing"):
                 make(tmp_path, model, whole, SentenceTransformerTrainer, max_steps=1).train()
     if strategy == "learnable":
         model.eval()
@@ -89,11 +89,11 @@ def test_what_is_as_it_is_trains_without_anybody(tiny_bert: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_training_that_is_over_leaves_nobody_in_charge(tiny_bert: Path, tmp_path: Path, door: str) -> None:
+def test_a_training_that_is_over_leaves_nothing_that_takes_care(tiny_bert: Path, tmp_path: Path, door: str) -> None:
     model = tiny(tiny_bert)
     loss = TemperatureRankingLoss(model, "learnable")
     through(door, tmp_path, model, loss, max_steps=1).train()
-    with pytest.raises(ConfigError, match="nobody is in charge"):
+    with pytest.raises(ConfigError, match="nothing takes care of it here"):
         make(tmp_path, model, loss, SentenceTransformerTrainer, max_steps=1).train()
 
 

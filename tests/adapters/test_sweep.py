@@ -88,7 +88,7 @@ print("epoch 1\\n{'loss': 0.5}\\nrecall@10 = 0.25\\naccuracy   " + accuracy)
 
 
 def printing(folder: Path, metric: str, *strategies: str) -> list[str]:
-    """Returns the words of a sweep whose command prints its figures and notes every run in the file ``ran``."""
+    """Returns the words of a sweep; its command prints figures and notes every run in the file ``ran``."""
     (folder / "train.py").write_text(PRINTS)
     parts = [sys.executable, "-S", str(folder / "train.py"), "{output_dir}", "{strategy}", str(folder / "ran")]
     command = " ".join(each if "{" in each else shlex.quote(each) for each in parts)

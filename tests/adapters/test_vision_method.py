@@ -112,7 +112,7 @@ def test_the_state_of_every_method_is_in_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_schedules_move_at_every_step_unless_a_period_has_twenty_epochs(tmp_path: Path) -> None:
-    """Three steps an epoch, whose last begins two thirds into it; with a long period the number of the epoch counts, from 1."""
+    """Three steps an epoch, the last from two thirds of it on; with a long period epochs are numbered from 1."""
     short = [0.2 + 0.7 * abs(1 - (epoch + 2 / 3) / 2) for epoch in range(4)] + [0.2 + 0.7 * abs(1 - 2 / 3 / 2)]
     for period, expected in ((4, short), (20, [0.2 + 0.7 * (1 - epoch / 10) for epoch in range(1, 6)])):
         results = run(tmp_path / str(period), "simclr", SCHEDULE.replace("period=4", f"period={period}"))

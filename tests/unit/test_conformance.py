@@ -295,7 +295,7 @@ def test_what_is_checked_must_be_an_instance(thing: object) -> None:
 
 
 class Curved(LogitMap):
-    """l = s·scale + f(s), f a small network whose weights take similarities of their own type alone."""
+    """l = s·scale + f(s), f a small network that takes similarities of its weights' type alone."""
 
     def __init__(self, network: nn.Module, scale: Tensor) -> None:
         self.network, self.scale = network, scale

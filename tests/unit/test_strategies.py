@@ -139,7 +139,7 @@ def test_a_random_schedule_depends_on_seed_and_whole_epoch_alone() -> None:
     [
         ("period=5", 2.75, 2.75),
         ("period=25", 2.75, 2.75),
-        # once an epoch, whose number counts from 1; with a period of fewer than 20 epochs at every step all the same
+        # once an epoch, numbered from 1; at every step where a period has fewer than 20 epochs
         ("period=25,granularity=epoch", 0.0, 1),
         ("period=25,granularity=epoch", 12.75, 13),
         ("period=20,granularity=epoch", 9.99, 10),
@@ -205,7 +205,7 @@ SEES_ENOUGH = ""
         ("period=400", 5, 55, "from 0.999 to 1, .* a period has 4400 steps, the training 55. The remedy: period=5 or shorter."),
         ("period=40,granularity=epoch", 200, 200, SEES_ENOUGH),
         ("period=400,granularity=epoch", 2000, 44_000, SEES_ENOUGH),
-        ("", 5, 55, "a period has 4400 steps"),  # whose length was never told
+        ("", 5, 55, "a period has 4400 steps"),  # without a length
         ("shape=random", 2, 55, "2 different temperatures, .*: it draws once an epoch. The remedy: more epochs."),
         ("shape=random", 200, 400, SEES_ENOUGH),
         ("temperature_min=1", 5, 5, SEES_ENOUGH),  # one temperature is what was asked for

@@ -53,7 +53,7 @@ def train(
     calls: int = 1,
     between: Callable[[int], object] = lambda step: None,
 ) -> list[str]:
-    """Returns the warnings of a plain loop, whose steps are of several calls each."""
+    """Returns the warnings of a plain loop with several calls in each step."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         for step in range(steps):
@@ -174,6 +174,7 @@ def test_steps_that_a_gradient_scaler_skips_do_not_count() -> None:
             scaler.scale(loss_fn(encoder(torch.randn(6, 4)), encoder(torch.randn(6, 4))) * torch.inf).backward()
             scaler.step(optimizer)
             scaler.update()
+    assert scaler.get_scale() < 1, "every step was skipped"
 
 
 def test_a_loss_that_nothing_is_trained_by_is_no_fault() -> None:

@@ -44,7 +44,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
     Args:
         model: a SentenceTransformer.
-        strategy: spec string or instance. Options that a spec string does not write stand around 0.05, the library's default
+        strategy: spec string or instance. Options that a spec string does not write are set around 0.05, the library's default
             scale of 20 (``fixed`` is there, ``learnable`` begins there, ``schedule`` goes from half to twice). A schedule
             without ``period`` gets a fifth of the run's epochs when training starts.
         objective: spec string or instance.
@@ -137,7 +137,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
         Raises:
             ShapeError: there are no positives, or shapes do not fit.
-            ConfigError: the model is in training and nobody is in charge of a loss that needs it.
+            ConfigError: the model is in training, and no trainer or callback of ours takes care of a loss that needs one.
             NonFiniteError: embeddings hold NaN or infinite values (on CPU).
         """
         if len(embeddings) < 2:
@@ -172,7 +172,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             parts.append(f"objective '{objective.name}' learns")
         if parts:
             raise ConfigError(
-                f"{' and '.join(parts)}, and nobody is in charge of it: train with "
+                f"{' and '.join(parts)}, and nothing takes care of it here: train with "
                 "TemperatureSentenceTransformerTrainer, or pass callbacks=[TemperatureRankingCallback(loss)], both of "
                 "tempplug_adapters.sentence_transformers; in a loop of your own call loss.take_charge()."
             )

@@ -130,8 +130,8 @@ class NTXentLoss(nn.Module):
 
     Args:
         temperature: a number, a spec string such as ``macl:alpha=1`` or a strategy. Options that a spec string does not write
-            stand around 0.5, lightly's default (``fixed`` is there, ``learnable`` begins there, ``schedule`` goes from half to
-            twice).
+            are set around 0.5, lightly's default (``fixed`` is there, ``learnable`` begins there, ``schedule`` goes from half
+            to twice).
         memory_bank_size: as `MemoryBank`'s ``size``; 0 for none.
         gather_distributed: candidates of all processes, and a bank with the rows of all.
         objective: spec string or instance; ``reweighted`` is MACL's.
