@@ -207,9 +207,10 @@ def graph_cost(_: str) -> list[str]:
 LARGE = "batches of 1,024"
 
 
-def _of_speed(kind: str, machine: str) -> list[str]:
-    """``MACHINE``: one of the tables of the speed suite."""
-    return _table(guide_tables.TABLES[kind](RESULTS / "speed" / "small" / machine))
+def _of_speed(kind: str, arguments: str) -> list[str]:
+    """``MACHINE [LOSS …]``: one of the tables of the speed suite; ``speed`` may be of some losses alone."""
+    machine, *losses = arguments.split()
+    return _table(guide_tables.TABLES[kind](RESULTS / "speed" / "small" / machine, *losses))
 
 
 def _figures(of: Mapping[str, float], *names: str) -> list[str]:

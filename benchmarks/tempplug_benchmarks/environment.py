@@ -47,6 +47,15 @@ def describe_environment(hardware: Mapping[str, str | int], versions: Mapping[st
     >>> describe_environment({"cpu": "Abacus", "cores": 2, "threads": 1}, {"python": "3.11.0"})
     'Abacus, 2 cores, 1 threads; python 3.11.0'
     """
+    return f"{describe_machine(hardware)}; " + ", ".join(f"{name} {number}" for name, number in versions.items())
+
+
+def describe_machine(hardware: Mapping[str, str | int]) -> str:
+    """Returns the machine in words.
+
+    Args:
+        hardware: see `hardware`.
+    """
     machine = str(hardware["cpu"])
     if "vendor" in hardware:
         machine += f" ({hardware['vendor']} family {hardware.get('family')} model {hardware.get('model')})"
@@ -55,7 +64,7 @@ def describe_environment(hardware: Mapping[str, str | int], versions: Mapping[st
     machine += f", {hardware['cores']} cores, {hardware['threads']} threads"
     if "gpu" in hardware:
         machine += f", {hardware['gpu']}"
-    return machine + "; " + ", ".join(f"{name} {number}" for name, number in versions.items())
+    return machine
 
 
 @cache

@@ -10,16 +10,16 @@ import torch
 
 from tempplug.errors import UnknownNameError
 from tempplug_benchmarks.speed.case import Setting
-from tempplug_benchmarks.speed.libraries import BareProducts
 from tempplug_benchmarks.speed.losses import LOSSES
+from tempplug_benchmarks.speed.plugin_map import CosineMap
 from tempplug_benchmarks.speed.step import Step, views
 
-# Compiling takes seconds and computes the eager formula; its own test is below. The Triton kernels take no float64.
+# Compiling takes seconds; its own tests are below. The Triton kernels take no float64.
 COMPARED = [
     (loss, name)
     for loss, made in LOSSES.items()
     for name, way in made.implementations().items()
-    if way.has_loss and way.installed and name not in ("tempplug", "tempplug-triton", "compiled")
+    if way.installed and not way.is_compiled and name not in ("tempplug", "tempplug-triton")
 ]
 
 
@@ -42,7 +42,7 @@ def test_the_temperature_of_the_case_reaches_every_implementation_that_has_one()
     for loss, name in COMPARED:
         way = LOSSES[loss].implementation(name)
         low, high = (float(way.make(temperature)(*pair).detach()) for temperature in (0.1, 0.3))
-        assert (low == high) == (loss in ("dystress", "temperature-free")), (loss, name)
+        assert (low == high) == (loss in ("dystress", "temperature-free", "plugin-map")), (loss, name)
 
 
 def test_the_compiled_formula_is_the_eager_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,11 +59,38 @@ def test_the_compiled_formula_is_the_eager_one(monkeypatch: pytest.MonkeyPatch) 
     assert [dynamic for _, dynamic in compiled] == [False]
 
 
-def test_bare_products_are_products_without_gradient() -> None:
-    step = Step(BareProducts(), *views(8, 4, Setting()))
-    step()
-    assert step.gradient().abs().max() == 0
-    assert (step.engine, float(step.value)) == ("", 0.0)
+def test_only_the_formula_is_compiled_not_what_makes_its_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compiled.append(function) or function)
+    pair = views(8, 4, Setting())
+    found = LOSSES["masks"].compiled(0.1)(*pair)
+    assert compiled == [LOSSES["masks"].formula]
+    assert torch.equal(found, LOSSES["masks"].eager(0.1)(*pair))
+
+
+def test_tempplug_is_compiled_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, bool]] = []
+
+    def compile_(function: Callable[..., torch.Tensor], **options: bool) -> Callable[..., torch.Tensor]:
+        asked.append(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    pair = views(8, 4, Setting())
+    found = LOSSES["two-way"].implementation("tempplug-compiled").make(0.1)(*pair)
+    assert torch.equal(found, LOSSES["two-way"].ours(0.1)(*pair))
+    assert asked == [{"fullgraph": True, "dynamic": False}]
+
+
+def test_the_map_of_the_plugin_has_three_methods_and_nothing_else() -> None:
+    assert {name for name in vars(CosineMap) if not name.startswith("_")} == {"logit", "slope", "temperature"}
+
+
+def test_some_masks_have_several_positives_in_every_row() -> None:
+    (view, _) = views(24, 4, Setting())
+    counts = {name: of(view)["positive_mask"].sum(1) for name in ("masks", "masks-several") if (of := LOSSES[name].inputs)}
+    assert counts["masks"].tolist() == [1] * 24
+    assert counts["masks-several"].min() == 2
 
 
 def test_a_step_drops_the_gradient_of_the_one_before() -> None:

@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from tempplug_benchmarks.speed import losses
+from tempplug_benchmarks.speed import losses, matmul
 from tempplug_benchmarks.speed.case import Case, Setting
 from tempplug_benchmarks.speed.child import ChildError, in_child
-from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, alternate
+from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, SAMPLE_SECONDS, alternate
 from tempplug_benchmarks.speed.matmul import executed_operations
 from tempplug_benchmarks.speed.measure import measure
 from tempplug_benchmarks.speed.neighbours import neighbours
+from tempplug_benchmarks.speed.step import network_step
 
 
 def status(pid: int) -> list[str]:
@@ -56,7 +57,7 @@ CASE = Case(
     loss="nt-xent",
     rows=16,
     dimension=8,
-    implementations=("tempplug", "eager", "lightly", "bare-products"),
+    implementations=("tempplug", "eager", "lightly"),
 )
 
 
@@ -71,8 +72,29 @@ def test_calls_alternate_in_reversed_order_and_medians_are_taken() -> None:
     times = alternate({name: lambda name=name: order.append(name) for name in taken}, clock, budget=1e-9)  # type: ignore[misc]
     # The first call of each finds out how often a sample repeats it.
     assert order == ["slow", "fast", *("slow", "fast"), *("fast", "slow"), *("slow", "fast")]
-    assert (times["slow"].median, times["slow"].minimum, times["slow"].rounds) == (4.0, 3.0, MIN_ROUNDS)
-    assert (times["fast"].median, times["fast"].minimum) == (1.0, 1.0)
+    assert (times["slow"].median, times["slow"].rounds, times["slow"].cold) == (4.0, MIN_ROUNDS, None)
+    assert times["fast"].median == 1.0
+
+
+def test_a_cold_call_is_timed_alone_after_other_work_that_is_not_timed() -> None:
+    events: list[str] = []
+
+    def clock(call: Callable[[], object], calls: int) -> float:
+        """A call takes a second, and nine more where other work came before it."""
+        cold = events[-1:] == ["work"]
+        events.extend([f"timed {calls}"] * (calls > 0))
+        return 9.0 * cold + calls if started else SAMPLE_SECONDS / 3
+
+    started: list[bool] = []
+
+    def work() -> None:
+        started.append(True)
+        events.append("work")
+
+    times = alternate({"a": lambda: None, "b": lambda: None}, clock, 1e-9, work)
+    assert events[:2] == ["timed 1", "timed 1"], "of each, how often a sample repeats it"
+    assert events[2:] == ["work", "timed 1", "timed 2", "timed 3"] * 2 * MIN_ROUNDS, "cold, warm again, hot"
+    assert [(each.cold, each.median) for each in times.values()] == [(10.0, 1.0)] * 2
 
 
 def test_a_fast_call_is_repeated_within_a_sample() -> None:
@@ -94,14 +116,54 @@ def test_time_is_measured_and_a_missing_package_is_kept(monkeypatch: pytest.Monk
     monkeypatch.setattr(losses, "find_spec", lambda package: None)
     found = measure(CASE, QUICK)
     assert list(found) == list(CASE.implementations)
-    assert [outcome.status for outcome in found.values()] == ["measured", "measured", "not installed", "measured"]
+    assert [outcome.status for outcome in found.values()] == ["measured", "measured", "not installed"]
     assert (found["lightly"].note, found["lightly"].numbers) == ("not installed", {})
     ours = found["tempplug"]
-    assert set(ours.numbers) == {"milliseconds", "minimum_milliseconds", "rounds", "calls", "cpu_per_wall", "loss"}
+    named = {"milliseconds", "rounds", "calls", "cpu_per_wall", "loss"}
+    assert set(ours.numbers) == named | {"matmul_teraflops", "matmul_share"}
+    assert set(found["eager"].numbers) == named
     assert ours.numbers["rounds"] >= MIN_ROUNDS
     assert ours.numbers["loss"] == pytest.approx(found["eager"].numbers["loss"], rel=1e-5)
     assert ours.note in ("dense", "tiled")
-    assert "loss" not in found["bare-products"].numbers
+    seconds = ours.numbers["milliseconds"] * 1e-3
+    rate = 1.5 * 32 * 32 * 2 * 8 / seconds / ours.numbers["matmul_share"]
+    assert rate == pytest.approx(ours.numbers["matmul_teraflops"] * 1e12)
+    assert 1e9 < rate < 1e13, "of one core"
+
+
+def test_small_cases_are_timed_cold_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = replace(CASE, implementations=("tempplug", "eager"))
+    for rows, expected in ((16, True), (15, False)):
+        for outcome in measure(case, replace(QUICK, cold=rows)).values():
+            assert (outcome.numbers.get("milliseconds_cold", 0) > 0) == expected
+
+
+def test_the_work_between_two_calls_trains_a_network() -> None:
+    seen: list[torch.Tensor] = []
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda module, _, out: seen.append(next(module.parameters())))
+    try:
+        step = network_step("cpu")
+        step()
+        before = seen[0].detach().clone()
+        step()
+    finally:
+        handle.remove()
+    weights = {id(each): tuple(each.shape) for each in seen}
+    assert sorted(weights.values()) == [(1024, 1024)] * 6
+    assert not torch.equal(seen[0], before)
+
+
+def test_what_would_compile_again_when_timed_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter(range(100))
+
+    def compiled(self: losses.Loss, temperature: float) -> Callable[..., torch.Tensor]:
+        function = torch.compile(lambda a, b, count: (a * b).sum() * count, backend="eager", dynamic=False)
+        return lambda a, b: function(a, b, next(calls))
+
+    monkeypatch.setattr(losses.Loss, "compiled", compiled)
+    found = measure(replace(CASE, implementations=("tempplug", "compiled")), QUICK)["compiled"]
+    assert found.status == "failed"
+    assert "recompil" in found.note
 
 
 def broken(temperature: float) -> Callable[..., torch.Tensor]:
@@ -208,4 +270,28 @@ def test_executed_operations_count_the_products_of_both_sides() -> None:
     assert executed_operations(case, "triton") == 3 * 2 * 20 * 20 * 3
     assert executed_operations(replace(case, loss="one-way"), "triton") == 5 * 2 * 10 * 10 * 3
     assert executed_operations(replace(case, loss="one-way", dimension=768), "triton") == 4 * 2 * 10 * 10 * 768
+    assert executed_operations(case, "tiled") == 1.5 * 2 * 20 * 20 * 3
+    assert executed_operations(replace(case, loss="labels"), "dense") == 1.5 * 2 * 20 * 20 * 3
+    assert executed_operations(replace(case, loss="amcl"), "tiled") == 3 * 2 * 20 * 20 * 3
+    for loss in ("one-way", "two-way", "masks"):
+        assert executed_operations(replace(case, loss=loss), "tiled") == 3 * 2 * 10 * 10 * 3
+    assert executed_operations(replace(case, loss="hard-negatives"), "tiled") == 3 * 2 * 10 * 20 * 3
+    assert executed_operations(replace(case, loss="queue"), "tiled") == 2 * 2 * 10 * 4096 * 3
     assert executed_operations(case, "") is None
+
+
+def test_the_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter([4.0, 2.0, 4.0, 4.0, 4.0, *[1.0] * 10])
+    monkeypatch.setitem(matmul.CLOCKS, "cpu", lambda call, calls: next(taken))
+    monkeypatch.setitem(matmul.SHAPES, "cpu", ((8, 4, 2), (2, 2, 2)))
+    monkeypatch.setattr(matmul, "product_route", lambda: "mm")
+    assert matmul.matmul_rate(QUICK) == 2 * 8 * 4 * 2 / 2.0
+
+
+def test_onednn_is_tried_where_the_processor_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[int, ...]] = []
+    monkeypatch.setitem(matmul.SHAPES, "cpu", ((8, 4, 2),))
+    monkeypatch.setattr(matmul, "product_route", lambda: "onednn")
+    monkeypatch.setattr(matmul, "onednn_product", lambda a, b: tried.append((*a.shape, *b.shape)))
+    assert matmul.matmul_rate(QUICK) > 0
+    assert tried == [(8, 4, 2, 4)] * matmul.REPEATS

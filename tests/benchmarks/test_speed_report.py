@@ -34,6 +34,8 @@ SUITE = SpeedSuite(
     targets=(
         Target(case="nt-xent-32x64", against="eager", at_least=0.9),
         Target(case="nt-xent-512x64", against="eager", at_least=3),
+        Target(case="nt-xent-512x64", against="eager", at_least=2, cold=True),
+        Target(case="nt-xent-512x64", against="compiled", at_least=1, of="lightly"),
         Target(case="nt-xent-512x64-memory", against="tempplug", at_most=300),
     ),
 )
@@ -50,7 +52,7 @@ def outcome(each: Case, figure: float | str) -> dict[str, Any]:
     if isinstance(figure, str):
         return {"status": figure, "numbers": {}, "note": figure if figure != "failed" else "RuntimeError: no | compiler"}
     numbers: Mapping[str, float] = {
-        "time": {"milliseconds": figure, "minimum_milliseconds": figure * 0.9, "rounds": 7, "cpu_per_wall": 1.0},
+        "time": {"milliseconds": figure, "milliseconds_cold": figure + 2, "rounds": 7, "cpu_per_wall": 1.0},
         "memory": {"mebibytes": figure},
         "accuracy": {"gradient_error": figure, "loss_error": figure / 10},
     }[each.quantity]
@@ -87,7 +89,7 @@ def test_the_terminal_shows_every_figure(found: tuple[Section, ...], width: int)
     shown = io.StringIO()
     print_report(Console(file=shown, width=width), found, ["old.json is not JSON"])
     text = shown.getvalue()
-    for words in ("512×64 · lightly", "308.62", "≥ 3× missed", "≥ 0.9× reached", "not installed", "left out: old.json"):
+    for words in ("512×64 · lightly", "308.62", "≥ 3× missed", "cold ≥ 2× reached", "not installed", "left out: old.json"):
         assert words in text
 
 
@@ -96,6 +98,7 @@ def test_html_has_every_table_and_tones(found: tuple[Section, ...]) -> None:
     assert text.count("<table>") == 3
     assert '<td class="worse">2.50</td>' in text
     assert '<td class="better">1.25</td>' in text
+    assert "lightly ≥ 1× missed" in text, "compiled took 8 ms, lightly 1234"
     assert "&lt;calm&gt;" in text
 
 
@@ -116,6 +119,44 @@ def test_a_gpu_shows_its_share_of_the_matmul_rate(tmp_path: Path) -> None:
     assert "- matmul rate of the same processes, bfloat16: 700 to 700 TFLOP/s" in text
 
 
+def test_a_cpu_shows_its_share_of_the_matmul_rate(tmp_path: Path) -> None:
+    measured = {"nt-xent-512x64": {"tempplug": {"matmul_share": 0.456, "matmul_teraflops": 0.0987}}}
+    (section, *_) = sections(SUITE, results(tmp_path, Setting(), measured))
+    text = markdown([section], [])
+    assert "**46%**" in text
+    assert "- matmul rate of the same processes, float32: 99 to 99 GFLOP/s\n- of matmul rate: operations" in text
+
+
+def test_results_without_cold_times_are_told_hot(tmp_path: Path) -> None:
+    for result in (each for each in results(tmp_path, Setting()) if not each.error):
+        for numbers in (of["numbers"] for of in result.outcomes.values()):
+            numbers.pop("milliseconds_cold", None)
+        write_speed_result(result.run, tmp_path, {"outcomes": result.outcomes}, 1.0)
+    (section, *_) = sections(SUITE, load_speed_results(tmp_path)[0])
+    assert "| 512×64 · eager | 10 | - | 7 | 2.50 | - | - | ≥ 3× missed; cold ≥ 2× | - |" in markdown([section], [])
+    assert Point(512, 2.5, 3) in points(section)["eager"]
+
+
+@pytest.mark.parametrize(("large", "verdict"), [(7.9, "reached"), (8.1, "missed")])
+def test_growth_for_twice_the_pairs_is_shown(large: float, verdict: str, tmp_path: Path) -> None:
+    sizes = {64: 1.0, 128: 2.0, 256: large, 1024: 99.0}
+    cases = tuple(case("nt-xent", rows, 8) for rows in sizes)
+    task = SpeedTask(name="grow", summary="", quantity="time", profiles={"quick": (*cases, case("macl", 256, 8))})
+    suite = SpeedSuite(name="race", summary="", tasks=(task,))
+    written = [
+        write_speed_result(
+            SpeedRun("race", "quick", each, Setting()),
+            tmp_path,
+            {"outcomes": {name: outcome(each, sizes[each.rows] * 9) for name in each.implementations}},
+            1.0,
+        )
+        for each in task.profiles["quick"]
+    ]
+    (section,) = sections(suite, written)
+    said = f"growth for twice the pairs: {large / 2:.2f} times at most (nt-xent 128×8 to nt-xent 256×8)"
+    assert f"{said}; wanted is at most 4: {verdict}" in remarks(section)
+
+
 def test_a_loss_that_differs_is_called_out(tmp_path: Path) -> None:
     measured = {"nt-xent-512x64": {"lightly": {"loss": 1.6}, "eager": {"loss": 1.5001}}}
     (section, *_) = sections(SUITE, results(tmp_path, Setting(), measured))
@@ -133,10 +174,10 @@ def test_any_folder_of_an_output_can_be_reported(tmp_path: Path) -> None:
 
 def test_points_have_the_ratio_and_what_is_wanted(found: tuple[Section, ...]) -> None:
     assert points(found[0]) == {
-        "eager": [Point(32, 1.25, 0.9), Point(512, 2.5, 3)],
-        "lightly": [Point(512, 1234.5 / 4, None)],
-        "compiled": [Point(512, 2.0, None)],
-    }
+        "eager": [Point(32, 2.5 / 2.4, None), Point(512, 2.0, 2)],
+        "lightly": [Point(512, 1236.5 / 6, None)],
+        "compiled": [Point(512, 10 / 6, None)],
+    }, "cold, as a training meets it"
     assert list(points(found[2])) == ["eager, τ=0.02", "eager, τ=0.1"]
 
 

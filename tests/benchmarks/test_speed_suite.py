@@ -50,12 +50,42 @@ def test_sizes_and_widths_of_the_paper_profile() -> None:
 
 def test_every_target_is_of_a_case_that_measures_it() -> None:
     assert len(SUITE.targets) > 40
-    assert len({(each.case, each.against) for each in SUITE.targets if each.at_least}) == sum(
-        each.at_least is not None for each in SUITE.targets
-    )
+    compared = [(each.case, each.against, each.of, each.cold) for each in SUITE.targets if each.at_least is not None]
+    assert len(set(compared)) == len(compared)
     for each in SUITE.targets:
-        assert each.against in CASES[each.case].implementations
+        assert {each.against, each.of} <= {*CASES[each.case].implementations}
         assert CASES[each.case].device in ("", each.device)
+
+
+@pytest.mark.parametrize(("fewest", "most", "wanted"), [(1, 64, 0.9), (65, 128, 0.95), (129, 2048, 1), (2049, 10**9, None)])
+def test_plain_pytorch_is_compared_cold_at_every_size_up_to_a_limit(fewest: int, most: int, wanted: float | None) -> None:
+    found = {each.case: each.at_least for each in SUITE.targets if each.cold and each.against == "eager"}
+    cases = [each for profile in ("small", "paper") for each in SUITE.choose(profile, "cpu") if each.quantity == "time"]
+    limits = {found.get(each.name) for each in cases if fewest <= each.rows <= most and "eager" in each.implementations}
+    assert limits == {wanted}
+
+
+def test_targets_of_the_compiled_the_plugins_and_the_triton_way() -> None:
+    def of(name: str) -> set[tuple[str, str, float | None, bool]]:
+        return {(each.against, each.of, each.at_least, each.cold) for each in SUITE.targets if each.case == name}
+
+    assert ("compiled", "tempplug-compiled", 1, True) in of("one-way-64x128-batch")
+    assert {("tempplug-dystress", "tempplug", 1 / 1.5, True), ("eager", "tempplug", 0.9, True)} == of("plugin-map-64x128")
+    for each in SUITE.targets:
+        assert (each.of == "tempplug-triton") == each.case.endswith("-gpu"), each
+
+
+def test_small_batches_are_compiled_outside_the_quick_profile() -> None:
+    for profile in PROFILES:
+        for each in SUITE.choose(profile, "cpu"):
+            if each.quantity == "time" and "eager" in each.implementations and each.rows <= 512 and not each.environment:
+                assert ("compiled" in each.implementations) == (profile != "quick"), each.name
+            ours = each.loss in ("nt-xent", "one-way", "two-way") and each.rows in (64, 256) and each.quantity == "time"
+            if "tempplug-compiled" in each.implementations:
+                assert ours, each.name
+    small = {each.name: each.implementations for each in SUITE.choose("small", "cpu")}
+    for name in ("nt-xent-64x128", "nt-xent-256x128-batch", "one-way-64x128-batch", "two-way-64x512-batch"):
+        assert small[name][-2:] == ("compiled", "tempplug-compiled")
 
 
 def test_a_target_is_reached_or_missed_or_unknown() -> None:
@@ -66,6 +96,7 @@ def test_a_target_is_reached_or_missed_or_unknown() -> None:
     part = Target(case="a", against="tempplug", share=0.45)
     assert [part.reached(numbers) for numbers in ({"share": 0.44}, {"share": 0.45}, {"own": 1})] == [False, True, None]
     assert (least.words(), most.words(), part.words()) == ("≥ 2×", "≤ 1e-06", "≥ 45% of matmul rate")
+    assert Target(case="a", against="b", at_least=1 / 1.5, of="c", cold=True).words() == "c cold ≥ 0.667×"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +148,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def in_child(each: Case, setting: Setting) -> dict[str, Any]:
         names.append(each.name)
-        numbers = {"milliseconds": 1.0, "minimum_milliseconds": 1.0, "rounds": 3, "gradient_error": 1e-7, "loss_error": 0.0}
+        numbers = {"milliseconds": 1.0, "milliseconds_cold": 2.0, "rounds": 3, "gradient_error": 1e-7, "loss_error": 0.0}
         outcomes = {name: {"status": "measured", "numbers": numbers, "note": ""} for name in each.implementations}
         return {"outcomes": outcomes, "versions": {"python": "3"}, "hardware": {"cpu": "Abacus", "cores": 2, "threads": 1}}
 
@@ -179,6 +210,20 @@ def test_results_of_other_settings_are_not_reused(
     assert len(measured) == 2 * COUNT
     assert run(tmp_path, "--threads", "2") == 0
     assert len(stored(tmp_path)) == 2 * COUNT, "another setting has a folder of its own"
+
+
+def test_results_without_cold_times_are_not_taken_for_new_ones(
+    tmp_path: Path, measured: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path)
+    for path in stored(tmp_path):
+        content = json.loads(path.read_text())
+        del content["setting"]["cold"]
+        path.write_text(json.dumps(content))
+    assert main(["report", str(tmp_path)]) == 0
+    assert "left out" not in capsys.readouterr().out
+    assert run(tmp_path) == 2
+    assert "cold was 0 and is now 2048." in capsys.readouterr().err
 
 
 def test_a_package_that_was_installed_since_makes_another_comparison(
@@ -266,14 +311,14 @@ def test_list_and_help_show_the_suite(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["list", "speed"]) == 0
     shown = capsys.readouterr().out
     assert "  grace: a whole graph at once" in shown
-    assert "(quick 1, small 1, paper 1)" in shown
+    assert "(quick 1, small 2, paper 2)" in shown
     assert "nt-xent-3327x32-grace" not in shown
     assert main(["list", "speed", "--task", "nt-xent"]) == 0
     assert "nt-xent-32768x128-gpu (cuda)" in capsys.readouterr().out
     assert main(["run", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "suites that measure speed:" in shown
-    assert "default: quick 0.2, small 10, paper 30" in shown
+    assert "default: quick 0.2, small 3, paper 30" in shown
 
 
 @pytest.mark.slow

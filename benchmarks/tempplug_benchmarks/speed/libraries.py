@@ -1,4 +1,4 @@
-"""The losses of other libraries, called as their users call them, and the bare matrix products as a yardstick.
+"""The losses of other libraries, called as their users call them.
 
 Each function imports its library when it is called, so that a library that is not installed is missing in its own line of
 the table and nowhere else.
@@ -73,28 +73,6 @@ def cached_multiple_negatives_ranking(temperature: float) -> LossFunction:
         return value.detach().requires_grad_()
 
     return of_views
-
-
-class BareProducts:
-    """The three matrix products that eager NT-Xent cannot avoid, and nothing else: S = ZZᵀ and two products with N × N.
-
-    The buffers are kept, so that no time goes into fresh memory.
-    """
-
-    def __init__(self) -> None:
-        self._square: Tensor | None = None
-        self._gradient: Tensor | None = None
-
-    def __call__(self, view_a: Tensor, view_b: Tensor) -> Tensor:
-        """Returns a leaf without meaning, so that the caller can go backward as with a loss."""
-        with torch.no_grad():
-            rows = torch.cat([view_a, view_b])
-            if self._square is None or self._gradient is None or len(self._square) != len(rows):
-                self._square, self._gradient = rows.new_empty(len(rows), len(rows)), torch.empty_like(rows)
-            torch.mm(rows, rows.T, out=self._square)
-            torch.mm(self._square, rows, out=self._gradient)
-            torch.mm(self._square.T, rows, out=self._gradient)
-        return torch.zeros((), requires_grad=True)
 
 
 def _encoder() -> Any:

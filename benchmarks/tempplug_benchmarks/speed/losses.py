@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tempplug import ContrastiveLoss
+from tempplug import ContrastiveLoss, Strategy
 from tempplug.errors import UnknownNameError, nearest
 from tempplug.strategies.amcl import AMCL
 from tempplug.types import EngineName, LayoutName
 from tempplug_benchmarks.speed import formulas, libraries
 from tempplug_benchmarks.speed.libraries import LossFunction
+from tempplug_benchmarks.speed.plugin_map import PluginMap
 
 QUEUED = 4096
 CLASSES = 10
@@ -33,12 +34,12 @@ class Implementation:
     Attributes:
         make: returns the function for a temperature.
         package: import name of the library that it needs beyond torch and tempplug, empty where it needs none.
-        has_loss: false for a yardstick that computes no loss.
+        is_compiled: whether its first call compiles it.
     """
 
     make: Callable[[float], LossFunction]
     package: str = ""
-    has_loss: bool = True
+    is_compiled: bool = False
 
     @property
     def installed(self) -> bool:
@@ -46,12 +47,22 @@ class Implementation:
         return not self.package or find_spec(self.package) is not None
 
 
+def _square(rows: int) -> float:
+    """Returns the products of a symmetric square of 2N rows: one half of them forward, all backward."""
+    return 1.5 * (2 * rows) ** 2
+
+
+def _across(rows: int) -> float:
+    """Returns the products of N anchors with N candidates: all forward, for each side all backward."""
+    return 3.0 * rows**2
+
+
 @dataclass(frozen=True, kw_only=True)
 class Loss:
     """One loss and what computes it.
 
     Attributes:
-        strategy: spec of the strategy, ``{temperature}`` where the case's temperature belongs.
+        strategy: spec of the strategy, ``{temperature}`` where the case's temperature belongs; or what makes the strategy.
         objective: spec of the objective.
         layout: name of the layout.
         symmetric: see `ContrastiveLoss`.
@@ -59,9 +70,10 @@ class Loss:
         inputs: what else a call takes, by name, from its first view; the same for every call of a shape.
         module: tempplug's loss where there are such inputs.
         others: further implementations by name.
+        products: inner products of a forward and backward pass, of N.
     """
 
-    strategy: str
+    strategy: str | Callable[[], Strategy]
     objective: str = "infonce"
     layout: LayoutName = "two-view"
     symmetric: bool = False
@@ -69,17 +81,19 @@ class Loss:
     inputs: Callable[[Tensor], dict[str, Tensor]] | None = None
     module: Callable[..., ContrastiveLoss] | None = None
     others: Mapping[str, Implementation] = field(default_factory=dict)
+    products: Callable[[int], float] = _square
 
     def ours(self, temperature: float, engine: EngineName = "auto") -> ContrastiveLoss:
         """Returns tempplug's module."""
         made = ContrastiveLoss if self.inputs is None else partial(self.module or WithInputs, self.inputs)
-        return made(
-            self.strategy.format(temperature=temperature),
-            self.objective,
-            self.layout,
-            symmetric=self.symmetric,
-            engine=engine,
-        )
+        strategy = self.strategy.format(temperature=temperature) if isinstance(self.strategy, str) else self.strategy()
+        return made(strategy, self.objective, self.layout, symmetric=self.symmetric, engine=engine)
+
+    def ours_compiled(self, temperature: float) -> LossFunction:
+        """Returns a function that calls tempplug's module, compiled in one graph for the shapes that it meets."""
+        loss = self.ours(temperature)
+        compiled: LossFunction = torch.compile(lambda view_a, view_b: loss(view_a, view_b), fullgraph=True, dynamic=False)
+        return compiled
 
     def eager(self, temperature: float) -> LossFunction:
         """Returns the eager formula."""
@@ -87,8 +101,7 @@ class Loss:
 
     def compiled(self, temperature: float) -> LossFunction:
         """Returns the eager formula, compiled for the shapes that it meets."""
-        compiled: LossFunction = torch.compile(self.eager(temperature), dynamic=False)
-        return compiled
+        return partial(_at, torch.compile(self.formula, dynamic=False), temperature, inputs=self.inputs)
 
     def implementations(self) -> dict[str, Implementation]:
         """Returns everything that computes the loss, by name."""
@@ -96,8 +109,9 @@ class Loss:
             "tempplug": Implementation(make=self.ours),
             "tempplug-dense": Implementation(make=partial(self.ours, engine="dense")),
             "tempplug-triton": Implementation(make=partial(self.ours, engine="triton")),
+            "tempplug-compiled": Implementation(make=self.ours_compiled, is_compiled=True),
             "eager": Implementation(make=self.eager),
-            "compiled": Implementation(make=self.compiled),
+            "compiled": Implementation(make=self.compiled, is_compiled=True),
             **self.others,
         }
 
@@ -172,6 +186,12 @@ def _one_positive(rows: int, width: int) -> dict[str, Tensor]:
     return {"positive_mask": own, "negative_mask": ~own}
 
 
+def _same_class(rows: int, width: int) -> dict[str, Tensor]:
+    classes = torch.arange(rows) % CLASSES
+    same = classes[:, None] == classes
+    return {"positive_mask": same, "negative_mask": ~same}
+
+
 @lru_cache(maxsize=4)
 def _made_projection(width: int, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
     """Returns weight and bias of a projection that learns, [width, width] and [width]."""
@@ -192,7 +212,7 @@ def _formula(formula: Callable[[Tensor, Tensor, float], Tensor]) -> Implementati
     return Implementation(make=lambda temperature: partial(_at, formula, temperature))
 
 
-LOSSES = {
+LOSSES: dict[str, Loss] = {
     "nt-xent": Loss(
         strategy="fixed:temperature={temperature}",
         formula=formulas.nt_xent,
@@ -203,7 +223,6 @@ LOSSES = {
             "pytorch-metric-learning": Implementation(
                 make=libraries.metric_learning_nt_xent, package="pytorch_metric_learning"
             ),
-            "bare-products": Implementation(make=lambda temperature: libraries.BareProducts(), has_loss=False),
         },
     ),
     "macl": Loss(
@@ -215,11 +234,17 @@ LOSSES = {
     "dystress": Loss(
         strategy="dystress:temperature_min=0.1,temperature_max=0.2", formula=_without_temperature(formulas.dystress)
     ),
+    "plugin-map": Loss(
+        strategy=PluginMap,
+        formula=_without_temperature(formulas.dystress),
+        others={"tempplug-dystress": Implementation(make=lambda temperature: LOSSES["dystress"].ours(temperature))},
+    ),
     "temperature-free": Loss(strategy="temperature-free:eps=1e-4", formula=_without_temperature(formulas.temperature_free)),
     "one-way": Loss(
         strategy="fixed:temperature={temperature}",
         layout="cross-view",
         formula=formulas.one_way,
+        products=_across,
         others={
             "sentence-transformers": Implementation(make=libraries.multiple_negatives_ranking, package="sentence_transformers"),
             "sentence-transformers-cached": Implementation(
@@ -232,12 +257,14 @@ LOSSES = {
         layout="cross-view",
         formula=formulas.hard_negatives,
         inputs=_for_each_shape(lambda rows, width: {"hard_negatives": _rows(rows, width)}),
+        products=lambda rows: 2 * _across(rows),
     ),
     "queue": Loss(
         strategy="fixed:temperature={temperature}",
         layout="queue",
         formula=formulas.queue,
         inputs=_for_each_shape(lambda rows, width: {"queue": _rows(QUEUED, width)}),
+        products=lambda rows: 2.0 * rows * QUEUED,
     ),
     "labels": Loss(
         strategy="fixed:temperature={temperature}",
@@ -245,18 +272,23 @@ LOSSES = {
         formula=formulas.labels,
         inputs=_for_each_shape(lambda rows, width: {"labels": torch.arange(rows) % CLASSES}),
     ),
-    "masks": Loss(
-        strategy="fixed:temperature={temperature}",
-        layout="masks",
-        formula=formulas.masks,
-        inputs=_for_each_shape(_one_positive),
-    ),
+    **{
+        name: Loss(
+            strategy="fixed:temperature={temperature}",
+            layout="masks",
+            formula=formulas.masks,
+            inputs=_for_each_shape(positives),
+            products=_across,
+        )
+        for name, positives in {"masks": _one_positive, "masks-several": _same_class}.items()
+    },
     "amcl": Loss(
         strategy="amcl:dimension=1,floor={temperature}",
         objective="dcl",
         formula=formulas.amcl,
         inputs=_projection,
         module=WithProjection,
+        products=lambda rows: 2 * _square(rows),
     ),
     "two-way": Loss(
         strategy="fixed:temperature={temperature}",
@@ -264,5 +296,6 @@ LOSSES = {
         symmetric=True,
         formula=formulas.two_way,
         others={"open-clip": _formula(formulas.open_clip)},
+        products=_across,
     ),
 }

@@ -1,51 +1,64 @@
-"""What share of a GPU's matrix rate a loss reaches: the products it executes against plain ones, timed in the same process."""
+"""The share of a machine's rate of matrix products that a loss reaches, both measured in the same process."""
 
 from __future__ import annotations
 
-import statistics
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
-from tempplug_benchmarks.speed.case import Case
-from tempplug_benchmarks.speed.clock import cuda_seconds
+from tempplug.processor import onednn_product, product_route
+from tempplug_benchmarks.speed.case import Case, Setting
+from tempplug_benchmarks.speed.clock import CLOCKS
+from tempplug_benchmarks.speed.losses import LOSSES
 
-SIDE = 8192
-# N × M products of a whole forward and backward pass, by engine and kind of loss; of narrow embeddings and of wide ones.
-# The triton engine computes similarities again in its backward: narrow ones for the gradient of either side, wide ones once
-# for both, and of a square only its upper half, the diagonal's share of which is not counted here.
-_PRODUCTS: dict[tuple[str, str], tuple[float, float]] = {
-    ("dense", "two-view"): (3, 3),
-    ("dense", "one-way"): (3, 3),
-    ("dense", "two-way"): (6, 6),
-    ("triton", "two-view"): (3, 2.5),
-    ("triton", "one-way"): (5, 4),
-    ("triton", "two-way"): (6, 5),
+# Rows, inner dimension and columns of products on a device: square ones, and both shapes of a loss's own.
+SHAPES = {
+    "cpu": ((1024, 1024, 1024), (2048, 128, 2048), (2048, 2048, 128)),
+    "cuda": ((8192, 8192, 8192),),
 }
+REPEATS = 5
+# The triton engine computes similarities again in its backward pass: N × M products of narrow embeddings and of wide ones,
+# and of a square only its upper half, the diagonal's share of which is not counted here.
+TRITON = {"two-view": (3, 2.5), "one-way": (5, 4), "two-way": (6, 5)}
 WIDEST_NARROW = 256
 
 
-def matmul_rate() -> float:
-    """Returns the rate of a large bfloat16 matrix product on this GPU, in floating-point operations a second."""
-    left, right = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    out = torch.empty_like(left)
+def matmul_rate(setting: Setting) -> float:
+    """Returns the best rate of a few large matrix products, in floating-point operations a second.
 
-    def product() -> None:
-        torch.mm(left, right, out=out)
+    On a CPU they are made by torch, and also by oneDNN where this processor's route is that.
 
-    product()
-    return 2 * SIDE**3 / statistics.median(cuda_seconds(product, 5) / 5 for _ in range(5))
+    Args:
+        setting: whose device, precision, threads and clock are used.
+    """
+    clock, rates = CLOCKS[setting.clock], []
+    for rows, inner, columns in SHAPES[setting.device]:
+        of = {"device": setting.device, "dtype": getattr(torch, setting.precision)}
+        left, right = torch.randn(rows, inner, **of), torch.randn(inner, columns, **of)
+        products: list[Callable[[], object]] = [partial(torch.mm, left, right, out=torch.empty(rows, columns, **of))]
+        if setting.device == "cpu" and product_route() == "onednn":
+            products.append(partial(onednn_product, left, right.T.contiguous()))
+        seconds = [clock(product, 1) for product in products for _ in range(REPEATS)]
+        rates.append(2 * rows * inner * columns / min(seconds))
+    return max(rates)
 
 
 def executed_operations(case: Case, engine: str) -> float | None:
-    """Returns the operations of the products that an engine executes in a bfloat16 step; None where that is not known.
+    """Returns the floating-point operations of a step's matrix products; None where tempplug did not run.
+
+    What `losses.Loss.products` counts, whatever an engine computes again, except of the triton engine, whose own products are
+    counted.
 
     Args:
-        case: whose sizes.
-        engine: that ran.
+        case: whose loss and sizes.
+        engine: that ran, empty where it was not tempplug.
     """
-    shape = case.loss if case.loss in ("one-way", "two-way") else "two-view"
-    products = _PRODUCTS.get((engine, shape))
-    side = case.rows if shape != "two-view" else 2 * case.rows
-    if products is None:
+    if not engine:
         return None
-    return products[case.dimension > WIDEST_NARROW] * 2.0 * side**2 * case.dimension
+    products = LOSSES[case.loss].products(case.rows)
+    if engine == "triton":
+        shape = case.loss if case.loss in TRITON else "two-view"
+        side = case.rows if shape != "two-view" else 2 * case.rows
+        products = TRITON[shape][case.dimension > WIDEST_NARROW] * side**2
+    return products * 2.0 * case.dimension

@@ -6,19 +6,22 @@ What cannot be measured is kept with its reason, never left out. It must not kno
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
 
 import torch
 
 from tempplug_benchmarks.speed.case import OURS, Case, Outcome, Setting
-from tempplug_benchmarks.speed.clock import CLOCKS, WARM_UPS, alternate
+from tempplug_benchmarks.speed.clock import CLOCKS, alternate
 from tempplug_benchmarks.speed.losses import LOSSES, Implementation, Loss
 from tempplug_benchmarks.speed.matmul import executed_operations, matmul_rate
 from tempplug_benchmarks.speed.memory import peak_growth
 from tempplug_benchmarks.speed.neighbours import COUNT, neighbours
-from tempplug_benchmarks.speed.step import Step, views
+from tempplug_benchmarks.speed.step import Step, network_step, views
 
 WARM_UP_ROWS = 64
+Made = TypeVar("Made")
 
 
 def measure(case: Case, setting: Setting, only: str = "") -> dict[str, Outcome]:
@@ -44,51 +47,51 @@ def measure(case: Case, setting: Setting, only: str = "") -> dict[str, Outcome]:
 
 def _time(case: Case, setting: Setting, loss: Loss, ways: Mapping[str, Implementation]) -> dict[str, Outcome]:
     pair = views(case.rows, case.dimension, setting)
-    steps: dict[str, Step] = {}
-    outcomes: dict[str, Outcome] = {}
-    for name, way in ways.items():
-        try:
-            step = Step(way.make(case.temperature), *pair)
-            for _ in range(WARM_UPS):
+
+    def ready(way: Implementation) -> Step:
+        step = Step(way.make(case.temperature), *pair)
+        step()
+        if way.is_compiled:
+            # What would compile again when it is timed fails here.
+            with torch.compiler.set_stance("fail_on_recompile"):
                 step()
-            steps[name] = step
-        except Exception as error:
-            outcomes[name] = _failed(name, error)
+        return step
+
+    tried = {name: _tried(name, partial(ready, way)) for name, way in ways.items()}
+    steps = {name: step for name, step in tried.items() if isinstance(step, Step)}
+    outcomes = {name: outcome for name, outcome in tried.items() if isinstance(outcome, Outcome)}
+    between = network_step(setting.device) if case.rows <= setting.cold else None
     with neighbours(COUNT if setting.busy else 0):
-        times = alternate(steps, CLOCKS[setting.clock], setting.budget)
-    rate = matmul_rate() if setting.device == "cuda" else 0.0
+        times = alternate(steps, CLOCKS[setting.clock], setting.budget, between)
+        rate = matmul_rate(setting)
     for name, step in steps.items():
         each = times[name]
         numbers = {
             "milliseconds": each.median * 1e3,
-            "minimum_milliseconds": each.minimum * 1e3,
             "rounds": each.rounds,
             "calls": each.calls,
             "cpu_per_wall": each.cpu_per_wall,
+            "loss": float(step.value),
         }
-        if ways[name].has_loss:
-            numbers["loss"] = float(step.value)
-        operations = executed_operations(case, step.engine)
-        if rate and operations:
+        if each.cold is not None:
+            numbers["milliseconds_cold"] = each.cold * 1e3
+        if operations := executed_operations(case, step.engine):
             numbers |= {"matmul_teraflops": rate * 1e-12, "matmul_share": operations / each.median / rate}
         outcomes[name] = Outcome("measured", numbers, step.engine)
     return outcomes
 
 
 def _memory(case: Case, setting: Setting, loss: Loss, ways: Mapping[str, Implementation]) -> dict[str, Outcome]:
-    outcomes: dict[str, Outcome] = {}
-    for name, way in ways.items():
-        try:
-            function = way.make(case.temperature)
-            # A small step first: libraries load code and keep workspaces at their first call.
-            Step(function, *views(min(WARM_UP_ROWS, case.rows), case.dimension, setting))()
-            step = Step(function, *views(case.rows, case.dimension, setting))
-            gc.collect()
-            numbers = {"mebibytes": peak_growth(step, setting.device)}
-            outcomes[name] = Outcome("measured", {**numbers, "loss": float(step.value)}, step.engine)
-        except Exception as error:
-            outcomes[name] = _failed(name, error)
-    return outcomes
+    def one(way: Implementation) -> Outcome:
+        function = way.make(case.temperature)
+        # A small step first: libraries load code and keep workspaces at their first call.
+        Step(function, *views(min(WARM_UP_ROWS, case.rows), case.dimension, setting))()
+        step = Step(function, *views(case.rows, case.dimension, setting))
+        gc.collect()
+        numbers = {"mebibytes": peak_growth(step, setting.device)}
+        return Outcome("measured", {**numbers, "loss": float(step.value)}, step.engine)
+
+    return {name: _tried(name, partial(one, way)) for name, way in ways.items()}
 
 
 def _accuracy(case: Case, setting: Setting, loss: Loss, ways: Mapping[str, Implementation]) -> dict[str, Outcome]:
@@ -98,24 +101,26 @@ def _accuracy(case: Case, setting: Setting, loss: Loss, ways: Mapping[str, Imple
     exact = Step(loss.eager(case.temperature), first, second)
     exact()
     reference = exact.gradient()
-    outcomes: dict[str, Outcome] = {}
-    for name, way in ways.items():
-        try:
-            step = Step(way.make(case.temperature), *pair)
-            step()
-            numbers = {
-                "gradient_error": float((step.gradient() - reference).abs().max() / reference.abs().max()),
-                "loss_error": abs(float(step.value) - float(exact.value)) / abs(float(exact.value)),
-                "loss": float(step.value),
-            }
-            outcomes[name] = Outcome("measured", numbers, step.engine)
-        except Exception as error:
-            outcomes[name] = _failed(name, error)
-    return outcomes
+
+    def one(way: Implementation) -> Outcome:
+        step = Step(way.make(case.temperature), *pair)
+        step()
+        numbers = {
+            "gradient_error": float((step.gradient() - reference).abs().max() / reference.abs().max()),
+            "loss_error": abs(float(step.value) - float(exact.value)) / abs(float(exact.value)),
+            "loss": float(step.value),
+        }
+        return Outcome("measured", numbers, step.engine)
+
+    return {name: _tried(name, partial(one, way)) for name, way in ways.items()}
 
 
-def _failed(name: str, error: Exception) -> Outcome:
-    if name == OURS:
-        raise error
-    words = " ".join(str(error).split())
-    return Outcome("failed", note=f"{type(error).__name__}: {words[:200]}")
+def _tried(name: str, make: Callable[[], Made]) -> Made | Outcome:
+    """Returns what is made, or the outcome of its failure; tempplug's own failure is raised."""
+    try:
+        return make()
+    except Exception as error:
+        if name == OURS:
+            raise
+        words = " ".join(str(error).split())
+        return Outcome("failed", note=f"{type(error).__name__}: {words[:200]}")

@@ -1,6 +1,7 @@
 """The plot of a speed report: how many times better tempplug is. It must not read files.
 
-Tasks with several sizes have a panel each, against the size of the batch; the cases of the others share one list.
+Times are those that a training meets (`told_time`). Tasks with several sizes have a panel each, against the size of the
+batch; the cases of the others share one list.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from tempplug_adapters.storage.files import write_file
-from tempplug_benchmarks.speed.case import OURS
+from tempplug_benchmarks.speed.case import OURS, SMALL_ROWS, told_time
 from tempplug_benchmarks.speed.table import Section
 
 COLUMNS = 3
@@ -57,11 +58,12 @@ def points(section: Section) -> dict[str, list[Point]]:
         # The section's label of the case without its size, which the axis shows.
         what = [word for word in section.label(result).split() if "×" not in word]
         what += [f"D={case.dimension}"] if several_dimensions else []
-        for name in case.implementations:
-            ratio = section.ratio(result, name)
+        for name in result.outcomes:
+            cold = told_time(case.rows, result.outcomes[name].get("numbers", {})) != "milliseconds"
+            ratio = section.ratio(result, name, cold=cold)
             if name != OURS and ratio is not None and ratio > 0:
-                target = section.target(result, name)
-                point = Point(case.rows, ratio, target.at_least if target else None)
+                wanted = [each.at_least for each in section.wanted(result, name) if (each.of, each.cold) == (OURS, cold)]
+                point = Point(case.rows, ratio, next(iter(wanted), None))
                 found.setdefault(", ".join((name, *what)), []).append(point)
     return {label: sorted(line, key=lambda point: point.rows) for label, line in found.items()}
 
@@ -97,7 +99,7 @@ def draw(found: Sequence[Section], out: Path) -> bool:
         _one_size(parts.pop(0).subplots(), singles)
     first = found[0]
     title = f"{first.suite} / {first.profile} / {first.setting.slug}: times tempplug's figure, above 1 where tempplug is better"
-    figure.suptitle(title, x=0.01, ha="left")
+    figure.suptitle(f"{title}; time cold up to {SMALL_ROWS} pairs where that was measured", x=0.01, ha="left")
     kind = out.suffix[1:]
     dates = {"Date": None} if kind == "svg" else None
     write_file(out, lambda temporary: figure.savefig(temporary, dpi=120, format=kind, metadata=dates))

@@ -1,17 +1,22 @@
-"""One forward and backward pass of an implementation on made-up embeddings, ready to be repeated. It must not know clocks."""
+"""One forward and backward pass of an implementation on made-up embeddings, ready to be repeated, and a network's step.
+
+It must not know clocks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
 from tempplug_benchmarks.speed.case import Setting
 from tempplug_benchmarks.speed.libraries import LossFunction
 
 NOISE = 1.0
+NETWORK_LAYERS, NETWORK_WIDTH, NETWORK_ROWS = 6, 1024, 32
 
 
 def views(rows: int, dimension: int, setting: Setting, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
@@ -30,6 +35,24 @@ def views(rows: int, dimension: int, setting: Setting, dtype: torch.dtype | None
     # Leaves of their own, so that nothing of how they were made is on the graph.
     view_a, view_b = (view.to(setting.device, kind).requires_grad_() for view in made)
     return view_a, view_b
+
+
+def network_step(device: str) -> Callable[[], None]:
+    """Returns a training step of a small network: forward, backward and SGD.
+
+    Args:
+        device: that the network is on.
+    """
+    network = nn.Sequential(*(nn.Linear(NETWORK_WIDTH, NETWORK_WIDTH) for _ in range(NETWORK_LAYERS))).to(device)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-6)
+    rows = torch.randn(NETWORK_ROWS, NETWORK_WIDTH, device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        network(rows).square().mean().backward()
+        optimizer.step()
+
+    return step
 
 
 class Step:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.fields import plain
@@ -13,9 +14,17 @@ from tempplug_benchmarks.speed.store import SpeedResult
 from tempplug_benchmarks.speed.targets import Target
 
 READING = (
-    "times tempplug: the implementation's figure over tempplug's, above 1 where tempplug is better. wanted: what must be "
-    "reached at least. Implementations of a case were measured in turn in one process, each round in reversed order."
+    "times tempplug: the implementation's figure over tempplug's, above 1 where tempplug is better. cold: after the step of a "
+    "small network, as in a training. wanted: what must be reached at least. Implementations of a case were measured in turn "
+    "in one process, each round in reversed order."
 )
+PRODUCTS = (
+    "of matmul rate: operations of tempplug's matrix products over its hot time and the best rate of a few large products in "
+    "the same process. Counted are half a square forward and a whole one backward with two views or labels (twice that with "
+    "AMCL), elsewhere one product forward and two backward (one with a queue)"
+)
+# So many times the memory or time at most for twice the pairs.
+GROWTH = 4.0
 CLOCKS = {
     "cpu": "CPU time of the process, which busy neighbours cannot distort",
     "wall": "wall time",
@@ -23,15 +32,11 @@ CLOCKS = {
 }
 # Implementations compute the same loss; beyond this relative difference a comparison of their times would mean nothing.
 SAME_LOSS = {"float32": 1e-3, "bfloat16": 5e-2}
-_HEADERS = {
-    "time": ("median ms", "minimum ms", "rounds"),
-    "memory": ("peak MiB",),
-    "accuracy": ("gradient error", "loss error"),
-}
-_NUMBERS = {
-    "time": ("milliseconds", "minimum_milliseconds", "rounds"),
-    "memory": ("mebibytes",),
-    "accuracy": ("gradient_error", "loss_error"),
+# The columns of figures, by what they are called and by the name of the number.
+_COLUMNS = {
+    "time": {"median ms": "milliseconds", "cold ms": "milliseconds_cold", "rounds": "rounds"},
+    "memory": {"peak MiB": "mebibytes"},
+    "accuracy": {"gradient error": "gradient_error", "loss error": "loss_error"},
 }
 
 
@@ -71,20 +76,23 @@ class Section:
             words.append("in the environment below")
         return " ".join(words)
 
-    def ratio(self, result: SpeedResult, implementation: str) -> float | None:
-        """Returns how many times tempplug's figure an implementation's is; None where one of them is missing or zero."""
-        name = MAIN_NUMBER[self.task.quantity]
-        own, other = result.number(OURS, name), result.number(implementation, name)
+    def ratio(self, result: SpeedResult, implementation: str, *, of: str = OURS, cold: bool = False) -> float | None:
+        """Returns how many times that of another an implementation's figure is; None where one of them is missing or zero.
+
+        Args:
+            result: of a case.
+            implementation: whose figure is divided.
+            of: by whose figure.
+            cold: whether the time after a network's step is meant.
+        """
+        name = MAIN_NUMBER[self.task.quantity] + "_cold" * cold
+        own, other = result.number(of, name), result.number(implementation, name)
         return None if own is None or other is None or own <= 0 else other / own
 
-    def target(self, result: SpeedResult, implementation: str) -> Target | None:
-        """Returns what is wanted of tempplug against an implementation; None where nothing is."""
-        wanted = (
-            each
-            for each in self.targets
-            if (each.case, each.against, each.device) == (result.run.case.name, implementation, self.setting.device)
-        )
-        return None if self.setting.busy else next(wanted, None)
+    def wanted(self, result: SpeedResult, implementation: str) -> tuple[Target, ...]:
+        """Returns what is wanted against an implementation."""
+        place = (result.run.case.name, implementation, self.setting.device)
+        return tuple(each for each in self.targets if (each.case, each.against, each.device) == place and not self.setting.busy)
 
 
 def sections(suite: SpeedSuite, results: Sequence[SpeedResult]) -> tuple[Section, ...]:
@@ -123,10 +131,8 @@ def strangers(suite: SpeedSuite, results: Sequence[SpeedResult]) -> tuple[str, .
 def table(section: Section) -> Table:
     """Returns the table of a section: a line for every case and implementation."""
     quantity = section.task.quantity
-    on_gpu = quantity == "time" and section.setting.device == "cuda"
-    header = ["case", *_HEADERS[quantity], "times tempplug", "wanted"]
-    if on_gpu:
-        header.append("of matmul rate")
+    header = ["case", *_COLUMNS[quantity], "times tempplug"]
+    header += ["cold", "of matmul rate", "wanted"] if quantity == "time" else ["wanted"]
     rows: list[Row] = []
     for result in section.results:
         if result.error:
@@ -134,28 +140,32 @@ def table(section: Section) -> Table:
             rows.append(Row((section.label(result), *filling, "failed, see below"), "failed"))
             continue
         for name in result.run.case.implementations:
-            rows.append(_row(section, result, name, on_gpu))
+            rows.append(_row(section, result, name))
     return Table((*header, "note"), tuple(rows), tone_column=header.index("times tempplug"))
 
 
-def _row(section: Section, result: SpeedResult, name: str, on_gpu: bool) -> Row:
+def _row(section: Section, result: SpeedResult, name: str) -> Row:
     outcome = result.outcomes[name]
-    ratio, target = section.ratio(result, name), section.target(result, name)
+    quantity = section.task.quantity
     cells = [f"{section.label(result)} · {name}"]
-    cells += [_figure(result.number(name, number), number) for number in _NUMBERS[section.task.quantity]]
-    cells.append(NOTHING if ratio is None or name == OURS else f"{ratio:.2f}")
-    tone: Tone = ""
-    if target is None:
-        cells.append(NOTHING)
-    else:
-        own = result.number(OURS, MAIN_NUMBER[section.task.quantity])
-        numbers = {"ratio": ratio, "own": own, "share": result.number(OURS, "matmul_share")}
-        reached = target.reached({key: value for key, value in numbers.items() if value is not None})
-        cells.append(target.words() + {None: "", True: " reached", False: " missed"}[reached])
-        tone = {None: "", True: "better", False: "worse"}[reached]  # type: ignore[assignment]
-    if on_gpu:
+    cells += [_figure(result.number(name, number), number) for number in _COLUMNS[quantity].values()]
+    for cold in (False, True)[: 1 + (quantity == "time")]:
+        ratio = section.ratio(result, name, cold=cold)
+        cells.append(NOTHING if ratio is None or name == OURS else f"{ratio:.2f}")
+    if quantity == "time":
         share = result.number(name, "matmul_share")
         cells.append(NOTHING if share is None else f"{share:.0%}")
+    said: dict[str, bool | None] = {}
+    for target in section.wanted(result, name):
+        numbers = {
+            "ratio": section.ratio(result, name, of=target.of, cold=target.cold),
+            "own": result.number(target.of, MAIN_NUMBER[quantity]),
+            "share": result.number(target.of, "matmul_share"),
+        }
+        reached = target.reached({key: value for key, value in numbers.items() if value is not None})
+        said[target.words() + {None: "", True: " reached", False: " missed"}[reached]] = reached
+    cells.append("; ".join(said) or NOTHING)
+    tone: Tone = "worse" if False in said.values() else "better" if True in said.values() else ""
     status, note = outcome["status"], str(outcome["note"])
     if status == "measured":
         return Row((*cells, note or NOTHING), "baseline" if name == OURS else "measured", tone)
@@ -192,11 +202,30 @@ def remarks(section: Section) -> tuple[str, ...]:
         lines.append(f"CPU time over wall time: {min(shares):.2f} to {max(shares):.2f}; a quiet machine gives the threads")
     rates = [each for result in results for name in result.outcomes if (each := result.number(name, "matmul_teraflops"))]
     if rates:
-        lines.append(f"matmul rate of the same processes, bfloat16: {min(rates):.0f} to {max(rates):.0f} TFLOP/s")
+        unit, scale = ("TFLOP/s", 1.0) if min(rates) >= 10 else ("GFLOP/s", 1e3)
+        shown = f"{min(rates) * scale:.0f} to {max(rates) * scale:.0f} {unit}"
+        lines += [f"matmul rate of the same processes, {setting.precision}: {shown}", PRODUCTS]
+    lines += _growth(section)
     lines += [f"failed: {result.run.case.name}: {result.error}" for result in results if result.error]
     lines += [line for result in results if (line := _differing_losses(result))]
     environments = (describe_environment(each.hardware, each.versions) for each in results if each.hardware)
     return tuple(map(plain, (*lines, *(f"made on: {environment}" for environment in dict.fromkeys(environments)))))
+
+
+def _growth(section: Section) -> list[str]:
+    """Returns how tempplug's figure grows at most for twice the pairs; nothing where no case has twice those of another."""
+    quantity, grown = section.task.quantity, []
+    for before, after in product(section.results, repeat=2):
+        one, other = before.run.case, after.run.case
+        same = replace(one, name=other.name, rows=2 * one.rows, implementations=other.implementations) == other
+        figures = [result.number(OURS, MAIN_NUMBER[quantity]) for result in (before, after)]
+        if same and quantity != "accuracy" and all(figures):
+            grown.append((figures[1] / figures[0], f"{section.label(before)} to {section.label(after)}"))  # type: ignore[operator]
+    if not grown:
+        return []
+    most, where = max(grown)
+    said = "reached" if most <= GROWTH else "missed"
+    return [f"growth for twice the pairs: {most:.2f} times at most ({where}); wanted is at most {GROWTH:g}: {said}"]
 
 
 def _differing_losses(result: SpeedResult) -> str:

@@ -16,11 +16,13 @@ class Target:
 
     Attributes:
         case: name of the case.
-        against: implementation that tempplug is compared with; ``tempplug`` where its own number is limited.
-        at_least: how many times better than ``against`` tempplug must be; None where its own number is limited.
-        at_most: limit of tempplug's own number; None where it is compared.
-        share: least share of the GPU's matrix rate that tempplug's products must reach, in [0, 1]; None elsewhere.
+        against: implementation that ``of`` is compared with; ``of`` itself where its own number is limited.
+        at_least: how many times better than ``against`` it must be; None where its own number is limited.
+        at_most: limit of its own number; None where it is compared.
+        share: least share of the matrix rate that its products must reach, in [0, 1]; None elsewhere.
         device: that the target is for.
+        of: implementation that must reach it.
+        cold: whether the time after a network's step is meant.
     """
 
     case: str
@@ -29,12 +31,14 @@ class Target:
     at_most: float | None = None
     share: float | None = None
     device: str = "cpu"
+    of: str = "tempplug"
+    cold: bool = False
 
     def reached(self, numbers: Mapping[str, float]) -> bool | None:
         """Returns whether it is reached; None where the number is missing.
 
         Args:
-            numbers: ``ratio`` (against over tempplug), ``own`` (tempplug's number) and ``share``, those that were measured.
+            numbers: ``ratio`` (of ``against`` over ``of``), ``own`` (of ``of``) and ``share``, those that were measured.
         """
         if self.at_least is not None:
             return numbers["ratio"] >= self.at_least if "ratio" in numbers else None
@@ -48,25 +52,26 @@ class Target:
         >>> Target(case="any", against="eager", at_least=6).words()
         '≥ 6×'
         """
+        before = f"{self.of} " * (self.of not in ("tempplug", self.against)) + "cold " * self.cold
         if self.share is not None:
-            return f"≥ {self.share:.0%} of matmul rate"
-        return f"≥ {self.at_least:g}×" if self.at_least is not None else f"≤ {self.at_most:g}"
+            return f"{before}≥ {self.share:.0%} of matmul rate"
+        return before + (f"≥ {self.at_least:.3g}×" if self.at_least is not None else f"≤ {self.at_most:g}")
 
 
 def load_targets() -> tuple[Target, ...]:
-    """Returns the targets of this version.
+    """Returns the targets of this version; the case of an entry is one name or several with spaces between.
 
     Raises:
         DataError: an entry has not exactly one limit, or a field that is not known.
     """
     text = files(__package__).joinpath("targets.json").read_text(encoding="utf-8")
-    found = []
+    found: list[Target] = []
     for entry in json.loads(text)["targets"]:
         try:
-            target = Target(**entry)
+            made = [Target(**{**entry, "case": name}) for name in entry["case"].split()]
         except TypeError as error:
             raise DataError(f"targets.json, entry {entry}: {error}.") from error
-        if [target.at_least, target.at_most, target.share].count(None) != 2:
+        if [made[0].at_least, made[0].at_most, made[0].share].count(None) != 2:
             raise DataError(f"targets.json, entry {entry} must have one of at_least, at_most and share.")
-        found.append(target)
+        found += made
     return tuple(found)
