@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,32 +23,32 @@ from tempplug.errors import ProcessError, ShapeError
 REFUSED = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rows:
     """How the rows of a global batch lie on the ranks.
 
     Attributes:
         sizes: rows of each rank.
         rank: this process.
+        offset: global position of this rank's first row.
+        total: rows of all ranks together.
+        world: number of ranks.
     """
 
     sizes: tuple[int, ...]
     rank: int
+    offset: int = field(init=False)
+    total: int = field(init=False)
+    world: int = field(init=False)
 
-    @property
-    def offset(self) -> int:
-        """Global position of this rank's first row."""
-        return sum(self.sizes[: self.rank])
+    def __post_init__(self) -> None:
+        self.offset, self.total, self.world = sum(self.sizes[: self.rank]), sum(self.sizes), len(self.sizes)
 
-    @property
-    def total(self) -> int:
-        """Rows of all ranks together."""
-        return sum(self.sizes)
 
-    @property
-    def world(self) -> int:
-        """Number of ranks."""
-        return len(self.sizes)
+@lru_cache(maxsize=64)
+def rows_of_one(size: int) -> Rows:
+    """Returns the rows of a process alone."""
+    return Rows((size,), 0)
 
 
 def active() -> bool:
@@ -67,7 +68,7 @@ def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
         ProcessError: another process refused its inputs, see `refused_together`.
     """
     if not gather or not active():
-        return Rows((local,), 0)
+        return rows_of_one(local)
     sizes = _announce(local, device)
     refused = [str(rank) for rank, size in enumerate(sizes) if size == REFUSED]
     if refused:

@@ -5,38 +5,66 @@ It must not know layouts, strategies or engines.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tempplug.precision import at_least_float32
-from tempplug.roles import Pairing
+from tempplug.precision import HALF, at_least_float32
 from tempplug.transforms import transformed
 
 # Rows shorter than this have no direction: similarity 0 and gradient 0, where torch's own normalize multiplies by 1e12.
 SMALLEST_NORM = 1e-12
 
 
+# Of x/‖x‖ in one pass over memory: that of weights with a gain, here of unit rows with a gain of 1/‖x‖.
+_normalised_backward = torch.ops.aten._weight_norm_interface_backward.default
+
+
 class _Divide(torch.autograd.Function):
-    """Rows over their norm, keeping nothing but the result and the norms; several inputs come out one behind the other."""
+    """Rows over their norm, keeping nothing but the result and the norms; inputs of one group come out one behind the other."""
 
     @staticmethod
-    def forward(
-        ctx: Any, twice: bool, wide: Tensor, norm: Tensor, largest: Tensor | None, zero: Tensor | None, *raw: Tensor
-    ) -> Tensor:
-        unit = wide / (norm if largest is None else largest)
-        if largest is not None and zero is not None:
-            unit = unit.div_(norm).masked_fill_(zero, 0)
-        ctx.save_for_backward(unit, norm, largest, zero, *(raw if twice else ()))
-        ctx.raw = [(len(each), each.dtype) for each in raw]
-        return unit
+    def forward(ctx: Any, twice: bool, groups: list[list[int]], zero: list[Tensor], *raw: Tensor) -> tuple[Tensor, ...]:
+        alone = len(raw) == 1
+        wide = raw[0].contiguous() if alone else torch.cat(raw)
+        if wide.dtype in HALF:
+            wide, alone = wide.float(), False
+        norm, largest, without = torch.linalg.vector_norm(wide, dim=1, keepdim=True), None, None
+        low, high = torch.aminmax(norm) if wide.is_cpu else (None, None)
+        # Of norms of a size at which squares are exact; a NaN fails both comparisons.
+        if low is None or high is None or not (low.item() > 1e-6 and high.item() < 1e6):
+            smallest = max(SMALLEST_NORM, torch.finfo(raw[0].dtype).tiny)
+            # The largest entry is divided out first, so that squares neither overflow nor underflow; the result does not
+            # change with it, so neither does the gradient.
+            largest = wide.abs().amax(1, keepdim=True)
+            without = largest < smallest
+            largest = largest.masked_fill_(without, 1)
+            wide, alone = wide / largest, False
+            norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True).masked_fill_(without, 1)
+            zero.append(without.squeeze(1))
+        unit = wide / norm if alone else wide.div_(norm)
+        if without is not None:
+            unit.masked_fill_(without, 0)
+        rows = list(map(sum, groups))
+        units = unit.split_with_sizes(rows) if len(rows) > 1 else (unit,)
+        norms = norm.split_with_sizes(rows) if len(rows) > 1 else (norm,)
+        ctx.dtype, ctx.groups = raw[0].dtype, groups
+        # What has no gradient, such as a queue, may be filled anew before the backward pass.
+        own = zip(raw, ctx.needs_input_grad[3:], strict=True) if twice else ()
+        again = [each if learns else each.clone() for each, learns in own]
+        ctx.save_for_backward(largest, without, *units, *norms, *again)
+        return units
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        unit, norm, largest, zero, *raw = ctx.saved_tensors
-        (gradient,) = gradients
-        if torch.is_grad_enabled():
+        largest, without, *saved = ctx.saved_tensors
+        count = len(ctx.groups)
+        units, norms, raw = saved[:count], saved[count : 2 * count], saved[2 * count :]
+        again = torch.is_grad_enabled()
+        if again:
             if not raw:
                 raise RuntimeError(
                     "this engine has no second derivative: call backward without create_graph=True, or use engine='dense'."
@@ -45,18 +73,66 @@ class _Divide(torch.autograd.Function):
             wide = at_least_float32(torch.cat(raw))
             scaled = wide if largest is None else wide / largest
             norm = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-            norm = norm if zero is None else norm.masked_fill(zero, 1)
-            unit = scaled / norm
-        radial = (unit * gradient).sum(1, keepdim=True)
-        of_wide = torch.addcmul(gradient, unit, radial, value=-1)
-        if raw:
-            of_wide = of_wide / norm if largest is None else (of_wide / norm / largest).masked_fill(zero, 0)
-        else:
-            of_wide.div_(norm)
-            if largest is not None:
-                of_wide.div_(largest).masked_fill_(zero, 0)
-        parts = [of_wide] if len(ctx.raw) == 1 else torch.split(of_wide, [rows for rows, _ in ctx.raw])
-        return None, None, None, None, None, *(part.to(dtype) for part, (_, dtype) in zip(parts, ctx.raw, strict=True))
+            norm = norm if without is None else norm.masked_fill(without, 1)
+            rows = list(map(sum, ctx.groups))
+            units, norms = (scaled / norm).split_with_sizes(rows), norm.split_with_sizes(rows)
+        needed, found, start = ctx.needs_input_grad[3:], [None, None, None], 0
+        for gradient, unit, norm, sizes in zip(gradients, units, norms, ctx.groups, strict=True):
+            wanted = needed[len(found) - 3 : len(found) - 3 + len(sizes)]
+            end = start + unit.shape[0]
+            if False in wanted:  # of a group whose last inputs need no gradient, such as a queue, what comes before
+                sizes = list(sizes)
+                while sizes and not wanted[len(sizes) - 1]:
+                    sizes.pop()
+                last = sum(sizes)
+                gradient, unit, norm = gradient[:last], unit[:last], norm[:last]
+            if sizes:
+                if again:
+                    radial = (unit * gradient).sum(1, keepdim=True)
+                    of_rows = torch.addcmul(gradient, unit, radial, value=-1) / norm
+                else:
+                    gain = _ones(norm.shape[0], norm.dtype, norm.device)
+                    of_rows = _normalised_backward(gradient.contiguous(), unit, norm.reciprocal(), gain, 0)[0]
+                if largest is not None:
+                    stop = start + of_rows.shape[0]
+                    of_rows = (of_rows / largest[start:stop]).masked_fill(without[start:stop], 0)
+                if of_rows.dtype is not ctx.dtype:
+                    of_rows = of_rows.to(ctx.dtype)
+                found += (of_rows,) if len(sizes) == 1 else of_rows.split_with_sizes(sizes)
+            found += [None] * (len(wanted) - len(sizes))
+            start = end
+        return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _ones(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Returns the gain of each row, [count, 1]."""
+    with torch.inference_mode(False):
+        return torch.ones(count, 1, dtype=dtype, device=device)
+
+
+# Without what `torch.autograd.Function` does for the transforms of `torch.func`, for which there are plain operations.
+_apply_divide: Any = super(torch.autograd.Function, _Divide).apply
+
+
+def unit_groups(groups: Sequence[Sequence[Tensor]], twice: bool = False) -> tuple[tuple[Tensor, ...], Tensor | None]:
+    """Returns what `unit_rows` does, of several groups at once.
+
+    Args:
+        groups: each holds [B, D], one or several, all of one floating-point type.
+        twice: whether second derivatives are wanted.
+
+    Returns:
+        One tensor a group, and the booleans of all rows of all groups.
+    """
+    raw = [each for group in groups for each in group]
+    sizes = [list(map(len, group)) for group in groups]
+    if transformed():
+        unit, without = _plain_unit_rows(raw)
+        return unit.split_with_sizes(list(map(sum, sizes))), without
+    zero: list[Tensor] = []
+    units: tuple[Tensor, ...] = _apply_divide(twice, sizes, zero, *raw)
+    return units, zero[0] if zero else None
 
 
 def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -75,51 +151,15 @@ def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor 
     (tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]]), tensor([False,  True]))
     """
-    if transformed():
-        return _plain_unit_rows(embeddings)
-    largest = zero = None
-    with torch.no_grad():
-        wide = at_least_float32(embeddings[0] if len(embeddings) == 1 else torch.cat(embeddings))
-        norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-        if wide.device.type != "cpu" or not ordinary(norm):
-            smallest = max(SMALLEST_NORM, torch.finfo(embeddings[0].dtype).tiny)
-            # The largest entry is divided out first, so that squares neither overflow nor underflow; the result does not
-            # change with it, so neither does the gradient.
-            largest = wide.abs().amax(1, keepdim=True)
-            zero = largest < smallest
-            largest = largest.masked_fill_(zero, 1)
-            norm = torch.linalg.vector_norm(wide / largest, dim=1, keepdim=True).masked_fill_(zero, 1)
-    unit: Tensor = _Divide.apply(twice, wide, norm, largest, zero, *embeddings)  # type: ignore[no-untyped-call]
-    return unit, None if zero is None else zero.squeeze(1)
+    (unit,), without = unit_groups([embeddings], twice)
+    return unit, without
 
 
-def _plain_unit_rows(embeddings: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+def _plain_unit_rows(embeddings: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Returns what `unit_rows` does by operations that every transform of `torch.func` knows."""
-    wide = at_least_float32(torch.cat(embeddings))
+    wide = at_least_float32(torch.cat(list(embeddings)))
     largest = wide.detach().abs().amax(1, keepdim=True)
     zero = largest < max(SMALLEST_NORM, torch.finfo(embeddings[0].dtype).tiny)
     scaled = torch.where(zero, 1.0, wide / torch.where(zero, 1.0, largest))
     unit = torch.where(zero, 0.0, scaled / torch.linalg.vector_norm(scaled, dim=1, keepdim=True))
     return unit, zero.squeeze(1)
-
-
-def ordinary(norm: Tensor) -> bool:
-    """Returns whether all norms are numbers of a size at which squares are exact; a NaN fails both comparisons."""
-    low, high = torch.aminmax(norm)
-    return low.item() > 1e-6 and high.item() < 1e6
-
-
-def paired_similarity(anchors: Tensor, candidates: Tensor, pairing: Pairing) -> Tensor:
-    """Returns the cosine similarity of each anchor and the candidate that it is paired with, [N].
-
-    Args:
-        anchors: [N, D] unit rows.
-        candidates: [M, D] unit rows.
-        pairing: who goes with whom.
-    """
-    half = len(anchors) // 2
-    if anchors is candidates and pairing.runs == ((0, half, half), (half, 2 * half, -half)):
-        similarity = (anchors[:half] * anchors[half:]).sum(1)
-        return torch.cat([similarity, similarity])  # each pair from both its ends
-    parts = [(anchors[a:b] * candidates[a + k : b + k]).sum(1) for a, b, k in pairing.runs]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -7,7 +7,7 @@ engine or objective. Shapes: B local pairs, G global ones, N local anchors, M ca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -15,13 +15,12 @@ from torch import Tensor
 
 from tempplug import positions
 from tempplug.distributed import Rows
-from tempplug.embeddings import paired_similarity
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError, nearest, quoted
 from tempplug.roles import Pairing, PairRoles, roles_of_masks
 from tempplug.types import LayoutName
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Views:
     """The unit embeddings of a call. ``all_*`` hold the rows of every process (the same tensors without gathering).
 
@@ -29,6 +28,7 @@ class Views:
     [2G, D], the others one by one.
 
     Attributes:
+        candidates: rows of view_b, queue and hard negatives, one behind the other, where they are one tensor.
         size: B, rows of view_a on this process.
         rows: how those of all processes lie.
         device: of everything.
@@ -43,6 +43,7 @@ class Views:
     all_a: Tensor | None = None
     view_b: Tensor | None = None
     all_b: Tensor | None = None
+    candidates: Tensor | None = None
     joined: Tensor | None = None
     all_joined: Tensor | None = None
     queue: Tensor | None = None
@@ -55,7 +56,7 @@ class Views:
     negative_mask: Tensor | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Direction:
     """One block of similarities: anchors [N, D] against candidates [M, D], their roles, and what is known per anchor.
 
@@ -70,30 +71,32 @@ class Direction:
     uncertainty: Tensor | None = None
     mirrored: bool = False
 
-    def detached(self) -> Direction:
-        """Returns the same block without gradient."""
+    def bare(self) -> tuple[Tensor, Tensor]:
+        """Returns anchors and candidates without gradient."""
         anchors = self.anchors.detach()
-        candidates = anchors if self.candidates is self.anchors else self.candidates.detach()
-        uncertainty = None if self.uncertainty is None else self.uncertainty.detach()
-        return replace(self, anchors=anchors, candidates=candidates, uncertainty=uncertainty)
+        return anchors, anchors if self.candidates is self.anchors else self.candidates.detach()
 
-    def positive_similarity(self) -> Tensor:
-        """Returns each anchor's mean similarity over its positives, [N] (0 where it has none), without gradient."""
-        roles = self.roles
-        with torch.no_grad():
-            if roles.positives is not None:
-                return paired_similarity(self.anchors, self.candidates, roles.positives)
-            if roles.positive_mask is not None:
-                # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
-                parts = torch.split(roles.positive_mask.view(torch.uint8), 256)
-                sums = torch.cat([part.to(self.candidates.dtype) @ self.candidates for part in parts])
-                return (self.anchors * sums).sum(1) / roles.positive_count().clamp(min=1)
-            own, others = roles.classes()
-            sums = torch.zeros_like(self.candidates).index_add_(0, others, self.candidates[: len(others)])
-            sums = sums.index_select(0, own)
-            if roles.ignored is not None:
-                sums.sub_(self.anchors)  # which is no positive of itself
-            return (self.anchors * sums).sum(1) / roles.positive_count().clamp(min=1)
+
+def positive_similarity(anchors: Tensor, candidates: Tensor, roles: PairRoles) -> Tensor:
+    """Returns each anchor's mean similarity over its positives, [N] (0 where it has none).
+
+    Args:
+        anchors: [N, D] unit rows without gradient.
+        candidates: [M, D] unit rows without gradient.
+        roles: of the pairs.
+    """
+    if roles.positives is not None:
+        paired: Tensor = torch.linalg.vecdot(anchors, roles.positives.partners(candidates))
+        return paired
+    if roles.positive_mask is not None:
+        # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
+        parts = torch.split(roles.positive_mask.view(torch.uint8), 256)
+        sums = torch.cat([part.to(candidates.dtype) @ candidates for part in parts])
+    else:
+        sums = roles.sums_of_class(anchors, candidates)
+    counts = roles.positive_count()
+    total: Tensor = torch.linalg.vecdot(anchors, sums)
+    return total / (counts if roles.fewest_positives else counts.clamp(min=1))
 
 
 class PairLayout(ABC):
@@ -116,19 +119,6 @@ class PairLayout(ABC):
     def directions(self, views: Views) -> list[Direction]:
         """Returns one direction, or both of a symmetric layout."""
 
-    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
-        """Returns the roles of a call of one process on the CPU, and whether the columns are anchors as well.
-
-        The anchors are then the first of all rows (view_a, view_b, queue, hard negatives), the candidates the last. None where
-        there are several blocks, or where more than positions says the roles: `directions` knows.
-
-        Args:
-            size: B, of either view.
-            queued: rows of the queue, 0 without one.
-            extra: hard negatives, 0 without any.
-        """
-        return None
-
     def refuse_gather(self) -> bool:
         """Returns whether the layout has no meaning across processes."""
         return False
@@ -150,9 +140,13 @@ def _extra(views: Views) -> int:
     return 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
 
 
+def _lacks_second(name: str) -> ShapeError:
+    return ShapeError(f"layout '{name}' needs view_b beside view_a.")
+
+
 def _given(tensor: Tensor | None, name: str) -> Tensor:
     if tensor is None:
-        raise ShapeError(f"layout '{name}' needs view_b beside view_a.")
+        raise _lacks_second(name)
     return tensor
 
 
@@ -179,26 +173,24 @@ class TwoView(PairLayout):
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [2B, 2G (+ H)]."""
-        anchors, everyone = _given(views.joined, self.name), _given(views.all_joined, self.name)
-        candidates, _ = _with_extra(everyone, views)
+        anchors, candidates, hard = views.joined, views.all_joined, views.hard_negatives
+        if anchors is None or candidates is None:
+            raise _lacks_second(self.name)
         uncertainty = None
         if views.uncertainty is not None:
             pair = [_one_uncertainty(views, position, self.name) for position in (0, 1)]
             uncertainty = torch.cat([each for each in pair if each is not None])
+        extra = 0 if hard is None else hard.shape[0]
         return [
             Direction(
                 anchors=anchors,
-                candidates=candidates,
-                roles=positions.two_view(views.size, views.rows.offset, views.rows.total, _extra(views), views.device),
-                labels=_twice(views.labels),
-                index=_twice(views.index),
+                candidates=candidates if hard is None else torch.cat([candidates, hard]),
+                roles=positions.two_view(views.size, views.rows.offset, views.rows.total, extra, views.device),
+                labels=None if views.labels is None else _twice(views.labels),
+                index=None if views.index is None else _twice(views.index),
                 uncertainty=uncertainty,
             )
         ]
-
-    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
-        """Returns the roles of [2B, 2B (+ H)]."""
-        return positions.two_view(size, 0, size, extra), False
 
 
 class CrossView(PairLayout):
@@ -217,7 +209,9 @@ class CrossView(PairLayout):
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [B, G (+ H)], and its counterpart where symmetric (hard negatives serve view_a's anchors)."""
         view_a, view_b = _given(views.view_a, self.name), _given(views.view_b, self.name)
-        forward, _ = _with_extra(_given(views.all_b, self.name), views)
+        forward = views.candidates
+        if forward is None:
+            forward, _ = _with_extra(_given(views.all_b, self.name), views)
         blocks = [(view_a, forward, _extra(views))]
         if self.symmetric:
             blocks.append((view_b, _given(views.all_a, self.name), 0))
@@ -234,10 +228,6 @@ class CrossView(PairLayout):
             for position, (anchors, candidates, extra) in enumerate(blocks)
         ]
 
-    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
-        """Returns the roles of [B, B (+ H)]; None where symmetric with hard negatives, which one direction alone sees."""
-        return None if self.symmetric and extra else (positions.cross_view(size, 0, size, extra), self.symmetric)
-
 
 class Queue(PairLayout):
     """MoCo's block: each anchor against its own key and the K rows of a queue shared by all."""
@@ -250,7 +240,9 @@ class Queue(PairLayout):
         view_a, view_b = _given(views.view_a, self.name), _given(views.view_b, self.name)
         if views.queue is None:
             raise ShapeError("layout 'queue' needs queue=, the past candidates [K, D].")
-        candidates, _ = _with_extra(torch.cat([view_b, views.queue]), views)
+        candidates = views.candidates
+        if candidates is None:
+            candidates, _ = _with_extra(torch.cat([view_b, views.queue]), views)
         return [
             Direction(
                 anchors=view_a,
@@ -261,10 +253,6 @@ class Queue(PairLayout):
                 uncertainty=_one_uncertainty(views, 0, self.name),
             )
         ]
-
-    def only_block(self, size: int, queued: int, extra: int) -> tuple[PairRoles, bool] | None:
-        """Returns the roles of [B, B + K (+ H)]."""
-        return (positions.queue(size, queued, extra), False) if queued else None
 
 
 class Labels(PairLayout):
@@ -285,12 +273,11 @@ class Labels(PairLayout):
             anchors, everyone = _given(views.view_a, self.name), _given(views.all_a, self.name)
         else:
             anchors, everyone = views.joined, _given(views.all_joined, self.name)
-            labels, all_labels, index = torch.cat([labels] * 2), torch.cat([all_labels] * 2), _twice(views.index)
+            labels, index = torch.cat([labels, labels]), None if views.index is None else _twice(views.index)
+            all_labels = labels if views.rows.world == 1 else torch.cat([all_labels, all_labels])
             second = _one_uncertainty(views, 1, self.name)
             if uncertainty is not None and second is not None:
                 uncertainty = torch.cat([uncertainty, second])
-        if views.rows.world == 1:
-            all_labels = labels
         return [
             Direction(
                 anchors=anchors,
@@ -320,6 +307,7 @@ class Labels(PairLayout):
             candidates=total + extra,
             device=labels.device,
             ignored=Pairing(((0, size, offset),)) if count == size else both,
+            square=count == total,
             anchor_labels=labels,
             candidate_labels=torch.cat([all_labels, all_labels.new_zeros(extra)]) if extra else all_labels,
             extra_start=total if extra else None,

@@ -21,21 +21,19 @@ from tempplug.create import create_objective, create_strategy
 from tempplug.dense_logits import dense_logits
 from tempplug.engine.dispatch import check_engine, row_statistics
 from tempplug.errors import ConfigError
-from tempplug.layouts import Direction, PairLayout, Views, create_layout
+from tempplug.layouts import Direction, PairLayout, Views, create_layout, positive_similarity
 from tempplug.objectives.base import Objective
-from tempplug.precision import plain_precision
 from tempplug.record import Step, Trace, build_record
 from tempplug.reduction import blame, no_losses, over_anchors, over_directions, told_of_lonely
 from tempplug.replay import Replay, recomputing
 from tempplug.roles import Block, PairRoles
-from tempplug.small import small_loss
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.transforms import explained, fake_mode, refuse_fake, transformed
-from tempplug.types import Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
+from tempplug.transforms import dispatching, explained, refuse_fake, transformed
+from tempplug.types import NOTHING, Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
 from tempplug.unchanged import Unchanged
 from tempplug.unlearned import Unlearned
-from tempplug.views import build_views, split_heads
+from tempplug.views import Reader, split_heads
 
 Embeddings = Tensor | Sequence[Tensor]
 """Raw rows [B, D], or those of several heads."""
@@ -91,6 +89,7 @@ class ContrastiveLoss(nn.Module):
         self.engine = check_engine(engine)
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
+        self._reader = Reader(self.layout, gather, twice=self.engine == "dense")
         self._replay = Replay()
         self._unlearned: Unlearned | None = Unlearned()
         self._warned: set[str] = set()
@@ -228,60 +227,57 @@ class ContrastiveLoss(nn.Module):
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
     def _loss(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
-        inside = transformed() or fake_mode()  # of which nothing may be kept
-        step = Step(Unchanged(given, self.layout.takes) if given and not inside else None)
-        last = self._last
-        last[0], last[1] = step, None
-        unlearned = None if inside else self._unlearned
-        if unlearned is not None and not unlearned.begin(self):
-            unlearned = self._unlearned = None
-        # A closed form has no gradient for what the objective learns.
-        loss, known = (None, None) if step.learns(self._modules["objective"]) else small_loss(self, view_a, view_b, given, step)
-        if loss is None:
-            loss = self._long(view_a, view_b, given, step, known)
-            if step.given is not None:
-                step.given.watch(loss)
-        if unlearned is not None:
-            unlearned.end(view_a)
-        return loss
-
-    def _long(
-        self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], step: Step, known: LogitMap | None
-    ) -> Tensor:
-        """Returns what `forward` does, of every call; a map that the short way made already is known."""
-        refuse_fake(view_a, view_b, *given.values())
-        heads = split_heads(view_a, view_b)
-        device = heads[0][0].device if isinstance(heads[0][0], Tensor) else torch.device("cpu")
-        inside = transformed()
-        losses = []
-        # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
-        with plain_precision(device.type), explained(self.layout.name, self.strategy.name):
-            for first, second in heads:
-                loss = None
-                if first is not view_a and not step.learns(self.objective):
-                    loss, known = small_loss(self, first, second, given, step)
-                losses.append(self._head(first, second, given, step, known) if loss is None else loss)
-        total = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
-        if inside:
-            self._last[:] = None, None  # what the transform lets nobody see outside of it
+        heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
+        if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):
+            heads = split_heads(view_a, view_b)
+        device = heads[0][0].device.type if isinstance(heads[0][0], Tensor) else "cpu"
+        if device != "meta" and torch.is_autocast_enabled(device):
+            # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
+            with torch.autocast(device, enabled=False):
+                return self._loss(view_a, view_b, given)
+        if transformed() or dispatching():
+            return self._inside(heads, given)
+        if self._unlearned is not None and not self._unlearned.begin(self):
+            self._unlearned = None
+        step = Step(Unchanged(given, self.layout.takes) if given else None)
+        self._last[:] = step, None
+        objective = self.objective
+        if objective._parameters or objective._modules:
+            step.learned = {name: number.detach().clone() for name, number in objective.learned().items()}
+        total = self._head(*heads[0], given, step)
+        if len(heads) > 1:
+            total = torch.stack([total, *(self._head(*each, given, step) for each in heads[1:])]).sum(0)
         # Inputs were finite. On CUDA, looking would wait for the device.
-        elif device.type == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
+        if device == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
             blame(self)
+        if step.given is not None:
+            step.given.watch(total)
+        if self._unlearned is not None:
+            self._unlearned.end(view_a)
         return total
 
-    def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step, known: LogitMap | None) -> Tensor:
-        observing = self.training and self.strategy.observes
-        views, zero = build_views(view_a, view_b, given, self.layout, self.strategy, self.gather, twice=self.engine == "dense")
-        step.zero_norm += zero
-        directions = self.layout.directions(views)
-        if observing and transformed():
+    def _inside(self, heads: Sequence[tuple[Tensor, Tensor | None]], given: dict[str, Any]) -> Tensor:
+        """Returns the loss inside of a transform or a mode, of which nothing may be kept."""
+        self._last[:] = None, None
+        refuse_fake(heads, *given.values())
+        if self.training and self.strategy.observes:
             raise ConfigError(
                 f"strategy '{self.strategy.name}' learns from every batch, which no transform of torch.func allows: call "
                 "loss_fn.eval(), or use autograd."
             )
+        with explained(self.layout.name, self.strategy.name):
+            return torch.stack([self._head(*each, given, Step(None)) for each in heads]).sum(0)
+
+    def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step) -> Tensor:
+        # Once, because looking for a module in its parent takes as long as an operation on tensors.
+        strategy, objective = self.strategy, self.objective
+        observing = self.training and strategy.observes
+        views, zero = self._reader.read(strategy, view_a, view_b, given)
+        step.zero_norm += zero
+        directions = self.layout.directions(views)
         prepared: list[Prepared] = []
         for direction in directions:
-            found = self._prepare(direction, views, prepared[0] if direction.mirrored else None, observing, known)
+            found = self._prepare(strategy, objective, direction, views, prepared[0] if direction.mirrored else None, observing)
             if found is None:
                 lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
                 self._warn("positive", f"{lacking}, here and in later such batches.")
@@ -289,88 +285,91 @@ class ContrastiveLoss(nn.Module):
                 step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
                 return over_anchors(row_losses, None, views, self.reduction)
             prepared.append(found)
-        losses, valid = [], []
-        every = self._statistics(prepared, directions[-1].mirrored, step)
-        for (block, logit_map, batch, fresh), direction, statistics in zip(prepared, directions, every, strict=True):
+        (block, logit_map, *_), *others = prepared
+        mean, wanted = strategy.needs_negative_similarity and self.training, NOTHING
+        if mean or objective.top or objective.pair_function is not None:
+            wanted, step.sums = Wanted(mean, objective.top, objective.pair_function), objective.pair_function is not None
+        # The sums of a block and its mirror image come from one pass.
+        mirrored = directions[-1].mirrored and others[0][1] is logit_map and not wanted.more
+        every, step.engine = row_statistics(self.engine, block, logit_map, mirrored=mirrored, wanted=wanted)
+        for other, other_map, *_ in others[len(every) - 1 :]:
+            every += row_statistics(self.engine, other, other_map, wanted=wanted)[0]
+        losses: list[Tensor] = []
+        valid: list[Tensor | None] = []
+        for (block, logit_map, batch, fresh), statistics in zip(prepared, every, strict=True):
             if fresh:
-                self.strategy.observe(batch, statistics)
-            losses.append(self._row_losses(block, logit_map, batch, statistics))
-            valid.append(self._valid(block.roles, statistics))
-            step.traces.append(partial(Trace, direction.detached(), logit_map.detached(), statistics.detached()))
-        row_losses, kept = over_directions(losses, valid)
+                strategy.observe(batch, statistics)
+            losses.append(self._row_losses(objective, block, logit_map, batch, statistics))
+            roles = block.roles
+            valid.append(None if roles.fewest_positives and roles.lonely is None else self._valid(roles, statistics))
+            step.traces.append(partial(Trace, *block.bare, roles, logit_map.detached(), statistics.detached()))
+        row_losses, kept = (losses[0], None) if len(losses) == 1 and valid[0] is None else over_directions(losses, valid)
         step.row_losses.append((row_losses.detach(), kept))
+        if kept is None and self.reduction == "mean" and views.rows.world == 1:
+            return row_losses.mean()
         return over_anchors(row_losses, kept, views, self.reduction)
 
     def _valid(self, roles: PairRoles, statistics: RowStatistics) -> Tensor | None:
         """Returns which anchors have a loss; None where all have."""
         lonely = None if roles.lonely is None or self.objective.without_negatives else ~roles.lonely
-        if roles.positives is not None:
+        if roles.fewest_positives:
             return lonely
         paired = statistics.positive_count > 0
         return paired if lonely is None else paired & lonely
 
     def _prepare(
-        self, direction: Direction, views: Views, mirror: Prepared | None, observing: bool, known: LogitMap | None
+        self,
+        strategy: Strategy,
+        objective: Objective,
+        direction: Direction,
+        views: Views,
+        mirror: Prepared | None,
+        observing: bool,
     ) -> Prepared | None:
         """Returns the block of a direction, its map and batch; None where no anchor of any process has a positive.
 
         A mirror image shares what its original found out; a second computation of a call has the map of the first.
         """
         roles, rows = direction.roles, views.rows
-        shared_similarity = None if mirror is None else mirror[0].positive_similarity
-        similarity = direction.positive_similarity() if shared_similarity is None else shared_similarity
-        own = similarity
-        counts = None
+        bare = direction.bare() if mirror is None else mirror[0].bare[::-1]
+        similarity = positive_similarity(*bare, roles) if mirror is None else mirror[0].positive_similarity
+        own, counts = similarity, None
         if roles.positives is None:
             counts = roles.positive_count()
-            own = own[counts > 0]
+            own = own if roles.fewest_positives else own[counts > 0]
         # Two-view blocks hold each rank's rows twice, labelled blocks a different number on each rank.
         positives = own if rows.world == 1 else distributed.gather(own, distributed.share_rows(own.shape[0], own.device, True))
         if counts is not None and positives.numel() == 0:
             return None
-        self._check_roles(roles, counts, rows)
-        batch = Batch(
-            positive_similarity=positives,
-            anchors=direction.anchors,
-            candidates=direction.candidates,
-            labels=direction.labels,
-            index=direction.index,
-            uncertainty=direction.uncertainty,
-        )
-        block = Block(direction.anchors, direction.candidates, roles, similarity, views.precision)
+        if counts is not None or roles.lonely is not None:
+            self._check_roles(roles, counts, rows)
+        anchors, candidates = direction.anchors, direction.candidates
+        batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty)
+        block = Block(anchors, candidates, bare, roles, similarity, views.precision)
         if mirror is not None and mirror[1].uniform and mirror[1].symmetric:
             return block, mirror[1], batch, mirror[3]
-        recalled = self._replay.recall(batch, self.strategy.name) if observing and recomputing() else None
+        recalled = self._replay.recall(batch, strategy.name) if observing and recomputing() else None
         if recalled is not None:
             return block, recalled, batch, False
-        # A map that the short way made already serves the first direction, and its mirror image above.
-        logit_map = known if mirror is None and known is not None else self.objective.first_map(self.strategy.prepare(batch))
+        logit_map = objective.first_map(strategy.prepare(batch))
         if observing:
             self._replay.remember(batch, logit_map)
         return block, logit_map, batch, observing
 
-    def _statistics(self, prepared: list[Prepared], mirrored: bool, step: Step) -> list[RowStatistics]:
-        """Returns the statistics of every direction; those of a block and its mirror image come from one pass."""
-        (block, logit_map, *_), *others = prepared
-        mirrored = mirrored and others[0][1] is logit_map
-        wanted = Wanted(self.strategy.needs_negative_similarity and self.training, self.objective.top)
-        first, step.engine = row_statistics(self.engine, block, logit_map, mirrored=mirrored, wanted=wanted)
-        for other, other_map, *_ in others[len(first) - 1 :]:
-            first += row_statistics(self.engine, other, other_map, wanted=wanted)[0]
-        return first
-
-    def _row_losses(self, block: Block, logit_map: LogitMap, batch: Batch, statistics: RowStatistics) -> Tensor:
+    def _row_losses(
+        self, objective: Objective, block: Block, logit_map: LogitMap, batch: Batch, statistics: RowStatistics
+    ) -> Tensor:
         second = None
-        second_map = self.objective.second_map(logit_map)
+        second_map = objective.second_map(logit_map)
         if second_map is not None:
             with torch.no_grad():
                 second = row_statistics(self.engine, block, second_map)[0][0]
         lonely = block.roles.lonely
-        if lonely is not None and not self.objective.without_negatives:
+        if lonely is not None and not objective.without_negatives:
             # Dropped later; until then any number does that has no infinite one to be subtracted from.
             level = statistics.positive_lse.detach()
             statistics = replace(statistics, negative_lse=torch.where(lonely, level, statistics.negative_lse))
-        return self.objective.row_loss(statistics, Auxiliary(batch.positive_similarity, second))
+        return objective.row_loss(statistics, Auxiliary(batch.positive_similarity, second))
 
     def _check_roles(self, roles: PairRoles, counts: Tensor | None, rows: distributed.Rows) -> None:
         name = self.layout.name

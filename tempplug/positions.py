@@ -5,13 +5,30 @@ Shapes as in `tempplug.layouts`: B local pairs, the first of them number ``offse
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 
 from tempplug.roles import Pairing, PairRoles
+from tempplug.transforms import dispatching, transformed
 
 CPU = torch.device("cpu")
+
+
+def _shared(make: Callable[..., PairRoles]) -> Callable[..., PairRoles]:
+    """Returns the function as one that makes the roles of a shape once, with what they count of themselves."""
+
+    @lru_cache(maxsize=64)
+    def kept(*shape: Any) -> PairRoles:
+        with torch.inference_mode(False):
+            roles = make(*shape)
+            roles.positive_count(), roles.negative_count(), roles.lonely
+        return roles
+
+    # What is made inside of a transform or a mode is no tensor for later calls.
+    return lambda *shape: make(*shape) if transformed() or dispatching() else kept(*shape)
 
 
 @lru_cache(maxsize=64)
@@ -22,6 +39,7 @@ def of_both(size: int, offset: int, total: int, swapped: bool) -> Pairing:
     return Pairing(((0, size, first), (size, 2 * size, second)))
 
 
+@_shared
 def two_view(size: int, offset: int, total: int, extra: int, device: torch.device = CPU) -> PairRoles:
     """Returns the roles of [2B, 2·total + extra]: both views against both; view_a's anchors see the hard negatives."""
     return PairRoles(
@@ -36,6 +54,7 @@ def two_view(size: int, offset: int, total: int, extra: int, device: torch.devic
     )
 
 
+@_shared
 def cross_view(size: int, offset: int, total: int, extra: int, device: torch.device = CPU) -> PairRoles:
     """Returns the roles of [B, total + extra]: one view against the other and the hard negatives."""
     return PairRoles(
@@ -48,6 +67,7 @@ def cross_view(size: int, offset: int, total: int, extra: int, device: torch.dev
     )
 
 
+@_shared
 def queue(size: int, queued: int, extra: int, device: torch.device = CPU) -> PairRoles:
     """Returns the roles of [B, B + queued + extra]: one view against its own keys, a queue and the hard negatives."""
     return PairRoles(

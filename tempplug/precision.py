@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,13 +14,6 @@ HALF = frozenset({torch.float16, torch.bfloat16})
 def at_least_float32(values: Tensor) -> Tensor:
     """Returns half-precision values in float32 and everything else as it is."""
     return values.float() if values.dtype in HALF else values
-
-
-@lru_cache(maxsize=256)
-def number(value: float, dtype: torch.dtype) -> Tensor:
-    """Returns a number as a tensor [] that others share: an operation with a Python number makes one anew each time."""
-    with torch.inference_mode(False):
-        return torch.tensor(value, dtype=dtype, device="cpu")
 
 
 def plain_precision(device: str) -> AbstractContextManager[Any]:

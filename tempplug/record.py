@@ -8,13 +8,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from tempplug.layouts import Direction
 from tempplug.metrics import effective_negatives
 from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy
@@ -34,19 +32,23 @@ class Trace:
     """One direction of a call, detached.
 
     Attributes:
-        direction: anchors, candidates and roles.
+        anchors: [N, D] unit rows.
+        candidates: [M, D] unit rows.
+        roles: of the pairs.
         logit_map: of the batch.
         statistics: of the rows.
     """
 
-    direction: Direction
+    anchors: Tensor
+    candidates: Tensor
+    roles: PairRoles
     logit_map: LogitMap
     statistics: RowStatistics
 
 
 def _sample_negatives(trace: Trace) -> tuple[Tensor, Tensor]:
     """Returns the rows and columns of at most `SAMPLED_NEGATIVES` pairs, evenly spread, those that are negatives."""
-    roles = trace.direction.roles
+    roles = trace.roles
     width = roles.candidates - roles.negatives_start
     pairs = roles.anchors * width
     # A stride that shares a factor with the row length would visit few columns only.
@@ -70,27 +72,27 @@ def _some_positives(roles: PairRoles) -> tuple[Tensor, Tensor]:
 
 def _temperatures(trace: Trace) -> tuple[Tensor, Tensor]:
     """Returns the temperatures of positives and sampled negatives, and the similarities of the latter."""
-    direction, roles = trace.direction, trace.direction.roles
+    roles = trace.roles
     rows, columns = _sample_negatives(trace)
-    negatives = (direction.anchors[rows] * direction.candidates[columns]).sum(1)
+    negatives = (trace.anchors[rows] * trace.candidates[columns]).sum(1)
     found = [trace.logit_map.at(rows, columns, paired=True).temperature(negatives)]
     if roles.positives is not None:
         rows = torch.arange(roles.anchors, device=roles.device)
         columns = roles.positives.columns(rows)
     else:
         rows, columns = _some_positives(roles)
-    positives = (direction.anchors[rows] * direction.candidates[columns]).sum(1)
+    positives = (trace.anchors[rows] * trace.candidates[columns]).sum(1)
     found.append(trace.logit_map.at(rows, columns, paired=True).temperature(positives))
     return torch.cat(found), negatives
 
 
 def _effective_negatives(trace: Trace) -> Tensor:
     """Returns how many negatives an anchor's gradient comes from, mean over evenly spread anchors, []."""
-    direction, roles = trace.direction, trace.direction.roles
+    roles = trace.roles
     looked_at = max(1, PAIRS_OF_WHOLE_ROWS // max(1, roles.candidates))
     rows = torch.arange(0, roles.anchors, -(-roles.anchors // looked_at), device=roles.device)
     columns = torch.arange(roles.candidates, device=roles.device)
-    similarity = direction.anchors[rows] @ direction.candidates.T
+    similarity = trace.anchors[rows] @ trace.candidates.T
     bound = trace.logit_map.at(rows, slice(None))
     # InfoNCE pushes a negative away with exp(l)·dl/ds, over a sum that all of the row share
     weights = bound.logit(similarity) + bound.slope(similarity).abs().log()
@@ -133,34 +135,27 @@ def describe_temperatures(strategy: Strategy, temperatures: Tensor) -> dict[str,
     }
 
 
+@dataclass(slots=True)
 class Step:
     """What a call leaves behind for whoever reads its record.
 
     Attributes:
+        given: labels and masks of the call; None where it had none.
         traces: what returns one of each direction and head.
         row_losses: of each head, and which rows have a positive (None: all).
         zero_norm: which rows had no norm, for every input that held some.
         engine: that ran.
-        given: labels and masks of the call; None where it had none.
         learned: copies of what the objective learns, by name.
+        sums: whether statistics hold sums of a pair function, of which there is no softmax.
     """
 
-    __slots__ = ("engine", "given", "learned", "row_losses", "traces", "zero_norm")
-
-    def __init__(self, given: Unchanged | None) -> None:
-        self.traces: list[Callable[[], Trace]] = []
-        self.row_losses: list[tuple[Tensor, Tensor | None]] = []
-        self.zero_norm: list[Tensor] = []
-        self.engine = ""
-        self.given = given
-        self.learned: dict[str, Tensor] = {}
-
-    def learns(self, objective: Any) -> bool:
-        """Returns whether an objective has parameters, and copies the numbers that it shows of them."""
-        if not (objective._parameters or objective._modules):
-            return False
-        self.learned = {name: number.detach().clone() for name, number in objective.learned().items()}
-        return any(True for _ in objective.parameters())
+    given: Unchanged | None
+    traces: list[Callable[[], Trace]] = field(default_factory=list)
+    row_losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
+    zero_norm: list[Tensor] = field(default_factory=list)
+    engine: str = ""
+    learned: dict[str, Tensor] = field(default_factory=dict)
+    sums: bool = False
 
 
 def _total(counts: list[Tensor], device: torch.device) -> Tensor:
@@ -187,18 +182,21 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     sampled = [_temperatures(trace) for trace in traces]
     negatives = torch.cat([nothing, *(similarity for _, similarity in sampled)])
 
-    def over_rows(values: list[Tensor]) -> Tensor:
+    def over_rows(values: list[Tensor], of_softmax: bool = False) -> Tensor:
+        if of_softmax and step.sums:
+            return loss.new_tensor(math.nan)
         kept = [value[trace.statistics.positive_count > 0] for value, trace in zip(values, traces, strict=True)]
         return torch.cat([nothing, *kept]).mean()
 
     statistics = [trace.statistics for trace in traces]
     positive = over_rows([each.positive_similarity for each in statistics])
     potentials = 4 * (negatives - 1)  # -2·‖x - y‖² of unit rows
-    effective = [_effective_negatives(trace) for trace in traces]
-    scale = over_rows([torch.sigmoid(each.negative_lse - each.positive_lse) for each in statistics])
+    effective = [] if step.sums else [_effective_negatives(trace) for trace in traces]
+    scale = over_rows([torch.sigmoid(each.negative_lse - each.positive_lse) for each in statistics], of_softmax=True)
+    infonce = [torch.logaddexp(each.positive_lse, each.negative_lse) - each.positive_logit for each in statistics]
     return StepRecord(
         loss=loss,
-        infonce=over_rows([torch.logaddexp(each.positive_lse, each.negative_lse) - each.positive_logit for each in statistics]),
+        infonce=over_rows(infonce, of_softmax=True),
         **describe_temperatures(strategy, torch.cat([nothing, *(temperature for temperature, _ in sampled)])),
         positive_similarity=positive,
         negative_similarity=negatives.mean(),

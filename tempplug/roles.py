@@ -6,11 +6,14 @@ Layouts write these records, engines read them. Nothing here knows a logit.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tempplug.once import once
+from tempplug.transforms import dispatching, transformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,41 @@ class Pairing:
 
     runs: tuple[tuple[int, int, int], ...]
 
+    def partners(self, candidates: Tensor) -> Tensor:
+        """Returns the rows of the candidates that go with each anchor, [N, D]; of a single run as a view."""
+        (start, stop, shift), *others = self.runs
+        if not others:
+            return candidates if stop - start == candidates.shape[0] else candidates[start + shift : stop + shift]
+        if transformed() or dispatching():
+            return candidates[self.columns(torch.arange(self.runs[-1][1], device=candidates.device))]
+        return candidates.index_select(0, _columns(self.runs, candidates.device))
+
     def columns(self, rows: Tensor) -> Tensor:
         """Returns the candidate of each of these anchors, in the shape of ``rows``."""
         columns = rows + self.runs[0][2]
         for start, _, shift in self.runs[1:]:
             columns = torch.where(rows >= start, rows + shift, columns)
         return columns
+
+
+class Shape(NamedTuple):
+    """What positions alone say of the pairs of a block, hashable.
+
+    Attributes:
+        anchors: N.
+        candidates: M.
+        start: the first candidate that may be a negative.
+        behind: the first hard negative that some anchors alone see, or that has no label; M where there is none.
+        seeing: how many anchors see the hard negatives.
+        blanks: runs of pairs that are no negatives, as of `Pairing`.
+    """
+
+    anchors: int
+    candidates: int
+    start: int
+    behind: int
+    seeing: int
+    blanks: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -69,6 +101,15 @@ class PairRoles:
     positive_mask: Tensor | None = None
     negative_mask: Tensor | None = None
 
+    @once
+    def shape(self) -> Shape:
+        """What positions alone say of the pairs."""
+        blanks = tuple(run for pairing in (self.positives, self.ignored) if pairing is not None for run in pairing.runs)
+        behind = self.candidates if self.extra_start is None else self.extra_start
+        if self.extra_anchors == self.anchors and not self.square and self.anchor_labels is None:
+            behind = self.candidates
+        return Shape(self.anchors, self.candidates, self.negatives_start, behind, self.extra_anchors, blanks)
+
     def negative(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Returns whether these pairs are negatives, in the broadcast shape of the two index tensors."""
         found = columns >= self.negatives_start
@@ -99,21 +140,6 @@ class PairRoles:
     def negative_count(self) -> Tensor:
         """Returns the number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
         return self._negative_count
-
-    @once
-    def positive_range(self) -> tuple[int, int]:
-        """The smallest and the largest number of positives of an anchor; on CUDA, asking waits for the device."""
-        if self.positives is None and self.positive_mask is None:
-            least, most = self._class_size_range
-            return least - self._own, most - self._own
-        return _range(self.positive_count())
-
-    @once
-    def fewest_negatives(self) -> int:
-        """The smallest number of negatives of an anchor; on CUDA, asking waits for the device."""
-        if self.anchor_labels is None or self.extra_start is not None:
-            return int(self.negative_count().min())
-        return self.candidates - self.negatives_start - self._class_size_range[1]
 
     @once
     def _positive_count(self) -> Tensor:
@@ -173,24 +199,58 @@ class PairRoles:
             _, labels = torch.unique(labels, return_inverse=True)
         return (labels, labels) if alike else (labels[: self.anchors], labels[self.anchors :])
 
+    def sums_of_class(self, anchors: Tensor, candidates: Tensor) -> Tensor:
+        """Returns for each anchor the sum of its positives among the candidates, [N, D], where labels say who they are."""
+        own, others = self._classes
+        sums = torch.zeros_like(candidates).index_add_(0, others, candidates[: len(others)]).index_select(0, own)
+        return sums if self.ignored is None else sums.sub_(anchors)  # an anchor is no positive of itself
+
+    def sums_of_anchors(self, anchors: Tensor, candidates: int) -> Tensor:
+        """Returns for each candidate with a label the sum of the anchors that it is positive to, [M', D].
+
+        Args:
+            anchors: [N, D].
+            candidates: M.
+        """
+        own, others = self._classes
+        sums = anchors.new_zeros(candidates, anchors.shape[1]).index_add_(0, own, anchors).index_select(0, others)
+        for start, stop, shift in () if self.ignored is None else self.ignored.runs:
+            sums[start + shift : stop + shift].sub_(anchors[start:stop])
+        return sums
+
     @once
     def lonely(self) -> Tensor | None:
-        """Which anchors have no negative, [N] booleans; None where positions say that all have some."""
+        """Which anchors have no negative, [N] booleans; None where all are known to have some without asking a device."""
         by_position = self.anchor_labels is None and self.negative_mask is None
         # Where positions alone decide, the first anchor and the last stand for all.
         if by_position and self.negatives_of(0) and self.negatives_of(self.anchors - 1):
             return None
+        if self.device.type == "cpu" and not by_position and self._fewest_negatives > 0:
+            return None
         return self.negative_count() == 0
+
+    @once
+    def fewest_positives(self) -> int:
+        """The smallest number of positives of an anchor as far as it is known without waiting for the device, else 0."""
+        if self.positives is not None:
+            return 1
+        if self.device.type != "cpu":
+            return 0
+        counts = self._class_sizes if self.positive_mask is None else self.positive_count()
+        return int(counts.min()) - (self._own if self.positive_mask is None else 0)
+
+    @once
+    def _fewest_negatives(self) -> int:
+        """The smallest number of negatives of an anchor; on CUDA, asking waits for the device."""
+        if self.anchor_labels is None or self.extra_start is not None:
+            return int(self.negative_count().min())
+        return self.candidates - self.negatives_start - int(self._class_sizes.max())
 
     @once
     def _class_sizes(self) -> Tensor:
         """How many candidates share the label of each anchor, the anchor itself included."""
         anchors, candidates = self._classes
         return torch.bincount(candidates, minlength=self.anchors + self.candidates).take(anchors)
-
-    @once
-    def _class_size_range(self) -> tuple[int, int]:
-        return _range(self._class_sizes)
 
     @property
     def _own(self) -> int:
@@ -208,11 +268,6 @@ class PairRoles:
         row_index = torch.arange(self.anchors, device=self.device)[rows]
         column_index = torch.arange(self.candidates, device=self.device)[columns]
         return row_index[:, None], column_index[None, :]
-
-
-def _range(counts: Tensor) -> tuple[int, int]:
-    least, most = torch.aminmax(counts)
-    return int(least), int(most)
 
 
 def _row_sums(mask: Tensor) -> Tensor:
@@ -261,13 +316,21 @@ def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
     return PairRoles(anchors=roles.anchors, candidates=roles.candidates, device=roles.device, positives=own, ignored=ignored)
 
 
-@dataclass(frozen=True, slots=True)
+@lru_cache(maxsize=64)
+def _columns(runs: tuple[tuple[int, int, int], ...], device: torch.device) -> Tensor:
+    """Returns the candidate of every anchor."""
+    with torch.inference_mode(False):
+        return Pairing(runs).columns(torch.arange(runs[-1][1], device=device))
+
+
+@dataclass(slots=True)
 class Block:
     """One block of similarities, all that an engine needs beside the logit map.
 
     Attributes:
         anchors: [N, D] unit rows, at least float32.
         candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
+        bare: both without gradient.
         roles: of the N×M pairs.
         positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
         precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.
@@ -275,10 +338,11 @@ class Block:
 
     anchors: Tensor
     candidates: Tensor
+    bare: tuple[Tensor, Tensor]
     roles: PairRoles
     positive_similarity: Tensor
     precision: torch.dtype
 
     def mirrored(self) -> Block:
         """Returns the transposed block: the candidates as anchors of the same pairs."""
-        return replace(self, anchors=self.candidates, candidates=self.anchors)
+        return replace(self, anchors=self.candidates, candidates=self.anchors, bare=self.bare[::-1])

@@ -15,6 +15,8 @@ from torch._guards import detect_fake_mode
 
 from tempplug.errors import ConfigError, TensorError
 
+dispatching: Callable[[], int] = _len_torch_dispatch_stack
+"""Returns how many modes, FakeTensorMode among them, see every operation."""
 transformed: Callable[[], bool] = _are_functorch_transforms_active
 """Returns whether any transform of `torch.func` is at work."""
 

@@ -7,12 +7,13 @@ Shapes: N local anchors, G anchors of all processes (G = N without gathering), M
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from torch import Tensor
+
+from tempplug.pair_functions import PairFunction
 
 LayoutName = Literal["two-view", "cross-view", "queue", "labels", "masks"]
 """Pair layouts by name, see `tempplug.layouts`."""
@@ -20,7 +21,6 @@ Reduction = Literal["mean", "sum", "none"]
 """What `tempplug.ContrastiveLoss` makes of the losses of the anchors."""
 EngineName = Literal["auto", "dense", "tiled", "triton"]
 """Engines by name, and ``auto`` for the fastest that can do a block; see `tempplug.engine.dispatch`."""
-"""How exact the gradient is: as the embeddings are, or with operands of its products rounded to bfloat16."""
 
 
 @dataclass(slots=True)
@@ -45,21 +45,24 @@ class Batch:
     uncertainty: Tensor | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wanted:
     """Statistics that cost an engine more, computed only where a strategy or an objective asks.
 
     Attributes:
         negative_similarity: the softmax-weighted mean similarity of the negatives.
         top: how many of the most similar negatives, 0 for none.
+        pair_function: f of whose values the sums are wanted in place of log-sum-exps; None for the latter.
+        more: whether anything beside sums is wanted.
     """
 
     negative_similarity: bool = False
     top: int = 0
+    pair_function: PairFunction | None = None
+    more: bool = field(init=False)
 
-    def __bool__(self) -> bool:
-        """Whether anything is wanted."""
-        return self.negative_similarity or self.top > 0
+    def __post_init__(self) -> None:
+        self.more = self.negative_similarity or self.top > 0
 
 
 NOTHING = Wanted()
@@ -74,7 +77,9 @@ class RowStatistics:
         positive_logit: [N] mean logit over the anchor's positives (0 where it has none).
         positive_similarity: [N] mean similarity over the anchor's positives (0 where it has none).
         positive_lse: [N] log-sum-exp of the logits of the positives.
-        negative_lse: [N] log-sum-exp of the logits of the negatives, -inf where there are none.
+        negative_lse: [N] log-sum-exp of the logits of the negatives, -inf where there are none, or where terms of negatives
+            leave them all out. Where the objective has a ``pair_function``, this and ``positive_lse`` are sums of its values
+            instead.
         positive_count: [N] number of positives.
         negative_count: [N] number of negatives.
         negative_similarity: [N] softmax-weighted mean similarity of the negatives, only where it is wanted.
@@ -90,15 +95,6 @@ class RowStatistics:
     negative_count: Tensor
     negative_similarity: Tensor | None = None
     top_logits: Tensor | None = None
-
-    @classmethod
-    def joined(cls, parts: Sequence[RowStatistics]) -> RowStatistics:
-        """Returns the statistics of consecutive rows as one."""
-        if len(parts) == 1:
-            return parts[0]
-        columns = {each.name: [getattr(part, each.name) for part in parts] for each in fields(cls)}
-        joined: dict[str, Any] = {name: None if values[0] is None else torch.cat(values) for name, values in columns.items()}
-        return cls(**joined)
 
     def detached(self) -> RowStatistics:
         """Returns the same numbers without gradient."""
@@ -128,16 +124,12 @@ class Auxiliary:
     second: RowStatistics | None = None
 
 
-ClosedForm = tuple[Tensor, Tensor, Tensor | None]
-"""Row losses [N], their derivative by negative_lse, and that by positive_logit: None where it is minus the former."""
-
-
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """What the last call of the loss looked like: detached scalars (tensors), converted to numbers only when logged.
 
     Temperatures are taken over all positives and a strided sample of at most 4,096 negatives. What there is nothing of (the
-    similarity of negatives in a batch of one) is NaN.
+    similarity of negatives in a batch of one, what a softmax gives under an objective with a ``pair_function``) is NaN.
 
     Attributes:
         loss: mean of the objective's row losses over this process's anchors that have one; summed over heads.
@@ -200,4 +192,4 @@ class StepRecord:
         return {**self.numbers(), "engine": self.engine}
 
 
-__all__ = ["Auxiliary", "Batch", "ClosedForm", "EngineName", "LayoutName", "Reduction", "RowStatistics", "StepRecord", "Wanted"]
+__all__ = ["Auxiliary", "Batch", "EngineName", "LayoutName", "Reduction", "RowStatistics", "StepRecord", "Wanted"]

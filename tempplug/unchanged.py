@@ -32,7 +32,7 @@ class Unchanged:
         ]
 
     def watch(self, loss: Tensor) -> None:
-        """Makes the backward pass of the loss check first; small batches check without a hook, which they would feel."""
+        """Makes the backward pass of the loss check first."""
         if loss.requires_grad:
             loss.register_hook(lambda gradient: self.check("backward pass"))  # type: ignore[no-untyped-call]
 

@@ -5,14 +5,14 @@ It must not know objectives or engines, and of a strategy only what it reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tempplug import distributed
-from tempplug.embeddings import unit_rows
+from tempplug.embeddings import unit_groups
 from tempplug.errors import ShapeError
 from tempplug.inputs import (
     check_embeddings,
@@ -26,6 +26,12 @@ from tempplug.inputs import (
 )
 from tempplug.layouts import PairLayout, Views
 from tempplug.strategies.base import Strategy
+from tempplug.transforms import refuse_fake
+
+_PLAIN = (Tensor, nn.Parameter)
+# Arguments whose checks ask for nothing but type and shape, given that integers are int64.
+_BY_SHAPE = frozenset({"queue", "hard_negatives", "labels", "index", "positive_mask", "negative_mask"})
+_MOST_KINDS = 256
 
 
 def split_heads(
@@ -45,102 +51,147 @@ def split_heads(
     return [(view_a, view_b)]  # type: ignore[list-item]
 
 
-def build_views(
-    view_a: Tensor,
-    view_b: Tensor | None,
-    given: dict[str, Any],
-    layout: PairLayout,
-    strategy: Strategy,
-    gather: bool,
-    twice: bool = False,
-) -> tuple[Views, list[Tensor]]:
-    """Returns the views, and for every input that held rows without norm which rows those are.
+class Reader:
+    """Reads the arguments of calls; what was found right of a kind of call is not asked again of calls of that kind.
 
     Args:
-        view_a: [B, D] raw embeddings.
-        view_b: [B, D] or [M, D] raw embeddings, or None.
-        given: the optional arguments of the call by name, without those that were left out.
         layout: that will read the views.
-        strategy: that will read some of the arguments.
         gather: whether candidates of all processes are wanted.
         twice: whether second derivatives are wanted.
-
-    Raises:
-        TensorError: an argument is no tensor, or one that the loss cannot take.
-        ShapeError: shapes do not fit each other.
-        ConfigError: neither layout nor strategy reads an argument that was given.
-        NonFiniteError: embeddings hold NaN or infinite values (on CPU).
     """
-    zero: list[Tensor] = []
-    device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
-    with distributed.refused_together(device, gather):
-        check_read(given, strategy, layout)
+
+    def __init__(self, layout: PairLayout, gather: bool, twice: bool) -> None:
+        self.layout, self.gather, self.twice = layout, gather, twice
+        self._right: set[Hashable] = set()
+
+    def read(
+        self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
+    ) -> tuple[Views, list[Tensor]]:
+        """Returns the views, and for every input that held rows without norm which rows those are.
+
+        Args:
+            strategy: that will read some of the arguments.
+            view_a: [B, D] raw embeddings.
+            view_b: [B, D] or [M, D] raw embeddings, or None.
+            given: the optional arguments of the call by name, without those that were left out.
+
+        Raises:
+            TensorError: an argument is no tensor, or one that the loss cannot take.
+            ShapeError: shapes do not fit each other.
+            ConfigError: neither layout nor strategy reads an argument that was given.
+            NonFiniteError: embeddings hold NaN or infinite values (on CPU).
+        """
+        zero: list[Tensor] = []
+        if not self.gather:
+            return self._own(strategy, view_a, view_b, given, zero), zero
+        device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
+        with distributed.refused_together(device, True):
+            views = self._own(strategy, view_a, view_b, given, zero)
+        # Nothing that this process alone could refuse comes after this line.
+        views.rows = rows = distributed.share_rows(views.size, device, True)
+        if rows.world > 1:
+            if views.hard_negatives is not None:
+                own = distributed.share_rows(views.hard_negatives.shape[0], device, True)
+                views.hard_negatives = distributed.gather(views.hard_negatives, own)
+            if views.labels is not None:
+                views.all_labels = distributed.gather(views.labels, rows)
+            if views.joined is not None:
+                parts = views.joined[: views.size], views.joined[views.size :]
+                views.all_joined = torch.cat([distributed.gather(part, rows) for part in parts])
+            else:
+                views.all_a = None if views.view_a is None else distributed.gather(views.view_a, rows)
+                views.all_b = None if views.view_b is None else distributed.gather(views.view_b, rows)
+        return views, zero
+
+    def _own(
+        self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], zero: list[Tensor]
+    ) -> Views:
+        """Returns the views of this process alone."""
+        kind: list[Hashable] = [strategy.name]
+        known = True
+        for name, each in (("view_a", view_a), ("view_b", view_b), *given.items()):
+            if each is not None:
+                plain = type(each) in _PLAIN and not each.is_nested and each.layout is torch.strided
+                if not plain:
+                    known = False
+                    break
+                kind.extend((name, each.shape, each.dtype, each.device))
+        key = tuple(kind) if known else None
+        precision, uncertainty = None, None
+        queue, extra = given.get("queue"), given.get("hard_negatives")
+        labels, index = given.get("labels"), given.get("index")
+        if key is None or key not in self._right:
+            refuse_fake(view_a, view_b, *given.values())
+            before = view_a, view_b, queue, extra, labels, index
+            queue, extra, labels, index, uncertainty = self._check(strategy, view_a, view_b, given)
+            precision, (first, view_b, queue, extra) = common_type(view_a, view_b, queue, extra)
+            view_a = view_a if first is None else first
+            after = view_a, view_b, queue, extra, labels, index
+            if key is not None and given.keys() <= _BY_SHAPE and all(a is b for a, b in zip(before, after, strict=True)):
+                if len(self._right) >= _MOST_KINDS:
+                    self._right.clear()
+                self._right.add(key)
+        second = [each for each in (view_b, queue, extra) if each is not None]
+        joins = view_b is not None and self.layout.joins_views
+        if joins and view_b is not None:
+            # One tensor from the start: half the passes over memory, and a small batch feels each of them.
+            groups = [[view_a, view_b], *([each] for each in second[1:])]
+        elif self.gather or (view_b is None and second):
+            groups = [[view_a], *([each] for each in second)]
+        else:
+            groups = [[view_a], second] if second else [[view_a]]
+        (anchors, *others), without = unit_groups(groups, self.twice)
+        if without is not None:
+            for name, each in (("view_a", view_a), ("view_b", view_b), ("queue", queue), ("hard_negatives", extra)):
+                if each is not None:
+                    check_finite(name, each)
+            zero.append(without)
+        views = Views(
+            size=view_a.shape[0],
+            rows=distributed.rows_of_one(view_a.shape[0]),
+            device=view_a.device,
+            precision=precision or view_a.dtype,
+            labels=labels,
+            all_labels=labels,
+            index=index,
+            uncertainty=uncertainty,
+            positive_mask=given.get("positive_mask"),
+            negative_mask=given.get("negative_mask"),
+        )
+        if joins:
+            views.joined = views.all_joined = anchors
+        else:
+            views.view_a = views.all_a = anchors
+        if len(second) == len(others) + joins:
+            if view_b is not None and not joins:
+                views.view_b = views.all_b = others.pop(0)
+            views.queue = None if queue is None else others.pop(0)
+            views.hard_negatives = None if extra is None else others.pop(0)
+        elif others:
+            (views.candidates,) = others
+            start = 0
+            for name, each in (("view_b", view_b), ("queue", queue), ("hard_negatives", extra)):
+                if each is not None:
+                    whole = each.shape[0] == views.candidates.shape[0]
+                    setattr(views, name, views.candidates if whole else views.candidates[start : start + each.shape[0]])
+                    start += each.shape[0]
+            views.all_b = views.view_b
+        return views
+
+    def _check(self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> tuple[Any, ...]:
+        """Raises what is wrong; returns queue, hard negatives [H, D], labels and index as int64, and uncertainty."""
+        device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
+        check_read(given, strategy, self.layout)
         size, dimension = check_embeddings("view_a", view_a, device).shape
         if view_b is not None:
             check_embeddings("view_b", view_b, device, dimension)
-            if view_b.shape[0] != size and layout.name != "masks":
+            if view_b.shape[0] != size and self.layout.name != "masks":
                 raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
         queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
         extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
         labels = check_integers("labels", given.get("labels"), device, size)
         index = check_integers("index", given.get("index"), device, size)
         uncertainty = check_uncertainty(given.get("uncertainty"), device, size)
-        roles = (size, size if view_b is None else view_b.shape[0])
-        masks = [check_mask(name, given.get(name), device, roles) for name in ("positive_mask", "negative_mask")]
-        precision, (first, second, queue, extra) = common_type(view_a, view_b, queue, extra)
-        queue = None if queue is None else _unit(twice, {"queue": queue}, zero)
-        extra = None if extra is None else _unit(twice, {"hard_negatives": extra}, zero)
-        own: dict[str, Tensor | None]
-        if first is not None and second is not None and layout.joins_views:
-            # One tensor from the start: half the passes over memory, and a small batch feels each of them.
-            own = {"joined": _unit(twice, {"view_a": first, "view_b": second}, zero)}
-        else:
-            own = {
-                name: None if each is None else _unit(twice, {name: each}, zero)
-                for name, each in (("view_a", first), ("view_b", second))
-            }
-    # Nothing that this process alone could refuse comes after this line.
-    rows = distributed.share_rows(size, device, gather)
-    if extra is not None and rows.world > 1:
-        extra = distributed.gather(extra, distributed.share_rows(extra.shape[0], device, True))
-    views = Views(
-        size=size,
-        rows=rows,
-        device=device,
-        precision=precision,
-        queue=queue,
-        hard_negatives=extra,
-        labels=labels,
-        all_labels=None if labels is None else distributed.gather(labels, rows),
-        index=index,
-        uncertainty=uncertainty,
-        positive_mask=masks[0],
-        negative_mask=masks[1],
-        **own,
-        **_of_all(own, rows),
-    )
-    return views, zero
-
-
-def _of_all(own: dict[str, Tensor | None], rows: distributed.Rows) -> dict[str, Tensor | None]:
-    """Returns the embeddings of all processes for each of this one's; the very same tensors where there is one process."""
-    joined = own.get("joined")
-    if joined is not None:
-        if rows.world == 1:
-            return {"all_joined": joined}
-        size = rows.sizes[rows.rank]
-        return {"all_joined": torch.cat([distributed.gather(joined[:size], rows), distributed.gather(joined[size:], rows)])}
-    return {
-        name: None if unit is None else distributed.gather(unit, rows)
-        for name, unit in (("all_a", own["view_a"]), ("all_b", own["view_b"]))
-    }
-
-
-def _unit(twice: bool, named: dict[str, Tensor], zero: list[Tensor]) -> Tensor:
-    """Returns the unit rows of these embeddings, one behind the other, and notes rows without norm in ``zero``."""
-    unit, without_norm = unit_rows(*named.values(), twice=twice)
-    if without_norm is not None:
-        for name, raw in named.items():
-            check_finite(name, raw)
-        zero.append(without_norm)
-    return unit
+        for name in ("positive_mask", "negative_mask"):
+            check_mask(name, given.get(name), device, (size, size if view_b is None else view_b.shape[0]))
+        return queue, extra, labels, index, uncertainty

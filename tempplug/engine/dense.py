@@ -2,70 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
+from tempplug.negatives.base import TermMap
 from tempplug.roles import Block
-from tempplug.strategies.maps import LogitMap
+from tempplug.strategies.logit_map import LogitMap
 from tempplug.types import NOTHING, RowStatistics, Wanted
 
+EVERY = slice(None)
 
-def dense_statistics(block: Block, logit_map: LogitMap, rows: slice = slice(None), wanted: Wanted = NOTHING) -> RowStatistics:
-    """Returns the statistics of every row, or of some.
+
+def dense_statistics(
+    block: Block, logit_map: LogitMap, wanted: Wanted = NOTHING, terms: Sequence[TermMap] = ()
+) -> RowStatistics:
+    """Returns the statistics of every row.
 
     Args:
         block: anchors, candidates and their roles.
         logit_map: of this batch, not yet bound to a tile.
-        rows: the anchors that are wanted.
-        wanted: what beside the log-sum-exps.
+        wanted: of each row.
+        terms: that are added to the logits of negatives.
     """
-    roles = block.roles
+    roles, pair = block.roles, wanted.pair_function
     columns = slice(roles.negatives_start, None)
-    similarity = block.anchors[rows] @ block.candidates[columns].T
-    logits = logit_map.at(rows, columns).logit(similarity)
-    indices = roles.tile(rows, columns)
+    similarity = block.anchors @ block.candidates[columns].T
+    logits = logit_map.at(EVERY, columns).logit(similarity)
+    indices = roles.tile(EVERY, columns)
+    of_negatives = logits
+    for term in terms:
+        of_negatives = of_negatives + term.at(EVERY, columns).term(similarity.detach())
     # Map first, mask second: a mask of -inf before the division by a learned temperature makes its gradient NaN.
     left_out = ~roles.negative(*indices)
-    lonely = None if roles.lonely is None else roles.lonely[rows]
+    lonely = roles.lonely
+    if terms:
+        left_out |= of_negatives.detach() == -torch.inf
+        lonely = left_out.all(1)
+        of_negatives = torch.where(lonely[:, None], logits, of_negatives)
     if lonely is not None:
         # Over everything first, and then none: an empty log-sum-exp has NaN for a gradient, which anomaly detection reports.
         left_out.masked_fill_(lonely[:, None], False)
-    masked = logits.masked_fill(left_out, -torch.inf)
-    negative_lse = torch.logsumexp(masked, 1)
+    masked = of_negatives.masked_fill(left_out, -torch.inf)
+    negative = torch.logsumexp(masked, 1) if pair is None else torch.where(left_out, 0.0, pair.value(of_negatives)).sum(1)
     if lonely is not None:
-        negative_lse = negative_lse.masked_fill(lonely, -torch.inf)
-    mean_negative = (torch.softmax(masked, 1) * similarity).sum(1) if wanted.negative_similarity else None
+        negative = negative.masked_fill(lonely, -torch.inf if pair is None else 0.0)
+    mean_negative = (torch.softmax(masked, 1) * similarity).sum(1).detach() if wanted.negative_similarity else None
     top_logits = None
     if wanted.top:
         order = similarity.detach().masked_fill(left_out, -torch.inf).topk(min(wanted.top, similarity.shape[1]), 1).indices
-        top_logits = logits.gather(1, order)
-    negative_count = roles.negative_count()[rows]
+        top_logits = of_negatives.gather(1, order)
+    negative_count = roles.negative_count()
 
     if roles.positives is not None:
         anchors = indices[0].squeeze(1)
-        positive_similarity = torch.linalg.vecdot(block.anchors[rows], block.candidates[roles.positives.columns(anchors)])
+        positive_similarity = torch.linalg.vecdot(block.anchors, block.candidates[roles.positives.columns(anchors)])
         pairs = logit_map.at(anchors, roles.positives.columns(anchors), paired=True)
         positive_logit = pairs.logit(positive_similarity)
         return RowStatistics(
             positive_logit=positive_logit,
             positive_similarity=positive_similarity,
-            positive_lse=positive_logit,
-            negative_lse=negative_lse,
-            positive_count=roles.positive_count()[rows],
+            positive_lse=positive_logit if pair is None else pair.value(positive_logit),
+            negative_lse=negative,
+            positive_count=roles.positive_count(),
             negative_count=negative_count,
             negative_similarity=mean_negative,
             top_logits=top_logits,
         )
 
     positive = roles.positive(*indices)
-    count = roles.positive_count()[rows]
+    count = roles.positive_count()
     divisor = count.clamp(min=1)
     # A row without positives takes its log-sum-exp over everything: finite, and dropped by whoever averages the rows.
     counted = positive | (count == 0)[:, None]
+    if pair is None:
+        of_positives = torch.logsumexp(logits.masked_fill(~counted, -torch.inf), 1)
+    else:
+        of_positives = torch.where(positive, pair.value(logits), 0.0).sum(1)
     return RowStatistics(
         positive_logit=torch.where(positive, logits, 0.0).sum(1) / divisor,
         positive_similarity=torch.where(positive, similarity, 0.0).sum(1) / divisor,
-        positive_lse=torch.logsumexp(logits.masked_fill(~counted, -torch.inf), 1),
-        negative_lse=negative_lse,
+        positive_lse=of_positives,
+        negative_lse=negative,
         positive_count=count,
         negative_count=negative_count,
         negative_similarity=mean_negative,

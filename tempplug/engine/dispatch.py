@@ -1,27 +1,27 @@
 """Chooses the engine. An explicit choice never falls back silently; ``auto`` takes the fastest that can do the block.
 
-That is ``tiled``, on a CPU and on CUDA; only small blocks without a fast path (a third party's map, statistics beside the
-log-sum-exps, whatever is on CUDA) go to ``dense``, which is done with them sooner. ``triton`` is asked for by name: ``auto``
-takes it only on cards where a measurement says that it is faster (`MEASURED`).
+That is ``tiled``, on a CPU and on CUDA; under the transforms of `torch.func`, and in compiled code, it is ``dense``, which is
+plain operations. ``triton`` is asked for by name: ``auto`` takes it only on cards where a measurement says that it is faster
+(`MEASURED`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import get_args
 
 import torch
 
 from tempplug.engine.dense import dense_statistics
-from tempplug.engine.tiled import closes, streams, tiled_statistics
+from tempplug.engine.tiled import tiled_statistics
 from tempplug.engine.triton import mirrored_statistics, refusal, triton_statistics
 from tempplug.errors import ConfigError
+from tempplug.negatives.base import TermMap
 from tempplug.roles import Block
-from tempplug.strategies.maps import LogitMap
+from tempplug.strategies.logit_map import LogitMap
 from tempplug.transforms import transformed
 from tempplug.types import NOTHING, EngineName, RowStatistics, Wanted
 
-# A matrix of so many numbers is done at once sooner than in slabs.
-DENSE_UP_TO = 1 << 20
 # CUDA compute capabilities, such as (9, 0), at which a result under benchmarks/results/speed shows ``triton`` to be faster than
 # ``tiled``, with errors no larger: none yet.
 MEASURED: frozenset[tuple[int, int]] = frozenset()
@@ -35,7 +35,13 @@ def check_engine(engine: EngineName) -> EngineName:
 
 
 def row_statistics(
-    engine: EngineName, block: Block, logit_map: LogitMap, *, mirrored: bool = False, wanted: Wanted = NOTHING
+    engine: EngineName,
+    block: Block,
+    logit_map: LogitMap,
+    *,
+    mirrored: bool = False,
+    wanted: Wanted = NOTHING,
+    terms: Sequence[TermMap] = (),
 ) -> tuple[list[RowStatistics], EngineName]:
     """Returns the statistics of every row, and the name of the engine that computed them.
 
@@ -44,37 +50,47 @@ def row_statistics(
         block: anchors, candidates and their roles.
         logit_map: of this batch.
         mirrored: whether to return those of the transposed block as well, which may come from the same pass.
-        wanted: what beside the log-sum-exps.
+        wanted: of each row.
+        terms: that are added to the logits of negatives.
 
     Raises:
-        ConfigError: the engine that was asked for cannot do this block.
+        ConfigError: the engine that was asked for cannot do this block; the mean similarity of the negatives is wanted beside a
+            pair function; or a term that is not symmetric would have to serve both directions.
     """
-    if transformed() and engine in ("tiled", "triton"):
+    if wanted.negative_similarity and wanted.pair_function is not None:
+        raise ConfigError(
+            "negative_similarity, which the strategy reads, is weighted by a softmax, and the objective's pair_function "
+            f"{type(wanted.pair_function).__name__} has none: use another strategy, or another objective."
+        )
+    one_way = [type(each).__name__ for each in terms if not each.symmetric] if mirrored else []
+    if one_way:
+        raise ConfigError(
+            f"the negative term {one_way[0]} is not symmetric, and both directions of a block were asked for at once: ask for "
+            "each direction by itself, with a term of its own rows and columns."
+        )
+    inside = transformed()
+    if inside and engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{engine}' has no rule for the transforms of torch.func: use engine='dense', or 'auto'.")
-    name = _choose(block, logit_map, wanted) if engine == "auto" else engine
-    if name == "tiled":
-        return tiled_statistics(block, logit_map, mirrored=mirrored, wanted=wanted), name
-    if name == "triton":
-        if wanted:
+    only_sums = not (wanted.more or wanted.pair_function or terms)
+    if engine == "auto":
+        engine = "dense" if inside else "triton" if only_sums and _measured(block, logit_map) else "tiled"
+    if engine == "tiled":
+        return tiled_statistics(block, logit_map, mirrored=mirrored, wanted=wanted, terms=terms), engine
+    if engine == "triton":
+        if not only_sums:
             raise ConfigError(
                 "engine='triton' computes log-sum-exps alone, and this strategy or objective needs more of each row: use "
                 "engine='tiled', or 'auto'."
             )
-        return list(mirrored_statistics(block, logit_map)) if mirrored else [triton_statistics(block, logit_map)], name
-    found = [dense_statistics(block, logit_map, wanted=wanted)]
+        return list(mirrored_statistics(block, logit_map)) if mirrored else [triton_statistics(block, logit_map)], engine
+    found = [dense_statistics(block, logit_map, wanted, terms)]
     if mirrored:
-        found.append(dense_statistics(block.mirrored(), logit_map, wanted=wanted))
-    return found, name
+        found.append(dense_statistics(block.mirrored(), logit_map, wanted, terms))
+    return found, engine
 
 
-def _choose(block: Block, logit_map: LogitMap, wanted: Wanted) -> EngineName:
-    if transformed():
-        return "dense"
+def _measured(block: Block, logit_map: LogitMap) -> bool:
+    """Returns whether a measurement says that this card is fastest with ``triton``, which can do this block."""
     device = block.anchors.device
-    measured = device.type == "cuda" and torch.cuda.get_device_capability(device) in MEASURED
-    if measured and not wanted and refusal(block, logit_map) is None:
-        return "triton"
-    fast = not wanted and (streams(block, logit_map) or closes(block, logit_map))
-    if fast or block.roles.anchors * block.roles.candidates > DENSE_UP_TO:
-        return "tiled"
-    return "dense"
+    fast = device.type == "cuda" and torch.cuda.get_device_capability(device) in MEASURED
+    return fast and refusal(block, logit_map) is None

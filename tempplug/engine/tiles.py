@@ -1,184 +1,191 @@
-"""How a block of the similarity matrix is cut into tiles, and in which order their sums are added up.
+"""How a block of the similarity matrix is cut into tiles, and which pairs of a tile are positives or have no role.
 
-A plan is made once for each shape and kept; it knows positions, never similarities.
+It knows positions, labels and masks, never similarities.
+
+A square of anchors against themselves, under a symmetric map, is cut into tiles on and above its diagonal: what lies right of
+the diagonal stands for its mirror image as well. A small block is one tile; of a square that tile holds both halves.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tempplug.roles import PairRoles
+from tempplug.roles import PairRoles, Shape
 
-# One tile of 2 MB runs in a core's own cache; smaller ones start too many products, larger ones leave the cache.
-ROWS, COLUMNS = 512, 1024
-# Where all tiles fit into this many numbers they are kept from the forward pass, finer ones that waste less of the triangle.
-KEPT = 16 << 20
-FINE_ROWS, FINE_COLUMNS = 256, 1024
+# Numbers of the largest block that is one tile on a CPU, half a MB in float32.
+SINGLE = 1 << 17
+# Rows and columns of a tile on a CPU: 1 MB runs in a core's own cache.
+CPU_TILE = 256, 1024
+# A GPU wants work for all its units at once.
+GPU_TILE = 4096, 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tile:
-    """Rows ``top`` to ``bottom`` against columns ``left`` to ``right`` of a panel.
+    """Some anchors against some candidates.
 
     Attributes:
-        panel: 0 for the candidates, 1 for hard negatives.
-        top, bottom, left, right: where it lies.
-        mirrored_from: columns of the tile from here on also stand for their mirror images; the width where none do.
-        zeroes: positions in the flattened tile that hold no negatives; None where all are.
-        mirrors: whether any of its columns do.
-        row_turn: how many tiles add to the same rows before it.
-        group: of columns whose sums come from the same tiles.
-        column_turn: how many tiles add to them before it.
+        rows: the anchors; None where they are all.
+        columns: the candidates; None where they are all.
+        both: whether the columns are anchors as well, of this block or of its mirror image.
+        turns: whether a product of the transposed tile belongs to the gradient.
+        inner: columns of the tile that the transposed product is of; None where they are all.
+        outer: the same among the candidates.
+        blank: positions in the flattened tile that have no role; None where all have one.
+        behind: whether the columns are hard negatives, which have no label.
     """
 
-    panel: int
-    top: int
-    bottom: int
-    left: int
-    right: int
-    mirrored_from: int
-    mirrors: bool
-    zeroes: Tensor | None
-    row_turn: int
-    group: int
-    column_turn: int
+    rows: slice | None
+    columns: slice | None
+    both: bool
+    turns: bool
+    inner: slice | None
+    outer: slice | None
+    blank: Tensor | None
+    behind: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tiles of a block, in an order in which each finds its predecessors done.
+    """The tiles of a block.
 
     Attributes:
-        tiles: all of them.
-        keep: whether the forward pass keeps them for the backward pass.
-        triangle: the candidates are the anchors, and half of the square stands for all of it.
-        largest: numbers of the largest tile.
-        extra_columns: hard negatives behind the candidates.
-        mirrors: whether a tile of each panel has columns that stand for more than its rows.
+        tiles: all of them, in the order in which they are added up.
+        triangle: half of a square stands for all of it, or one tile holds both halves.
+        pairs: numbers in all tiles together.
     """
 
     tiles: tuple[Tile, ...]
-    keep: bool
     triangle: bool
-    largest: int
-    extra_columns: int
-    mirrors: tuple[bool, bool]
+    pairs: int
 
 
 @lru_cache(maxsize=64)
-def make_plan(shape: Shape, triangle: bool) -> Plan:
+def make_plan(shape: Shape, triangle: bool, mirrored: bool, device: torch.device) -> Plan:
     """Returns the tiles.
 
     Args:
-        shape: the block's shape and pairings.
-        triangle: whether the map is symmetric and the block square, so that half of it is enough.
+        shape: of the block.
+        triangle: whether the candidates are the anchors and map and terms are symmetric.
+        mirrored: whether the columns' sums are wanted, too.
+        device: of the tiles.
     """
-    side = shape.anchors
-    total = side * (side + FINE_ROWS) // 2 if triangle else side * shape.columns
-    total += shape.extra_anchors * shape.extra_columns
-    keep = total <= KEPT
-    rows, columns = (FINE_ROWS, FINE_COLUMNS) if keep else (ROWS, COLUMNS)
-    tiles = list(_numbered(shape, triangle, rows, columns))
-    largest = max((tile.bottom - tile.top) * (tile.right - tile.left) for tile in tiles)
-    first, second = (any(tile.mirrors and tile.panel == panel for tile in tiles) for panel in (0, 1))
-    return Plan(tuple(tiles), keep, triangle, largest, shape.extra_columns, (first, second))
-
-
-class Shape(NamedTuple):
-    """What a plan depends on, hashable.
-
-    Attributes:
-        anchors: N.
-        columns: candidates that may be negatives, hard negatives apart.
-        extra_columns: hard negatives.
-        extra_anchors: anchors that see them.
-        runs: of the pairs that are no negatives, relative to the first such column.
-    """
-
-    anchors: int
-    columns: int
-    extra_columns: int
-    extra_anchors: int
-    runs: tuple[tuple[int, int, int], ...]
-
-    @classmethod
-    def of(cls, roles: PairRoles) -> Shape:
-        """Returns the shape of roles that positions alone decide."""
-        end = roles.candidates if roles.extra_start is None else roles.extra_start
-        first, positives, ignored = roles.negatives_start, roles.positives, roles.ignored
-        runs = _shifted(first, () if positives is None else positives.runs, () if ignored is None else ignored.runs)
-        return cls(roles.anchors, end - first, roles.candidates - end, roles.extra_anchors, runs)
-
-
-Runs = tuple[tuple[int, int, int], ...]
-
-
-@lru_cache(maxsize=64)
-def _shifted(first: int, *runs: Runs) -> Runs:
-    """Returns these runs relative to column ``first``, without those that end before it."""
-    return tuple((start, stop, shift - first) for each in runs for start, stop, shift in each if stop + shift > first)
-
-
-def _numbered(shape: Shape, triangle: bool, rows: int, columns: int) -> Iterator[Tile]:
-    row_turns: dict[int, int] = defaultdict(int)
-    column_turns: dict[int, int] = defaultdict(int)
-    for panel, top, bottom, left, right in _cuts(shape, triangle, rows, columns):
-        mirrored_from = max(0, bottom - left) if triangle and panel == 0 else 0
-        # Panels number their columns apart: those of hard negatives come behind all others.
-        group = left // columns + panel * (shape.columns // columns + 1)
-        mirrors = mirrored_from < right - left
-        yield Tile(
-            panel,
-            top,
-            bottom,
-            left,
-            right,
-            mirrored_from,
-            mirrors,
-            _zeroes(shape.runs, top, bottom, left, right) if panel == 0 else None,
-            row_turns[top],
-            group,
-            column_turns[group],
+    on_cpu = device.type == "cpu"
+    rows, columns = CPU_TILE if on_cpu else GPU_TILE
+    if shape.anchors * shape.candidates <= (SINGLE if on_cpu else rows * columns):
+        rows, columns = shape.anchors, shape.candidates
+    tiles, pairs = [], 0
+    for top, bottom, left, right, behind in _cuts(shape, triangle, rows, columns):
+        both = (triangle and not behind) or mirrored
+        # Columns up to the last row are on the diagonal, where both halves are there.
+        diagonal = max(0, bottom - left) if triangle and not behind else 0
+        width = right - left
+        tiles.append(
+            Tile(
+                rows=_span(top, bottom, shape.anchors),
+                columns=_span(left, right, shape.candidates),
+                both=both,
+                turns=diagonal < width,
+                inner=_span(diagonal, width, width),
+                outer=_span(left + diagonal, right, shape.candidates),
+                blank=None if behind else _blank(shape.blanks, top, bottom, left, right, device),
+                behind=behind,
+            )
         )
-        row_turns[top] += 1
-        column_turns[group] += mirrors
+        pairs += (bottom - top) * width
+    return Plan(tuple(tiles), triangle, pairs)
 
 
-def _cuts(shape: Shape, triangle: bool, rows: int, columns: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yields panel, top, bottom, left, right; of a triangle what lies on or above the diagonal."""
+def _cuts(shape: Shape, triangle: bool, rows: int, columns: int) -> Iterator[tuple[int, int, int, int, bool]]:
+    """Yields top, bottom, left, right, and whether the columns are hard negatives."""
+    behind = shape.behind
     for top in range(0, shape.anchors, rows):
         bottom = min(top + rows, shape.anchors)
-        for start in range(top // columns * columns if triangle else 0, shape.columns, columns):
-            left = max(start, top) if triangle else start
-            yield 0, top, bottom, left, min(start + columns, shape.columns)
-        if top < shape.extra_anchors:
-            for start in range(0, shape.extra_columns, columns):
-                yield 1, top, min(bottom, shape.extra_anchors), start, min(start + columns, shape.extra_columns)
+        for left in range(top if triangle else shape.start, behind, columns):
+            yield top, bottom, left, min(left + columns, behind), False
+        for left in range(behind, shape.candidates, columns):
+            if top < shape.seeing:
+                yield top, min(bottom, shape.seeing), left, min(left + columns, shape.candidates), True
 
 
-def _zeroes(runs: tuple[tuple[int, int, int], ...], top: int, bottom: int, left: int, right: int) -> Tensor | None:
+def _span(start: int, stop: int, count: int) -> slice | None:
+    return None if stop - start == count else slice(start, stop)
+
+
+def _blank(
+    runs: tuple[tuple[int, int, int], ...], top: int, bottom: int, left: int, right: int, device: torch.device
+) -> Tensor | None:
+    """Returns where the runs pass through a tile; row i of a run holds column i + shift."""
     found = []
     for start, stop, shift in runs:
-        # Row i of the run holds column i + shift; keep the rows whose column lies in the tile.
         first = max(start, top, left - shift)
         rows = torch.arange(first, max(first, min(stop, bottom, right - shift)), device="cpu")
         found.append((rows - top) * (right - left) + rows + shift - left)
     flat = torch.cat(found) if found else torch.empty(0, device="cpu")
-    return flat if flat.numel() else None
+    return flat.to(device) if flat.numel() else None
 
 
-def span(start: int, stop: int, count: int) -> slice | None:
-    """Returns rows ``start`` to ``stop`` of ``count``; None where they are all, which saves an operation."""
-    return None if stop - start == count else slice(start, stop)
+class Marks:
+    """The roles of a block's pairs, a tile at a time.
 
+    Args:
+        roles: of the block.
+        dtype: of the tiles.
+    """
 
-def part(whole: Tensor, where: slice | None) -> Tensor:
-    """Returns the rows that `span` says."""
-    return whole if where is None else whole[where]
+    def __init__(self, roles: PairRoles, dtype: torch.dtype) -> None:
+        self._masks = self._classes = None
+        if roles.positive_mask is not None and roles.negative_mask is not None:
+            # Bytes become floating-point numbers several times faster than booleans.
+            self._masks = roles.positive_mask.view(torch.uint8), roles.negative_mask.view(torch.uint8)
+            counts = roles.positive_count() + roles.negative_count()
+            self._complete = counts.is_cpu and int(counts.min()) == roles.candidates
+        elif roles.anchor_labels is not None:
+            # Numbers from 0, so that they are exact in any floating-point type up to 16 million rows.
+            anchors, candidates = (each.to(dtype) for each in roles.classes())
+            self._classes = anchors, candidates
+
+    def positive(self, tile: Tile, like: Tensor) -> Tensor | None:
+        """Returns 1 where a pair of a tile is a positive and 0 elsewhere; None where positions alone say it.
+
+        Args:
+            tile: where.
+            like: [R, C] of the tile's shape and type.
+        """
+        if self._masks is not None:
+            mask = self._masks[0]
+            mask = mask if tile.rows is None else mask[tile.rows]
+            return (mask if tile.columns is None else mask[:, tile.columns]).to(like.dtype)
+        if self._classes is None:
+            return None
+        if tile.behind:
+            return torch.zeros_like(like)
+        anchors, candidates = self._classes
+        rows = anchors if tile.rows is None else anchors[tile.rows]
+        columns = candidates if tile.columns is None else candidates[tile.columns]
+        positive = torch.eq(rows[:, None], columns, out=torch.empty_like(like))
+        return positive if tile.blank is None else self.blank_(positive, tile, 0.0)
+
+    def blank_(self, values: Tensor, tile: Tile, value: float) -> Tensor:
+        """Writes a value where a pair has no role.
+
+        Args:
+            values: [R, C], overwritten.
+            tile: where.
+            value: to write.
+        """
+        if tile.blank is not None:
+            values.view(-1).index_fill_(0, tile.blank, value)
+        if self._masks is not None and not self._complete:
+            either = (
+                torch.bitwise_or(*self._masks)
+                if tile.rows is None and tile.columns is None
+                else torch.bitwise_or(*(mask[tile.rows or slice(None), tile.columns or slice(None)] for mask in self._masks))
+            )
+            values.masked_fill_(either == 0, value)
+        return values

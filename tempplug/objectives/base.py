@@ -9,8 +9,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from tempplug.options import Configured
+from tempplug.pair_functions import PairFunction
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import Auxiliary, ClosedForm, RowStatistics
+from tempplug.types import Auxiliary, RowStatistics
 
 
 class Objective(Configured, nn.Module):
@@ -24,6 +25,8 @@ class Objective(Configured, nn.Module):
         without_negatives: whether `row_loss` is defined for anchors without a negative, whose ``negative_lse`` is -inf; where
             it is not, such anchors leave the mean, and whatever `row_loss` returns for them is dropped.
         top: how many of each anchor's most similar negatives `row_loss` reads, which costs more than the log-sum-exp.
+        pair_function: f whose sums over a row's pairs `row_loss` reads in place of log-sum-exps, as the sigmoid loss does with
+            softplus; see `tempplug.pair_functions`.
         learning_rate: at which an optimizer is to move what this objective learns, as of `tempplug.Strategy`; None: that of the
             model.
     """
@@ -34,6 +37,7 @@ class Objective(Configured, nn.Module):
     several_positives: ClassVar[bool] = False
     without_negatives: ClassVar[bool] = False
     top: int = 0
+    pair_function: PairFunction | None = None
     learning_rate: float | None = None
 
     def __init__(self, **options: object) -> None:
@@ -48,20 +52,6 @@ class Objective(Configured, nn.Module):
             auxiliary: batch-wide positive similarities, and the statistics of the second pass where `second_map` asked.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement row_loss(statistics) -> [N].")
-
-    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        """Returns what `row_loss` does, and its derivatives by ``negative_lse`` and ``positive_logit``.
-
-        Optional: small batches are done sooner with it. Without it autograd finds the same. An objective that has parameters is
-        not asked for it, because their gradient is not among these derivatives. Every anchor has a negative. With several
-        positives ``positive_lse`` is another tensor than ``positive_logit``, and the derivative by it what the two lack to a
-        sum of 0: a constant added to all logits of a row must change no such loss.
-
-        Args:
-            statistics: as of `row_loss`, without gradient.
-            auxiliary: as of `row_loss`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no closed form.")
 
     def first_map(self, logit_map: LogitMap) -> LogitMap:
         """Returns the map to train with, in place of the strategy's; the same one unless the objective changes it."""

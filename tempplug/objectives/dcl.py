@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from tempplug.objectives.base import Objective, margin
-from tempplug.types import Auxiliary, ClosedForm, RowStatistics
+from tempplug.types import Auxiliary, RowStatistics
 
 
 class DCL(Objective):
@@ -30,8 +29,3 @@ class DCL(Objective):
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns d, [N]; may be negative."""
         return margin(statistics)
-
-    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        """Returns d, with the slope 1."""
-        difference = margin(statistics)
-        return difference, torch.ones_like(difference), None

@@ -11,7 +11,7 @@ from torch import Tensor
 from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective
 from tempplug.options import Temperature
-from tempplug.types import Auxiliary, ClosedForm, RowStatistics
+from tempplug.types import Auxiliary, RowStatistics
 
 
 class DCLW(Objective):
@@ -42,12 +42,6 @@ class DCLW(Objective):
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns negative_lse - w·positive_logit, [N]."""
         return statistics.negative_lse - self._weight(statistics, auxiliary) * statistics.positive_logit
-
-    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        """Returns negative_lse - w·positive_logit, with the slopes 1 and -w."""
-        weight = self._weight(statistics, auxiliary)
-        loss = statistics.negative_lse - weight * statistics.positive_logit
-        return loss, torch.ones_like(loss), -weight
 
     def _weight(self, statistics: RowStatistics, auxiliary: Auxiliary | None) -> Tensor:
         if auxiliary is None:

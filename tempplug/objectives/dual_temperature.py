@@ -12,7 +12,7 @@ from tempplug.objectives.base import Objective, margin, with_gradient_of
 from tempplug.objectives.reweighted import ratio_to_scale
 from tempplug.options import Temperature
 from tempplug.strategies.maps import LogitMap, ScaleMap
-from tempplug.types import Auxiliary, ClosedForm, RowStatistics
+from tempplug.types import Auxiliary, RowStatistics
 
 
 class DualTemperature(Objective):
@@ -62,11 +62,6 @@ class DualTemperature(Objective):
         """Returns W(τ_b)·softplus(d)/sigmoid(d), [N], with the gradient of d times W(τ_b)."""
         second_scale, difference = self._second_scale(auxiliary), margin(statistics)
         return with_gradient_of(second_scale * ratio_to_scale(difference), second_scale * difference)
-
-    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        """Returns W(τ_b)·softplus(d)/sigmoid(d), with the slope W(τ_b)."""
-        second_scale = self._second_scale(auxiliary)
-        return second_scale * ratio_to_scale(margin(statistics)), second_scale, None
 
     def _second_scale(self, auxiliary: Auxiliary | None) -> Tensor:
         if auxiliary is None or auxiliary.second is None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tempplug.objectives.base import Objective, margin, with_gradient_of
-from tempplug.types import Auxiliary, ClosedForm, RowStatistics
+from tempplug.types import Auxiliary, RowStatistics
 
 
 class FlatNCE(Objective):
@@ -29,8 +29,3 @@ class FlatNCE(Objective):
         """Returns ones, [N], with the gradient of d."""
         difference = margin(statistics)
         return with_gradient_of(torch.ones_like(difference), difference)
-
-    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        """Returns ones, with the slope of d."""
-        ones = torch.ones_like(statistics.negative_lse)
-        return ones, ones, None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tempplug.objectives.base import Objective, softplus
-from tempplug.types import Auxiliary, ClosedForm, RowStatistics
+from tempplug.types import Auxiliary, RowStatistics
 
 
 @lru_cache(maxsize=64)
@@ -44,12 +44,3 @@ class InfoNCE(Objective):
         if statistics.positive_lse is statistics.positive_logit:
             return loss
         return loss + (statistics.positive_lse - statistics.positive_logit)
-
-    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        """Returns what `row_loss` does, with the slopes W = sigmoid(d) and, of several positives, -1."""
-        difference = statistics.negative_lse - statistics.positive_lse
-        loss, slope = softplus(difference), torch.sigmoid(difference)
-        if statistics.positive_lse is statistics.positive_logit:
-            return loss, slope, None
-        of_logit = _minus_one(slope.shape[0], slope.dtype, slope.device)
-        return loss + (statistics.positive_lse - statistics.positive_logit), slope, of_logit

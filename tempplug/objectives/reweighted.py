@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tempplug.objectives.base import Objective, margin, softplus, with_gradient_of
-from tempplug.types import Auxiliary, ClosedForm, RowStatistics
+from tempplug.types import Auxiliary, RowStatistics
 
 
 def ratio_to_scale(difference: Tensor) -> Tensor:
@@ -41,8 +41,3 @@ class Reweighted(Objective):
         """Returns softplus(d)/sigmoid(d), [N], with the gradient of d."""
         difference = margin(statistics)
         return with_gradient_of(ratio_to_scale(difference), difference)
-
-    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        """Returns softplus(d)/sigmoid(d), with the slope of d."""
-        difference = margin(statistics)
-        return ratio_to_scale(difference), torch.ones_like(difference), None

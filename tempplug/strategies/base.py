@@ -24,8 +24,6 @@ class Strategy(Configured, nn.Module):
     Attributes:
         takes: which of the arguments ``labels``, ``index`` and ``uncertainty`` of the loss `prepare` or `observe` reads; a call
             that gives one which neither strategy nor layout reads is refused.
-        needs_embeddings: whether `prepare` reads the anchors or candidates of the batch. Where it says that it does not, small
-            batches take a shorter way, on which it finds None there.
         needs_negative_similarity: whether `observe` reads ``negative_similarity`` of the statistics, which costs more.
         remedy: what to do where nearly all temperatures lie on one of the `bounds`, as the end of a warning.
         warned_of_bounds: whether that warning was given; once is enough.
@@ -37,7 +35,6 @@ class Strategy(Configured, nn.Module):
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
     takes: ClassVar[frozenset[str]] = frozenset()
-    needs_embeddings: ClassVar[bool] = True
     needs_negative_similarity: ClassVar[bool] = False
     remedy: ClassVar[str] = "choose other bounds"
     warned_of_bounds: bool = False

@@ -42,7 +42,6 @@ class DySTreSS(Strategy):
     name: ClassVar[str] = "dystress"
     formula: ClassVar[str] = "l = s / τ(s), cosine: τ(s) = τmin + (τmax - τmin)·(1 + cos(π(1 + s)))/2"
     source: ClassVar[str] = "Manna et al., DySTreSS: Dynamically Scaled Temperature in Self-Supervised Contrastive Learning"
-    needs_embeddings: ClassVar[bool] = False
 
     temperature_min: float
     temperature_max: float

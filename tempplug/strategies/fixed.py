@@ -28,7 +28,6 @@ class Fixed(Strategy):
     name: ClassVar[str] = "fixed"
     formula: ClassVar[str] = "l = s / τ"
     source: ClassVar[str] = "Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations"
-    needs_embeddings: ClassVar[bool] = False
 
     temperature: float
 

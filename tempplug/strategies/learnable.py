@@ -48,7 +48,6 @@ class Learnable(Strategy):
     name: ClassVar[str] = "learnable"
     formula: ClassVar[str] = "l = s · exp(t), t learned, exp(t) ≤ max_scale"
     source: ClassVar[str] = "Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision"
-    needs_embeddings: ClassVar[bool] = False
     remedy: ClassVar[str] = "raise max_scale, or train the temperature with a smaller learning rate"
 
     initial_temperature: float

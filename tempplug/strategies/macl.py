@@ -44,7 +44,6 @@ class MACL(Strategy):
     name: ClassVar[str] = "macl"
     formula: ClassVar[str] = "l = s / τ, τ = max(τ₀·(1 + α·(A - A₀)), floor_ratio·τ₀), A = mean similarity of the positives"
     source: ClassVar[str] = "Huang et al. 2023, Model-Aware Contrastive Learning: Towards Escaping the Dilemmas, eq. 7"
-    needs_embeddings: ClassVar[bool] = False
     remedy: ClassVar[str] = "choose a smaller alpha or threshold"
 
     base_temperature: float

@@ -1,14 +1,12 @@
-"""Logit maps: how a similarity becomes a logit. The vocabulary that strategies and engines share.
+"""Logit maps: how a similarity becomes a logit, element by element, on any tile of the similarity matrix.
 
-Engines implement maps, not strategies. A map works element by element, on any tile of the similarity matrix; it must not
-know which pairs are positive or negative. All maps compute in at least float32 (float64 stays float64).
+A map must not know which pairs are positives. All compute in at least float32 (float64 stays float64).
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from abc import ABC, abstractmethod
 from functools import lru_cache
 from typing import Literal
 
@@ -16,66 +14,21 @@ import torch
 from torch import Tensor
 
 from tempplug.precision import HALF, at_least_float32
-from tempplug.strategies.tile_forms import CosineForm, LogOddsForm, PlainForm, ScaleForm, TileForm
+from tempplug.strategies.logit_map import LOG2E, LogitMap, Rows
+
+__all__ = ["LogOddsMap", "LogitMap", "PairTemperatureMap", "Profile", "ProfileMap", "ScaleMap", "constant_scale"]
+
+# sin²(πs/2) as a polynomial in s², weighted least squares refined until the error levels out: 5.9e-9 on [-1, 1].
+SINE_SQUARED = (
+    2.467400730063237,
+    -2.029348819755412,
+    0.6675841374741044,
+    -0.1175232549956865,
+    0.012686260528983695,
+    -0.000799059238448252,
+)
 
 Profile = Literal["cosine", "linear", "exponential", "monotonic", "shifted"]
-Rows = slice | Tensor
-
-
-class LogitMap(ABC):
-    """An immutable, element-wise map of cosine similarities in [-1, 1] to logits in nats.
-
-    Attributes:
-        uniform: the same map for every pair.
-        symmetric: the logit of (i, j) is that of (j, i), so that half of a square matrix is enough.
-    """
-
-    uniform: bool = True
-    symmetric: bool = True
-
-    @abstractmethod
-    def logit(self, similarity: Tensor) -> Tensor:
-        """Returns the logits; autograd through them gives `slope`."""
-
-    @abstractmethod
-    def slope(self, similarity: Tensor) -> Tensor:
-        """Returns the derivative of the logit that training uses, under the paper's stop-gradient."""
-
-    @abstractmethod
-    def temperature(self, similarity: Tensor) -> Tensor:
-        """Returns similarity / logit, the temperature in force, for logs and plots."""
-
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
-        """Returns the map bound to a tile, or to index pairs.
-
-        Args:
-            rows: anchors of the tile, or with ``paired`` the anchor of each pair.
-            columns: candidates of the tile, or with ``paired`` the candidate of each pair.
-            paired: whether ``rows`` and ``columns`` run together (similarities of shape [P]) or span a tile [R, C].
-        """
-        return self
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Returns what carries gradient beside the similarity."""
-        return ()
-
-    def detached(self) -> LogitMap:
-        """Returns the same map without gradient; maps that hold no tensors are that already."""
-        return self
-
-    def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm | None:
-        """Returns the in-place form for rows of this many columns; None leaves the map to its ``logit``."""
-        return None
-
-
-# Forms of constants alone, which every batch would make anew.
-_log_odds_form = lru_cache(maxsize=64)(LogOddsForm)
-_cosine_form = lru_cache(maxsize=64)(CosineForm)
-
-
-@lru_cache(maxsize=64)
-def _constant_form(scale: float, columns: int) -> ScaleForm:
-    return ScaleForm(scale, scale, columns, constant=True)
 
 
 class ScaleMap(LogitMap):
@@ -89,13 +42,21 @@ class ScaleMap(LogitMap):
     tensor([ 5., -2.])
     """
 
-    _number: float | None = None
+    linear = True
 
     def __init__(self, scale: Tensor, constant: bool = False) -> None:
         self.scale = scale
         self.uniform = self.symmetric = scale.ndim == 0
-        if constant:
-            self._number = scale.item()
+        self._number = scale.item() if constant else None
+        self._bare = scale.detach() if scale.requires_grad else scale
+        self._base_two = self._bare * LOG2E
+
+    @property
+    def bound(self) -> float:
+        """The largest scale."""
+        if self._number is not None:
+            return self._number
+        return self._bare.max().item() if self._bare.is_cpu else math.inf
 
     def logit(self, similarity: Tensor) -> Tensor:
         """Returns scale · s."""
@@ -103,7 +64,7 @@ class ScaleMap(LogitMap):
 
     def slope(self, similarity: Tensor) -> Tensor:
         """Returns the scale, in the shape of the similarities."""
-        return self.scale.detach().expand_as(similarity).to(at_least_float32(similarity).dtype)
+        return self._bare.expand_as(similarity).to(at_least_float32(similarity).dtype)
 
     def temperature(self, similarity: Tensor) -> Tensor:
         """Returns 1/scale, in the shape of the similarities."""
@@ -122,21 +83,15 @@ class ScaleMap(LogitMap):
 
     def detached(self) -> ScaleMap:
         """Returns the map of the scale without gradient."""
-        if type(self) is ScaleMap:  # made sooner than copied
-            return ScaleMap(self.scale.detach(), self._number is not None)
+        if not self.scale.requires_grad:
+            return self
         twin = copy.copy(self)
-        twin.scale = self.scale.detach()
+        twin.scale = self._bare
         return twin
 
-    def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
-        """Returns the form that folds the scale into the anchors' rows."""
-        if self._number is not None:
-            return _constant_form(self._number, columns)
-        if self.uniform:
-            value = self.scale.item()
-            return ScaleForm(value, value, columns)
-        scale = self.scale.detach()
-        return ScaleForm(scale, float(scale.max()), columns)
+    def logit_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:
+        """Returns scale · s."""
+        return (similarity.mul_(self._base_two),)
 
 
 @lru_cache(maxsize=64)
@@ -181,6 +136,7 @@ class PairTemperatureMap(LogitMap):
     def __init__(self, anchors: Tensor, candidates: Tensor, span: float, floor: float, beta: float) -> None:
         self.anchors = anchors
         self.candidates = candidates
+        self.products = ((anchors, candidates),)
         self.span = span
         self.floor = floor
         self.beta = beta
@@ -205,6 +161,12 @@ class PairTemperatureMap(LogitMap):
     def _temperature(self) -> Tensor:
         """Returns τ of every pair, [N, M], with gradient."""
         return self.temperature_at(self.anchors @ self.candidates.T, self.span, self.floor)
+
+    @property
+    def bound(self) -> float:
+        """No logit is larger, up or down, because every temperature lies between floor and floor + span."""
+        logarithm = max(abs(math.log(self.floor)), abs(math.log(self.floor + self.span)))
+        return (1 + self.beta) / self.floor + 0.5 * self.beta * self.dimension * logarithm
 
     def logit(self, similarity: Tensor) -> Tensor:
         """Returns s/τ - β·Ω(τ)."""
@@ -241,10 +203,9 @@ class PairTemperatureMap(LogitMap):
 
     def detached(self) -> PairTemperatureMap:
         """Returns the map of φ without gradient."""
-        twin = copy.copy(self)
-        twin.anchors = self.anchors.detach()
-        twin.candidates = twin.anchors if self.candidates is self.anchors else self.candidates.detach()
-        return twin
+        anchors = self.anchors.detach()
+        candidates = anchors if self.candidates is self.anchors else self.candidates.detach()
+        return PairTemperatureMap(anchors, candidates, self.span, self.floor, self.beta)
 
 
 class _BoundPairTemperatureMap(PairTemperatureMap):
@@ -252,10 +213,24 @@ class _BoundPairTemperatureMap(PairTemperatureMap):
 
     def __init__(self, whole: PairTemperatureMap, product: Tensor) -> None:
         super().__init__(whole.anchors, whole.candidates, whole.span, whole.floor, whole.beta)
+        self._product = product
         self._bound = self.temperature_at(product, whole.span, whole.floor)
 
     def _temperature(self) -> Tensor:
         return self._bound
+
+    def logit_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:
+        """Returns (s - β)/τ - β·(D/2)·ln τ, 1/τ and, with u = ⟨φ, φ⟩, ((s - β)/τ + β·D/2)/τ · span·sigmoid(u)·sigmoid(-u)."""
+        weight = 0.5 * self.beta * self.dimension
+        share = self._product.neg().sigmoid_()
+        inverse = torch.mul(share, self.span).add_(self.floor)
+        logit = similarity.sub_(self.beta)
+        logarithm = inverse.log() if weight else None
+        logit.mul_(inverse.reciprocal_())
+        along = torch.ops.aten.sigmoid_backward((logit + weight).mul_(inverse).mul_(self.span), share)
+        if logarithm is not None:
+            logit.sub_(logarithm, alpha=weight)
+        return logit.mul_(LOG2E), inverse, along
 
     def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
         raise RuntimeError("this map is already bound to a tile.")
@@ -297,9 +272,19 @@ class LogOddsMap(LogitMap):
         ratio = clamped / torch.where(small, torch.ones_like(clamped), self.logit(clamped))
         return torch.where(small, 0.5 - clamped.square() / 6, ratio)
 
-    def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
-        """Returns the form without an exponential."""
-        return _log_odds_form(self.eps, dtype)
+    @property
+    def bound(self) -> float:
+        """The logit where the clamp begins."""
+        return math.log((2 - self.eps) / self.eps)
+
+    def exponential_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:
+        """Returns (1 + s)/(1 - s), which needs no exponential, and the slope, 0 where the clamp holds."""
+        low, high = self.eps - 1, 1 - self.eps
+        clamped = similarity.clamp_(low, high)
+        below, above = 1 - clamped, clamped + 1
+        slope = torch.mul(above, below).reciprocal_().mul_(2)
+        torch.ops.aten.hardtanh_backward.grad_input(slope, clamped, low, high, grad_input=clamped)
+        return above.div_(below), clamped
 
 
 class ProfileMap(LogitMap):
@@ -389,8 +374,27 @@ class ProfileMap(LogitMap):
             return temperature.reciprocal()
         return (temperature - s * self.range * self._shape_slope(s)) / temperature.square()
 
-    def tile_form(self, columns: int, dtype: torch.dtype) -> TileForm:
-        """Returns the polynomial form of the published profile; the others go through ``logit`` and ``slope``."""
-        if self.profile == "cosine" and self.detach:
-            return _cosine_form(self.temperature_min, self.range, columns, dtype)
-        return PlainForm(self.logit, self.slope, 1 / self.temperature_min, columns)
+    @property
+    def bound(self) -> float:
+        """The logit of 1 at the smallest temperature."""
+        return 1 / self.temperature_min
+
+    def logit_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:
+        """Returns s/τ and the slope; of the published profile in float32 by a polynomial."""
+        if self.profile != "cosine" or not self.detach or similarity.dtype is not torch.float32 or not similarity.is_cpu:
+            return super().logit_and_slopes_(similarity)
+        lowest, *others, first = _polynomial(self.temperature_min, self.range)
+        squared = torch.square(similarity)
+        temperature = torch.addcmul(others[-1], squared, first)
+        for coefficient in reversed(others[:-1]):
+            torch.addcmul(coefficient, temperature, squared, out=temperature)
+        slope = torch.addcmul(lowest, temperature, squared, out=temperature).reciprocal_()
+        return similarity.mul_(slope).mul_(LOG2E), slope
+
+
+@lru_cache(maxsize=64)
+def _polynomial(temperature_min: float, spread: float) -> tuple[Tensor, ...]:
+    """Returns the coefficients of τ(s) of the cosine profile in s², as tensors made once."""
+    with torch.inference_mode(False):
+        numbers = (temperature_min, *(coefficient * spread for coefficient in SINE_SQUARED))
+        return tuple(torch.tensor(number, dtype=torch.float32, device="cpu") for number in numbers)

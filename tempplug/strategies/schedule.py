@@ -66,7 +66,6 @@ class Schedule(Strategy):
     source: ClassVar[str] = (
         "Kukleva et al. 2023, Temperature Schedules for Self-Supervised Contrastive Methods on Long-Tail Data"
     )
-    needs_embeddings: ClassVar[bool] = False
 
     shape: str
     temperature_min: float

@@ -29,7 +29,6 @@ class TemperatureFree(Strategy):
     name: ClassVar[str] = "temperature-free"
     formula: ClassVar[str] = "l = ln((1 + s)/(1 - s)) = 2·atanh(s), s clamped to [-(1 - eps), 1 - eps]"
     source: ClassVar[str] = "Temperature-Free Loss Function for Contrastive Learning, eqs. 11-12"
-    needs_embeddings: ClassVar[bool] = False
 
     eps: float
 

@@ -32,25 +32,25 @@ from tempplug.types import Auxiliary, RowStatistics
 NEGATIVES = 8
 
 
-def _statistics(
-    objective: Objective, positive: Tensor, negative_lse: Tensor, positive_lse: Tensor | None = None, *, s: Tensor | None = None
-) -> RowStatistics:
+def _statistics(objective: Objective, positive: Tensor, negative_lse: Tensor, *, s: Tensor | None = None) -> RowStatistics:
     """Returns the statistics of rows with eight equal negatives, or as many as the objective reads, and one positive.
 
-    Two positives where their log-sum-exp is given; ``s`` is the similarity of the positive, else even on [-1, 1].
+    ``s`` is the similarity of the positive, else even on [-1, 1]. For a pair function, ``negative_lse`` holds sums of it.
     """
+    pair = objective.pair_function
     similarity = torch.linspace(-1, 1, len(positive), dtype=positive.dtype) if s is None else s
     one = torch.ones(len(positive), dtype=torch.long)
     count = max(NEGATIVES, objective.top)
+    of_negatives = negative_lse - log(count) if pair is None else positive.detach().flip(0)
     return RowStatistics(
         positive_logit=positive,
         positive_similarity=similarity,
-        positive_lse=positive if positive_lse is None else positive_lse,
+        positive_lse=positive if pair is None else pair.value(positive),
         negative_lse=negative_lse,
-        positive_count=one if positive_lse is None else 2 * one,
+        positive_count=one,
         negative_count=count * one,
         negative_similarity=-similarity,
-        top_logits=(negative_lse - log(count))[:, None].expand(-1, objective.top) if objective.top else None,
+        top_logits=of_negatives[:, None].expand(-1, objective.top) if objective.top else None,
     )
 
 
@@ -69,7 +69,8 @@ def _row_loss(objective: Objective, statistics: RowStatistics) -> Tensor:
 def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype) -> RowStatistics:
     """Returns statistics with the margins that the check asks of an objective.
 
-    They go from -200 to 200 for an objective that takes every map; else they are those of all logits that its map gives.
+    They go from -200 to 200 for an objective that takes every map; else they are those of all logits that its map gives, as are
+    the sums of a pair function.
     """
     given = create_strategy("fixed") if strategy is None else copy.deepcopy(strategy)
     given.set_progress(epoch=1.0)
@@ -81,8 +82,8 @@ def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype
         raise ConformanceError(f"first_map refuses the map of strategy '{given.name}': {error}{remedy}") from error
     if not isinstance(first_map, LogitMap):
         raise ConformanceError(f"first_map returned {type(first_map).__name__}, not a LogitMap.")
-    s = None
-    if strategy is None and first_map is logit_map:
+    s, pair = None, objective.pair_function
+    if strategy is None and first_map is logit_map and pair is None:
         margins = torch.linspace(-200, 200, 401, dtype=dtype)
         positive = torch.linspace(-10, 10, len(margins), dtype=dtype)
         negative = positive + margins
@@ -91,23 +92,9 @@ def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype
             logits = whole_of(first_map).logit(similarities_of(computed_in(given))).to(dtype).flatten()
         positive, order = logits.sort()
         s = similarities_of(dtype).flatten()[order]
-        negative = positive.flip(0) + log(max(NEGATIVES, objective.top))
+        count = max(NEGATIVES, objective.top)
+        negative = positive.flip(0) + log(count) if pair is None else count * pair.value(positive.flip(0))
     return _statistics(objective, positive.requires_grad_(), negative.requires_grad_(), s=s)
-
-
-def _check_closed_form(objective: Objective, rows: RowStatistics, positive_lse: Tensor | None = None) -> None:
-    given = (rows.positive_logit, rows.negative_lse, positive_lse)
-    leaves = [each.detach().requires_grad_() for each in given if each is not None]
-    s, auxiliary = rows.positive_similarity, _auxiliary(objective, rows)
-    known = _statistics(objective, *(each.detach() for each in leaves), s=s)
-    loss, of_negative, of_positive = objective.closed_form(known, auxiliary)
-    expected = objective.row_loss(_statistics(objective, *leaves, s=s), auxiliary)
-    slopes = torch.autograd.grad(expected.sum(), leaves, materialize_grads=True)
-    of_positive = -of_negative if of_positive is None else of_positive
-    found = loss, of_positive, of_negative, -of_negative - of_positive
-    close = tolerance_of(objective)
-    for name, ours, theirs in zip(("the loss", *["a derivative"] * 3), found, (expected, *slopes), strict=False):
-        require(torch.allclose(ours, theirs, rtol=close, atol=close), f"closed_form returns {name} that is not row_loss's.")
 
 
 def check_objective(objective: Objective, *, strategy: Strategy | str | None = None, shift_invariant: bool = True) -> None:
@@ -119,14 +106,15 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
         objective: an instance, with whatever options.
         strategy: spec string or instance whose maps the objective is made for, with 16 anchors of 8 dimensions; its `row_loss`
             is then asked for the logits that they give, through `first_map`. None: every strategy, margins d from -200 to 200,
-            and where `first_map` returns another map than that of ``fixed``, the logits of that one.
+            and where `first_map` returns another map than that of ``fixed``, the logits of that one; sums of a
+            ``pair_function`` are always those of logits of a map.
         shift_invariant: whether a constant added to all logits of a row must leave its loss alone; False for an objective
-            that by nature depends on the height of the logits (weighted positives).
+            that by nature depends on the height of the logits (weighted positives), as every one with a ``pair_function`` does.
 
     Raises:
         ConformanceError: `first_map` refuses the map, or returns none; `row_loss` is not [N], or not finite in value and
-            gradient; a row shift changes it; `closed_form`, where there is one, differs from it; or the loss or a gradient of
-            the whole, those of the objective's parameters among them, is missing or not finite.
+            gradient; a row shift changes it; or the loss or a gradient of the whole, those of the objective's parameters
+            among them, is missing or not finite.
 
     >>> from tempplug import create_objective
     >>> check_objective(create_objective("infonce"))
@@ -143,17 +131,14 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
             value, ends = _row_loss(objective, rows), (rows.positive_logit, rows.negative_lse)
             margins = (ends[1] - ends[0]).detach()
             require(value.shape == margins.shape, f"row_loss has shape {list(value.shape)} for {len(margins)} anchors.")
-            of_all = f"for every d from {margins.min():.4g} to {margins.max():.4g} in {dtype}"
+            what, all_of = ("d", margins) if objective.pair_function is None else ("logit", ends[0])
+            of_all = f"for every {what} from {all_of.min():.4g} to {all_of.max():.4g} in {dtype}"
             require(value.isfinite().all(), f"row_loss is not finite {of_all}.")
             require(value.requires_grad, "row_loss carries no gradient.")
             for gradient in torch.autograd.grad(value.sum(), ends, allow_unused=True):
                 finite = gradient is not None and bool(gradient.isfinite().all())
                 require(finite, f"the gradient of row_loss is missing or not finite in {dtype}.")
-        if type(objective).closed_form is not Objective.closed_form:
-            _check_closed_form(objective, rows)
-            if objective.several_positives:
-                _check_closed_form(objective, rows, rows.positive_logit.detach() + 0.9)
-        if shift_invariant:
+        if shift_invariant and objective.pair_function is None:
             shifted = _statistics(objective, *(each + 3 for each in ends), s=rows.positive_similarity)
             close = tolerance_of(objective)
             same = torch.allclose(_row_loss(objective, shifted), value, rtol=close, atol=close)

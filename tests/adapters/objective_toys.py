@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 from tempplug import Objective, RowStatistics
 from tempplug.options import Number
 from tempplug.plugins import ObjectiveInfo, hookimpl
-from tempplug.types import Auxiliary, ClosedForm
+from tempplug.types import Auxiliary
 
 
 class Biased(Objective):
@@ -34,19 +34,6 @@ class Biased(Objective):
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         return softplus(statistics.negative_lse - statistics.positive_logit + self.offset) + softplus(-self.offset)
-
-
-class ClosedBiased(Biased):
-    """The same with a closed form, which has no derivative by b."""
-
-    name: ClassVar[str] = "closed-biased"
-
-    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
-        return super().row_loss(statistics, auxiliary)
-
-    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        difference = statistics.negative_lse - statistics.positive_logit + self.offset.detach()
-        return softplus(difference) + softplus(-self.offset.detach()), torch.sigmoid(difference), None
 
 
 class Plugin:

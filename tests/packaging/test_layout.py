@@ -49,7 +49,7 @@ def test_packages_say_that_they_are_typed(product_files: list[str], package: str
 
 @pytest.mark.parametrize(
     ("package", "kind", "shared"),
-    [(tempplug.strategies, StrategyInfo, {"maps", "tile_forms"}), (tempplug.objectives, ObjectiveInfo, set())],
+    [(tempplug.strategies, StrategyInfo, {"logit_map", "maps"}), (tempplug.objectives, ObjectiveInfo, set())],
     ids=["strategies", "objectives"],
 )
 def test_every_file_of_a_strategy_or_objective_is_declared(package: ModuleType, kind: type[Info], shared: set[str]) -> None:

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from torch import Tensor
 
-from tempplug import loss
-from tempplug.engine import tiled
-from tempplug.strategies.maps import LogitMap
+from tempplug.engine import forward, tiles
 
-
-@pytest.fixture
-def closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No block may go through the dense formulas unseen."""
-
-    def refused(*arguments: object) -> None:
-        raise AssertionError("these blocks have a closed form")
-
-    monkeypatch.setattr(tiled, "_by_slabs", refused)
+CUTS = {
+    "one tile": (False, True),
+    "many tiles, again": (True, False),
+    "one tile, again": (False, False),
+    "many tiles": (True, True),
+}
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Notes of every call of the loss whether it went the short way."""
-    taken: list[bool] = []
-    direct = loss.small_loss
+def _cut(many: bool, kept: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tiles, "SINGLE", 1 if many else 1 << 20)
+    monkeypatch.setattr(tiles, "CPU_TILE", (4, 5))
+    monkeypatch.setattr(forward, "KEPT", 1 << 20 if kept else 0)
+    tiles.make_plan.cache_clear()
+    yield
+    tiles.make_plan.cache_clear()
 
-    def watched(*arguments: Any) -> tuple[Tensor | None, LogitMap | None]:
-        found = direct(*arguments)
-        taken.append(found[0] is not None)
-        return found
 
-    monkeypatch.setattr(loss, "small_loss", watched)
-    return taken
+@pytest.fixture(params=CUTS)
+def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One tile or many ragged ones, kept for the backward pass or computed again."""
+    yield from _cut(*CUTS[request.param], monkeypatch)
+
+
+@pytest.fixture(params=list(CUTS)[:2])
+def cut_or_not(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One tile that is kept, or many that are computed again."""
+    yield from _cut(*CUTS[request.param], monkeypatch)

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from engine_cases import bare_rows
 from torch import Tensor
 
 import tempplug
@@ -169,7 +170,7 @@ def square_roles(count: int, **more: Any) -> PairRoles:
 def block_of(rows: Tensor, precision: torch.dtype = torch.float32) -> Block:
     half = len(rows) // 2
     similarity = (rows * torch.cat([rows[half:], rows[:half]])).sum(1).detach()
-    return Block(rows, rows, square_roles(len(rows)), similarity, precision)
+    return Block(rows, rows, bare_rows(rows, rows), square_roles(len(rows)), similarity, precision)
 
 
 def unit(count: int, dimension: int) -> Tensor:
@@ -234,9 +235,10 @@ def uneven_upstream() -> dict[str, float]:
     rows = [unit(140, 16).half().float().requires_grad_(), unit(280, 16)[140:].half().float()]
     roles = PairRoles(anchors=140, candidates=140, device=torch.device("cpu"), positives=Pairing(((0, 140, 0),)))
     weights, scale = torch.logspace(-4, 0, 140), ScaleMap(torch.tensor(5.0))
-    found = triton_statistics(Block(rows[0], rows[1], roles, torch.zeros(140), torch.float16), scale).negative_lse
+    block = Block(rows[0], rows[1], bare_rows(*rows), roles, torch.zeros(140), torch.float16)
+    found = triton_statistics(block, scale).negative_lse
     wide = [each.detach().double().requires_grad_() for each in rows]
-    wanted = dense_statistics(Block(wide[0], wide[1], roles, torch.zeros(140), torch.float16), scale).negative_lse
+    wanted = dense_statistics(replace(block, anchors=wide[0], candidates=wide[1]), scale).negative_lse
     (gradient,) = torch.autograd.grad(found, rows[0], weights)
     (expected,) = torch.autograd.grad(wanted, wide[0], weights.double())
     return {"gradient": float(((gradient - expected).norm(dim=1) / expected.norm(dim=1)).max())}
@@ -301,7 +303,7 @@ def many_slabs(square: bool) -> dict[str, float]:
         roles = square_roles(260) if square else PairRoles(
             anchors=260, candidates=250, device=torch.device("cpu"), positives=Pairing(((0, 130, 0), (130, 260, -130)))
         )  # fmt: skip
-        block = Block(rows, others, roles, torch.zeros(260), torch.float32)
+        block = Block(rows, others, bare_rows(rows, others), roles, torch.zeros(260), torch.float32)
         found = triton_statistics(block, ScaleMap(torch.tensor(10.0))).negative_lse
         results.append(torch.cat(torch.autograd.grad(found.mean(), [rows] if square else [rows, others])))
     PLAN.slabs.__defaults__ = side
@@ -330,7 +332,7 @@ def only_what_is_asked() -> dict[str, Any]:
     AUTOGRAD.gradient_of = watch
     anchors, keys = unit(20, 4).requires_grad_(), unit(30, 4)
     roles = PairRoles(anchors=20, candidates=30, device=torch.device("cpu"), positives=Pairing(((0, 20, 0),)))
-    block = Block(anchors, keys, roles, torch.zeros(20), torch.float32)
+    block = Block(anchors, keys, bare_rows(anchors, keys), roles, torch.zeros(20), torch.float32)
     triton_statistics(block, ScaleMap(torch.tensor(10.0))).negative_lse.sum().backward()
     AUTOGRAD.gradient_of = direct
     return {"asked": asked}

@@ -25,8 +25,8 @@ def test_the_mean_of_the_most_similar_negatives_is_that_of_the_oracle(layout: st
     compare("amcl:dimension=D", f"amcl-top:top_k={top_k},beta=0.02", call, 1e-10, engine)
 
 
-def test_the_loss_of_whole_slabs_is_that_of_the_oracle() -> None:
-    """More rows than a slab holds, so that statistics of several slabs are joined."""
+def test_the_loss_of_many_tiles_is_that_of_the_oracle() -> None:
+    """More rows than a tile holds."""
     call = make_call("two-view", "amcl", 1000, 3, torch.float64)
     compare("amcl:dimension=D", "dcl", call, 1e-10, "tiled")
 

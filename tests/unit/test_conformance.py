@@ -205,9 +205,7 @@ class PerAnchor(Strategy):
 
 def _tile(bound: LogitMap, rows: slice | Tensor, columns: slice | Tensor, paired: bool) -> LogitMap:
     assert isinstance(bound, ScaleMap)
-    tile = ScaleMap(torch.ones(()))
-    tile.scale = bound.scale[rows, 0] if paired else bound.scale[rows]
-    return tile
+    return ScaleMap(bound.scale[rows, 0] if paired else bound.scale[rows])
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from objective_toys import Biased, ClosedBiased
+from objective_toys import Biased
+from sigmoid_toys import Sigmoid
 from torch import Tensor, nn
 
 from tempplug import LogitMap, Objective, RowStatistics, create_objective
 from tempplug.errors import ConfigError
 from tempplug.objectives.base import softplus
-from tempplug.objectives.infonce import InfoNCE
+from tempplug.pair_functions import PairFunction, Softplus
 from tempplug.strategies.maps import LogOddsMap, ScaleMap
 from tempplug.testing import ConformanceError, check_objective
-from tempplug.types import Auxiliary, ClosedForm
+from tempplug.types import Auxiliary
 
 
 @pytest.mark.parametrize(
@@ -79,20 +80,6 @@ def test_third_party_objective_conforms() -> None:
     check_objective(Margin())
 
 
-class OnePositive(InfoNCE):
-    """Right with one positive, wrong with several."""
-
-    def closed_form(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> ClosedForm:
-        difference = statistics.negative_lse - statistics.positive_lse
-        extra = statistics.positive_lse - statistics.positive_logit
-        return softplus(difference) + extra, torch.sigmoid(difference), None
-
-
-def test_closed_forms_must_hold_for_several_positives() -> None:
-    with pytest.raises(ConformanceError, match="closed_form returns a derivative that is not row_loss's"):
-        check_objective(OnePositive())
-
-
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -117,9 +104,8 @@ def test_what_is_checked_must_be_an_instance(thing: object) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", [Biased, ClosedBiased])
-def test_an_objective_that_learns_conforms_in_the_type_of_its_parameters(kind: type[Objective], dtype: torch.dtype) -> None:
-    check_objective(kind().to(dtype))
+def test_an_objective_that_learns_conforms_in_the_type_of_its_parameters(dtype: torch.dtype) -> None:
+    check_objective(Biased().to(dtype))
 
 
 class Layered(Objective):
@@ -155,6 +141,16 @@ def test_a_parameter_without_gradient_is_named() -> None:
         check_objective(Forgotten())
 
 
+class Exponential(PairFunction):
+    """That of softmax losses."""
+
+    def value(self, logit: Tensor) -> Tensor:
+        return logit.exp()
+
+    def slope(self, logit: Tensor) -> Tensor:
+        return logit.exp()
+
+
 class Halved(Objective):
     """Trains with a tenth of the scale, and so has an exponential that only large logits would overflow."""
 
@@ -181,6 +177,35 @@ class Odds(Margin):
 class Mapless(Margin):
     def first_map(self, logit_map: LogitMap) -> LogitMap:
         return logit_map.temperature  # type: ignore[return-value]
+
+
+class Summed(Objective):
+    """A sum of exp, which float32 holds of logits up to 88, and its logarithm, which none of a negative number has."""
+
+    name = "summed"
+    pair_function: PairFunction | None = Exponential()
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        assert statistics.negative_lse.min() > 0
+        torch.testing.assert_close(statistics.positive_lse, statistics.positive_logit.exp())
+        return (statistics.negative_lse / statistics.positive_lse).log1p()
+
+
+class Unbounded(Summed):
+    pair_function = Softplus()
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        return statistics.negative_lse.exp() - statistics.positive_logit
+
+
+def test_an_objective_with_a_pair_function_is_given_sums_of_its_values() -> None:
+    """And no shift of them, which changes every such loss."""
+    check_objective(Summed())
+    check_objective(Sigmoid())
+    check_objective(Sigmoid(), strategy="learnable:initial_temperature=0.01")
+    check_objective(Unbounded())
+    with pytest.raises(ConformanceError, match=r"row_loss is not finite for every logit from -100 to 100 in torch.float32"):
+        check_objective(Unbounded(), strategy="fixed:temperature=0.01")
 
 
 def test_an_objective_is_asked_for_the_logits_of_its_own_map() -> None:

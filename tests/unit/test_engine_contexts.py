@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from engine_cases import bare_rows
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tempplug import ContrastiveLoss
-from tempplug.engine import tiled
 from tempplug.engine.tiled import tiled_statistics
-from tempplug.precision import number
 from tempplug.roles import Block, Pairing, PairRoles
-from tempplug.strategies.maps import ScaleMap
+from tempplug.strategies.maps import ScaleMap, constant_scale
 
 ENGINES = ["dense", "tiled"]
 STRATEGIES = ["learnable", "dystress", "temperature-free"]
@@ -138,7 +137,8 @@ def test_a_graph_that_is_retained_gives_its_gradient_again(layout: str, strategy
 
 def cross_block(anchors: Tensor, candidates: Tensor) -> Block:
     roles = PairRoles(anchors=4, candidates=4, device=torch.device("cpu"), positives=Pairing(((0, 4, 0),)))
-    return Block(anchors, candidates, roles, (anchors * candidates).sum(1).detach(), torch.float32)
+    similarity = (anchors * candidates).sum(1).detach()
+    return Block(anchors, candidates, bare_rows(anchors, candidates), roles, similarity, torch.float32)
 
 
 @pytest.mark.parametrize("changed", [0, 1])
@@ -198,24 +198,15 @@ def test_no_gradients_no_graph_and_the_same_loss(mode: Any, strategy: str, engin
     assert torch.equal(again, loss)
 
 
-def test_numbers_are_shared_and_of_no_inference_mode() -> None:
+def test_constant_scales_are_shared_and_of_no_inference_mode() -> None:
+    cpu = torch.device("cpu")
     with torch.inference_mode():
-        made = number(0.123, torch.float64)
-    assert number(0.123, torch.float64) is made
-    assert not made.is_inference()
-    assert made.shape == ()
-    assert made.item() == 0.123
-    assert number(0.123, torch.float32).dtype == torch.float32
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_no_gradients_with_several_threads(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b = views(800, 4)
-    expected = ContrastiveLoss(engine="tiled")(a, b)
-    monkeypatch.setattr(tiled, "_threads", lambda plan: 2)
-    with mode():
-        loss = ContrastiveLoss(engine="tiled")(a, b)
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+        made = constant_scale(0.123, torch.float64, cpu)
+    assert constant_scale(0.123, torch.float64, cpu) is made
+    assert not made.scale.is_inference()
+    assert made.scale.shape == ()
+    assert made.scale.item() == made.bound == 0.123
+    assert constant_scale(0.123, torch.float32, cpu).scale.dtype == torch.float32
 
 
 @both_engines

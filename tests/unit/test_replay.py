@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tempplug import Batch, ContrastiveLoss, loss
+from tempplug import Batch, ContrastiveLoss
 from tempplug.errors import ConfigError
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -111,8 +111,7 @@ def call(loss_fn: ContrastiveLoss) -> Tensor:
     return a.grad
 
 
-def test_any_strategy_that_observes_sees_a_checkpointed_batch_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss, "small_loss", lambda *arguments: (None, None))  # what observes goes the long way
+def test_any_strategy_that_observes_sees_a_checkpointed_batch_once() -> None:
     loss_fn = ContrastiveLoss(Counting(learns=False))
     expected = call(ContrastiveLoss("fixed:temperature=1"))
     assert torch.equal(call(loss_fn), expected)

@@ -35,7 +35,7 @@ def _block(roles: PairRoles | None = None, **changes: Any) -> Block:
         "precision": torch.float32,
         **changes,
     }
-    return Block(**given)
+    return Block(bare=(given["anchors"], given["candidates"]), **given)
 
 
 @pytest.mark.parametrize("detach", [True, False])

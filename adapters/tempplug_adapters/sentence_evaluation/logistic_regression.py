@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tempplug.engine.workers import lone_threads
 from tempplug.errors import ConfigError
 from tempplug_adapters.evaluation.linear_fits import LinearFits, with_ones
 
@@ -124,7 +124,13 @@ def fit_all(features: Tensor, labels: Tensor, fits: Sequence[Fit], classes: int,
     threads = torch.get_num_threads() if rows.device.type == "cpu" else 1
     shares = [share for members in groups.values() for start in range(threads) if (share := members[start::threads])]
     made = [_Together(rows, labels, [fits[place] for place in share], classes, classifier) for share in shares]
-    trained = map(_Together.train, made) if threads == 1 else lone_threads(threads).map(_Together.train, made)
+    own = torch.get_num_threads()
+    torch.set_num_threads(1)  # the number that new threads begin with
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            trained = list(pool.map(_Together.train, made))
+    finally:
+        torch.set_num_threads(own)
     found: dict[int, Fitted] = {}
     for share, fitted in zip(shares, trained, strict=True):
         found |= zip(share, fitted, strict=True)

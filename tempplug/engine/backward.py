@@ -1,0 +1,257 @@
+"""The backward pass of a block: gradients of the sums of its rows to those of the rows themselves, and of what a map learns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tempplug.engine import gemm
+from tempplug.engine.forward import EVERY, Addition, Pass, Sums, part
+from tempplug.engine.tiles import Tile
+from tempplug.engine.workers import in_order
+
+# No sum of exp that is in range is less.
+SMALLEST = 1e-30
+Pair = tuple[Tensor | None, Tensor | None]
+
+
+class Total:
+    """A gradient, put together from products of tiles.
+
+    Args:
+        like: [N, D] what it is the gradient of.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.like = like
+        self._sum: Tensor | None = None
+
+    def add(self, rows: slice | None, product: Tensor) -> None:
+        """Adds a product to some rows, to all of them where none are named."""
+        if rows is None and self._sum is None:
+            self._sum = product
+            return
+        part(self.whole(), rows).add_(product)
+
+    def whole(self) -> Tensor:
+        """Returns the gradient, which may be added to."""
+        if self._sum is None:
+            self._sum = torch.zeros_like(self.like)
+        return self._sum
+
+
+class Share:
+    """What the gradient of a row's sum is to each of its summands.
+
+    Args:
+        sums: of the rows.
+        gradient: [N] of what `Pass.forward` returned of them; None means 0.
+        scale: that logits have, where it is not in their slopes.
+        logarithm: whether the logarithm of the sums was returned.
+        full: whether no sum is 0.
+
+    Attributes:
+        gradient: [N] of the sums' logarithm, or of the sums, times the scale.
+        factor: [N] what f' of a pair is multiplied by, where sums were taken as they are.
+        lse: [N] base-2 logarithm of the sums, where they went around the largest logit.
+    """
+
+    def __init__(self, sums: Sums, gradient: Tensor | None, scale: Tensor | None, logarithm: bool, full: bool) -> None:
+        own = torch.zeros_like(sums.sums) if gradient is None else gradient
+        self.gradient = own if scale is None else own * scale
+        if sums.most is not None:
+            lse = sums.sums.log2().add_(sums.most)
+            self.lse = lse.masked_fill_(lse == -math.inf, math.inf)  # a row without summands has no shares
+        else:
+            total = sums.sums if full else sums.sums.clamp(min=SMALLEST)
+            self.factor = self.gradient / total if logarithm else self.gradient
+
+
+def _whole(total: Total | None) -> Tensor | None:
+    return None if total is None else total.whole()
+
+
+def spread(of_rows: Tensor, of_columns: Tensor, tile: Tile) -> Tensor:
+    """Returns the numbers of a tile's rows, [R, 1]; where its columns are anchors as well, plus theirs, [R, C]."""
+    rows = (of_rows if tile.rows is None else of_rows[tile.rows]).unsqueeze(1)
+    if not tile.both:
+        return rows
+    return rows + (of_columns if tile.columns is None else of_columns[tile.columns])
+
+
+class Backward:
+    """One backward pass.
+
+    Args:
+        work: the pass that went forward.
+        gradients: of what its `forward` returned; None means 0.
+        wants: whether those of anchors, of candidates, and of each thing that the map learns are wanted.
+    """
+
+    def __init__(self, work: Pass, gradients: Sequence[Tensor | None], wants: Sequence[bool]) -> None:
+        self.work = work
+        self.of_similarity, of_logit, of_positive, of_negative, of_columns, self.of_top = gradients
+        roles, scale = work.roles, work.scale
+        logarithm, paired = work.wanted.pair_function is None, roles.fewest_positives > 0
+        full = roles.lonely is None and not work.terms
+        self.x = self.y = Share(work.negative, of_negative, scale, logarithm, full)
+        if work.columns is not None:
+            self.y = Share(work.columns, of_columns, scale, logarithm, full)
+        self.z = self.of_logit = self.of_each = None
+        if work.positive is not None:
+            self.z = Share(work.positive, of_positive, scale, logarithm, paired)
+            counts = roles.positive_count() if paired else roles.positive_count().clamp(min=1)
+            self.of_logit = None if of_logit is None else of_logit / counts
+            self.of_each = None if self.of_similarity is None else self.of_similarity / counts
+        # Labels tell sums of positives without a product of the tile, in which a large summand would cost small ones digits.
+        self.of_class, self.in_tiles = None, self.of_each
+        if roles.anchor_labels is not None:
+            self.of_class, self.in_tiles = self.of_each, None
+        self.of_learned: list[Tensor | None] = [None] * (len(wants) - 2)
+        (anchors, candidates), *others = work.products
+        self.alone, self.triangle = candidates is anchors, work.plan.triangle
+        self.scaled = scale is not None and bool(self.of_learned)
+        # The scale's gradient needs those of anchors and candidates apart.
+        first, second = wants[0] or self.scaled, wants[1] or (self.scaled and self.alone != self.triangle)
+        self.out: list[tuple[Total | None, Total | None]] = [
+            (Total(anchors) if first else None, Total(candidates) if second else None)
+        ]
+        for left, right in others:
+            self.out.append((Total(left), None if left is right else Total(right)))
+
+    def run(self) -> tuple[list[Pair], list[Tensor | None]]:
+        """Returns the gradients of the anchors and candidates of each product, and those of what the map learns."""
+        work = self.work
+        for found in in_order(self._products_of, work.plan.tiles, work.threads):
+            for add, rows, more in found:
+                add(rows, more)
+        out = [(_whole(first), _whole(second)) for first, second in self.out]
+        (anchors, candidates), (of_left, of_right) = work.products[0], out[0]
+        if self.scaled and work.scale is not None and of_left is not None:
+            self.of_learned[0] = self._of_scale(work.scale, of_left, of_right)
+        if self.alone and of_left is not None and of_right is not None:
+            of_left.add_(of_right)
+        across = of_left if self.alone else of_right
+        if self.of_class is not None:
+            factor = self.of_class.unsqueeze(1)
+            if of_left is not None:
+                of_left.addcmul_(work.roles.sums_of_class(anchors, candidates), factor)
+            if across is not None:
+                sums = work.roles.sums_of_anchors(anchors * factor, len(candidates))
+                across[: len(sums)].add_(sums)
+        elif work.marks is None and self.of_similarity is not None:
+            self._add_pairs(self.of_similarity, of_left, across)
+        return out, self.of_learned
+
+    def _products_of(self, tile: Tile) -> list[Addition]:
+        """Returns what a tile adds to each gradient."""
+        work = self.work
+        additions: list[Addition] = []
+        if tile in work.kept:
+            weights, slopes = work.kept.pop(tile)
+            positive = None if work.marks is None else work.marks.positive(tile, weights)
+        else:
+            found = work.tile(tile)
+            weights, slopes, positive = found.weights, found.slopes, found.positive
+            if work.folded and slopes:  # as where they are kept, to the last digit
+                weights, slopes = weights.mul_(slopes[0]), ()
+        weights = self._of_logits(tile, weights, positive)
+        if work.learned:
+            additions.append((self._add_learned, None, self._of_what_is_learned(tile, weights)))
+        for index, (left, right) in enumerate(work.products):
+            along, (of_left, of_right) = weights * slopes[index] if slopes else weights, self.out[index]
+            if positive is not None and self.in_tiles is not None and index == 0:
+                along = along.addcmul(spread(self.in_tiles, self.in_tiles, tile), positive)
+            if of_left is not None:
+                product = gemm.times(along, right if tile.columns is None else right[tile.columns])
+                additions.append((of_left.add, tile.rows, product))
+            across = of_left if (tile.both and self.triangle) or (self.alone and of_right is None) else of_right
+            if tile.turns and across is not None:
+                inner = along if tile.inner is None else along[:, tile.inner]
+                product = gemm.turned(inner, left if tile.rows is None else left[tile.rows])
+                additions.append((across.add, tile.outer, product))
+        return additions
+
+    def _of_logits(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> Tensor:
+        """Returns the gradient of a tile's logits, times the slope where that is in the weights, in their place."""
+        work = self.work
+        if work.around:
+            weights = self._softmaxes(tile, weights, positive)
+        elif positive is None or self.z is None:
+            weights.mul_(spread(self.x.factor, self.y.factor, tile))
+        else:
+            # Exactly the one or the other, as marks are 0 and 1.
+            at_negative, at_positive = spread(self.x.factor, self.y.factor, tile), spread(self.z.factor, self.z.factor, tile)
+            weights.mul_(torch.lerp(at_negative, at_positive, positive))
+        if positive is not None and self.of_logit is not None:
+            weights.addcmul_(spread(self.of_logit, self.of_logit, tile), positive)
+        if self.of_top is not None:
+            self._add_top(tile, weights, self.of_top if work.scale is None else self.of_top * work.scale.reshape(-1, 1))
+        return weights
+
+    def _softmaxes(self, tile: Tile, logits: Tensor, positive: Tensor | None) -> Tensor:
+        """Returns each pair's share in the sum of its row, and of its column if that is an anchor, times their gradients."""
+        groups = [(logits, self.x, self.y)]
+        if positive is not None and self.z is not None:
+            marked = positive > 0
+            at_negatives, at_positives = logits.masked_fill(marked, -math.inf), logits.masked_fill(~marked, -math.inf)
+            groups = [(at_negatives, self.x, self.y), (at_positives, self.z, self.z)]
+        total: Tensor | None = None
+        for each, own, across in groups:
+            softmax = (each - part(own.lse, tile.rows)[:, None]).exp2_().mul_(part(own.gradient, tile.rows)[:, None])
+            if tile.both:
+                softmax.add_((each - part(across.lse, tile.columns)).exp2_().mul_(part(across.gradient, tile.columns)))
+            total = softmax if total is None else total.add_(softmax)
+        return logits if total is None else total
+
+    def _add_top(self, tile: Tile, weights: Tensor, gradient: Tensor) -> None:
+        """Adds the gradient of the top logits to that of a tile's logits."""
+        if self.work.top is None:
+            raise RuntimeError("no top logits were found.")
+        start = 0 if tile.columns is None else tile.columns.start
+        place = part(self.work.top[2], tile.rows) - start
+        inside = (place >= 0) & (place < weights.shape[1])
+        weights.scatter_add_(1, place.clamp(0, weights.shape[1] - 1), part(gradient, tile.rows) * inside)
+
+    def _of_what_is_learned(self, tile: Tile, weights: Tensor) -> tuple[Tensor | None, ...]:
+        """Returns a tile's gradient of what the map learns, found by autograd."""
+        (left, right), logit_map = self.work.products[0], self.work.map
+        similarity = gemm.outer(part(left, tile.rows), part(right, tile.columns))
+        with torch.enable_grad():
+            bound = logit_map if logit_map.uniform else logit_map.at(tile.rows or EVERY, tile.columns or EVERY)
+            return torch.autograd.grad(bound.logit(similarity), self.work.learned, weights, allow_unused=True)
+
+    def _add_learned(self, rows: None, found: tuple[Tensor | None, ...]) -> None:
+        for number, more in enumerate(found):
+            have = self.of_learned[number]
+            self.of_learned[number] = more if have is None else have if more is None else have + more
+
+    def _of_scale(self, scale: Tensor, of_left: Tensor, of_right: Tensor | None) -> Tensor:
+        """Returns the gradient of the scale: Σ G_ij s_ij / scale, and Σ_j G_ij s_ij is the anchor times its own gradient."""
+        anchors, candidates = self.work.products[0]
+        along: Tensor = torch.linalg.vecdot(anchors, of_left)
+        if self.triangle:  # a pair of the square is counted from both its ends; with hard negatives', so is every other
+            if of_right is not None:
+                along = along.sum() + torch.linalg.vecdot(candidates, of_right).sum()
+            along = along / 2
+        if self.in_tiles is not None and self.of_similarity is not None:  # what came that way has no scale in it
+            apart = self.of_similarity * self.work.similarity
+            along = along - apart if scale.ndim else along.sum() - apart.sum()
+        return (along if scale.ndim else along.sum()) / scale
+
+    def _add_pairs(self, gradient: Tensor, of_anchors: Tensor | None, of_candidates: Tensor | None) -> None:
+        """Adds the gradient of the positive pairs' similarities to that of their two ends."""
+        (anchors, candidates), pairing = self.work.products[0], self.work.roles.positives
+        if pairing is None:
+            raise RuntimeError("labels or masks say who is positive.")
+        factor = gradient.unsqueeze(1)
+        if of_anchors is not None and of_candidates is of_anchors:
+            factor = factor + pairing.partners(factor)  # each pair has both its ends among the anchors
+        if of_anchors is not None:
+            of_anchors.addcmul_(pairing.partners(candidates), factor)
+        if of_candidates is not None and of_candidates is not of_anchors:
+            for start, stop, shift in pairing.runs:
+                of_candidates[start + shift : stop + shift].addcmul_(anchors[start:stop], factor[start:stop])

@@ -1,0 +1,335 @@
+"""The forward pass of a block: tiles of logits to the sums of its rows.
+
+Sums of exp are taken as they are while no logit is large, and around the largest logit of each row otherwise: both are exact,
+the former has fewer steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tempplug.engine import gemm, workers
+from tempplug.engine.tiles import Marks, Tile, make_plan
+from tempplug.engine.workers import in_order
+from tempplug.negatives.base import TermMap
+from tempplug.roles import Block
+from tempplug.strategies.logit_map import LOG2E, LogitMap
+from tempplug.strategies.maps import ScaleMap
+from tempplug.types import Wanted
+
+# Numbers that a pass keeps for its backward pass, 64 MiB in float32; of larger blocks the tiles are computed again.
+KEPT = 16 << 20
+# Logits up to here, in nats, leave room in float32 for sums of exp and for gradients of any usual size.
+LARGEST_LOGIT = 50.0
+# What sums of exp are within if no summand has overflowed or lost digits by underflow.
+EXACT = math.exp(-LARGEST_LOGIT), math.exp(LARGEST_LOGIT + 12)
+LN2 = math.log(2)
+EVERY = slice(None)
+
+
+def part(whole: Tensor, where: slice | None) -> Tensor:
+    """Returns some rows, or all of them without an operation."""
+    return whole if where is None else whole[where]
+
+
+Addition = tuple[Callable[[Any, Any], None], Any, Any]
+"""What adds something to a sum, to which rows, and what."""
+
+
+class Sums:
+    """Sums of the rows of tiles: as they are, or of exp2 around the largest number of each row so far.
+
+    Args:
+        count: of the rows.
+        like: a tensor of their type.
+        around: whether exp2 of what is added is summed, in units of 2^most.
+    """
+
+    total: Tensor | None = None
+    most: Tensor | None = None
+
+    def __init__(self, count: int, like: Tensor, around: bool) -> None:
+        self.count, self.like, self.around = count, like, around
+
+    def part(self, values: Tensor, along: int) -> tuple[Tensor, Tensor | None]:
+        """Returns the sums of a tile along a dimension, and what they are in units of.
+
+        Args:
+            values: [R, C].
+            along: the dimension that is summed up.
+        """
+        if not self.around:
+            return values.sum(along), None
+        # The smallest number and not -inf, whose difference to itself is none.
+        most = values.amax(along).clamp_(min=torch.finfo(values.dtype).min)
+        return (values - most.unsqueeze(along)).exp2_().sum(along), most
+
+    def add(self, rows: slice | None, found: tuple[Tensor, Tensor | None]) -> None:
+        """Adds what `part` returned of some rows, all of them where none are named."""
+        more, level = found
+        if rows is None and self.total is None:
+            self.total, self.most = found
+            return
+        if self.total is None:
+            self.total = self.like.new_zeros(self.count)
+            self.most = self.like.new_full((self.count,), torch.finfo(self.like.dtype).min) if self.around else None
+        total = part(self.total, rows)
+        if self.most is None or level is None:
+            total.add_(more)
+            return
+        most = part(self.most, rows)
+        highest = torch.maximum(most, level)
+        total.mul_(torch.exp2(most - highest)).add_(more.mul_(torch.exp2(level - highest)))
+        most.copy_(highest)
+
+    @property
+    def sums(self) -> Tensor:
+        """The sums of all rows, [N]."""
+        return self.like.new_zeros(self.count) if self.total is None else self.total
+
+    def exact(self) -> bool:
+        """Returns whether no summand of exp can have overflowed or underflowed; asking waits for the device."""
+        low, high = torch.aminmax(self.sums)
+        return low.item() > EXACT[0] and high.item() < EXACT[1]
+
+    def logarithm(self) -> Tensor:
+        """Returns the logarithm of the sums of exp."""
+        return self.sums.log() if self.most is None else self.sums.log2().add_(self.most).mul_(LN2)
+
+
+@dataclass(slots=True)
+class Values:
+    """What a tile holds.
+
+    Attributes:
+        similarity: [R, C], overwritten unless more than sums is wanted.
+        logit: [R, C] in nats, where they were computed.
+        values: [R, C] what is summed, nothing where a pair has no role; base-2 logits where sums go around the largest.
+        weights: [R, C] f', or again those logits.
+        slopes: of the logits along each product.
+        positive: [R, C] 1 for positives and 0 for others; None where positions say it.
+    """
+
+    similarity: Tensor
+    logit: Tensor | None
+    values: Tensor
+    weights: Tensor
+    slopes: tuple[Tensor, ...]
+    positive: Tensor | None
+
+
+class Pass:
+    """A block on its way through the tiles, and what its backward pass needs.
+
+    Args:
+        block: anchors, candidates and their roles.
+        logit_map: see `tiled_statistics`, as the others.
+        learned: what carries gradient in the map.
+        mirrored: whether the columns' sums are wanted.
+        wanted: of each row.
+        terms: on negatives.
+
+    Attributes:
+        mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
+    """
+
+    mean: Tensor | None = None
+
+    def __init__(
+        self,
+        block: Block,
+        logit_map: LogitMap,
+        learned: tuple[Tensor, ...],
+        mirrored: bool,
+        wanted: Wanted,
+        terms: Sequence[TermMap],
+    ) -> None:
+        self.roles = roles = block.roles
+        self.map, self.wanted, self.terms, self.mirrored = logit_map, wanted, terms, mirrored
+        anchors = block.bare[0]
+        self.products = [block.bare]
+        for left, right in logit_map.products:
+            own = left.detach()
+            self.products.append((own, own if right is left else right.detach()))
+        # Whose gradient autograd finds, tile by tile.
+        self.scale = logit_map.detached().scale if isinstance(logit_map, ScaleMap) and logit_map.linear else None
+        self.learned = () if self.scale is not None or logit_map.products else learned
+        half = roles.square and logit_map.symmetric and not self.learned and not wanted.more
+        for each in terms:
+            half = half and each.symmetric
+        self.plan = make_plan(roles.shape, half, mirrored, anchors.device)
+        self.marks = None if roles.positives is not None else Marks(roles, anchors.dtype)
+        self.similarity = block.positive_similarity
+        bound = logit_map.bound
+        self.safe = wanted.pair_function is not None or (bound <= LARGEST_LOGIT and not terms)
+        self.around = not self.safe and (not anchors.is_cpu or LARGEST_LOGIT < bound < math.inf)
+        self.kept: dict[Tile, tuple[Tensor, tuple[Tensor, ...]]] = {}
+        worth = anchors.is_cpu and self.plan.pairs >= workers.WORTH_THREADS
+        self.threads = torch.get_num_threads() if worth else 1
+
+    def forward(self, keep: bool) -> tuple[Tensor | None, ...]:
+        """Returns positive similarity, logit and sum, negative sum, that of the columns, [N] each, and top logits [N, k].
+
+        Args:
+            keep: whether a backward pass will follow.
+        """
+        anchors, candidates = self.products[0]
+        several = self.marks is not None
+        self.negative = Sums(anchors.shape[0], anchors, self.around)
+        self.positive = Sums(anchors.shape[0], anchors, self.around) if several else None
+        self.columns = Sums(candidates.shape[0], anchors, self.around) if self.mirrored else None
+        self.logit = anchors.new_zeros(anchors.shape[0]) if several and not self.map.linear else None
+        self.top: tuple[Tensor, Tensor, Tensor] | None = None
+        # Of one slope alone, weights are kept with it in them, where they are not wanted apart.
+        self.folded = not (several or self.around or self.learned or self.wanted.top or len(self.products) > 1)
+        slopes = 0 if self.map.linear or self.folded else len(self.products)
+        self.keeps = keep and self.plan.pairs * (1 + slopes) <= KEPT
+        for found in in_order(self._sums_of, self.plan.tiles, self.threads):
+            for add, rows, more in found:
+                add(rows, more)
+        if not (self.safe or self.around):
+            sums = [each for each in (self.negative, self.positive, self.columns) if each is not None]
+            if not all(each.exact() for each in sums):
+                self.around, self.kept = True, {}
+                return self.forward(keep)
+        if self.wanted.negative_similarity:
+            self.mean = self._mean_similarity()
+        return self._found()
+
+    def _sums_of(self, tile: Tile) -> list[Addition]:
+        """Returns what a tile adds to each sum, and keeps what the backward pass needs of it."""
+        found, turns = self.tile(tile), tile.both and tile.turns
+        of_negatives = found.values
+        additions: list[Addition] = []
+        if found.positive is not None and self.positive is not None:
+            of_positives, of_negatives = self._parts(found)
+            additions.append((self.positive.add, tile.rows, self.positive.part(of_positives, 1)))
+            if turns:
+                across = of_positives[:, tile.inner or EVERY]
+                additions.append((self.positive.add, tile.outer, self.positive.part(across, 0)))
+            if self.logit is not None and found.logit is not None:
+                logits = torch.where(found.positive > 0, found.logit, 0.0)  # a term may make that of a negative -inf
+                additions.append((self._add_logits, tile.rows, logits.sum(1)))
+                if turns:
+                    additions.append((self._add_logits, tile.outer, logits[:, tile.inner or EVERY].sum(0)))
+        additions.append((self.negative.add, tile.rows, self.negative.part(of_negatives, 1)))
+        if turns:
+            across, sums = of_negatives if tile.inner is None else of_negatives[:, tile.inner], self.columns or self.negative
+            additions.append((sums.add, tile.outer, sums.part(across, 0)))
+        if self.wanted.top:
+            additions.append((self._note_top, tile, found))
+        if self.keeps:
+            if self.folded and found.slopes:
+                found.weights, found.slopes = found.weights.mul_(found.slopes[0]), ()
+            self.kept[tile] = found.weights, found.slopes
+        return additions
+
+    def _add_logits(self, rows: slice | None, more: Tensor) -> None:
+        if self.logit is not None:
+            part(self.logit, rows).add_(more)
+
+    def tile(self, tile: Tile) -> Values:
+        """Returns what a tile holds."""
+        left, right = self.products[0]
+        if tile.rows is not None:
+            left = left[tile.rows]
+        outer = gemm.outer if self.marks is None else gemm.outer_in_short_chains
+        similarity = outer(left, right if tile.columns is None else right[tile.columns])
+        bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
+        positive = None if self.marks is None else self.marks.positive(tile, similarity)
+        pair, fill = self.wanted.pair_function, 0.0
+        if not (self.around or self.terms or self.wanted.more or self.logit is not None or pair):
+            values, *slopes = bound.exponential_and_slopes_(similarity)
+            values = values.contiguous()
+            found = Values(similarity, None, values, values, tuple(slopes), positive)
+        else:
+            terms = [each.at(tile.rows or EVERY, tile.columns or EVERY).term(similarity) for each in self.terms]
+            # A term may be the similarity itself.
+            own = similarity.clone() if self.wanted.more or self.terms else similarity
+            values, *slopes = bound.logit_and_slopes_(own)
+            values = values.contiguous()
+            for term in terms:
+                # Of a single positive, whose place is blank below, it does not matter.
+                values.add_(term if positive is None else torch.where(positive > 0, 0.0, term), alpha=LOG2E)
+            logit = values * LN2 if pair or self.wanted.top or self.logit is not None else None
+            weights = values
+            if pair is not None and logit is not None:
+                values, weights = pair.value(logit).contiguous(), pair.slope(logit).contiguous()
+            elif self.around:
+                fill = -math.inf
+            else:
+                values.exp2_()
+            found = Values(similarity, logit, values, weights, tuple(slopes), positive)
+        if self.marks is not None:
+            self.marks.blank_(found.values, tile, fill)
+        elif tile.blank is not None:
+            found.values.view(-1).index_fill_(0, tile.blank, fill)
+        if pair is not None:  # elsewhere values are weights
+            if self.marks is not None:
+                self.marks.blank_(found.weights, tile, fill)
+            elif tile.blank is not None:
+                found.weights.view(-1).index_fill_(0, tile.blank, fill)
+        return found
+
+    def _parts(self, found: Values) -> tuple[Tensor, Tensor]:
+        """Returns the values of positives and those of negatives, nothing elsewhere."""
+        values, positive = found.values, found.positive
+        if positive is None:
+            raise RuntimeError("positions say who is positive.")
+        if self.around:
+            marked = positive > 0
+            return values.masked_fill(~marked, -math.inf), values.masked_fill(marked, -math.inf)
+        of_positives = values * positive
+        return of_positives, values - of_positives
+
+    def _note_top(self, tile: Tile, found: Values) -> None:
+        """Puts the most similar negatives of a tile among those of the tiles before."""
+        rows = part(torch.arange(self.roles.anchors, device=self.similarity.device), tile.rows)
+        start = 0 if tile.columns is None else tile.columns.start
+        logit, similarity = found.logit, found.similarity
+        if logit is None:
+            raise RuntimeError("a pass with top logits has logits.")
+        columns = torch.arange(start, start + logit.shape[1], device=logit.device)
+        similarity = similarity.masked_fill(~self.roles.negative(rows[:, None], columns), -math.inf)
+        wanted = min(self.wanted.top, self.roles.candidates - self.roles.negatives_start)
+        if self.top is None:
+            count = self.roles.anchors
+            filled = similarity.new_full((count, wanted), -math.inf)
+            self.top = filled, filled.clone(), torch.full((count, wanted), -1, device=logit.device)
+        have = [part(each, tile.rows) for each in self.top]
+        both = [torch.cat(pair, 1) for pair in zip(have, (similarity, logit, columns.expand_as(logit)), strict=True)]
+        order = both[0].topk(wanted, 1).indices
+        for whole, each in zip(have, both, strict=True):
+            whole.copy_(each.gather(1, order))
+
+    def _mean_similarity(self) -> Tensor:
+        """Returns the softmax-weighted mean similarity of each row's negatives, [N]."""
+        mean, lse = torch.zeros_like(self.negative.sums), self.negative.logarithm()
+        lse.masked_fill_(lse == -math.inf, math.inf)  # a row without negatives has no shares
+        for tile in self.plan.tiles:
+            found = self.tile(tile)
+            values = found.values if found.positive is None else self._parts(found)[1]
+            own = part(lse, tile.rows)[:, None]
+            softmax = (values - own / LN2).exp2_() if self.around else values * torch.exp(-own)
+            part(mean, tile.rows).add_(softmax.mul_(found.similarity).sum(1))
+        return mean
+
+    def _found(self) -> tuple[Tensor | None, ...]:
+        """Returns what `forward` does."""
+        logarithm = self.wanted.pair_function is None
+        logit = None if self.logit is None else self.logit / self.roles.positive_count().clamp(min=1)
+        negative = self.negative.logarithm() if logarithm else self.negative.sums.clone()
+        positive = columns = None
+        if self.positive is not None:
+            positive = self.positive.logarithm() if logarithm else self.positive.sums.clone()
+        if self.columns is not None:
+            columns = self.columns.logarithm() if logarithm else self.columns.sums.clone()
+        # A copy, because a result that its own graph holds is not freed before the next collection.
+        top = None if self.top is None else self.top[1].clone()
+        return self.similarity.view_as(self.similarity), logit, positive, negative, columns, top

@@ -1,0 +1,1 @@
+"""Which negatives count, and how much: terms that are added to the logits of negatives."""

@@ -1,0 +1,89 @@
+"""The base of every logit map: what engines know of how a similarity becomes a logit."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch import Tensor
+
+LOG2E = math.log2(math.e)
+Rows = slice | Tensor
+
+
+class LogitMap(ABC):
+    """An immutable, element-wise map of cosine similarities in [-1, 1] to logits in nats.
+
+    A map needs `logit`, `slope` and `temperature`. The methods whose names end in an underscore are what engines call on a
+    tile; they may overwrite it, and are there for maps that gain from that. A subclass that writes `logit` or `slope` anew gets
+    those of this class unless it writes them, too.
+
+    Attributes:
+        uniform: the same map for every pair.
+        symmetric: the logit of (i, j) is that of (j, i), so that half of a square matrix is enough.
+        products: the rows of anchors and of candidates whose product the map reads beside the similarity; mostly none.
+        linear: the logit is ``scale`` times the similarity, ``scale`` [] or [N] being all that `tensors` may return: engines
+            find its gradient without a look at the pairs.
+    """
+
+    uniform: bool = True
+    symmetric: bool = True
+    linear: bool = False
+    products: tuple[tuple[Tensor, Tensor], ...] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = cls.__dict__
+        if "logit" in own or "slope" in own:
+            for name in ("bound", "linear", "logit_and_slopes_", "exponential_and_slopes_"):
+                if name not in own:
+                    setattr(cls, name, LogitMap.__dict__[name])
+
+    @property
+    def bound(self) -> float:
+        """The largest logit in nats, up or down; ``inf`` where it is not known without waiting for the device."""
+        return math.inf
+
+    @abstractmethod
+    def logit(self, similarity: Tensor) -> Tensor:
+        """Returns the logits; autograd through them gives `slope`."""
+
+    @abstractmethod
+    def slope(self, similarity: Tensor) -> Tensor:
+        """Returns the derivative of the logit that training uses, under the paper's stop-gradient."""
+
+    @abstractmethod
+    def temperature(self, similarity: Tensor) -> Tensor:
+        """Returns similarity / logit, the temperature in force, for logs and plots."""
+
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
+        """Returns the map bound to a tile, or to index pairs.
+
+        Args:
+            rows: anchors of the tile, or with ``paired`` the anchor of each pair.
+            columns: candidates of the tile, or with ``paired`` the candidate of each pair.
+            paired: whether ``rows`` and ``columns`` run together (similarities of shape [P]) or span a tile [R, C].
+        """
+        return self
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Returns what carries gradient beside the similarity."""
+        return ()
+
+    def detached(self) -> LogitMap:
+        """Returns the same map without gradient; maps that hold no tensors are that already."""
+        return self
+
+    def logit_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:
+        """Returns base-2 logits, and slopes in nats: along the similarity (none if linear), and along each product.
+
+        Args:
+            similarity: [R, C], of at least float32, may be overwritten, as what this method returns.
+        """
+        return self.logit(similarity) * LOG2E, self.slope(similarity)
+
+    def exponential_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:
+        """Returns what `logit_and_slopes_` does, with exp(logit) in place of the logit."""
+        logit, *slopes = self.logit_and_slopes_(similarity)
+        return logit.exp2_(), *slopes  # several times faster than exp on a CPU
