@@ -272,7 +272,9 @@ class ContrastiveLoss(nn.Module):
         # Once, because looking for a module in its parent takes as long as an operation on tensors.
         strategy, objective = self.strategy, self.objective
         observing = self.training and strategy.observes
-        views, zero = self._reader.read(strategy, view_a, view_b, given)
+        reader = self._reader
+        reader.layout, reader.gather, reader.twice = self.layout, self.gather, self.engine == "dense"
+        views, zero = reader.read(strategy, view_a, view_b, given)
         step.zero_norm += zero
         directions = self.layout.directions(views)
         prepared: list[Prepared] = []

@@ -107,7 +107,7 @@ class Reader:
         self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], zero: list[Tensor]
     ) -> Views:
         """Returns the views of this process alone."""
-        kind: list[Hashable] = [strategy.name]
+        kind: list[Hashable] = [self.layout, strategy.name]
         known = True
         for name, each in (("view_a", view_a), ("view_b", view_b), *given.items()):
             if each is not None:

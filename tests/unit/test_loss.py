@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tempplug import ContrastiveLoss, metrics
+from tempplug import ContrastiveLoss, distributed, metrics
+from tempplug.distributed import Rows
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError, TensorError, UnknownNameError
+from tempplug.layouts import create_layout
 
 
 def views(rows: int = 5, dimension: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -238,3 +240,26 @@ def test_record_of_two_heads_and_of_large_batches_looks_at_some_anchors() -> Non
     heads = ContrastiveLoss("fixed:temperature=1000")
     heads(both[:2], both[2:])
     assert heads.record.effective_negatives.item() == pytest.approx(798, rel=1e-4)
+
+
+def test_layout_gather_and_engine_are_read_in_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where one process alone computes a loss that was made for all."""
+    asked: list[bool] = []
+    monkeypatch.setattr(distributed, "share_rows", lambda size, device, gather: asked.append(gather) or Rows((size,), 0))
+    a, b = (each.clone().requires_grad_() for each in torch.randn(2, 4, 3, dtype=torch.float64))
+    loss_fn = ContrastiveLoss(gather=True, layout="cross-view")
+    loss_fn(a, b)
+    assert asked == [True]
+    loss_fn.gather = False
+    loss_fn.engine = "dense"
+    (gradient,) = torch.autograd.grad(loss_fn(a, b), a, create_graph=True)
+    assert gradient.square().sum().requires_grad
+    assert asked == [True]
+    loss_fn.layout = create_layout("two-view")
+    assert loss_fn(a, b).item() == pytest.approx(ContrastiveLoss()(a, b).item())
+    masks = {"positive_mask": torch.eye(4, dtype=torch.bool), "negative_mask": ~torch.eye(4, dtype=torch.bool)}
+    loss_fn.layout = create_layout("masks")
+    loss_fn(a, b, **masks)
+    loss_fn.layout = create_layout("cross-view")
+    with pytest.raises(ConfigError, match="positive_mask"):
+        loss_fn(a, b, **masks)
