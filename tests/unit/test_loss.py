@@ -263,3 +263,21 @@ def test_layout_gather_and_engine_are_read_in_every_call(monkeypatch: pytest.Mon
     loss_fn.layout = create_layout("cross-view")
     with pytest.raises(ConfigError, match="positive_mask"):
         loss_fn(a, b, **masks)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("layout", ["labels", "two-view", "queue"])
+def test_how_rows_lie_in_memory_changes_nothing(layout: Any, dtype: torch.dtype) -> None:
+    rows = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    loss_fn = ContrastiveLoss("fixed:temperature=0.5", layout=layout)
+    found = []
+    for lay in (torch.clone, lambda each: each.t().contiguous().t(), lambda each: torch.stack([each, each], 2)[..., 0]):
+        leaf = rows.clone().requires_grad_()
+        a = lay(leaf)
+        given = {"labels": {"labels": torch.arange(6) // 2}, "queue": {"view_b": a * 2, "queue": a}}
+        loss = loss_fn(a, **given.get(layout, {"view_b": a * 2}))
+        loss.backward()
+        found.append([loss.detach(), leaf.grad])
+    for other in found[1:]:
+        for ours, plain in zip(other, found[0], strict=True):
+            torch.testing.assert_close(ours, plain)
