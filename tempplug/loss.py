@@ -302,8 +302,9 @@ class ContrastiveLoss(nn.Module):
             if fresh:
                 strategy.observe(batch, statistics)
             losses.append(self._row_losses(objective, block, logit_map, batch, statistics))
-            roles = block.roles
-            valid.append(None if roles.fewest_positives and roles.lonely is None else self._valid(roles, statistics))
+            roles, alone = block.roles, views.rows.world == 1
+            every_anchor = alone and roles.fewest_positives and roles.lonely is None
+            valid.append(None if every_anchor else self._valid(roles, statistics))
             step.traces.append(partial(Trace, *block.bare, roles, logit_map.detached(), statistics.detached()))
         row_losses, kept = (losses[0], None) if len(losses) == 1 and valid[0] is None else over_directions(losses, valid)
         step.row_losses.append((row_losses.detach(), kept))
@@ -312,12 +313,12 @@ class ContrastiveLoss(nn.Module):
         return over_anchors(row_losses, kept, views, self.reduction)
 
     def _valid(self, roles: PairRoles, statistics: RowStatistics) -> Tensor | None:
-        """Returns which anchors have a loss; None where all have."""
-        lonely = None if roles.lonely is None or self.objective.without_negatives else ~roles.lonely
-        if roles.fewest_positives:
-            return lonely
+        """Returns which anchors have a loss; None where positions say that all have, so for all processes or none."""
+        lonely = roles.lonely
+        if roles.positives is not None:
+            return None if lonely is None or self.objective.without_negatives else ~lonely
         paired = statistics.positive_count > 0
-        return paired if lonely is None else paired & lonely
+        return paired if lonely is None or self.objective.without_negatives else paired & ~lonely
 
     def _prepare(
         self,

@@ -239,7 +239,7 @@ class Pass:
         left, right = self.products[0]
         if tile.rows is not None:
             left = left[tile.rows]
-        outer = gemm.outer if self.marks is None else gemm.outer_in_short_chains
+        outer = gemm.outer if self.marks is None and len(self.products) == 1 else gemm.outer_in_short_chains
         similarity = outer(left, right if tile.columns is None else right[tile.columns])
         bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)

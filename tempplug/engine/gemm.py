@@ -23,7 +23,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 def outer_in_short_chains(a: Tensor, b: Tensor) -> Tensor:
     """Returns what `outer` does, added up in two sums of half the length where one would be long, which round away less.
 
-    With several positives an anchor that is most of what the gradient errs.
+    With several positives an anchor, or a temperature for every pair, that is most of what the gradient errs.
     """
     depth = a.shape[1]
     if not 1 < depth <= CHAIN or not a.is_cpu:
