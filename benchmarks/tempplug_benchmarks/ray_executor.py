@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,18 +38,23 @@ PATIENCE = 120.0
 """Seconds that a run waits for a machine while none of the cluster, which has lost some, is large enough."""
 INTERVAL = 1.0
 """Seconds between two messages about how far a run is, and between two looks at the cluster."""
-_REMOVER = """
-import os, shutil, sys, time
-if sys.platform == "win32":
-    sys.exit()
-os.setsid()
-if os.fork():
-    os._exit(0)
-sys.stdin.read()  # ends when the process at the other end does
-while os.path.exists(sys.argv[1]):
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
-    time.sleep(0.2)
+_KEEPER = """
+import os, shutil, sys, tempfile, time
+if sys.platform != "win32":
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+folder = tempfile.mkdtemp(prefix="tempplug-run-")
+try:
+    os.write(1, os.fsencode(folder))
+    os.close(1)
+    sys.stdin.read()  # ends when the process at the other end does
+finally:
+    while os.path.exists(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.2)
 """
+"""Program that makes a folder, and removes it when its standard input ends."""
 _PASSED_ON = ("PYTHONPATH", "HF_HUB_OFFLINE")
 """Variables of the environment that runs elsewhere have as runs here do, with all of our own."""
 
@@ -273,11 +277,14 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
 @contextmanager
 def _private_folder() -> Iterator[Path]:
     """Gives an empty folder of this user's alone, which is removed when the block or this process ends, however it does."""
-    folder = Path(tempfile.mkdtemp(prefix="tempplug-run-"))
-    try:
-        # Ray kills a worker with its children and its group of processes: the remover is none of them once it has forked.
-        with subprocess.Popen([sys.executable, "-I", "-c", _REMOVER, folder], stdin=subprocess.PIPE) as remover:
-            remover.wait()
+    # Ray kills a worker with its children and its process group. Once it has forked, the keeper is in neither, and only then
+    # does it make the folder: a worker that is killed at any moment leaves nothing behind.
+    with subprocess.Popen([sys.executable, "-I", "-c", _KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdin is not None
+        assert keeper.stdout is not None
+        folder = Path(os.fsdecode(keeper.stdout.read()))
+        try:
             yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            keeper.stdin.close()

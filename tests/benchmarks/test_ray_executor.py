@@ -252,6 +252,21 @@ def test_what_a_run_writes_is_private_and_removed_at_once(tmp_path: Path, end: s
     wait_for(lambda: not list(tmp_path.iterdir()), seconds=10)
 
 
+def test_a_run_that_is_killed_as_it_makes_its_folder_leaves_none(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        env=environment,
+    )
+    wait_for(lambda: list(tmp_path.iterdir()))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_for(lambda: not list(tmp_path.iterdir()), seconds=10)
+
+
 def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("here", "ray://here:10001", ":6379"):
         with pytest.raises(ConfigError, match=f"ray_address={address} must be HOST:PORT"):
