@@ -125,7 +125,7 @@ def without_seconds(results: dict[str, Any]) -> dict[str, Any]:
 def weights(folder: Path) -> dict[str, Tensor]:
     """Returns the module's state in the newest checkpoint, its loss's tensors included."""
     newest = max(folder.glob("checkpoint-*"), key=lambda each: int(each.name.split("-")[1]))
-    state = torch.load(newest / "training_state.pt", weights_only=True)["module"]
+    state = torch.load(newest / "pytorch_model.bin", weights_only=True)
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 

@@ -192,7 +192,7 @@ def test_no_command_runs_the_code_of_a_file(
     assert ".system, and reading that could run code: save the file anew with " in told
 
 
-@pytest.mark.parametrize("file", ["training_state.pt", "optimizer.pt", "scheduler.pt", "rng_state.pth"])
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"])
 def test_no_checkpoint_runs_code(
     file: str, code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], yes: io.StringIO
 ) -> None:

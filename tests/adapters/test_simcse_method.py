@@ -134,7 +134,7 @@ def test_the_encoder_that_is_kept_is_the_best_not_the_last(toys: Path, tmp_path:
     scores = iter([3.0, 2.0, 1.0])
     monkeypatch.setattr(SimCSEMethod, "evaluate", lambda *given: {"stsb_dev": next(scores)})
     run(toys, tmp_path)
-    best, last = (torch.load(tmp_path / f"checkpoint-{step}/training_state.pt")["module"] for step in (5, 10))
+    best, last = (torch.load(tmp_path / f"checkpoint-{step}/pytorch_model.bin") for step in (5, 10))
     name = "embeddings.word_embeddings.weight"
     kept = load_file(tmp_path / "model.safetensors")[name]
     assert torch.equal(kept, best[f"model.encoder.{name}"])

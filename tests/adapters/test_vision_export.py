@@ -221,9 +221,9 @@ BACKBONE = {"recipe": {"backbone": "resnet18"}}
     [
         ("encoder.pt", [1, 2], BACKBONE, "has no weights of a Backbone"),
         ("encoder.pt", {"encoder.weight": torch.zeros(1)}, BACKBONE, "has no weights of a Backbone"),
-        ("training_state.pt", WEIGHTS, BACKBONE, "has no weights of a Backbone"),
-        ("training_state.pt", {"module": WEIGHTS}, BACKBONE, "has no weights of a Backbone"),
-        ("training_state.pt", {"module": 3}, BACKBONE, "has no weights of a Backbone"),
+        ("pytorch_model.bin", WEIGHTS, BACKBONE, "has no weights of a Backbone"),
+        ("pytorch_model.bin", {"module": WEIGHTS}, BACKBONE, "has no weights of a Backbone"),
+        ("pytorch_model.bin", [1, 2], BACKBONE, "has no weights of a Backbone"),
         ("encoder.pt", WEIGHTS, {"recipe": {"hidden": 32}}, "is not of a vision training: its settings.json names no backbone"),
         ("encoder.pt", WEIGHTS, {"recipe": {"backbone": 3}}, "is not of a vision training"),
         ("encoder.pt", WEIGHTS, {"backbone": "resnet18"}, "settings.json is damaged"),
@@ -248,12 +248,12 @@ def test_a_checkpoint_holds_the_backbone_among_others(tmp_path: Path) -> None:
     state = {f"step.backbone.{name}": value for name, value in backbone.state_dict().items()}
     state |= {"step.projection_head.0.weight": torch.zeros(2), "step.momentum_encoder.backbone.mean": torch.zeros(1)}
     (folder / "encoder.pt").unlink()
-    torch.save({"module": state, "losses": [torch.zeros(()), 0]}, folder / "training_state.pt")
+    torch.save(state, folder / "pytorch_model.bin")
     seal(folder)
     again = load_backbone(folder).state_dict()
     assert all(torch.equal(value, again[name]) for name, value in backbone.state_dict().items())
     (folder / "settings.json").write_text((folder / "settings.json").read_text().replace('"width": 4', '"width": 5'))
-    with pytest.raises(DataError, match=r"training_state\.pt cannot be read: its settings\.json is damaged"):
+    with pytest.raises(DataError, match=r"pytorch_model\.bin cannot be read: its settings\.json is damaged"):
         load_backbone(folder)
 
 

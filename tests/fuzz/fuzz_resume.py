@@ -99,7 +99,7 @@ def _files(folder: Path) -> dict[str, Any]:
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     metrics.pop("seconds_per_epoch")
     newest = max(folder.glob("checkpoint-*"), key=lambda each: int(each.name.split("-")[1]))
-    state = torch.load(newest / "training_state.pt", weights_only=True)["module"]
+    state = torch.load(newest / "pytorch_model.bin", weights_only=True)
     tensors = {name: value.tolist() for name, value in state.items() if isinstance(value, torch.Tensor)}
     left = sorted(each.name for each in folder.rglob("*.tmp"))
     return {"metrics": metrics, "checkpoint": newest.name, "weights": tensors, "left behind": left}

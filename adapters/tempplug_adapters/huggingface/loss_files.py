@@ -9,12 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import get_last_checkpoint
 
 import tempplug
 from tempplug.errors import DataError
-from tempplug_adapters.storage.manifest import MANIFEST, seal, verify
+from tempplug_adapters.huggingface.sealing import Sealing
+from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 
 # to a type checker the mixin is a Trainer; at run time it stands before one
@@ -76,6 +78,27 @@ def verify_checkpoint(checkpoint: str | Path) -> None:
         raise DataError(f"checkpoint '{checkpoint}' is damaged: {error} Resume from the one before it.") from error
 
 
+class LossFiles(Sealing):
+    """Seals checkpoints, and brings the state of a loss back with the best model.
+
+    Args:
+        loss: whose state it is.
+    """
+
+    def __init__(self, loss: nn.Module) -> None:
+        self.loss = loss
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Verifies the best checkpoint before the Trainer loads it, which follows the log of the whole training."""
+        if "train_runtime" in kwargs.get("logs", {}) and args.load_best_model_at_end and state.best_model_checkpoint:
+            verify_checkpoint(state.best_model_checkpoint)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Reads the state of the best checkpoint where the model has gone back to it."""
+        if args.load_best_model_at_end and state.best_model_checkpoint:
+            read_loss(self.loss, state.best_model_checkpoint)
+
+
 class LossFilesMixin(_Base):
     """Saves the state of ``contrastive_loss`` beside each model that a Trainer saves, and brings it back with the model.
 
@@ -83,38 +106,45 @@ class LossFilesMixin(_Base):
     """
 
     contrastive_loss: nn.Module
+    loss_files: LossFiles
+    _resumed: str | None = None
+
+    def add_loss_files(self) -> None:
+        """Adds the callback that seals and restores; to be called at the end of the constructor."""
+        self.loss_files = LossFiles(self.contrastive_loss)
+        self.callback_handler.callbacks.insert(0, self.loss_files)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model, and beside it the state of the loss."""
+        folder = output_dir or str(self.args.output_dir)
+        if _internal_call:  # by the Trainer, for a checkpoint
+            self.loss_files.begin(folder, writes=self.args.should_save)
         if self.args.should_save:
             # before the model, because saving that may upload the folder
-            write_loss(self.contrastive_loss, output_dir or str(self.args.output_dir))
+            write_loss(self.contrastive_loss, folder)
         super().save_model(output_dir, _internal_call)
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Writes a checkpoint, and last of all the checksums of its files."""
-        folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        if self.args.should_save:
-            (folder / MANIFEST).unlink(missing_ok=True)
-        super()._save_checkpoint(model, trial)
-        if not self.args.push_to_hub:
-            self._seal(folder)
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Trains, after making sure that the checkpoint to resume from is as it was written.
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        self._seal(checkpoint_folder)
-        super()._push_from_checkpoint(checkpoint_folder)
+        Args:
+            resume_from_checkpoint: a folder; True: the newest in ``output_dir``.
+            *args: of the Trainer.
+            **kwargs: of the Trainer.
 
-    def _seal(self, folder: str | Path) -> None:
-        self.accelerator.wait_for_everyone()  # the random states of other processes are part of it
-        if self.args.should_save:
-            seal(folder)
+        Raises:
+            DataError: the checkpoint is damaged, lacks the state of the loss, or has that of another strategy.
+        """
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = get_last_checkpoint(str(self.args.output_dir)) or True
+        self._resumed = None if isinstance(resume_from_checkpoint, bool) else resume_from_checkpoint
+        if self._resumed is not None:
+            verify_checkpoint(self._resumed)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any) -> None:
-        verify_checkpoint(resume_from_checkpoint)
-        super()._load_from_checkpoint(resume_from_checkpoint, *args)
-        read_loss(self.contrastive_loss, resume_from_checkpoint)
-
-    def _load_best_model(self) -> None:
-        verify_checkpoint(str(self.state.best_model_checkpoint))
-        super()._load_best_model()
-        read_loss(self.contrastive_loss, str(self.state.best_model_checkpoint))
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """Returns the Trainer's optimizer; before its state is read, the loss gets that of the checkpoint to resume from."""
+        if self._resumed is not None:
+            read_loss(self.contrastive_loss, self._resumed)
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
+        return optimizer

@@ -31,6 +31,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -125,6 +126,7 @@ class TemperatureTrainerMixin(LossFilesMixin):
         self.add_callback(self.temperature_callback)
         self.add_callback(LossParametersCallback(contrastive_loss))
         self.add_callback(LogFile())
+        self.add_loss_files()
 
     def _keep_columns(self) -> None:
         """Keeps the Trainer from dropping columns that `contrastive_views` may read and ``model.forward`` does not name."""
@@ -197,7 +199,7 @@ class TemperatureTrainerMixin(LossFilesMixin):
         self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[Any, Any, Any]:
         """Returns (loss, (view_a, view_b), labels) of an evaluation batch; no labels are needed for a loss."""
-        inputs = self._prepare_inputs(inputs)
+        inputs = send_to_device(inputs, self.args.device)
         labels = tuple(inputs.get(name) for name in self.label_names)
         with torch.no_grad(), self.compute_loss_context_manager():
             loss, outputs = self.compute_loss(model, inputs, return_outputs=True)

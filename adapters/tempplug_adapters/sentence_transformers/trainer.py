@@ -47,6 +47,7 @@ class TemperatureSentenceTransformerTrainer(LossFilesMixin, SentenceTransformerT
         self.contrastive_loss = self.charge.contrastive_losses
         self._initial_loss_state = copy.deepcopy(self.contrastive_loss.state_dict())
         self.add_callback(self.charge)
+        self.add_loss_files()
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Returns the names of the parameters that weight decay applies to: without those that the losses spare."""

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, TempplugError
 
 _TEMPORARY = re.compile(r".*\.(\d+)\.tmp")
 
@@ -198,7 +198,7 @@ def explained(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except DataError:
+    except TempplugError:
         raise
     except Exception as error:
         if (reason := _reason(error)) is None:

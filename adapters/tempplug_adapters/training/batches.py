@@ -24,6 +24,10 @@ from tempplug_adapters.training.distinct_batches import keep_apart
 logger = logging.getLogger(__name__)
 
 
+FAULT = "fault"
+"""In place of a batch's values: the error of making it."""
+
+
 def seed_of(*parts: object) -> int:
     """Returns a seed that depends on every part and is the same on every machine.
 
@@ -155,12 +159,12 @@ class _Collated(Dataset[Any]):
     def __len__(self) -> int:
         return self.items
 
-    def __getitems__(self, draw: Draw) -> dict[str, Any] | TempplugError:
+    def __getitems__(self, draw: Draw) -> dict[str, Any]:
         seed_generators(draw.seed, torch.device("cpu"))
         try:
             return self.collate(draw.index)
         except TempplugError as error:
-            return error
+            return {FAULT: error}
 
 
 class BatchLoader(DataLoader[Any]):

@@ -13,6 +13,8 @@ from torch import nn
 from transformers import TrainerCallback
 
 from tempplug_adapters.huggingface.length import epochs_of, tell_length
+from tempplug_adapters.huggingface.sealing import Sealing
+from tempplug_adapters.training.checkpoints import checkpoint_folder, find_best, remove_old
 from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.termination import Terminated
 
@@ -74,6 +76,28 @@ class TemperaturesSeen(TrainerCallback):
                 "max": max(high, seen.get("max", high)),
                 "mean": fmean(self.course["temperature"]),
             }
+
+
+class SealedCheckpoints(Sealing):
+    """Seals each checkpoint, and then removes old ones.
+
+    Args:
+        limit: see `remove_old`.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Finds the best checkpoint of a training that goes on."""
+        find_best(state, args.output_dir)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Seals the checkpoint, and removes old ones."""
+        super().on_save(args, state, control, **kwargs)
+        if state.is_world_process_zero:
+            newest = checkpoint_folder(args.output_dir, state.global_step)
+            remove_old(args.output_dir, self.limit, newest, state.best_model_checkpoint)
 
 
 class Ending(TrainerCallback):

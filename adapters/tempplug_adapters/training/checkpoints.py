@@ -1,7 +1,7 @@
 """Where an interrupted run goes on: the newest checkpoint that is as it was written, of the same settings.
 
-A checkpoint is a folder that gets its name when it is complete, with a manifest of checksums that is checked before anything of
-it is used. This module must not know any method.
+A checkpoint is a folder whose manifest of checksums is written last, and checked before anything of the folder is used. This
+module must not know any method.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.storage.files import make_folder, one_line, remove_leftovers, staging, write_json
+from tempplug_adapters.storage.files import make_folder, one_line, remove_leftovers, temporary_name, write_json
 from tempplug_adapters.storage.lock import locked
-from tempplug_adapters.storage.manifest import verify
+from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.training.launch import first_process
 
-STATE_FILE = "training_state.pt"
-"""In a checkpoint: the state of the module, its loss included."""
+STATE_FILE = "pytorch_model.bin"
+"""In a checkpoint: the state of the module, its loss included, under the name that the Trainer looks for."""
 SETTINGS_FILE = "settings.json"
 """In a checkpoint and in the output folder: what the run was started with."""
 TRAINER_STATE = "trainer_state.json"
@@ -59,6 +59,9 @@ def output_folder(output_dir: str | Path) -> Iterator[Path]:
         return
     with locked(folder):
         remove_leftovers(folder)
+        for each in checkpoints(folder):
+            if (each / SETTINGS_FILE).is_file() and not (each / MANIFEST).exists():  # its run was killed while it wrote it
+                shutil.rmtree(each)
         yield folder
 
 
@@ -167,8 +170,21 @@ def remove_old(output_dir: str | Path, limit: int | None, newest: Path, best: st
     found = checkpoints(output_dir)
     spare = [each for each in found if each != newest and str(each) != best]
     for each in spare[: 0 if limit is None else max(0, len(found) - limit)]:
-        with staging(each) as staged:
-            each.replace(staged / each.name)  # a name that is there is a whole checkpoint
+        hidden = temporary_name(each)  # first, so that what is half removed is no checkpoint
+        each.replace(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def find_best(state: Any, output_dir: str | Path) -> None:
+    """Names the folder of the best checkpoint by its step: the folder that the state tells may have been moved since.
+
+    Args:
+        state: of the Trainer.
+        output_dir: of the run.
+    """
+    if state.best_global_step:
+        best = checkpoint_folder(output_dir, state.best_global_step)
+        state.best_model_checkpoint = str(best) if best.is_dir() else None
 
 
 def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:

@@ -1,21 +1,17 @@
 """The one training loop: the Hugging Face Trainer over any method, whose module contains its loss and returns it.
 
-Flags, precision, accumulation, clipping, several processes, logs, checkpoints and resume are the Trainer's. What is added:
-batches whose random state follows from the seed, no weight decay on temperatures, the progress of schedules, the record of the
-loss in every log, an end with a message where the loss is no longer finite, and evaluation through the method.
+Flags, precision, accumulation, clipping, several processes, logs, checkpoints and resume are the Trainer's. What is added goes
+through its public methods and callbacks alone, which a test checks.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-import logging
 import math
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +27,23 @@ from transformers import (
     TrainerState,
     set_seed,
 )
-from transformers.trainer_pt_utils import nested_gather
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
 from tempplug_adapters.huggingface.log_file import LogFile
-from tempplug_adapters.storage.files import explained, one_line, put_in_place, staging
-from tempplug_adapters.storage.manifest import seal
+from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.arguments import MethodArguments
-from tempplug_adapters.training.batches import BatchLoader, BatchOrder, seed_generators, seed_of
-from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss, TemperaturesSeen
-from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, checkpoint_folder, remove_old
+from tempplug_adapters.training.batches import FAULT, BatchLoader, BatchOrder, seed_generators, seed_of
+from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss, SealedCheckpoints, TemperaturesSeen
+from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, find_best
 from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.method import Method, Run
 from tempplug_adapters.training.optimizer import Treatment, create_optimizer, parameter_groups
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.termination import Terminated, on_termination
 
-# Checkpoints a moment apart have one time stamp; the Trainer then goes by their numbers, and warns of it every time.
-logging.getLogger("transformers.trainer_utils").addFilter(lambda record: "mtime" not in record.getMessage())
+_OURS = "MethodTrainer"
+"""In the state of a checkpoint: the sums of the losses since the last log, and what was seen of the temperatures."""
 
 
 def batch_order(method: Method[Any, Any], recipe: Recipe, data: Any, args: Any) -> BatchOrder:
@@ -75,7 +69,7 @@ class MethodTrainer(Trainer):
         recipe: how it is trained.
         module: of `Method.build`.
         data: of `Method.load`.
-        args: of the run.
+        args: of the run; checkpoints beyond its ``save_total_limit`` are removed here, when the newest is sealed.
         settings: what the run was started with, kept in every checkpoint.
         callbacks: further ones.
         evaluation: what evaluations may know.
@@ -102,17 +96,18 @@ class MethodTrainer(Trainer):
         if args.early_stopping_patience is not None:
             callbacks = [*callbacks, EarlyStoppingCallback(args.early_stopping_patience)]
         self.temperatures = TemperaturesSeen(module)
+        self.sealing = SealedCheckpoints(args.save_total_limit)
+        args.save_total_limit = None
         # the last two: the step is known to be an epoch's last only when all others have seen it
         ours = [LogFile(), ProgressOfLoss(module), self.temperatures, EpochFlow(), Ending(self._asked_to_end)]
         super().__init__(model=module, args=args, eval_dataset=data, callbacks=[*callbacks, *ours])
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
+        self.callback_handler.callbacks.insert(0, self.sealing)
         self.model_accepts_loss_kwargs = False
         # Sum and number of the losses since the last log; part of a checkpoint, so that a log is whole after a resume.
         self._losses: list[Any] = [0.0, 0]
-        self._saved_sums = torch.zeros(1)
         self._drawn = (-1, 0)
-        self._staged: str | None = None
         self._ending = 0
 
     @cached_property
@@ -122,25 +117,39 @@ class MethodTrainer(Trainer):
 
     def get_train_dataloader(self) -> BatchLoader:
         """Returns the method's batches, this process's share of each."""
-        args = self.args
         return BatchLoader(
             self.order,
             lambda index: self.method.collate(self.recipe, self.data, index),
-            workers=args.dataloader_num_workers,
-            pin_memory=args.dataloader_pin_memory,
+            workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
         )
 
-    def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Trains; a signal that asks for an end saves after the step that runs, and ends it.
+
+        Args:
+            resume_from_checkpoint: its folder, which `checkpoints.resume_point` has verified.
+            *args: of the Trainer.
+            **kwargs: of the Trainer.
+
+        Raises:
+            DataError: the checkpoint is of another module, or one cannot be written.
+            Terminated: the training was asked to end.
+        """
+        if isinstance(resume_from_checkpoint, str):
+            self.load_state(resume_from_checkpoint)
         # What lives before the training is not looked at by the garbage collector in it: a pass over all of it, which the
         # Trainer asks for, takes as long as a small training.
         gc.freeze()
         try:
-            with on_termination(self._ask_to_end):
-                output = super()._inner_training_loop(*args, **kwargs)
+            with on_termination(self._ask_to_end), self.sealing.cleaning(writes=self.args.should_save):
+                output = super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
             gc.unfreeze()
         if self._ending:
             raise Terminated("after the last step", self._ending)
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+            load_module(self.module, self.state.best_model_checkpoint)  # the Trainer warns where it did not find all of it
         return output
 
     def _ask_to_end(self, number: int) -> None:
@@ -155,16 +164,10 @@ class MethodTrainer(Trainer):
         self._ending = int(asked.item())
         return self._ending
 
-    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], None]:
-        """Returns the micro-batches of a step; a mean over each needs no count of items."""
-        samples = list(islice(epoch_iterator, num_batches))
-        for each in samples:
-            if isinstance(each, TempplugError):
-                raise each
-        return samples, None
-
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Runs forward and backward of a micro-batch, its random state a function of seed, step and process."""
+        if FAULT in inputs:
+            raise inputs[FAULT]
         step = self.state.global_step
         self._drawn = (step, self._drawn[1] + 1 if self._drawn[0] == step else 0)
         seed_generators(seed_of(self.recipe.seed, "step", *self._drawn, self.args.process_index), self.args.device)
@@ -182,16 +185,11 @@ class MethodTrainer(Trainer):
         """Returns what the module returns: the loss, []."""
         return model(**inputs)
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        # asked for at every step; where nothing is clipped, it would cost a pass over all gradients
-        return grad_norm
-
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Returns the recipe's optimizer, or that of ``--optim``; weight decay leaves temperatures out."""
         if self.optimizer is None:
             module: Any = self.model if model is None else model
-            batch = self.order.size
-            rate = self.args.learning_rate * self.recipe.learning_rate_factor(batch)
+            rate = self.args.learning_rate * self.recipe.learning_rate_factor(self.order.size)
 
             def treatment(name: str, parameter: nn.Parameter) -> Treatment:
                 return self.method.treatment(self.recipe, name, parameter)
@@ -221,14 +219,16 @@ class MethodTrainer(Trainer):
             NonFiniteError: the loss is not finite.
         """
         if "loss" in logs:
-            logs["loss"] = self._mean_loss()
+            logs["loss"] = self._mean_loss(self._sums())
             self._losses = [0.0, 0]
+            if not self.args.max_grad_norm:
+                logs.pop("grad_norm", None)  # of gradients that nothing clips
             logs.update(measure(self.module, log=self.is_world_process_zero()))
         super().log(logs, start_time)
 
-    def _mean_loss(self) -> float:
+    def _mean_loss(self, sums: Tensor) -> float:
         """Returns the mean over the batches since the last log, of all processes."""
-        loss: float = float(self._sums().mean()) / max(1, self._losses[1])
+        loss: float = float(sums.mean()) / max(1, self._losses[1])
         if not math.isfinite(loss):
             raise self._diverged(f"the mean loss is {loss}.")
         return loss
@@ -236,7 +236,7 @@ class MethodTrainer(Trainer):
     def _sums(self) -> Tensor:
         """Returns the sums of the losses since the last log, of each process, [W]."""
         own = torch.as_tensor(self._losses[0], dtype=torch.float32, device=self.args.device)
-        every: Tensor = nested_gather(own, self.args.parallel_mode)  # type: ignore[no-untyped-call]
+        every: Tensor = self.accelerator.gather(own)
         return every.reshape(-1)
 
     def _diverged(self, how: str) -> NonFiniteError:
@@ -244,42 +244,6 @@ class MethodTrainer(Trainer):
             f"the training diverged at epoch {self.state.epoch or 0:.4g}: {how} Lower the learning rate, or raise the "
             "temperature, and begin again in another folder."
         )
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Writes a checkpoint into a folder of a temporary name, which gets its own when it is complete and sealed."""
-        self._mean_loss()  # weights that are lost already replace no good ones
-        self._saved_sums = self._sums()
-        place = checkpoint_folder(str(self.args.output_dir), self.state.global_step)
-        with ExitStack() as stack:
-            stack.enter_context(explained(place))
-            shared = [str(stack.enter_context(staging(place))) if self.is_world_process_zero() else ""]
-            if self.args.world_size > 1:
-                distributed.broadcast_object_list(shared)
-            self._staged, made = shared[0], Path(shared[0], place.name)
-            try:
-                super()._save_checkpoint(model, trial)
-            finally:
-                self._staged = None
-            self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                self._find_best(place)
-                self.state.save_to_json(str(made / TRAINER_STATE))
-                seal(made)
-                put_in_place(made, place)
-            self.accelerator.wait_for_everyone()
-            self._find_best()
-        if self.args.push_to_hub:
-            self._push_from_checkpoint(str(place))
-        if self.is_world_process_zero():
-            limit, best = self.args.save_total_limit, self.state.best_model_checkpoint
-            remove_old(str(self.args.output_dir), limit, place, best)
-
-    def _get_output_dir(self, trial: Any = None) -> str:
-        return self._staged or str(super()._get_output_dir(trial=trial))
-
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self._staged is None:  # what is being written has not its name yet
-            super()._push_from_checkpoint(checkpoint_folder)
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
         """Returns the method's figures as ``eval_NAME``, and logs them; those of the first process count.
@@ -289,6 +253,9 @@ class MethodTrainer(Trainer):
             metric_key_prefix: of the names.
             final: whether the training has ended.
             **kwargs: not used.
+
+        Raises:
+            ConfigError: ``metric_for_best_model`` is none of them.
         """
         module = self.module
         found: list[Any] = [None]
@@ -304,6 +271,9 @@ class MethodTrainer(Trainer):
             distributed.broadcast_object_list(found)
         if isinstance(found[0], TempplugError):
             raise found[0]
+        wanted = (self.args.metric_for_best_model or "").removeprefix("eval_")
+        if wanted and not final and wanted not in found[0]:
+            raise ConfigError(f"metric_for_best_model='{wanted}' is none of what is measured here: {', '.join(found[0])}.")
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in found[0].items()}
         if metrics:
             self.log(dict(metrics))
@@ -316,34 +286,42 @@ class MethodTrainer(Trainer):
         except TempplugError as error:  # raised here alone, it would leave the other processes waiting
             return error
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        if not self.args.should_save:
-            return
-        folder = Path(output_dir or str(self.args.output_dir))
-        sums = [self._saved_sums.cpu(), self._losses[1]]
-        noted = {"temperatures": self.temperatures.seen, "course": self.temperatures.course}
-        content = {"module": self.module.state_dict(), "losses": sums, **noted}
-        # plain files: the folder is a staged one, which is sealed and put in its place as a whole
-        folder.mkdir(parents=True, exist_ok=True)
-        torch.save(content, folder / STATE_FILE)
-        (folder / SETTINGS_FILE).write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
-
-    def load_state(self, checkpoint: str | Path) -> None:
-        """Restores the module from a checkpoint.
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Begins a checkpoint with the state of the module, of which its loss is part, and with the settings of the run.
 
         Raises:
-            DataError: it is the state of another module.
+            NonFiniteError: the loss is not finite: weights that are lost already replace no good ones.
         """
-        file = Path(checkpoint) / STATE_FILE
+        folder, sums = Path(output_dir or str(self.args.output_dir)), self._sums()
+        self._mean_loss(sums)
+        self.sealing.begin(folder, writes=self.args.should_save)
+        self.state.stateful_callbacks[_OURS] = {  # type: ignore[index]
+            "losses": [sums.tolist(), self._losses[1]],
+            # in pairs, as the file's names are sorted
+            "temperatures": list(self.temperatures.seen.items()),
+            "course": list(self.temperatures.course.items()),
+        }
+        if self.args.should_save:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / SETTINGS_FILE).write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+            torch.save(self.module.state_dict(), folder / STATE_FILE)
+
+    def load_state(self, checkpoint: str | Path) -> None:
+        """Restores the module from a checkpoint, and what has been noted since the last log.
+
+        Raises:
+            DataError: it is the state of another training.
+        """
+        load_module(self.module, checkpoint)
+        file = Path(checkpoint) / TRAINER_STATE
         try:
-            content = read_tensors(file)
-            self.module.load_state_dict(content["module"])
-            sums, number = content["losses"]
-            self._losses = [sums[self.args.process_index].to(self.args.device), int(number)]
-            self.temperatures.seen = dict(content["temperatures"])
-            self.temperatures.course = dict(content["course"])
-        except (DataError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"{file} does not fit this training: {one_line(error, lines=2)}") from error
+            noted: Any = TrainerState.load_from_json(str(file)).stateful_callbacks
+            sums, number = noted[_OURS]["losses"]
+            self._losses = [torch.tensor(sums[self.args.process_index], device=self.args.device), int(number)]
+            self.temperatures.seen = dict(noted[_OURS]["temperatures"])
+            self.temperatures.course = dict(noted[_OURS]["course"])
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise _unfit(file, error) from error
 
     def load_finished(self, checkpoint: Path) -> bool:
         """Takes over the state of a checkpoint, and the module where its training has ended; returns whether it has.
@@ -357,34 +335,24 @@ class MethodTrainer(Trainer):
         if self.state.global_step < self.state.max_steps and not states["TrainerControl"]["args"]["should_training_stop"]:
             return False
         self.load_state(checkpoint)
-        self._find_best()
+        find_best(self.state, str(self.args.output_dir))
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
-            self._load_best_model()
+            load_module(self.module, self.state.best_model_checkpoint)
         return True
 
-    def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
-        position = super()._init_training_state(*args, **kwargs)
-        self._find_best()
-        return position
 
-    def _find_best(self, being_written: Path | None = None) -> None:
-        """Names the folder of the best checkpoint by its step: what is written in another one may have been moved since."""
-        if self.state.best_global_step:
-            best = checkpoint_folder(str(self.args.output_dir), self.state.best_global_step)
-            self.state.best_model_checkpoint = str(best) if best == being_written or best.is_dir() else None
+def load_module(module: nn.Module, checkpoint: str | Path) -> None:
+    """Gives a module its state in a checkpoint.
 
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        wanted = self.args.metric_for_best_model
-        if wanted is not None and f"eval_{wanted.removeprefix('eval_')}" not in metrics:
-            known = ", ".join(name.removeprefix("eval_") for name in metrics if name.startswith("eval_"))
-            raise ConfigError(f"metric_for_best_model='{wanted}' is none of what is measured here: {known}.")
-        new: bool = super()._determine_best_metric(metrics, trial)
-        return new
+    Raises:
+        DataError: it is the state of another module, or cannot be read.
+    """
+    file = Path(checkpoint) / STATE_FILE
+    try:
+        module.load_state_dict(read_tensors(file))
+    except (DataError, RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _unfit(file, error) from error
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        self.load_state(resume_from_checkpoint)
 
-    def _load_best_model(self) -> None:
-        seen, course = self.temperatures.seen, self.temperatures.course  # those of the whole training
-        self.load_state(str(self.state.best_model_checkpoint))
-        self.temperatures.seen, self.temperatures.course = seen, course
+def _unfit(file: Path, error: Exception) -> DataError:
+    return DataError(f"{file} does not fit this training: {one_line(error, lines=2)}")

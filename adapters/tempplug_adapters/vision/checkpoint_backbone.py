@@ -68,8 +68,7 @@ def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Ten
     if not isinstance(settings.get("backbone"), str):
         raise DataError(f"checkpoint '{checkpoint}' is not of a vision training: its {SETTINGS_FILE} names no backbone.")
     if file.name == STATE_FILE:
-        module = content.get("module") if isinstance(content, dict) else None
-        names = module if isinstance(module, dict) else {}
+        names = content if isinstance(content, dict) else {}
         content = {name.removeprefix(_PREFIX): values for name, values in names.items() if name.startswith(_PREFIX)}
     if not (isinstance(content, dict) and {"mean", "std"} <= content.keys()):
         raise DataError(f"{file} has no weights of a Backbone: it lacks 'mean' or 'std'.")
