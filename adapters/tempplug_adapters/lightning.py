@@ -33,8 +33,8 @@ from tempplug.errors import ConfigError, MissingDependencyError
 from tempplug.plugins import registry
 from tempplug.strategies.schedule import Schedule
 from tempplug_adapters.announcement import announce
+from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.parameter_groups import optimizer_groups
-from tempplug_adapters.training.measurements import numbers_of
 
 logger = logging.getLogger(__name__)
 

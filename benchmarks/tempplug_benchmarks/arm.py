@@ -16,7 +16,8 @@ from tempplug.arguments import parse_options
 from tempplug.errors import ConfigError, UnknownNameError, nearest
 from tempplug.options import format_spec, format_value, options_of
 from tempplug.plugins import StrategyInfo, registry
-from tempplug_adapters.training.recipe import Recipe, filled
+from tempplug_adapters.contexts import filled
+from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.papers import PaperRow
 
 # A plus sign belongs to a number (1e+3) unless a letter, the start of an objective's name, follows it.

@@ -16,7 +16,7 @@ from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError
 from tempplug.options import Temperature, format_spec, options_of
 from tempplug.plugins import StrategyInfo, registry
-from tempplug_adapters.training.recipe import filled
+from tempplug_adapters.contexts import filled
 from tempplug_benchmarks.arm import Arm, resolve
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.profile import Profile

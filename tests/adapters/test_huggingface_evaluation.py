@@ -14,7 +14,7 @@ from huggingface_toys import Data, Encoder, MyTrainer, cross_view, logged, make
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tempplug_adapters.huggingface.evaluation import means, of_pairs
+from tempplug_adapters.huggingface.trainer import means, of_pairs
 
 
 def test_each_item_is_told_apart_from_the_others_of_its_batch() -> None:

@@ -11,7 +11,7 @@ from huggingface_toys import Data, Encoder, MyTrainer
 from transformers import TrainingArguments
 
 import tempplug
-from tempplug_adapters.huggingface.search import joint_space
+from tempplug_adapters.huggingface.trainer import joint_space
 
 
 class Trial:

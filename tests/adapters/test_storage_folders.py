@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.storage.files import put_in_place, staging
 from tempplug_adapters.storage.lock import LOCK_FILE, locked
 from tempplug_adapters.storage.manifest import MANIFEST, seal, verify
 
@@ -69,18 +68,6 @@ def test_every_bit_and_every_cut_is_found(tmp_path: Path) -> None:
     verify(folder)
 
 
-def test_a_folder_gets_its_name_when_it_is_complete(tmp_path: Path) -> None:
-    place = tmp_path / "made"
-    for content in ("1", "2"):
-        with staging(place) as staged:
-            (staged / "made").mkdir()
-            (staged / "made" / "a").write_text(content)
-            assert place.exists() == (content == "2")
-            put_in_place(staged / "made", place)
-        assert (place / "a").read_text() == content
-        assert list(tmp_path.iterdir()) == [place]
-
-
 def test_one_process_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
     with locked(tmp_path):
         assert (tmp_path / LOCK_FILE).read_text() == str(os.getpid())
@@ -106,7 +93,7 @@ def test_a_folder_without_locks_is_warned_of(tmp_path: Path, monkeypatch: pytest
     def refuse(*_: object) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("fcntl.lockf", refuse)
+    monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.warns(UserWarning, match="cannot be locked .No locks available.: make sure"), locked(tmp_path):
         pass
 
@@ -115,7 +102,7 @@ def test_a_full_disk_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(DataError, match=r"output_dir='.*' cannot be written: No space left on device\.$"), locked(tmp_path):
         pass
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Our Trainers use what transformers documents: public methods, callback events and attributes, none of which a release may drop."""
+"""Our Trainers use public methods, callback events and attributes of transformers alone, which a minor release keeps."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from method_toys import METHOD, ToyRecipe
 import tempplug
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug.options import Words
-from tempplug_adapters.training.recipe import LossRecipe, Recipe, around, filled
+from tempplug_adapters.contexts import filled
+from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
 
 def test_every_setting_is_checked_where_it_is_made() -> None:

@@ -15,11 +15,12 @@ from tempplug_adapters.clip.captions import CaptionedImages, load_pairs
 from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_encoder
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.clip.retrieval import recall, zero_shot
+from tempplug_adapters.contexts import Temperatures
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.storage.files import write_into
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
-from tempplug_adapters.training.recipe import Temperatures, around
+from tempplug_adapters.training.recipe import around
 
 _BATCH = 256
 """Images or texts that are embedded at a time, where nothing is trained."""

@@ -21,8 +21,8 @@ from transformers import AutoModel
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import load_image_settings, load_pretrained, load_tokenizer
+from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.storage.files import write_json
-from tempplug_adapters.training.measurements import numbers_of
 
 _PURPOSE = "a dual encoder: get_text_features, get_image_features and logit_scale, as CLIPModel has them"
 # Of CLIP's training images; what every processor of CLIP has.

@@ -20,7 +20,8 @@ from tempplug.options import format_value
 from tempplug.transforms import transformed
 from tempplug.types import EngineName
 from tempplug_adapters.announcement import announce_once
-from tempplug_adapters.training.recipe import around, in_context
+from tempplug_adapters.contexts import in_context
+from tempplug_adapters.training.recipe import around
 
 _INSTEAD = {
     "tau_plus": "leave the pairs that may be positives out of extra_neg_mask; objective 'dcl' takes the positive itself out of "

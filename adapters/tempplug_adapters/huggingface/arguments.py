@@ -15,7 +15,7 @@ from tempplug.options import Number, Option, format_spec, format_value, options_
 from tempplug.plugins import AdapterInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
 from tempplug.types import LayoutName
-from tempplug_adapters.training.recipe import Temperatures, in_context
+from tempplug_adapters.contexts import Temperatures, in_context
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_transformers import TemperatureRankingLoss

@@ -1,6 +1,6 @@
 """The callback that tells a loss how long training is and how far, and measures what its last training batch looked like.
 
-It must not know the mixin: whoever computes the loss calls `TemperatureCallback.observe`, whoever logs asks `measure`.
+A Trainer calls `TemperatureCallback.observe` where it computes the loss, and `measure` where it logs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from tempplug import StepRecord
 from tempplug.plugins import registry
 from tempplug_adapters.announcement import announce
 from tempplug_adapters.huggingface.length import epochs_of, tell_length
+from tempplug_adapters.measurements import numbers_of
 
 Embeddings = Tensor | Sequence[Tensor]
-
-# the Trainer logs its own loss, and a loss that is not finite shows there
-_NOT_LOGGED = ("loss", "finite")
 
 
 class TemperatureCallback(TrainerCallback):
@@ -60,21 +58,13 @@ class TemperatureCallback(TrainerCallback):
             registry().log(record)
 
     def record(self) -> StepRecord | None:
-        """Returns the record of the last training batch, None before the first.
-
-        Call it before the loss is used for anything but training: the loss itself remembers its last call only.
-        """
+        """Returns the record of the last training batch, None before the first; to be called before an evaluation."""
         if self._record_is_stale:
             self._record, self._record_is_stale = self.contrastive_loss.record, False
         return self._record
 
     def observe(self, view_a: Embeddings, view_b: Embeddings | None) -> None:
-        """Tells that the loss was just called with this training batch; keeps it until the next one.
-
-        Args:
-            view_a: [B, D] embeddings, or one such matrix per head.
-            view_b: likewise, or None where the loss was given one view.
-        """
+        """Keeps a training batch, [B, D] or such a matrix per head, with which the loss was just called."""
         self._record_is_stale = True
         heads_a = [view_a] if isinstance(view_a, Tensor) else list(view_a)
         heads_b = [view_b] if view_b is None or isinstance(view_b, Tensor) else list(view_b)
@@ -91,9 +81,7 @@ class TemperatureCallback(TrainerCallback):
         record = self.record()
         if record is None:
             return {}
-        numbers = {name: value for name, value in record.numbers().items() if name not in _NOT_LOGGED}
-        temperature = {"temperature": numbers.pop("temperature_mean")} if "temperature_mean" in numbers else {}
-        measured = {**temperature, **numbers}
+        measured = numbers_of(record)
         uniformity = [tempplug.metrics.uniformity(a) for a, _ in self._views if len(a) > 1]
         alignment = [tempplug.metrics.alignment(a, b) for a, b in self._views if b is not None and a.shape == b.shape]
         for name, values in (("uniformity", uniformity), ("alignment", alignment)):

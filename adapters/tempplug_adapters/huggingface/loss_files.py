@@ -136,7 +136,7 @@ class LossFilesMixin(_Base):
             DataError: the checkpoint is damaged, lacks the state of the loss, or has that of another strategy.
         """
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(str(self.args.output_dir)) or True
+            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True  # type: ignore[no-untyped-call]
         self._resumed = None if isinstance(resume_from_checkpoint, bool) else resume_from_checkpoint
         if self._resumed is not None:
             verify_checkpoint(self._resumed)

@@ -18,20 +18,15 @@ from tempplug_adapters.storage.manifest import MANIFEST, seal
 class Sealing(TrainerCallback):
     """Seals each checkpoint when every process has written its files, before other callbacks or an upload see it.
 
-    A Trainer of ours makes it the first of its callbacks, and calls `begin` from ``save_model``, which the Trainer calls before it
-    writes any other file of a checkpoint.
+    It is the first callback of a Trainer, whose ``save_model`` calls `begin`: the Trainer calls that before it writes any
+    other file of a checkpoint.
     """
 
     folder: Path | None = None
     """The checkpoint that is being written."""
 
     def begin(self, folder: str | Path, *, writes: bool) -> None:
-        """Begins a checkpoint; one of that name is unfinished from now on.
-
-        Args:
-            folder: of the checkpoint.
-            writes: whether this process writes it.
-        """
+        """Begins a checkpoint, which this process ``writes`` or not; one of that name is unfinished from now on."""
         self.folder = Path(folder)
         if writes:
             (self.folder / MANIFEST).unlink(missing_ok=True)

@@ -27,18 +27,18 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from accelerate.utils import send_to_device
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers.trainer_utils import EvalLoopOutput
 
 import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
-from tempplug_adapters.huggingface.evaluation import means, of_pairs
 from tempplug_adapters.huggingface.log_file import LogFile
 from tempplug_adapters.huggingface.loss_files import LossFilesMixin
 from tempplug_adapters.huggingface.parameters import (
@@ -47,9 +47,13 @@ from tempplug_adapters.huggingface.parameters import (
     average_gradients,
     refuse_sharding,
 )
-from tempplug_adapters.huggingface.search import joint_space
 
 logger = logging.getLogger(__name__)
+
+REFERENCE_TEMPERATURE = 0.1
+"""Of the InfoNCE that is comparable across strategies and steps."""
+NAMES = ("contrastive_accuracy", "infonce_loss")
+"""What the columns of `of_pairs` are. By the second one, Trainers know that lower is better."""
 
 
 class Views(NamedTuple):
@@ -274,3 +278,71 @@ class TemperatureTrainerMixin(LossFilesMixin):
         if "loss" in logs:
             logs.update(self.temperature_callback.measure())
         super().log(logs, *args, **kwargs)
+
+
+@torch.no_grad()
+def of_pairs(view_a: Embeddings, view_b: Embeddings | None) -> Tensor | None:
+    """Returns what each item of view_a finds among view_b, [B, 2], float32: NaN in a batch of one, which has no other item.
+
+    The first column is 1 where the item's own row of view_b is more similar than every other one, else 0; a tie is 0. The
+    second is InfoNCE at `REFERENCE_TEMPERATURE` in nats. Both are means over the heads. Only the B rows at hand are compared:
+    a larger batch is harder, several processes are not.
+
+    Args:
+        view_a: [B, D] embeddings, or one such matrix per head.
+        view_b: likewise, or None.
+
+    Returns:
+        None where row i of both views is not one item: there is no second view, or it is of another shape.
+    """
+    heads_a, heads_b = ([each] if isinstance(each, Tensor) else list(each or ()) for each in (view_a, view_b))
+    if not heads_b or any(a.shape != b.shape for a, b in zip(heads_a, heads_b, strict=True)):
+        return None
+    return torch.stack([_of_head(a.float(), b.float()) for a, b in zip(heads_a, heads_b, strict=True)]).mean(0)
+
+
+def _of_head(view_a: Tensor, view_b: Tensor) -> Tensor:
+    if len(view_a) < 2:
+        return view_a.new_full((len(view_a), 2), torch.nan)
+    similarity = F.normalize(view_a) @ F.normalize(view_b).T
+    own = torch.arange(len(view_a), device=view_a.device)
+    others = similarity.masked_fill(own[:, None] == own, -torch.inf)
+    found = (similarity.diagonal() > others.amax(1)).float()
+    return torch.stack([found, F.cross_entropy(similarity / REFERENCE_TEMPERATURE, own, reduction="none")], 1)
+
+
+def means(rows: Sequence[Tensor]) -> dict[str, float]:
+    """Returns the means over all items that have a number, by name; empty where none has.
+
+    Args:
+        rows: [B, 2] each, of `of_pairs`.
+    """
+    if not rows:
+        return {}
+    every = torch.cat(list(rows))
+    every = every[~every.isnan().any(1)]
+    return dict(zip(NAMES, every.double().mean(0).tolist(), strict=True)) if len(every) else {}
+
+
+def joint_space(
+    space: tempplug.SearchSpace, hp_space: Callable[[Any], dict[str, Any]] | None = None
+) -> Callable[[Any], dict[str, Any]]:
+    """Returns the ``hp_space`` of a Trainer that searches a strategy too.
+
+    Optuna's trials are asked for the strategy's parameters, which stay with the trial; Ray Tune gets their distributions.
+
+    Args:
+        space: of the strategy.
+        hp_space: of the Trainer's arguments, if they are searched.
+    """
+
+    def joint(trial: Any) -> dict[str, Any]:
+        found = {} if hp_space is None else dict(hp_space(trial))
+        if trial is not None:
+            space.suggest(trial)
+            return found
+        from ray import tune  # the Trainer asks without a trial for Ray alone
+
+        return {**found, **space.ray(tune)}
+
+    return joint

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.recommendation.dcrec import DCRec, Terms
 from tempplug_adapters.recommendation.dcrec_recipe import DCRecRecipe
 from tempplug_adapters.recommendation.evaluation import Ranker
@@ -16,7 +17,6 @@ from tempplug_adapters.recommendation.graph_encoder import GraphEncoder
 from tempplug_adapters.recommendation.interactions import Interactions
 from tempplug_adapters.recommendation.item_graphs import ItemGraphs, OwnEdges
 from tempplug_adapters.recommendation.method import RecommendationMethod, sequence_encoder
-from tempplug_adapters.training.measurements import numbers_of
 
 
 class DCRecModule(nn.Module):

@@ -20,11 +20,12 @@ from tempplug.errors import ConfigError, ShapeError
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName
 from tempplug_adapters.announcement import announce_once
+from tempplug_adapters.contexts import in_context
 from tempplug_adapters.huggingface.callback import TemperatureCallback
 from tempplug_adapters.huggingface.citation import bibtex
 from tempplug_adapters.huggingface.parameters import trainable
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
-from tempplug_adapters.training.recipe import around, in_context
+from tempplug_adapters.training.recipe import around
 
 Directions = Literal["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]
 

@@ -15,6 +15,7 @@ from tempplug import ContrastiveLoss
 from tempplug.distributed import active
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import load_tokenizer
+from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, longest_input
 from tempplug_adapters.sentence_evaluation.encoder_folder import write_sentence_folder
 from tempplug_adapters.sentence_evaluation.shared_encoding import shared
@@ -27,7 +28,6 @@ from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_sam
 from tempplug_adapters.simcse.model import SimCSEModel, load_config
 from tempplug_adapters.simcse.recipe import CHOSEN_BY, SimCSERecipe
 from tempplug_adapters.storage.files import write_into, write_json, write_text
-from tempplug_adapters.training.measurements import numbers_of
 from tempplug_adapters.training.method import RESAMPLED_FILE, Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
 

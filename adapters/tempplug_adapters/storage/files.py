@@ -100,47 +100,23 @@ def write_into(folder: str | Path, write: Callable[[Path], Any]) -> None:
         DataError: they cannot be written.
     """
     target = Path(folder)
-    with staging(target / "files") as staged, explained(target):
-        write(staged)
-        files = sorted(each for each in staged.rglob("*") if each.is_file())
-        for each in files:
-            to_disk(each)
-        for each in files:
-            place = target / each.relative_to(staged)
-            place.parent.mkdir(exist_ok=True, parents=True)
-            each.replace(place)
-        for folder in {target, *((target / each.relative_to(staged)).parent for each in files)}:
-            to_disk(folder)
-
-
-@contextmanager
-def staging(path: Path) -> Iterator[Path]:
-    """Gives an empty folder beside a path, of a temporary name, and removes it with what is left in it.
-
-    Args:
-        path: whose content is put together in it; its folder is made where it lacks.
-    """
-    folder = temporary_name(path)
-    shutil.rmtree(folder, ignore_errors=True)
-    with explained(path):
-        folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def put_in_place(made: Path, place: Path) -> None:
-    """Gives a folder that is complete and on the disk its own name; one that has it is replaced.
-
-    Args:
-        made: the folder, in one of `staging`.
-        place: its name.
-    """
-    if place.exists():
-        place.replace(made.with_name(f"{made.name}.replaced"))
-    made.replace(place)
-    to_disk(place.parent)
+    staged = temporary_name(target / "files")
+    shutil.rmtree(staged, ignore_errors=True)
+    with explained(target):
+        staged.mkdir(parents=True)
+        try:
+            write(staged)
+            files = sorted(each for each in staged.rglob("*") if each.is_file())
+            for each in files:
+                to_disk(each)
+            places = {each: target / each.relative_to(staged) for each in files}
+            for each, place in places.items():
+                place.parent.mkdir(exist_ok=True, parents=True)
+                each.replace(place)
+            for parent in {target, *(place.parent for place in places.values())}:
+                to_disk(parent)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
 
 
 def temporary_name(path: Path) -> Path:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tempplug.errors import ConfigError, DataError
+from filelock import FileLock, Timeout
 
-if sys.platform != "win32":
-    import fcntl
+from tempplug.errors import ConfigError, DataError
 
 LOCK_FILE = ".lock"
 """In the folder while it is locked: the number of the process, for the message of those that are refused."""
@@ -21,9 +19,9 @@ LOCK_FILE = ".lock"
 
 @contextmanager
 def locked(folder: str | Path, name: str = "output_dir") -> Iterator[None]:
-    """Keeps other processes from writing to a folder while the block runs; where there are no such locks, it does nothing.
+    """Keeps other processes from writing to a folder while the block runs; warns where the file system has no locks.
 
-    The lock is the process's own: not of those that it forks, and not a bar to its own threads.
+    The process may lock the folder again. Processes that it forks do not hold the lock.
 
     Args:
         folder: that is there.
@@ -33,49 +31,25 @@ def locked(folder: str | Path, name: str = "output_dir") -> Iterator[None]:
         ConfigError: another process, which is alive, has it.
         DataError: the disk is full.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    file = Path(folder) / LOCK_FILE
-    descriptor = _locked(file, f"{name}='{folder}'")
+    file, told = Path(folder) / LOCK_FILE, f"{name}='{folder}'"
+    lock = FileLock(file, blocking=False, thread_local=False, is_singleton=True)
+    try:
+        lock.acquire()
+        file.write_text(str(os.getpid()))
+    except Timeout as error:
+        holder = file.read_text(errors="replace") or "another one"
+        raise ConfigError(
+            f"{told} is being written to by process {holder}: wait for its end, or choose another folder."
+        ) from error
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            file.unlink(missing_ok=True)
+            lock.release()
+            raise DataError(f"{told} cannot be written: {error.strerror}.") from error
+        warnings.warn(f"{told} cannot be locked ({error.strerror}): make sure that no other run writes to it.", stacklevel=3)
     try:
         yield
     finally:
-        if descriptor is not None:
-            # removed before it is released: who has opened it meanwhile sees that it is no longer the folder's
-            file.unlink(missing_ok=True)
-            os.close(descriptor)
-
-
-def _locked(file: Path, told: str) -> int | None:
-    while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _same(descriptor, file):
-                os.truncate(descriptor, 0)
-                os.write(descriptor, str(os.getpid()).encode())
-                return descriptor
-            os.close(descriptor)
-        except (BlockingIOError, PermissionError) as error:
-            holder = os.read(descriptor, 20).decode(errors="replace") or "another one"
-            os.close(descriptor)
-            raise ConfigError(
-                f"{told} is being written to by process {holder}: wait for its end, or choose another folder."
-            ) from error
-        except OSError as error:
-            os.close(descriptor)
-            if error.errno == errno.ENOSPC:
-                file.unlink(missing_ok=True)
-                raise DataError(f"{told} cannot be written: {error.strerror}.") from error
-            warnings.warn(
-                f"{told} cannot be locked ({error.strerror}): make sure that no other run writes to it.", stacklevel=4
-            )
-            return None
-
-
-def _same(descriptor: int, file: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), file.stat())
-    except FileNotFoundError:
-        return False
+        if lock.lock_counter == 1:
+            file.unlink(missing_ok=True)  # before it is released: a process that has opened it meanwhile then opens it anew
+        lock.release()

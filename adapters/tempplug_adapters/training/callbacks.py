@@ -14,8 +14,8 @@ from transformers import TrainerCallback
 
 from tempplug_adapters.huggingface.length import epochs_of, tell_length
 from tempplug_adapters.huggingface.sealing import Sealing
+from tempplug_adapters.measurements import measure
 from tempplug_adapters.training.checkpoints import checkpoint_folder, find_best, remove_old
-from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.termination import Terminated
 
 LOOKS = 100

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tempplug_adapters.training.method import Method
 
 
+_COMMAND = "tempplug_adapters.training.command:main"
+"""By name, like methods: a declaration imports no layer above it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MethodInfo:
     """A method as ``tempplug train NAME`` and the benchmark suites know it; called with words, it is that command.
@@ -56,8 +60,7 @@ class MethodInfo:
 
     def load(self) -> Method[Any, Any]:
         """Imports and returns the method."""
-        module, _, attribute = self.target.partition(":")
-        method: Method[Any, Any] = getattr(import_module(module), attribute)(self)
+        method: Method[Any, Any] = _imported(self.target)(self)
         return method
 
     def __call__(self, arguments: list[str]) -> int:
@@ -66,6 +69,10 @@ class MethodInfo:
         Args:
             arguments: the words after the command.
         """
-        from tempplug_adapters.training.command import main
+        status: int = _imported(_COMMAND)(self, arguments)
+        return status
 
-        return main(self, arguments)
+
+def _imported(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)

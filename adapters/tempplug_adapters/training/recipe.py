@@ -12,17 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-import tempplug
 from tempplug.arguments import parse_spec
 from tempplug.errors import UnknownNameError, nearest
 from tempplug.options import Choice, Flag, Kind, Number, options_of
-from tempplug.plugins import StrategyInfo, registry
+from tempplug_adapters.contexts import Temperatures
 
 if TYPE_CHECKING:
-    from tempplug import Strategy
     from tempplug.types import LayoutName
-
-Temperatures = Mapping[str, Mapping[str, Any]]
 
 HIGHEST_SEED = 2**32 - 1
 """The largest that NumPy takes, whose generator the Trainer seeds too."""
@@ -67,45 +63,6 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
         "individual": {"temperature_init": temperature, "temperature_min": min(0.05, temperature / 2)},
         **own,
     }
-
-
-def filled(spec: str, temperatures: Temperatures) -> tuple[str, dict[str, Any]]:
-    """Returns the name of a strategy and its options: those that its spec string writes, else those of its context.
-
-    A context is a recipe or the adapter of a library. What neither of the two says is the strategy's own default.
-
-    Args:
-        spec: of the strategy.
-        temperatures: options by strategy that hold in the context, see `around`.
-
-    >>> filled("dystress:temperature_max=0.4", around(0.2))
-    ('dystress', {'temperature_min': 0.1, 'temperature_max': 0.4})
-    """
-    name, written = parse_spec(spec)
-    return name, {**temperatures.get(name, {}), **written}
-
-
-def in_context(strategy: str | Strategy, temperatures: Temperatures, **known: Any) -> Strategy:
-    """Returns the strategy that a spec string means in a context; an instance is returned as it is.
-
-    Args:
-        strategy: spec string or instance.
-        temperatures: as for `filled`.
-        **known: options that the data decide, such as ``class_counts``: used where the strategy takes them and neither the
-            spec string nor the context gives them.
-
-    Raises:
-        UnknownNameError: no such strategy or option.
-        ConfigError: an option is out of range or lacking, or the spec string is malformed.
-
-    >>> in_context("fixed", around(0.05)).spec(), in_context("fixed:temperature=0.2", around(0.05)).spec()
-    ('fixed:temperature=0.05', 'fixed:temperature=0.2')
-    """
-    if not isinstance(strategy, str):
-        return tempplug.create_strategy(strategy)
-    name, options = filled(strategy, temperatures)
-    taken = {each.name for each in options_of(registry().load(registry().get(StrategyInfo, name)))}
-    return tempplug.create_strategy(name, **{key: value for key, value in known.items() if key in taken} | options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,13 +30,13 @@ from transformers import (
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
 from tempplug_adapters.huggingface.log_file import LogFile
+from tempplug_adapters.measurements import measure
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.arguments import MethodArguments
 from tempplug_adapters.training.batches import FAULT, BatchLoader, BatchOrder, seed_generators, seed_of
 from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss, SealedCheckpoints, TemperaturesSeen
 from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, find_best
-from tempplug_adapters.training.measurements import measure
 from tempplug_adapters.training.method import Method, Run
 from tempplug_adapters.training.optimizer import Treatment, create_optimizer, parameter_groups
 from tempplug_adapters.training.recipe import Recipe
@@ -295,7 +295,8 @@ class MethodTrainer(Trainer):
         folder, sums = Path(output_dir or str(self.args.output_dir)), self._sums()
         self._mean_loss(sums)
         self.sealing.begin(folder, writes=self.args.should_save)
-        self.state.stateful_callbacks[_OURS] = {  # type: ignore[index]
+        states: Any = self.state.stateful_callbacks
+        states[_OURS] = {
             "losses": [sums.tolist(), self._losses[1]],
             # in pairs, as the file's names are sorted
             "temperatures": list(self.temperatures.seen.items()),

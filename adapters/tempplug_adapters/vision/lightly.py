@@ -18,7 +18,8 @@ from tempplug.errors import ConfigError
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName, LayoutName
 from tempplug_adapters.announcement import announce_once
-from tempplug_adapters.training.recipe import around, in_context
+from tempplug_adapters.contexts import in_context
+from tempplug_adapters.training.recipe import around
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 
 LIBRARY_TEMPERATURE = 0.5

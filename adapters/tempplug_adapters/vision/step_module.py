@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError
 from tempplug.strategies.uncertainty import Uncertainty
-from tempplug_adapters.training.measurements import numbers_of
+from tempplug_adapters.measurements import numbers_of
 
 
 class StepModule(nn.Module):

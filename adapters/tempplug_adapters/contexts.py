@@ -1,0 +1,57 @@
+"""What a spec string means in a context, a recipe or the adapter of a library, which has its own options for each strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import tempplug
+from tempplug.arguments import parse_spec
+from tempplug.options import options_of
+from tempplug.plugins import StrategyInfo, registry
+
+if TYPE_CHECKING:
+    from tempplug import Strategy
+
+Temperatures = Mapping[str, Mapping[str, Any]]
+"""Options by strategy."""
+
+
+def filled(spec: str, temperatures: Temperatures) -> tuple[str, dict[str, Any]]:
+    """Returns the name of a strategy and its options: those that its spec string writes, else those of its context.
+
+    A context is a recipe or the adapter of a library. An option that neither names has the strategy's own default.
+
+    Args:
+        spec: of the strategy.
+        temperatures: options by strategy that hold in the context, such as those of `training.recipe.around`.
+
+    >>> filled("dystress:temperature_max=0.4", {"dystress": {"temperature_min": 0.1, "temperature_max": 0.2}})
+    ('dystress', {'temperature_min': 0.1, 'temperature_max': 0.4})
+    """
+    name, written = parse_spec(spec)
+    return name, {**temperatures.get(name, {}), **written}
+
+
+def in_context(strategy: str | Strategy, temperatures: Temperatures, **known: Any) -> Strategy:
+    """Returns the strategy that a spec string means in a context; an instance is returned as it is.
+
+    Args:
+        strategy: spec string or instance.
+        temperatures: as for `filled`.
+        **known: options that the data decide, such as ``class_counts``: used where the strategy takes them and neither the
+            spec string nor the context gives them.
+
+    Raises:
+        UnknownNameError: no such strategy or option.
+        ConfigError: an option is out of range or lacking, or the spec string is malformed.
+
+    >>> own = {"fixed": {"temperature": 0.05}}
+    >>> in_context("fixed", own).spec(), in_context("fixed:temperature=0.2", own).spec()
+    ('fixed:temperature=0.05', 'fixed:temperature=0.2')
+    """
+    if not isinstance(strategy, str):
+        return tempplug.create_strategy(strategy)
+    name, options = filled(strategy, temperatures)
+    taken = {each.name for each in options_of(registry().load(registry().get(StrategyInfo, name)))}
+    return tempplug.create_strategy(name, **{key: value for key, value in known.items() if key in taken} | options)
