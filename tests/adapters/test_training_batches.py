@@ -88,8 +88,8 @@ def test_what_is_drawn_depends_on_seed_epoch_and_batch_alone(workers: int) -> No
 
 def test_a_fault_comes_out_as_it_was_said() -> None:
     found = list(BatchLoader(BatchOrder(100, None, 0), collate))
-    assert isinstance(found[0], DataError)
-    assert str(found[0]) == "item 99 is damaged."
+    assert isinstance(found[0]["fault"], DataError)
+    assert str(found[0]["fault"]) == "item 99 is damaged."
 
 
 def repeats(order: BatchOrder, keys: np.ndarray, epoch: int) -> int:

@@ -11,7 +11,7 @@ from tempplug.errors import ConfigError
 from tempplug.options import Choice, Number, Text, Words
 from tempplug_adapters.simcse.recipe import SimCSERecipe
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe, Recipe
+from tempplug_adapters.training.recipe import GradientNorm, LossRecipe, Optimizer, Recipe, Schedule
 
 GENDER_WORDS: Final = "gender_words.tsv"
 """Where no list is named: this file of the data folder, of its ``text/bias`` or of its ``bias``."""
@@ -40,11 +40,9 @@ class MabelRecipe(Recipe):
         int | None, Number(at_least=2, integer=True, help="pairs a step and process; each comes with its counterfactual")
     ] = 32
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 5e-5
-    optimizer: Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")] = (
-        "adamw"
-    )
-    lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "linear"
-    max_grad_norm: Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")] = 1.0
+    optimizer: Optimizer = "adamw"
+    lr_scheduler_type: Schedule = "linear"
+    max_grad_norm: GradientNorm = 1.0
     model_name_or_path: Annotated[
         str, Text(help="masked language model, its head included: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"

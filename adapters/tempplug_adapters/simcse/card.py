@@ -1,6 +1,6 @@
 """The model card of an encoder trained by SimCSE: README.md of its folder, with the metadata that the Hugging Face hub reads.
 
-It must not know the Trainer or how figures are measured.
+Its text is `card.md`. This module must not know the Trainer or how figures are measured.
 """
 
 from __future__ import annotations
@@ -17,12 +17,6 @@ from tempplug_adapters.huggingface.citation import bibtex
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 from tempplug_adapters.simcse.recipe import SimCSERecipe
 
-SIMCSE: Final = """@inproceedings{gao2021simcse,
-    title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
-    author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
-    booktitle = {Empirical Methods in Natural Language Processing (EMNLP)},
-    year = {2021},
-}"""
 IN_TRANSFORMERS: Final = {
     "cls": "`AutoModel`'s `pooler_output`: [CLS] through the MLP",
     "cls_before_pooler": "`AutoModel`'s `last_hidden_state[:, 0]`: [CLS] without the MLP of the training",
@@ -70,7 +64,6 @@ def model_card(
         "steps": f"{results['steps']} ({results['epochs']:.3g} epochs)",
         **{name.replace("_", " "): value for name, value in settings.items()},
     }
-    citation = SIMCSE if strategy.name == "fixed" else f"{SIMCSE}\n{bibtex(strategy)}"
     measured = "\n\n".join(
         _table(
             ("task", head), {_task(figure): f"{value:.2f}" for figure, value in scores.items() if _is_accuracy(figure) == kind}
@@ -78,41 +71,17 @@ def model_card(
         for kind, head in ((False, "Spearman × 100"), (True, "accuracy of a linear classifier, in per cent"))
         if kind in map(_is_accuracy, scores)
     )
-    return f"""---
-{metadata.to_yaml()}
----
-
-# {output_name}
-
-A sentence encoder, trained from `{Path(base).name if local else base}` by SimCSE with the temperature strategy
-`{strategy.name}`. Sentences that mean the same have vectors of a high cosine similarity.
-
-## Use
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("{output_name}")  # the folder, or its name on the hub
-embeddings = model.encode(["A man is playing a guitar.", "Somebody plays music."])
-print(model.similarity(embeddings, embeddings))
-```
-
-Without sentence-transformers a sentence's embedding is {IN_TRANSFORMERS[pooling]}.
-
-## Training
-
-{_table(("setting", "value"), {name: f"`{_word(value)}`" for name, value in training.items()})}
-
-## Scores
-
-{measured or "None were measured."}
-
-## Citation
-
-```bibtex
-{citation}
-```
-"""
+    template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+    return template.format(
+        metadata=metadata.to_yaml(),
+        name=output_name,
+        base=Path(base).name if local else base,
+        strategy=strategy.name,
+        in_transformers=IN_TRANSFORMERS[pooling],
+        training=_table(("setting", "value"), {name: f"`{_word(value)}`" for name, value in training.items()}),
+        scores=measured or "None were measured.",
+        citation="" if strategy.name == "fixed" else f"\n{bibtex(strategy)}",
+    )
 
 
 def _task(figure: str) -> str:

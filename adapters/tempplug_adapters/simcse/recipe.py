@@ -11,7 +11,7 @@ from tempplug.errors import ConfigError
 from tempplug.options import Choice, Flag, Number, Text, Words
 from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe, Recipe, around
+from tempplug_adapters.training.recipe import DropLast, GradientNorm, LossRecipe, Optimizer, Recipe, Schedule, around
 
 BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 CHOSEN_BY = "stsb_dev"
@@ -46,12 +46,10 @@ class SimCSERecipe(Recipe):
         int | None, Number(at_least=2, integer=True, help="sentences, pairs or triplets a step and process")
     ] = 64
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 3e-5
-    optimizer: Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")] = (
-        "adamw"
-    )
-    lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "linear"
-    dataloader_drop_last: Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")] = True
-    max_grad_norm: Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")] = 1.0
+    optimizer: Optimizer = "adamw"
+    lr_scheduler_type: Schedule = "linear"
+    dataloader_drop_last: DropLast = True
+    max_grad_norm: GradientNorm = 1.0
     model_name_or_path: Annotated[
         str, Text(help="encoder of the BERT or RoBERTa family: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
@@ -107,14 +105,12 @@ def _with(strategy: str) -> LossRecipe:
 
 
 def _recipes() -> dict[str, SimCSERecipe]:
-    """Returns the papers' settings by name.
-
-    Source: Gao et al. 2021, appendix A and the table of hyperparameters beside their code: unsupervised RoBERTa learns at 1e-5
-    with batches of 512, supervised models of either kind at 5e-5 with 512 for three epochs, and keep their MLP.
-    Huang et al. 2023 (MACL), appendix B.4: SimCSE's settings, but batches of 64 for RoBERTa too, and no reweighting; they found
-    a dropout of 0.2 better with MACL, which their tables may or may not use: ``--dropout 0.2``.
-    Manna et al. 2024 (DySTreSS), section 4 and table 5: SimCSE's settings for BERT, the cosine profile from 0.03 to 0.05.
-    """
+    """Returns the papers' settings by name."""
+    # Gao et al. 2021, appendix A and the table of hyperparameters beside their code: unsupervised RoBERTa learns at 1e-5
+    # with batches of 512, supervised models of either kind at 5e-5 with 512 for three epochs, and keep their MLP.
+    # Huang et al. 2023 (MACL), appendix B.4: SimCSE's settings, but batches of 64 for RoBERTa too, and no reweighting; they found
+    # a dropout of 0.2 better with MACL, which their tables may or may not use: ``--dropout 0.2``.
+    # Manna et al. 2024 (DySTreSS), section 4 and table 5: SimCSE's settings for BERT, the cosine profile from 0.03 to 0.05.
     unsupervised = SimCSERecipe()
     supervised = SimCSERecipe(num_train_epochs=3, per_device_train_batch_size=512, learning_rate=5e-5, mlp_only_train=False)
     roberta = unsupervised.changed(**_ROBERTA, learning_rate=1e-5)

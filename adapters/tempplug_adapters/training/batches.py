@@ -1,8 +1,7 @@
 """The batches of an epoch: which items, in which order, on which process, and the random state that each is made with.
 
-Order and random state are functions of (seed, epoch, batch, process) alone. So a resumed training draws what the killed one
-would have drawn, without a record of it, and processes that read ahead change nothing but the speed. This module must not know
-methods.
+Order and random state are functions of (seed, epoch, batch, process) alone, so that a resumed training draws what the killed
+one would have drawn. This module must not know methods.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ FAULT = "fault"
 
 
 def seed_of(*parts: object) -> int:
-    """Returns a seed that depends on every part and is the same on every machine.
-
-    Args:
-        *parts: numbers or words.
+    """Returns a seed that depends on every part, a number or a word, and is the same on every machine.
 
     >>> seed_of(0, 1) == seed_of(0, 1), seed_of(0, 1) == seed_of(1, 0)
     (True, False)
@@ -41,12 +37,8 @@ def seed_of(*parts: object) -> int:
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """Seeds PyTorch's global generators: those that work on a device may draw from.
-
-    Args:
-        seed: of `seed_of`.
-        device: other devices than the CPU make PyTorch seed all that there are, which takes a tenth of a small step.
-    """
+    """Seeds PyTorch's global generators that work on a device may draw from."""
+    # all of them for another device than the CPU: that takes a tenth of a small step
     (torch.default_generator if device.type == "cpu" else torch).manual_seed(seed)
 
 
@@ -109,9 +101,7 @@ class BatchOrder(Sampler[Draw]):
             raise ConfigError(f"the batch size of {size} must be at least 2 for each of the {world} process(es) that share it.")
         self.items, self.size, self.seed, self.reshuffled, self.drop_last = items, size, seed, reshuffled, drop_last
         self.rank, self.world, self.epoch, self.keys = rank, world, 0, keys
-        rest = items % size
-        self._batches = items // size + (not drop_last and rest >= 2 * world)
-        self._batches = max(1, self._batches)
+        self._batches = max(1, items // size + (not drop_last and items % size >= 2 * world))
 
     def __len__(self) -> int:
         return self._batches

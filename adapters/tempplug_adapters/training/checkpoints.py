@@ -31,6 +31,7 @@ SETTINGS_FILE = "settings.json"
 TRAINER_STATE = "trainer_state.json"
 COMPLETE = (STATE_FILE, SETTINGS_FILE, "optimizer.pt", "scheduler.pt", TRAINER_STATE)
 """What a training goes on from."""
+AUTO = "auto"
 _PREFIX = "checkpoint-"
 
 
@@ -65,42 +66,47 @@ def output_folder(output_dir: str | Path) -> Iterator[Path]:
         yield folder
 
 
-def check_start(output_dir: str | Path, asked: str | None) -> None:
+def asked_for(resume_from_checkpoint: str | None) -> str | None:
+    """Returns what ``--resume-from-checkpoint`` asks for: a folder, `AUTO` (also as ``true``), or None (also as ``false``)."""
+    words = {"false": None, AUTO: AUTO, "true": AUTO}
+    return words.get((resume_from_checkpoint or "false").lower(), resume_from_checkpoint)
+
+
+def check_start(output_dir: str | Path, resume_from_checkpoint: str | None) -> None:
     """Makes sure that a run may begin in a folder, or go on with what it names; quick, to be asked before any work.
 
     Args:
         output_dir: of the run.
-        asked: see `resume_point`.
+        resume_from_checkpoint: see `asked_for`.
 
     Raises:
         ConfigError: a new run, but the folder holds the checkpoints of an earlier one.
         DataError: the folder asked for is no complete checkpoint.
     """
-    present = checkpoints(output_dir)
-    if _anew(asked) and present:
+    asked, present = asked_for(resume_from_checkpoint), checkpoints(output_dir)
+    if asked is None and present:
         raise ConfigError(
             f"output_dir='{output_dir}' holds {present[-1].name} of an earlier run: pass --resume-from-checkpoint auto "
             "to go on with it, or choose another folder."
         )
-    if asked is not None and not _anew(asked) and not _automatic(asked):
+    if asked not in (None, AUTO):
         _named(asked, thoroughly=False)
 
 
-def resume_point(output_dir: str | Path, asked: str | None) -> Path | None:
+def resume_point(output_dir: str | Path, resume_from_checkpoint: str | None) -> Path | None:
     """Returns the checkpoint to resume from, every byte of it as it was written, or None for a new run.
 
     Args:
         output_dir: of the run.
-        asked: ``--resume-from-checkpoint``: a folder, ``auto`` (or ``true``) for the newest where there is one, None (or
-            ``false``) for a new run. ``auto`` sets a damaged one aside, with a warning, and takes the one before it.
+        resume_from_checkpoint: see `asked_for`. `AUTO` takes the newest where there is one; it sets a damaged one aside, with
+            a warning, and takes the one before it.
 
     Raises:
         DataError: the folder asked for is damaged.
     """
-    if asked is None or _anew(asked):
-        return None
-    if not _automatic(asked):
-        return _named(asked)
+    asked = asked_for(resume_from_checkpoint)
+    if asked is None or asked != AUTO:
+        return None if asked is None else _named(asked)
     damaged: dict[Path, DataError] = {}
     for each in reversed(checkpoints(output_dir)):
         try:
@@ -112,14 +118,6 @@ def resume_point(output_dir: str | Path, asked: str | None) -> Path | None:
             return each
     _set_aside(damaged, "begins anew")
     return None
-
-
-def _anew(asked: str | None) -> bool:
-    return asked is None or asked.lower() == "false"
-
-
-def _automatic(asked: str) -> bool:
-    return asked.lower() in ("auto", "true")
 
 
 def _named(asked: str, *, thoroughly: bool = True) -> Path:
@@ -159,14 +157,7 @@ def _set_aside(damaged: Mapping[Path, DataError], then: str) -> None:
 
 
 def remove_old(output_dir: str | Path, limit: int | None, newest: Path, best: str | None) -> None:
-    """Removes checkpoints from the lowest step on, until few enough are left.
-
-    Args:
-        output_dir: of the run.
-        limit: how many may stay, at least 2; None: all.
-        newest: stays.
-        best: stays, None where there is none.
-    """
+    """Removes checkpoints from the lowest step on until ``limit`` are left; the newest and the best stay, None removes none."""
     found = checkpoints(output_dir)
     spare = [each for each in found if each != newest and str(each) != best]
     for each in spare[: 0 if limit is None else max(0, len(found) - limit)]:
@@ -176,12 +167,7 @@ def remove_old(output_dir: str | Path, limit: int | None, newest: Path, best: st
 
 
 def find_best(state: Any, output_dir: str | Path) -> None:
-    """Names the folder of the best checkpoint by its step: the folder that the state tells may have been moved since.
-
-    Args:
-        state: of the Trainer.
-        output_dir: of the run.
-    """
+    """Names the folder of the best checkpoint in a Trainer's state by its step: the folder noted there may have been moved."""
     if state.best_global_step:
         best = checkpoint_folder(output_dir, state.best_global_step)
         state.best_model_checkpoint = str(best) if best.is_dir() else None
@@ -224,20 +210,12 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
-    """Writes the settings of a run into a folder.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
+    """Writes the settings of a run into a folder; raises DataError where the file cannot be written."""
     write_json(Path(folder) / SETTINGS_FILE, settings)
 
 
 def weights_checksum(state: Mapping[str, Tensor]) -> str:
-    """Returns a word that is another one where a name, a shape, a type or a bit of the weights is: 16 hexadecimal digits.
-
-    Args:
-        state: of a module, ``state_dict()``; on which device it is does not matter.
-    """
+    """Returns 16 hexadecimal digits that change with a name, a shape, a type or a bit of a module's weights."""
     found = hashlib.sha256()
     for name, values in state.items():
         plain = values.detach().cpu().contiguous()

@@ -26,7 +26,7 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
         arguments: the words after ``tempplug train METHOD``.
 
     Raises:
-        TempplugError: the input is at fault.
+        TempplugError: the input is wrong.
     """
     if "--help-training" in arguments:
         _training_parser(info).print_help()
@@ -98,7 +98,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
             evaluate=parsed.evaluate,
             training=training,
             begin=begin,
-            callbacks=[line.callback()],
+            callbacks=[line],
             evaluation_progress=line.evaluating,
         )
 

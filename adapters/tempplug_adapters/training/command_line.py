@@ -18,11 +18,7 @@ from tempplug.errors import ConfigError
 
 
 def data_folder(given: str | None) -> Path | None:
-    """Returns the folder of ``--data-dir``, else of the environment's TEMPPLUG_DATA; None where neither is set.
-
-    Raises:
-        ConfigError: it is not a folder.
-    """
+    """Returns the folder of ``--data-dir``, else of TEMPPLUG_DATA, else None; raises ConfigError where it is no folder."""
     name = given or os.environ.get("TEMPPLUG_DATA")
     if not name:
         return None

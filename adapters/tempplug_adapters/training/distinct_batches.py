@@ -37,7 +37,7 @@ def keep_apart(order: np.ndarray, starts: Sequence[int], end: int, keys: np.ndar
         return counters[batch]
 
     left = 0
-    everywhere: set[int] = set()  # keys that all batches hold, so that nobody who has one can leave
+    everywhere: set[int] = set()  # keys that all batches hold, so that no item with one can leave its batch
     for position in _repeats(keys[order[:end]], batch_of[:end]):
         home = int(batch_of[position])
         own = set(keys[order[position]].tolist())
@@ -78,12 +78,7 @@ def _fits(theirs: list[int], own: set[int], home: Counter[int]) -> bool:
 
 
 def _repeats(keys: np.ndarray, batch_of: np.ndarray) -> list[int]:
-    """Returns the positions whose batch has one of their keys at an earlier position, in ascending order.
-
-    Args:
-        keys: [n, K] by position.
-        batch_of: [n] by position, ascending.
-    """
+    """Returns the positions, ascending, whose batch has one of their keys at an earlier position."""
     columns = keys.shape[1]
     flat, batch = keys.reshape(-1), np.repeat(batch_of, columns)
     position = np.repeat(np.arange(len(keys)), columns)

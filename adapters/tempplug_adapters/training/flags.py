@@ -106,13 +106,7 @@ def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -
 
 
 def add_device(group: Any, default: str = "auto", note: str = "") -> argparse.Action:
-    """Adds ``--device``, whose value is checked by `command_line.choose_device`, and returns it.
-
-    Args:
-        group: of a parser, or a parser.
-        default: a device, or ``auto``.
-        note: what else the help says.
-    """
+    """Adds ``--device``, whose value `command_line.choose_device` checks, and returns it; ``note`` is added to its help."""
     action: argparse.Action = group.add_argument(
         "--device", default=default, help=f"cpu, cuda, cuda:N, or auto: a GPU where there is one{note} (default: {default})"
     )
@@ -153,12 +147,6 @@ def _whole(text: str) -> int:
 _number.__name__, _whole.__name__ = "number", "integer"
 
 
-def _add(group: Any, name: str, **more: Any) -> None:
-    if "help" in more:
-        more["help"] = more["help"].replace("%", "%%")  # which argparse would fill in
+def _add(group: Any, name: str, *, help: str, **more: Any) -> None:
     spellings = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
-    if more.get("action") is argparse.BooleanOptionalAction and "_" in name:
-        # BooleanOptionalAction makes a negative of each spelling itself
-        group.add_argument(*spellings, dest=name, **more)
-    else:
-        group.add_argument(*spellings, dest=name, **more)
+    group.add_argument(*spellings, dest=name, help=help.replace("%", "%%"), **more)  # argparse would fill in a %

@@ -12,10 +12,8 @@ def first_process() -> bool:
 
 
 def let_threads_end() -> None:
-    """Waits half a second where several processes were launched.
-
-    PyTorch 2.13 aborts a process whose interpreter ends while a thread of gloo still holds Python objects of the last
-    collective. The thread needs a millisecond to let go of them, and longer on a busy machine.
-    """
+    """Waits half a second where several processes were launched."""
+    # PyTorch 2.13 aborts a process whose interpreter ends while a thread of gloo still holds Python objects of the last
+    # collective. The thread needs a millisecond to release them, and longer on a busy machine.
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         time.sleep(0.5)

@@ -1,7 +1,7 @@
 """What a modality writes to be trained: load data, build the module, collate a batch, evaluate. Everything else is one path.
 
-The module contains its loss and returns it, so that the Trainer, DistributedDataParallel, accumulation and checkpoints see the
-loss's parameters without special care. This module must not know the Trainer, the command line or any modality.
+The module contains its loss and returns it, so that Trainer, DistributedDataParallel and checkpoints see the loss's parameters.
+This module must not know the Trainer, the command line or any modality.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Run:
 class Method(ABC, Generic[R, D]):
     """One way to train an encoder. A subclass says how data are loaded, the module is built, batches are made and measured.
 
+    Its methods get the ``recipe`` of the training, the ``data`` as loaded, the ``module`` as built, and the ``run``.
+
     Args:
         info: its declaration.
 
@@ -88,54 +90,25 @@ class Method(ABC, Generic[R, D]):
 
     @abstractmethod
     def load(self, recipe: R, source: Source) -> D:
-        """Returns the data, checked; ``len`` of them is the number of items that an epoch passes.
-
-        Raises:
-            TempplugError: they are missing, damaged, or cannot be trained on.
-        """
+        """Returns the data, checked, ``len`` of which is the items of an epoch; raises TempplugError where they are unfit."""
 
     @abstractmethod
     def build(self, recipe: R, data: D, loss: Any) -> nn.Module:
         """Returns the module with random weights, from PyTorch's global generator: it takes a batch and returns the loss, [].
 
-        Its attributes: ``encoder``, what training is for, and ``loss_fn``, the `tempplug.ContrastiveLoss` or None.
-
-        Args:
-            recipe: of the training.
-            data: as loaded.
-            loss: what `create_loss` returned.
+        Its attributes: ``encoder``, what training is for, and ``loss_fn``, the ``loss`` of `create_loss` or None.
         """
 
     def prepare(self, recipe: R, module: nn.Module, data: D, run: Run) -> None:
-        """Does what a new run needs once, before its first step; a resumed run has it from the state of the module.
-
-        Args:
-            recipe: of the training.
-            module: on its device, in training mode, its weights as built.
-            data: as loaded.
-            run: what else it may know.
-        """
+        """Does what a new run needs once, before its first step; a resumed run has it from the state of the module."""
 
     @abstractmethod
     def collate(self, recipe: R, data: D, index: Tensor) -> dict[str, Any]:
-        """Returns the arguments of the module for some items; what is random comes from PyTorch's global generator.
-
-        Args:
-            recipe: of the training.
-            data: as loaded.
-            index: [B] positions of the items.
-        """
+        """Returns the arguments of the module for the items ``index``, [B]; what is random comes from PyTorch's generator."""
 
     @abstractmethod
     def evaluate(self, recipe: R, module: nn.Module, data: D, run: Run) -> dict[str, float]:
-        """Returns figures by name, empty where there is nothing to measure with.
-
-        Args:
-            recipe: of the training.
-            module: in evaluation mode.
-            data: as loaded.
-            run: what else it may know.
-        """
+        """Returns figures by name, empty where there is nothing to measure with; the module is in evaluation mode."""
 
     def known(self, recipe: R, data: D) -> dict[str, Any]:
         """Returns the options of strategies that the data decide; ``size`` is how many items there are."""
@@ -154,33 +127,15 @@ class Method(ABC, Generic[R, D]):
         return {}
 
     def treatment(self, recipe: R, name: str, parameter: nn.Parameter) -> Treatment:
-        """Returns how the optimizer treats a parameter that is no temperature.
-
-        Args:
-            recipe: of the training.
-            name: in the module.
-            parameter: itself.
-        """
+        """Returns how the optimizer treats a parameter that is no temperature, ``name`` in the module."""
         return Treatment()
 
     def recipe_of(self, recipe: R, strategy: str, dataset: str) -> R:
-        """Returns the recipe with what a strategy or a data set brings along (AMCL has several heads).
-
-        Args:
-            recipe: of the training.
-            strategy: its name.
-            dataset: what the data are called.
-        """
+        """Returns the recipe with what a strategy or a data set, by name, brings along (AMCL has several heads)."""
         return recipe
 
     def create_loss(self, recipe: R, data: D, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
-        """Returns the loss of the flags; the recipe and the data fill what they leave open.
-
-        Args:
-            recipe: of the training.
-            data: as loaded.
-            temperature: the flags.
-            gather: candidates of all processes.
+        """Returns the loss of the flags ``temperature``; the recipe and the data fill what they leave open.
 
         Raises:
             TempplugError: a spec names an unknown strategy, objective or option, or a value out of range.
@@ -206,14 +161,7 @@ class Method(ABC, Generic[R, D]):
         return {"strategy": loss.strategy.spec(), "objective": loss.objective.spec()}
 
     def describe_results(self, recipe: R, module: nn.Module, results: Mapping[str, Any], output_dir: Path) -> None:
-        """Writes what tells people of the trained encoder, beside it: nothing by default.
-
-        Args:
-            recipe: of the training.
-            module: as trained.
-            results: what ``metrics.json`` holds.
-            output_dir: of the training.
-        """
+        """Writes a description of the trained encoder beside it, from what ``metrics.json`` holds: nothing by default."""
 
     def save(self, recipe: R, module: nn.Module, data: D, output_dir: Path) -> None:
         """Writes the trained encoder as something that others can load: here its weights."""

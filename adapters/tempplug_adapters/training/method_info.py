@@ -42,16 +42,7 @@ class MethodInfo:
     default_dataset: str | None = None
 
     def recipe(self, name: str | None = None, **changes: Any) -> Recipe:
-        """Returns a recipe, some settings changed.
-
-        Args:
-            name: of the recipe; None: the first.
-            **changes: of its settings.
-
-        Raises:
-            UnknownNameError: there is no such recipe or setting; the nearest is in the message.
-            ConfigError: a setting is out of range.
-        """
+        """Returns a recipe, the first by default, some settings changed; raises UnknownNameError and ConfigError."""
         name = next(iter(self.recipes)) if name is None else name
         if name not in self.recipes:
             known = ", ".join(self.recipes)
@@ -64,11 +55,7 @@ class MethodInfo:
         return method
 
     def __call__(self, arguments: list[str]) -> int:
-        """Runs ``tempplug train NAME`` and returns its exit status.
-
-        Args:
-            arguments: the words after the command.
-        """
+        """Runs ``tempplug train NAME`` with the words after it and returns its exit status."""
         status: int = _imported(_COMMAND)(self, arguments)
         return status
 

@@ -46,11 +46,7 @@ class LARS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Moves every parameter that has a gradient.
-
-        Args:
-            closure: not used.
-        """
+        """Moves every parameter that has a gradient; ``closure`` is not used."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:

@@ -12,8 +12,8 @@ from transformers import TrainerCallback
 _SHOWN = ("loss", "temperature")
 
 
-class ProgressLine:
-    """Bar and lines of one training; used as a context, whose end closes the bar.
+class ProgressLine(TrainerCallback):
+    """Bar and lines of one training, whose callback it is; used as a context, whose end closes the bar.
 
     Args:
         quiet: show nothing, as processes other than the first do.
@@ -21,14 +21,14 @@ class ProgressLine:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
-        self._bar: Any = None
-        self._evaluation: Any = None
+        self._bars: dict[str, Any] = {}
 
     def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._close()
+        for bar in reversed(self._bars.values()):
+            bar.close()
 
     def say(self, text: str) -> None:
         """Prints lines above the bar."""
@@ -39,55 +39,36 @@ class ProgressLine:
                 if error.errno != errno.EIO:  # of a terminal that is closed, of which SIGHUP tells
                     raise
 
-    def begin(self, total: int, done: int) -> None:
-        """Begins the bar of a training, in steps."""
-        self._close()
-        self._bar = self._new(total, initial=done, desc="train", unit="step")
-
-    def reach(self, done: int) -> None:
-        """Moves it."""
-        if self._bar is not None:
-            self._bar.update(done - self._bar.n)
-
     def evaluating(self, fraction: float) -> None:
         """Shows how far an evaluation is, below the training's bar; at 1 it ends."""
-        if self._evaluation is None:
-            self._evaluation = self._new(1.0, desc="evaluate", leave=False, bar_format="{l_bar}{bar}| {elapsed}")
-        self._evaluation.update(fraction - self._evaluation.n)
+        if "evaluate" not in self._bars:
+            self._begin("evaluate", 1.0, leave=False, bar_format="{l_bar}{bar}| {elapsed}")
+        self._reach("evaluate", fraction)
         if fraction >= 1:
-            self._evaluation.close()
-            self._evaluation = None
-
-    def _new(self, total: float, **more: Any) -> Any:
-        return tqdm(total=total, disable=True if self.quiet else None, **more)
-
-    def callback(self) -> TrainerCallback:
-        """Returns the callback that tells it of a training."""
-        return _Told(self)
-
-    def _close(self) -> None:
-        for bar in (self._evaluation, self._bar):
-            if bar is not None:
-                bar.close()
-        self._bar = self._evaluation = None
-
-
-class _Told(TrainerCallback):
-    def __init__(self, line: ProgressLine) -> None:
-        self.line = line
+            self._bars.pop("evaluate").close()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.line.begin(state.max_steps, state.global_step)
+        """Begins the bar, in steps."""
+        self._begin("train", state.max_steps, initial=state.global_step, unit="step")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.line.reach(state.global_step)
+        """Moves it."""
+        self._reach("train", state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        logs = logs or {}
+        """Prints loss, temperature and the figures of an evaluation."""
         shown = {
-            name.removeprefix("eval_"): value for name, value in logs.items() if name in _SHOWN or name.startswith("eval_")
+            name.removeprefix("eval_"): value
+            for name, value in (logs or {}).items()
+            if name in _SHOWN or name.startswith("eval_")
         }
         if shown:
             epochs = f"{state.num_train_epochs:g}"
             epoch = f"epoch {float(state.epoch or 0):.4g}".ljust(len("epoch ") + len(epochs))
-            self.line.say("  ".join([f"{epoch} of {epochs}", *(f"{name} {value:.4g}" for name, value in shown.items())]))
+            self.say("  ".join([f"{epoch} of {epochs}", *(f"{name} {value:.4g}" for name, value in shown.items())]))
+
+    def _begin(self, name: str, total: float, **more: Any) -> None:
+        self._bars[name] = tqdm(total=total, disable=True if self.quiet else None, desc=name, **more)
+
+    def _reach(self, name: str, done: float) -> None:
+        self._bars[name].update(done - self._bars[name].n)

@@ -1,9 +1,7 @@
 """What a paper sets for a method, declared once: its settings with their ranges, its temperatures and its objectives.
 
-A recipe is a frozen dataclass whose fields are options in the sense of `tempplug.options`. One line of it serves the check at
-construction, the flag of the command with its help, the record of a run and the benchmark's plan. What
-`transformers.TrainingArguments` names too (epochs, batch size, learning rate, …) has its name and meaning there. This module
-must not know data, models or the Trainer, and needs no torch.
+A field of a recipe is its check, a flag of the command with its help, and a line of the record of a run. What
+`transformers.TrainingArguments` names too has its name and meaning there. This module needs no torch.
 """
 
 from __future__ import annotations
@@ -24,6 +22,11 @@ HIGHEST_SEED = 2**32 - 1
 """The largest that NumPy takes, whose generator the Trainer seeds too."""
 OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
 SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
+# Settings whose default other recipes change.
+Optimizer = Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")]
+Schedule = Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")]
+GradientNorm = Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")]
+DropLast = Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")]
 # What TrainingArguments takes under the same name.
 _TRAINING = (
     "num_train_epochs",
@@ -108,16 +111,14 @@ class Recipe:
     ] = 128
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 0.01
     weight_decay: Annotated[float, Number(at_least=0, help="of weights, never of temperatures")] = 0.0
-    optimizer: Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")] = (
-        "adam"
-    )
+    optimizer: Optimizer = "adam"
     momentum: Annotated[float, Number(at_least=0, below=1, help="of sgd and lars; β₁ of adam and adamw")] = 0.9
     warmup_steps: Annotated[
         float, Number(at_least=0, help="over which the learning rate rises; below 1 a share of the training")
     ] = 0.0
-    lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "constant"
-    max_grad_norm: Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")] = 0.0
-    dataloader_drop_last: Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")] = False
+    lr_scheduler_type: Schedule = "constant"
+    max_grad_norm: GradientNorm = 0.0
+    dataloader_drop_last: DropLast = False
     bf16: Annotated[bool, Flag(help="compute in bfloat16, faster where the processor has it")] = False
     seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="everything random follows from it")] = 0
 
@@ -143,12 +144,7 @@ class Recipe:
         return {name: value for name in _TRAINING if (value := getattr(self, name)) is not None}
 
     def changed(self, **changes: Any) -> Self:
-        """Returns the recipe with some settings changed.
-
-        Raises:
-            UnknownNameError: a name is no setting; the nearest is in the message.
-            ConfigError: a setting is out of range.
-        """
+        """Returns the recipe with some settings changed; raises UnknownNameError and ConfigError, which name the setting."""
         known = self.kinds()
         for name in changes:
             if name not in known:

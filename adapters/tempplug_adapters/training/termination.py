@@ -1,6 +1,6 @@
-"""SIGTERM, which schedulers send some time before they kill, and SIGHUP, of a terminal that is closed: how a run ends then.
+"""How a run ends at SIGTERM, which schedulers send some time before they kill, and at SIGHUP, of a terminal that is closed.
 
-A training saves at its next step and ends; everything else ends at once. Both say how to go on.
+A training saves at its next step and ends; everything else ends at once. The message says how to go on.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Terminated(SystemExit):
 
 @contextmanager
 def on_termination(act: Callable[[int], None]) -> Iterator[None]:
-    """Does something when one of `SIGNALS` comes while the block runs; nothing changes in other threads than the main one.
+    """Calls a function when one of `SIGNALS` comes while the block runs; does nothing in other threads than the main one.
 
-    What is ignored stays so, as SIGHUP is under ``nohup``.
+    A signal that is ignored stays so, as SIGHUP is under ``nohup``.
 
     Args:
         act: called with the signal's number between any two instructions; what it raises is raised there.

@@ -23,7 +23,15 @@ from tempplug_adapters.huggingface.length import epochs_of, tell_length
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.tensors import why_refused
 from tempplug_adapters.training.arguments import MethodArguments, training_arguments
-from tempplug_adapters.training.checkpoints import check_settings, check_start, output_folder, resume_point, write_settings
+from tempplug_adapters.training.checkpoints import (
+    AUTO,
+    asked_for,
+    check_settings,
+    check_start,
+    output_folder,
+    resume_point,
+    write_settings,
+)
 from tempplug_adapters.training.method import Method, R, Run
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.trainer import MethodTrainer, batch_order
@@ -111,7 +119,7 @@ def train(
             check_settings(checkpoint, settings)
         contrastive = [each for each in module.modules() if isinstance(each, ContrastiveLoss)]
         begin({**specs, **({"layout": layout_of(contrastive[0])} if contrastive else {})})
-        resumes = None if (resume_from_checkpoint or "false").lower() == "false" else "auto"
+        resumes = None if asked_for(resume_from_checkpoint) is None else AUTO
         evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
         trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)
         first = trainer.is_world_process_zero()

@@ -343,11 +343,7 @@ class MethodTrainer(Trainer):
 
 
 def load_module(module: nn.Module, checkpoint: str | Path) -> None:
-    """Gives a module its state in a checkpoint.
-
-    Raises:
-        DataError: it is the state of another module, or cannot be read.
-    """
+    """Gives a module its state in a checkpoint; raises DataError where it is that of another module, or cannot be read."""
     file = Path(checkpoint) / STATE_FILE
     try:
         module.load_state_dict(read_tensors(file))
