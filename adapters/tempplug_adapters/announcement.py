@@ -13,7 +13,7 @@ from torch import distributed, nn
 from tempplug import ContrastiveLoss
 from tempplug.compiler import left_out
 
-_said: WeakSet[nn.Module] = WeakSet()
+_announced: WeakSet[nn.Module] = WeakSet()
 
 
 def layout_of(loss: ContrastiveLoss) -> str:
@@ -28,7 +28,7 @@ def announce(loss: ContrastiveLoss, name: str = "") -> None:
         loss: with the length of the training told, from which a schedule's period may follow.
         name: of the loss, where there are several.
     """
-    _said.add(loss)
+    _announced.add(loss)
     if distributed.is_available() and distributed.is_initialized() and distributed.get_rank():
         return
     said = f"strategy {loss.strategy.spec()}, objective {loss.objective.spec()}, layout {layout_of(loss)}"
@@ -43,5 +43,5 @@ def announce(loss: ContrastiveLoss, name: str = "") -> None:
 @left_out
 def announce_once(loss: ContrastiveLoss) -> None:
     """Announces a loss that no trainer has announced; losses that stand in for a library's call it in training."""
-    if loss not in _said:
+    if loss not in _announced:
         announce(loss)

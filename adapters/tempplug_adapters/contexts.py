@@ -20,11 +20,7 @@ Temperatures = Mapping[str, Mapping[str, Any]]
 def filled(spec: str, temperatures: Temperatures) -> tuple[str, dict[str, Any]]:
     """Returns the name of a strategy and its options: those that its spec string writes, else those of its context.
 
-    A context is a recipe or the adapter of a library. An option that neither names has the strategy's own default.
-
-    Args:
-        spec: of the strategy.
-        temperatures: options by strategy that hold in the context, such as those of `training.recipe.around`.
+    An option that neither names has the strategy's own default.
 
     >>> filled("dystress:temperature_max=0.4", {"dystress": {"temperature_min": 0.1, "temperature_max": 0.2}})
     ('dystress', {'temperature_min': 0.1, 'temperature_max': 0.4})
@@ -36,15 +32,8 @@ def filled(spec: str, temperatures: Temperatures) -> tuple[str, dict[str, Any]]:
 def in_context(strategy: str | Strategy, temperatures: Temperatures, **known: Any) -> Strategy:
     """Returns the strategy that a spec string means in a context; an instance is returned as it is.
 
-    Args:
-        strategy: spec string or instance.
-        temperatures: as for `filled`.
-        **known: options that the data decide, such as ``class_counts``: used where the strategy takes them and neither the
-            spec string nor the context gives them.
-
-    Raises:
-        UnknownNameError: no such strategy or option.
-        ConfigError: an option is out of range or lacking, or the spec string is malformed.
+    The options ``known`` from the data, such as ``class_counts``, are used where the strategy takes them and neither the spec
+    string nor the context gives them. Raises UnknownNameError and ConfigError, which name the option.
 
     >>> own = {"fixed": {"temperature": 0.05}}
     >>> in_context("fixed", own).spec(), in_context("fixed:temperature=0.2", own).spec()

@@ -1,20 +1,7 @@
 """Lightning: a callback that tells losses their progress and logs their records; `optimizer_groups` for the optimizer.
 
-A LightningModule holds its `tempplug.ContrastiveLoss` as a submodule. Lightning then trains, synchronises and saves what the
-loss learns; two things it cannot know, how far a schedule is and what a step looked like::
-
-    class Contrastive(lightning.LightningModule):
-        def training_step(self, batch, number):
-            return self.loss_fn(self.encoder(batch["a"]), self.encoder(batch["b"]))
-
-        def configure_optimizers(self):
-            return torch.optim.AdamW(optimizer_groups(self), lr=1e-3, weight_decay=0.01)
-
-
-    lightning.Trainer(callbacks=[TemperatureCallback()]).fit(Contrastive(), loader)
-
-Works with ``lightning`` and with ``pytorch_lightning``: with those that are imported, else with the first that is installed.
-It must not know models or data.
+A LightningModule holds its `tempplug.ContrastiveLoss` as a submodule. Works with ``lightning`` and with ``pytorch_lightning``:
+with those that are imported, else with the first that is installed.
 """
 
 from __future__ import annotations

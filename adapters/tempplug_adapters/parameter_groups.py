@@ -1,6 +1,6 @@
 """What an optimizer must know of what the losses in a module learn: no weight decay, and a learning rate of their own.
 
-It needs torch alone, so that Lightning, GraphGym and plain loops share it with the Trainers. It must not know any optimizer.
+It needs torch alone, so that Lightning, GraphGym and plain loops share it with the Trainers.
 """
 
 from __future__ import annotations
@@ -13,13 +13,7 @@ import tempplug
 
 
 def own_learning_rates(module: nn.Module) -> dict[nn.Parameter, float]:
-    """Returns the learning rates that strategies and objectives have for what they learn, by parameter.
-
-    Others learn as the model does.
-
-    Args:
-        module: a loss, or what holds some.
-    """
+    """Returns the learning rates that the strategies and objectives in a module have for what they learn, by parameter."""
     return {
         parameter: part.learning_rate
         for part in module.modules()

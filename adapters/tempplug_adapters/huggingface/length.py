@@ -1,7 +1,4 @@
-"""How long a training is, told to the schedules in it: the one place where a period follows from the length of a run.
-
-Shared by the Trainer mixin, by what takes charge of losses in Trainers of sentence-transformers, and by our own commands.
-"""
+"""How long a training is, told to the schedules in it: the one place where a period follows from the length of a run."""
 
 from __future__ import annotations
 
@@ -41,8 +38,7 @@ def tell_length(module: nn.Module, epochs: float, *, steps: int = 0, say: bool) 
         module: a loss, or what holds some.
         epochs: of the whole training, at least 0.
         steps: of the optimizer in it; 0 where that is not known yet.
-        say: whether to warn of what follows from it, once for each strategy: nobody has asked for it. Also of schedules that
-            the steps are too few for.
+        say: whether to warn, once for each strategy, of options that follow from it, and of schedules that need more steps.
     """
     for strategy in (each for each in module.modules() if isinstance(each, Strategy)):
         before = strategy.spec()

@@ -22,7 +22,7 @@ from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose: str = "", **options: Any) -> Any:
     """Returns a pretrained model in float32.
 
-    BERT's own pooler may be missing where nobody reads it; any other missing weight would be random.
+    BERT's own pooler may be missing where it is not read; any other missing weight would be random.
 
     Args:
         auto_class: ``AutoModel`` or another class with ``from_pretrained``.
@@ -57,14 +57,7 @@ def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose
 
 
 def load_config(name: str) -> Any:
-    """Returns the configuration of a pretrained model.
-
-    Args:
-        name: a folder or a name on the Hugging Face hub.
-
-    Raises:
-        ConfigError: it cannot be loaded.
-    """
+    """Returns the configuration of a pretrained model, a folder or a name on the hub; raises ConfigError without one."""
     with explained(name):
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
 
@@ -107,16 +100,7 @@ def load_image_settings(name: str) -> dict[str, Any] | None:
 
 
 def load_sentence_transformer(name: str, device: str | torch.device = "cpu") -> Any:
-    """Returns a SentenceTransformer, of sentence-transformers' own modules alone.
-
-    Args:
-        name: a folder or a name on the Hugging Face hub.
-        device: where it computes.
-
-    Raises:
-        ConfigError: it cannot be loaded.
-        ModuleNotFoundError: sentence-transformers is not installed.
-    """
+    """Returns a SentenceTransformer, of sentence-transformers' own modules alone; raises ConfigError without one."""
     from sentence_transformers import SentenceTransformer
 
     with explained(name):

@@ -1,7 +1,6 @@
 """Checkpoints with the state of a loss that lives outside the model, and with checksums: how they are written and read.
 
-Shared by the Trainer mixin and by what takes charge of losses in Trainers of sentence-transformers. It must not know what a
-loss computes.
+Shared by the Trainer mixin and the Trainers of sentence-transformers. It must not know what a loss computes.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ LOSS_FILE = "contrastive_loss.pt"
 
 
 def write_loss(loss: nn.Module, folder: str | Path) -> None:
-    """Writes the state of a loss into a folder, which is made where it lacks.
-
-    Raises:
-        DataError: it cannot be written.
-    """
+    """Writes the state of a loss into a folder, which is made where it lacks; raises DataError where it cannot."""
     write_tensors(Path(folder) / LOSS_FILE, loss.state_dict())
 
 
@@ -125,16 +120,7 @@ class LossFilesMixin(_Base):
         super().save_model(output_dir, _internal_call)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Trains, after making sure that the checkpoint to resume from is as it was written.
-
-        Args:
-            resume_from_checkpoint: a folder; True: the newest in ``output_dir``.
-            *args: of the Trainer.
-            **kwargs: of the Trainer.
-
-        Raises:
-            DataError: the checkpoint is damaged, lacks the state of the loss, or has that of another strategy.
-        """
+        """Trains as the Trainer does; raises DataError where the checkpoint is damaged, or does not fit the loss."""
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True  # type: ignore[no-untyped-call]
         self._resumed = None if isinstance(resume_from_checkpoint, bool) else resume_from_checkpoint

@@ -1,7 +1,4 @@
-"""What a masked language model says of some tokens of a batch, and its loss, without the vocabulary's logits of all others.
-
-Shared by training and evaluation. It must not know what is masked, nor why.
-"""
+"""The logits and the loss of some tokens of a masked language model, without those of all others."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ NOT_PREDICTED = -100
 def logits_of(model: Any, input_ids: Tensor, attention_mask: Tensor, chosen: Tensor) -> Tensor:
     """Returns the logits of the chosen tokens over the vocabulary, [C, V], in the order of their rows and places.
 
-    The last layer, from the hidden width to the vocabulary, is the dearest of a small model and sees the chosen tokens alone. A
-    model whose last layer cannot be had computes all logits, and the others are left out then.
+    The last layer, which takes most of the time of a small model, gets the chosen tokens alone. A model without access to its
+    last layer computes all logits, of which the others are left out.
 
     Args:
         model: a transformers masked language model.
@@ -42,14 +39,7 @@ def logits_of(model: Any, input_ids: Tensor, attention_mask: Tensor, chosen: Ten
 
 
 def masked_loss_sum(model: Any, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> Tensor:
-    """Returns the sum of the cross-entropies of the masked tokens in nats, [], float32; 0 where there are none.
-
-    Args:
-        model: a transformers masked language model.
-        input_ids: [n, T] tokens, some of them masked.
-        attention_mask: [n, T] non-zero at real tokens.
-        labels: [n, T] the masked tokens, `NOT_PREDICTED` elsewhere.
-    """
+    """Returns the sum of the cross-entropies of the tokens of ``labels``, [n, T], in nats, [], float32; 0 without any."""
     masked = labels != NOT_PREDICTED
     logits = logits_of(model, input_ids, attention_mask, masked).float()
     return F.cross_entropy(logits, labels[masked], reduction="sum")

@@ -1,7 +1,5 @@
-"""What a Trainer does for the parameters of its model, for those of a loss that lives outside the model.
-
-Optimizer groups, the same start on all processes, averaged gradients, clipping and zeroing. This module must not know
-what the loss computes.
+"""What a Trainer does for the parameters of its model, for those of a loss outside the model: optimizer groups, the same start
+on all processes, averaged gradients, clipping and zeroing. This module must not know what the loss computes.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor, distributed, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from tempplug.distributed import active
 from tempplug.errors import ConfigError
 from tempplug_adapters.parameter_groups import own_learning_rates
 
@@ -49,18 +48,13 @@ def add_parameter_groups(
     return bool(groups)
 
 
-def several_processes() -> bool:
-    """Returns whether torch.distributed runs with more than one process."""
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-
-
 @torch.no_grad()
 def average_gradients(loss: nn.Module) -> None:
     """Replaces the gradient of every parameter by its mean over all processes; every process must call it.
 
     A parameter without a gradient counts as zero, so that processes never wait for each other in vain.
     """
-    if not several_processes():
+    if not active():
         return
     for parameter in trainable(loss):
         if parameter.grad is None:
@@ -73,7 +67,7 @@ def average_gradients(loss: nn.Module) -> None:
 @torch.no_grad()
 def broadcast_state(loss: nn.Module) -> None:
     """Gives every process the parameters and buffers of process 0; every process must call it."""
-    if not several_processes():
+    if not active():
         return
     tensors: list[Tensor] = [*loss.parameters(), *loss.buffers()]
     for tensor in tensors:

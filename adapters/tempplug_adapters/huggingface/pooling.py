@@ -1,8 +1,6 @@
-"""From the token vectors of a transformer to one vector a sentence.
+"""From the token vectors of a transformer to one vector a sentence: the poolings that training and evaluation share.
 
-Holds the poolings that training and evaluation share, under the names that SimCSE's authors gave them; to read the names, torch
-is not loaded. Knows nothing of tokenizers or losses: a head that is used in training only belongs to the trainer, and its model
-is evaluated with the pooling below that head.
+They have the names of SimCSE's authors. Importing this module loads no torch.
 """
 
 from __future__ import annotations
@@ -20,11 +18,7 @@ LAYER_POOLINGS = ("avg_first_last", "avg_top2")
 
 
 def check_pooling(how: str) -> str:
-    """Returns ``how`` if it names a pooling.
-
-    Raises:
-        UnknownNameError: it does not.
-    """
+    """Returns ``how`` if it names a pooling, and raises UnknownNameError if not."""
     if how not in POOLINGS:
         raise UnknownNameError(f"pooling='{how}' is not one of {', '.join(POOLINGS)}.{nearest(how, POOLINGS)}")
     return how

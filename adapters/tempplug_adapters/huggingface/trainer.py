@@ -1,25 +1,7 @@
 """The Trainer mixin: contrastive training with any temperature strategy, in any `transformers.Trainer` subclass.
 
-The loss stays outside the model, so that ``save_pretrained`` writes the encoder alone and DistributedDataParallel meets
-no parameter that is used outside ``forward``. The price is that the Trainer does not see its parameters; this module and
-`tempplug_adapters.huggingface.parameters` pay it. It must not know any strategy, model or data set.
-
-A script of one's own gets every strategy by flag (``Encoder`` maps a batch to embeddings, ``views`` is a data set)::
-
-    class MyTrainer(TemperatureTrainerMixin, Trainer):
-        def contrastive_views(self, model, inputs):
-            both = model(torch.cat([inputs["a"], inputs["b"]]))
-            return tuple(both.chunk(2))
-
-
-    parser = HfArgumentParser((TemperatureArguments, TrainingArguments))
-    temperature, training = parser.parse_args_into_dataclasses()
-    loss = temperature.create_loss(layout="cross-view")
-    trainer = MyTrainer(Encoder(), training, train_dataset=views, contrastive_loss=loss)
-    trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
-
-A last batch of one item has no negatives in most layouts: its loss is 0 with gradients of 0, also on one of several processes.
-Gradient accumulation is not a bigger batch: negatives, and MACL's mean similarity, are those of one micro-batch.
+The loss stays outside the model, so that ``save_pretrained`` writes the encoder alone. What the Trainer does for a model's
+parameters is done for the loss's here and in `tempplug_adapters.huggingface.parameters`.
 """
 
 from __future__ import annotations
@@ -86,6 +68,9 @@ class TemperatureTrainerMixin(LossFilesMixin):
     beside it ``contrastive_accuracy`` and ``infonce_loss``, over all items of all processes: unlike the loss, they do not move
     with the temperature, so that ``metric_for_best_model`` can name them.
 
+    A last batch of one item has no negatives in most layouts: its loss is 0 with gradients of 0, also on one of several
+    processes. Gradient accumulation is not a bigger batch: negatives, and MACL's mean similarity, are those of one micro-batch.
+
     Args:
         *args: of the Trainer.
         contrastive_loss: the loss, with ``reduction="mean"``; it gathers over processes where it was built to.
@@ -150,12 +135,8 @@ class TemperatureTrainerMixin(LossFilesMixin):
     def contrastive_views(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Any, ...]:
         """Returns the embeddings of a batch: ``(view_a, view_b)``, or more of `Views`, as a tuple or a list. Override it.
 
-        One call of ``model`` for both views is the safe way under DistributedDataParallel: a second one may overwrite
-        buffers (batch normalisation) that the backward pass of the first still needs.
-
-        Args:
-            model: the model, wrapped where training is distributed.
-            inputs: a batch, on the device, with every column that the collator made something of.
+        Call ``model``, which is wrapped where training is distributed, once for both views: under DistributedDataParallel a
+        second call may overwrite buffers (batch normalisation) that the backward pass of the first needs.
         """
         raise NotImplementedError(f"{type(self).__name__} must override contrastive_views(model, inputs).")
 
@@ -261,14 +242,7 @@ class TemperatureTrainerMixin(LossFilesMixin):
         return model
 
     def hyperparameter_search(self, hp_space: Callable[[Any], dict[str, Any]] | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Searches as the Trainer does, and ``temperature_space`` with it, where there is one.
-
-        Args:
-            hp_space: of the Trainer's arguments, as the backend takes it; None: with a ``temperature_space`` only that is
-                searched, else the Trainer's default.
-            *args: of the Trainer.
-            **kwargs: of the Trainer. With Ray it warns that the strategy's parameters are no arguments of its own: so it is.
-        """
+        """Searches as the Trainer does, and ``temperature_space`` with it, or that alone where ``hp_space`` is None."""
         if self.temperature_space is not None:
             hp_space = joint_space(self.temperature_space, hp_space)
         return super().hyperparameter_search(hp_space, *args, **kwargs)
@@ -312,11 +286,7 @@ def _of_head(view_a: Tensor, view_b: Tensor) -> Tensor:
 
 
 def means(rows: Sequence[Tensor]) -> dict[str, float]:
-    """Returns the means over all items that have a number, by name; empty where none has.
-
-    Args:
-        rows: [B, 2] each, of `of_pairs`.
-    """
+    """Returns the means of the rows of `of_pairs`, [B, 2] each, that have numbers, by name; empty where none has."""
     if not rows:
         return {}
     every = torch.cat(list(rows))

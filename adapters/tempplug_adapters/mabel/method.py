@@ -50,36 +50,18 @@ class MabelModel(nn.Module):
 
     @classmethod
     def from_pretrained(cls, name: str) -> MabelModel:
-        """Returns the model around a pretrained one.
-
-        Args:
-            name: a folder or a name on the Hugging Face hub.
-
-        Raises:
-            ConfigError: it cannot be loaded, or the checkpoint lacks the head for masked tokens.
-        """
+        """Returns the model around a pretrained one; raises ConfigError where it lacks the head for masked tokens."""
         purpose = "a masked language model with the head that it was pretrained with"
         return cls(load_pretrained(AutoModelForMaskedLM, name, purpose=purpose))
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Returns one vector a sentence, [n, D].
-
-        Args:
-            input_ids: [n, T] tokens, [CLS] first.
-            attention_mask: [n, T] non-zero at real tokens.
-        """
+        """Returns one vector a sentence, [n, D], of its tokens, [n, T], [CLS] first."""
         hidden: Tensor = self.encoder.base_model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         embedding: Tensor = self.head(hidden[:, 0])
         return embedding
 
     def mlm_loss(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> Tensor:
-        """Returns the mean cross-entropy of the masked tokens in nats, [], 0 where there are none.
-
-        Args:
-            input_ids: [n, T] tokens, some of them masked.
-            attention_mask: [n, T] non-zero at real tokens.
-            labels: [n, T] the masked tokens, `NOT_PREDICTED` elsewhere.
-        """
+        """Returns the mean cross-entropy of the masked tokens, those of ``labels``, in nats, [], 0 where there are none."""
         total = masked_loss_sum(self.encoder, input_ids, attention_mask, labels)
         return total / (labels != NOT_PREDICTED).sum().clamp(min=1)
 
@@ -178,11 +160,8 @@ class MabelModule(nn.Module):
         return loss
 
     def _alignment(self, anchors: Tensor, candidates: Tensor, known: dict[str, Any]) -> Tensor:
-        """Returns how far apart a premise's row of this process's hypotheses and its counterfactual's row are, [].
-
-        The squared distance of the rows, in the mean over premises. One matrix of all premises and hypotheses holds both kinds
-        of rows, so that the logits of the contrastive loss are meant, whatever a strategy's temperature depends on.
-        """
+        """Returns the mean squared distance of a premise's row of this process's hypotheses and its counterfactual's, []."""
+        # from one matrix of both, whose logits are those of the contrastive loss, whatever a temperature depends on
         if self.alignment_of == "logits":
             rows = self.loss_fn.logits(anchors, candidates, **known)
         else:

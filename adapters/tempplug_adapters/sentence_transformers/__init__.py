@@ -1,4 +1,4 @@
-"""sentence-transformers: ranking losses with any temperature strategy, and who takes charge of them in a training.
+"""sentence-transformers: ranking losses with any temperature strategy, and a Trainer and a callback that take charge of them.
 
 Importing this package loads no framework.
 """

@@ -1,7 +1,6 @@
 """`TemperatureRankingCallback`: takes charge of the ranking losses inside any Trainer of sentence-transformers.
 
-A callback sees neither the folder that training resumes from nor the making of the optimizer; this module says how it does
-without.
+A callback sees neither the folder that training resumes from nor the making of the optimizer.
 """
 
 from __future__ import annotations
@@ -78,15 +77,9 @@ class TemperatureRankingCallback(Charge):
         read_loss(self.contrastive_losses, folder)
 
     def _regroup(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-        """Makes groups without decay, and at learning rates of their own, for the time of every step.
-
-        For good they cannot be made any more: the learning rate's schedule counts the groups, and so does a checkpoint.
-        A parameter whose group has another rate than that of the run was given one by the user, and keeps it.
-
-        Args:
-            optimizer: of the run.
-            learning_rate: of the run, at its highest.
-        """
+        """Makes groups without decay, and at learning rates of their own, for the time of every step."""
+        # Scheduler and checkpoint count the groups, which therefore cannot change for longer. A parameter whose group has
+        # another rate than that of the run was given one by the user, and keeps it.
         inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
         spared = {id(parameter) for parameter in self.spared()}
         rates = own_learning_rates(self.contrastive_losses)

@@ -1,7 +1,7 @@
 """Taking charge of the ranking losses of a training: what `TemperatureRankingCallback` and the Trainer have in common.
 
-Progress and period of schedules, equal parameters on all processes, clipping, and the record of the last batch. Where the state
-of the losses is kept, and which optimizer group they are in, is for the two to see to.
+Progress and period of schedules, equal parameters on all processes, clipping, and the record of the last batch. The two add the
+files of the losses' state and the optimizer groups.
 """
 
 from __future__ import annotations
@@ -116,6 +116,6 @@ class Charge(TrainerCallback):
             each.on_log(args, state, control, **kwargs)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Lets go: another training needs somebody in charge again."""
+        """Releases the losses."""
         for each in self.losses.values():
             each.release()

@@ -1,7 +1,7 @@
 """`TemperatureRankingLoss`: MultipleNegativesRankingLoss of sentence-transformers with any temperature strategy.
 
-It embeds and hands over; what it computes is `tempplug.ContrastiveLoss`. It must not know Trainers: whoever takes charge of
-what the loss learns tells it so.
+It embeds, and computes `tempplug.ContrastiveLoss`. It must not know Trainers: one that takes charge of what the loss learns
+calls `take_charge`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     Raises:
         UnknownNameError: no such strategy, objective or option.
         ConfigError: an option is not allowed; ``scale`` stands beside a strategy; directions that no layout equals; in
-            training, a loss that learns, counts or follows a schedule has nobody in charge.
+            training, no Trainer takes charge of a loss that learns, counts or follows a schedule.
 
     Source: sentence-transformers 6.2, ``MultipleNegativesRankingLoss``.
     """
@@ -115,18 +115,15 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self._in_charge: TemperatureCallback | bool = False
 
     def take_charge(self, watcher: TemperatureCallback | None = None) -> None:
-        """Declares that somebody looks after what this loss learns, counts or follows; callback and Trainer of ours do.
+        """Declares that the training looks after what this loss learns, counts or follows; ``watcher`` observes its batches.
 
-        In a loop of your own call it too, give ``contrastive_loss.parameters()`` to the optimizer without weight decay, and
-        call ``contrastive_loss.set_progress`` at every step.
-
-        Args:
-            watcher: is told every training batch.
+        Our callback and Trainer call it. In a loop of your own call it too, give ``contrastive_loss.parameters()`` to the
+        optimizer without weight decay, and call ``contrastive_loss.set_progress`` at every step.
         """
         self._in_charge = watcher or True
 
     def release(self) -> None:
-        """Declares that training is over: the next one needs somebody in charge again."""
+        """Declares that training is over: the next one has to call `take_charge` again."""
         self._in_charge = False
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
@@ -196,11 +193,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
     @property
     def scale(self) -> float:
-        """1 / temperature of ``fixed``; other strategies have none. Setting it changes the fixed temperature.
-
-        Raises:
-            AttributeError: the strategy is another.
-        """
+        """1 / temperature of ``fixed``, which can be set; AttributeError for other strategies, which have none."""
         if not isinstance(self.contrastive_loss.strategy, Fixed):
             raise AttributeError(f"strategy '{self.contrastive_loss.strategy.name}' has no scale.")
         return 1 / float(self.contrastive_loss.strategy.temperature)

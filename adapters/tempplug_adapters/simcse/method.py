@@ -87,12 +87,7 @@ class SimCSEModule(nn.Module):
         return encoder
 
     def forward(self, index: Tensor, **inputs: Tensor) -> Tensor:
-        """Returns the loss in nats, [], with the masked-language-model loss where tokens are masked.
-
-        Args:
-            index: [B] positions of the samples.
-            **inputs: of `SimCSEModel`: [V·B, T], view after view.
-        """
+        """Returns the loss in nats, [], of the samples ``index``, [B]; the inputs of `SimCSEModel` are [V·B, T] by view."""
         outputs = self.model(**inputs)
         view_a, view_b, *hard = outputs["embedding"].chunk(self.views)
         self._seen = (view_a.detach(), view_b.detach())

@@ -81,18 +81,7 @@ class SimCSEModel(nn.Module):
     def from_pretrained(
         cls, name: str, pooler: str = "cls", *, mlp_only_train: bool = True, config: Any = None, mlm: bool = False
     ) -> SimCSEModel:
-        """Returns the model around a pretrained encoder.
-
-        Args:
-            name: a folder or a name on the Hugging Face hub.
-            pooler: see the class.
-            mlp_only_train: see the class.
-            config: of `load_config`; by default the encoder's own.
-            mlm: whether to keep the masked-language-model head.
-
-        Raises:
-            ConfigError: the model cannot be loaded, or see the class.
-        """
+        """Returns the model around a pretrained encoder, a folder or a name on the hub; ``mlm`` keeps its head for tokens."""
         encoder = loading.load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, name, config=config or load_config(name))
         return cls(encoder, pooler, mlp_only_train=mlp_only_train)
 

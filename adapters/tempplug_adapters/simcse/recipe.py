@@ -108,8 +108,8 @@ def _recipes() -> dict[str, SimCSERecipe]:
     """Returns the papers' settings by name."""
     # Gao et al. 2021, appendix A and the table of hyperparameters beside their code: unsupervised RoBERTa learns at 1e-5
     # with batches of 512, supervised models of either kind at 5e-5 with 512 for three epochs, and keep their MLP.
-    # Huang et al. 2023 (MACL), appendix B.4: SimCSE's settings, but batches of 64 for RoBERTa too, and no reweighting; they found
-    # a dropout of 0.2 better with MACL, which their tables may or may not use: ``--dropout 0.2``.
+    # Huang et al. 2023 (MACL), appendix B.4: SimCSE's settings, but batches of 64 for RoBERTa too, and no reweighting; they
+    # found a dropout of 0.2 better with MACL, which their tables may or may not use: ``--dropout 0.2``.
     # Manna et al. 2024 (DySTreSS), section 4 and table 5: SimCSE's settings for BERT, the cosine profile from 0.03 to 0.05.
     unsupervised = SimCSERecipe()
     supervised = SimCSERecipe(num_train_epochs=3, per_device_train_batch_size=512, learning_rate=5e-5, mlp_only_train=False)

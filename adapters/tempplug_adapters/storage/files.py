@@ -1,8 +1,7 @@
-"""The one writer: a file, or a folder, is there whole or not at all, whenever the process or the machine ends.
+"""The one writer: a file is there whole or not at all, whenever the process or the machine ends.
 
 What is written goes to a temporary name beside its place, to the disk, and then to its own name. Temporary names carry the
-number of their process, so that what a killed one left behind is known. This module must not know what is written, nor load a
-framework.
+number of their process, so that the leftovers of a killed one are known. This module loads no framework.
 """
 
 from __future__ import annotations
@@ -195,11 +194,7 @@ def _reason(error: Exception) -> str | None:
 
 
 def one_line(error: Exception, lines: int = 1) -> str:
-    r"""Returns the beginning of an error's message as one line, or the error's kind where it says nothing.
-
-    Args:
-        error: of PyTorch, say, whose messages go on with advice or call stacks.
-        lines: of it to keep; 2 for `load_state_dict`, whose first line ends before the fault.
+    r"""Returns the first ``lines`` of an error's message as one line, or the error's class where it has no message.
 
     >>> one_line(RuntimeError("it does not fit:\n\tsize mismatch\n\tadvice"), lines=2)
     'it does not fit: size mismatch'

@@ -73,15 +73,7 @@ def read_tensors(path: str | Path, classes: Iterable[Any] = (), wanted: str = PL
 
 
 def why_refused(error: Exception, wanted: str = PLAIN) -> str | None:
-    """Returns why PyTorch did not read a file, in place of its advice to run the code that the file names.
-
-    Args:
-        error: of `torch.load`.
-        wanted: what the file may hold, in words.
-
-    Returns:
-        A clause that names the class or function and the remedy; None where the error is no refusal.
-    """
+    """Returns why `torch.load` refused a file, with the remedy, as a clause; None where the error is no refusal."""
     text = str(error)
     if named := re.search(r"GLOBAL (\S{1,200})", text):
         return f"it holds {named[1]}, and reading that could run code: save the file anew with {wanted} alone"
