@@ -5,6 +5,7 @@ Shared by the Trainer mixin and the Trainers of sentence-transformers. It must n
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from torch import nn
 from transformers.trainer_utils import get_last_checkpoint
 
 import tempplug
-from tempplug.errors import DataError
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.huggingface.parameters import add_parameter_groups
 from tempplug_adapters.huggingface.sealing import Sealing
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
@@ -94,8 +96,8 @@ class LossFiles(Sealing):
             read_loss(self.loss, state.best_model_checkpoint)
 
 
-class LossFilesMixin(_Base):
-    """Saves the state of ``contrastive_loss`` beside each model that a Trainer saves, and brings it back with the model.
+class LossMixin(_Base):
+    """Optimizes and saves what ``contrastive_loss``, which lies outside the model, learns, as a Trainer does for its model.
 
     Checkpoints end with the checksums of their files, which are compared before one is loaded.
     """
@@ -103,10 +105,13 @@ class LossFilesMixin(_Base):
     contrastive_loss: nn.Module
     loss_files: LossFiles
     _resumed: str | None = None
+    _initial_loss_state: dict[str, Any] | None = None
 
-    def add_loss_files(self) -> None:
-        """Adds the callback that seals and restores; to be called at the end of the constructor."""
-        self.loss_files = LossFiles(self.contrastive_loss)
+    def look_after(self, contrastive_loss: nn.Module) -> None:
+        """Begins to look after a loss; to be called at the end of the constructor."""
+        self.contrastive_loss = contrastive_loss
+        self._initial_loss_state = copy.deepcopy(contrastive_loss.state_dict())
+        self.loss_files = LossFiles(contrastive_loss)
         self.callback_handler.callbacks.insert(0, self.loss_files)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -129,8 +134,28 @@ class LossFilesMixin(_Base):
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """Returns the Trainer's optimizer; before its state is read, the loss gets that of the checkpoint to resume from."""
-        if self._resumed is not None:
+        """Returns the Trainer's optimizer, or the one that was passed, with the parameters of the loss added.
+
+        Raises:
+            ConfigError: an optimizer with its scheduler was passed that lacks parameters of the loss.
+            DataError: the checkpoint to resume from does not fit the loss.
+        """
+        if self._resumed is not None:  # before the Trainer reads the optimizer's state, which would not fit either
             read_loss(self.contrastive_loss, self._resumed)
         optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
+        if add_parameter_groups(optimizer, self.contrastive_loss, self.args.weight_decay) and self.lr_scheduler:
+            raise ConfigError(
+                "the optimizer passed with its scheduler lacks the parameters of the loss, and a scheduler cannot take them "
+                "later: build the optimizer with loss.parameters() too, or pass (optimizer, None)."
+            )
         return optimizer
+
+    def call_model_init(self, trial: Any = None) -> Any:
+        """Returns a fresh model, with a loss as at the start, so that no trial inherits a learned temperature."""
+        if self._initial_loss_state is not None:  # the Trainer's constructor calls it too
+            self.restart_loss(trial)
+        return super().call_model_init(trial)
+
+    def restart_loss(self, trial: Any) -> None:
+        """Gives the loss the state that it had at the start."""
+        self.contrastive_loss.load_state_dict(self._initial_loss_state or {})

@@ -12,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from tempplug.distributed import active
 from tempplug.errors import ConfigError
-from tempplug_adapters.parameter_groups import own_learning_rates
+from tempplug_adapters.parameter_groups import own_learning_rates, spared_by_decay
 
 
 def trainable(loss: nn.Module) -> list[nn.Parameter]:
@@ -20,9 +20,7 @@ def trainable(loss: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in loss.parameters() if parameter.requires_grad]
 
 
-def add_parameter_groups(
-    optimizer: torch.optim.Optimizer, loss: nn.Module, no_weight_decay: set[str], weight_decay: float
-) -> bool:
+def add_parameter_groups(optimizer: torch.optim.Optimizer, loss: nn.Module, weight_decay: float) -> bool:
     """Adds the parameters of the loss that the optimizer lacks, a group for each learning rate: decayed ones first.
 
     Groups without parameters are left out, so that a loss that learns nothing leaves the optimizer as it was.
@@ -31,20 +29,20 @@ def add_parameter_groups(
         optimizer: any optimizer that takes ``add_param_group``; a group has the own learning rate of a strategy or an
             objective, or the default.
         loss: where the parameters come from.
-        no_weight_decay: names of parameters that weight decay spares.
-        weight_decay: of the others.
+        weight_decay: of the parameters that it does not spare.
 
     Returns:
         Whether a group was added.
     """
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    rates, groups = own_learning_rates(loss), dict[tuple[bool, float | None], list[nn.Parameter]]()
+    spared, rates = spared_by_decay(loss), own_learning_rates(loss)
+    groups: dict[tuple[bool, float | None], list[nn.Parameter]] = {}
     for name, parameter in loss.named_parameters():
         if parameter.requires_grad and id(parameter) not in held:
-            groups.setdefault((name in no_weight_decay, rates.get(parameter)), []).append(parameter)
-    for (spared, rate), parameters in sorted(groups.items(), key=lambda group: group[0][0]):
+            groups.setdefault((name in spared, rates.get(parameter)), []).append(parameter)
+    for (kept, rate), parameters in sorted(groups.items(), key=lambda group: group[0][0]):
         own = {} if rate is None else {"lr": rate}
-        optimizer.add_param_group({"params": parameters, "weight_decay": 0.0 if spared else weight_decay, **own})
+        optimizer.add_param_group({"params": parameters, "weight_decay": 0.0 if kept else weight_decay, **own})
     return bool(groups)
 
 

@@ -6,7 +6,6 @@ parameters is done for the loss's here and in `tempplug_adapters.huggingface.par
 
 from __future__ import annotations
 
-import copy
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +21,9 @@ import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
 from tempplug_adapters.huggingface.log_file import LogFile
-from tempplug_adapters.huggingface.loss_files import LossFilesMixin
+from tempplug_adapters.huggingface.loss_files import LossMixin
 from tempplug_adapters.huggingface.parameters import (
     LossParametersCallback,
-    add_parameter_groups,
     average_gradients,
     refuse_sharding,
 )
@@ -54,7 +52,7 @@ class Views(NamedTuple):
     auxiliary_loss: Tensor | None = None
 
 
-class TemperatureTrainerMixin(LossFilesMixin):
+class TemperatureTrainerMixin(LossMixin):
     """Trains with a `tempplug.ContrastiveLoss`: put it before `Trainer` and override `contrastive_views`.
 
     The parameters of the loss join the optimizer, at the learning rate of strategy or objective where it has one and spared by
@@ -104,7 +102,6 @@ class TemperatureTrainerMixin(LossFilesMixin):
         self.contrastive_loss = contrastive_loss
         self.temperature_space = temperature_space
         self._initial_strategy = contrastive_loss.strategy
-        self._initial_loss_state = copy.deepcopy(contrastive_loss.state_dict())
         super().__init__(*args, **kwargs)
         # releases without loss_is_scaled_for_ga look here instead, and no release then counts label tokens for nothing
         self.model_accepts_loss_kwargs = False
@@ -115,7 +112,7 @@ class TemperatureTrainerMixin(LossFilesMixin):
         self.add_callback(self.temperature_callback)
         self.add_callback(LossParametersCallback(contrastive_loss))
         self.add_callback(LogFile())
-        self.add_loss_files()
+        self.look_after(contrastive_loss)
 
     def _keep_columns(self) -> None:
         """Keeps the Trainer from dropping columns that `contrastive_views` may read and ``model.forward`` does not name."""
@@ -222,24 +219,15 @@ class TemperatureTrainerMixin(LossFilesMixin):
         """Returns the Trainer's optimizer, or the one that was passed, with the parameters of the loss added."""
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             refuse_sharding(self.contrastive_loss, "DeepSpeed" if self.is_deepspeed_enabled else "FSDP")
-        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
-        spared = self.contrastive_loss.no_weight_decay()
-        if add_parameter_groups(optimizer, self.contrastive_loss, spared, self.args.weight_decay) and self.lr_scheduler:
-            raise ConfigError(
-                "the optimizer passed with its scheduler lacks the parameters of contrastive_loss, and a scheduler cannot "
-                "take them later: build the optimizer with contrastive_loss.parameters(), or pass (optimizer, None)."
-            )
-        return optimizer
+        return super().create_optimizer(*args, **kwargs)
 
-    def call_model_init(self, trial: Any = None) -> nn.Module:
-        """Returns a fresh model, and a loss as at the start or with the trial's strategy: no trial inherits a temperature."""
+    def restart_loss(self, trial: Any) -> None:
+        """Gives the loss the state that it had at the start, or the trial's strategy."""
         self.contrastive_loss.strategy = self._initial_strategy
-        self.contrastive_loss.load_state_dict(self._initial_loss_state)
+        super().restart_loss(trial)
         if trial is not None and self.temperature_space is not None:
             strategy = tempplug.create_strategy(self.temperature_space.suggest(trial))
             self.contrastive_loss.strategy = strategy.to(self.args.device)
-        model: nn.Module = super().call_model_init(trial)
-        return model
 
     def hyperparameter_search(self, hp_space: Callable[[Any], dict[str, Any]] | None = None, *args: Any, **kwargs: Any) -> Any:
         """Searches as the Trainer does, and ``temperature_space`` with it, or that alone where ``hp_space`` is None."""

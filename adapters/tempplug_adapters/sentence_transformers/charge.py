@@ -22,6 +22,7 @@ from tempplug_adapters.huggingface.parameters import (
     refuse_sharding,
     trainable,
 )
+from tempplug_adapters.parameter_groups import spared_by_decay
 from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 
 
@@ -71,12 +72,8 @@ class Charge(TrainerCallback):
 
     def spared(self) -> list[nn.Parameter]:
         """Returns the parameters that weight decay must spare."""
-        return [
-            parameter
-            for each in self.losses.values()
-            for name, parameter in each.contrastive_loss.named_parameters()
-            if name in each.contrastive_loss.no_weight_decay()
-        ]
+        names = spared_by_decay(self.contrastive_losses)
+        return [parameter for name, parameter in self.contrastive_losses.named_parameters() if name in names]
 
     def measure(self) -> dict[str, float]:
         """Returns the numbers of the last training batch of each loss, as `TemperatureCallback.measure` names them."""

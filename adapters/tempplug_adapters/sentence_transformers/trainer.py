@@ -6,24 +6,20 @@ share; this module joins the two and makes the optimizer groups.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections import OrderedDict
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformerTrainer
 from torch import nn
 
-from tempplug.errors import ConfigError
-from tempplug_adapters.huggingface.loss_files import LossFilesMixin
-from tempplug_adapters.huggingface.parameters import add_parameter_groups
+from tempplug_adapters.huggingface.loss_files import LossMixin
 from tempplug_adapters.parameter_groups import own_learning_rates
 from tempplug_adapters.sentence_transformers.callback import TemperatureRankingCallback
 from tempplug_adapters.sentence_transformers.charge import Charge
 
 
-class TemperatureSentenceTransformerTrainer(LossFilesMixin, SentenceTransformerTrainer):
+class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTrainer):
     """A SentenceTransformerTrainer whose loss is, or holds, ranking losses with temperature strategies.
 
     What they learn joins the optimizer at learning rates of their own, spared by weight decay, is averaged over
@@ -44,10 +40,8 @@ class TemperatureSentenceTransformerTrainer(LossFilesMixin, SentenceTransformerT
         super().__init__(*args, **kwargs)
         self.remove_callback(TemperatureRankingCallback)  # one is enough
         self.charge = Charge(self.loss)
-        self.contrastive_loss = self.charge.contrastive_losses
-        self._initial_loss_state = copy.deepcopy(self.contrastive_loss.state_dict())
         self.add_callback(self.charge)
-        self.add_loss_files()
+        self.look_after(self.charge.contrastive_losses)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Returns the names of the parameters that weight decay applies to: without those that the losses spare."""
@@ -70,24 +64,6 @@ class TemperatureSentenceTransformerTrainer(LossFilesMixin, SentenceTransformerT
         finally:
             args.learning_rate_mapping = given
         return kind, options
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """Returns the library's optimizer, or the one that was passed, with the parameters of the losses added."""
-        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
-        spared = {id(parameter) for parameter in self.charge.spared()}
-        names = {name for name, parameter in self.contrastive_loss.named_parameters() if id(parameter) in spared}
-        if add_parameter_groups(optimizer, self.contrastive_loss, names, self.args.weight_decay) and self.lr_scheduler:
-            raise ConfigError(
-                "the optimizer passed with its scheduler lacks the parameters of the loss, and a scheduler cannot take them "
-                "later: build the optimizer with loss.parameters(), or pass (optimizer, None)."
-            )
-        return optimizer
-
-    def call_model_init(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns a fresh model and takes the losses back to their start, so that no trial inherits a learned temperature."""
-        if hasattr(self, "charge"):
-            self.contrastive_loss.load_state_dict(self._initial_loss_state)
-        return super().call_model_init(*args, **kwargs)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Logs; a training log (one with a loss) also gets the measurements of the last training batch."""
