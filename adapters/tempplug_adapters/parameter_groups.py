@@ -26,7 +26,7 @@ def spared_by_decay(module: nn.Module) -> set[str]:
     """Returns the names of the parameters that parts of a module exempt from weight decay (timm's ``no_weight_decay``).
 
     Args:
-        module: whose strategies and objectives name what they learn.
+        module: its strategies and objectives name what they learn.
     """
     spared = {
         f"{prefix}.{name}" if prefix else name

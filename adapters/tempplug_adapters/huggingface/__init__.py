@@ -1,6 +1,6 @@
 """Hugging Face: flags for `HfArgumentParser`, a mixin for `Trainer` subclasses, and the callback that it installs.
 
-Shared by every adapter whose models train with a `Trainer`; importing this package loads no framework.
+Shared by every adapter that trains with a `Trainer`; importing this package loads no framework.
 """
 
 from __future__ import annotations

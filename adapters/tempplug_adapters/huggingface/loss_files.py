@@ -79,7 +79,7 @@ class LossFiles(Sealing):
     """Seals checkpoints, and brings the state of a loss back with the best model.
 
     Args:
-        loss: whose state it is.
+        loss: gets the state.
     """
 
     def __init__(self, loss: nn.Module) -> None:

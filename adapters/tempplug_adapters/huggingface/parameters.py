@@ -50,7 +50,7 @@ def add_parameter_groups(optimizer: torch.optim.Optimizer, loss: nn.Module, weig
 def average_gradients(loss: nn.Module) -> None:
     """Replaces the gradient of every parameter by its mean over all processes; every process must call it.
 
-    A parameter without a gradient counts as zero, so that processes never wait for each other in vain.
+    A parameter without a gradient counts as zero, so that no process waits for another one forever.
     """
     if not active():
         return
@@ -88,7 +88,7 @@ class LossParametersCallback(TrainerCallback):
     ``model.parameters()`` alone, and one joint norm would let a steep temperature gradient shrink the steps of the encoder.
 
     Args:
-        loss: whose parameters they are.
+        loss: has the parameters.
     """
 
     def __init__(self, loss: nn.Module) -> None:

@@ -18,8 +18,8 @@ from tempplug_adapters.storage.manifest import MANIFEST, seal
 class Sealing(TrainerCallback):
     """Seals each checkpoint when every process has written its files, before other callbacks or an upload see it.
 
-    It is the first callback of a Trainer, whose ``save_model`` calls `begin`: the Trainer calls that before it writes any
-    other file of a checkpoint.
+    It is the first callback of a Trainer. ``Trainer.save_model``, which comes before any other file of a checkpoint, calls
+    `begin`.
     """
 
     folder: Path | None = None
@@ -32,7 +32,7 @@ class Sealing(TrainerCallback):
             (self.folder / MANIFEST).unlink(missing_ok=True)
 
     def on_push_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Seals what is uploaded; the first process alone comes here, and the others meet it in `on_save`."""
+        """Seals what is uploaded; this is called in the first process alone, and the others wait in `on_save`."""
         self._seal(args.should_save)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -74,7 +74,7 @@ class Quadruples:
         recipe: says how they are cut and masked, and for which model.
         data_dir: folder of the data that are measured on.
         ungendered: pairs that were left out.
-        ambiguous: words whose counterpart the order of the word list decided, and how often they occur.
+        ambiguous: words with several counterparts, of which the order of the list chose one, and how often they occur.
 
     Raises:
         ConfigError: the model's tokenizer or configuration cannot be loaded.
@@ -205,7 +205,7 @@ class MabelMethod(Method[MabelRecipe, Quadruples]):
         return Quadruples(quadruples, recipe, source.data_dir, ungendered, ambiguous)
 
     def describe(self, data: Quadruples) -> str:
-        """Returns the number of pairs, of those left out, and of words whose counterpart was a guess."""
+        """Returns the number of pairs, of those left out, and of words with several counterparts."""
         left_out = f", {data.ungendered} without gender words left out" if data.ungendered else ""
         guessed = ", ".join(f"{word} {number}" for word, number in data.ambiguous.most_common())
         return f"{len(data)} pairs and their counterfactuals{left_out}; ambiguous words: {guessed or 'none'}"

@@ -24,7 +24,7 @@ _RULE = (
 
 @dataclass(frozen=True, kw_only=True)
 class MabelRecipe(Recipe):
-    """How MABEL is trained. The defaults are those for BERT-base; temperatures are SimCSE's, whose fixed one MABEL has too.
+    """How MABEL is trained. The defaults are those for BERT-base; temperatures are SimCSE's: MABEL has its fixed one.
 
     Source: He et al. 2022, MABEL, and its code: two epochs, batch 32, learning rate 5e-5, and the defaults of the Trainer that
     it uses (linear decay without warm-up, no weight decay, gradients longer than 1 are clipped); the last state is kept.

@@ -1,4 +1,4 @@
-"""`CachedTemperatureRankingLoss`: the same loss by GradCache, for batches whose activations do not fit into memory.
+"""`CachedTemperatureRankingLoss`: the same loss by GradCache, for batches with activations that do not fit into memory.
 
 Embedding in mini-batches, twice, is the library's. This module adds what the library leaves out: the parameters of the loss
 itself get their gradient in the backward pass, scaled like the model's.
@@ -20,7 +20,7 @@ from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 
 
 class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
-    """`TemperatureRankingLoss` whose memory is bounded by ``mini_batch_size``, at the price of a second forward pass.
+    """`TemperatureRankingLoss` with a memory bounded by ``mini_batch_size``, which takes a second forward pass.
 
     What a strategy looks at (MACL's mean similarity) is the whole batch, not a mini-batch.
 

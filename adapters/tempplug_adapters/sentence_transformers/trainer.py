@@ -20,7 +20,7 @@ from tempplug_adapters.sentence_transformers.charge import Charge
 
 
 class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTrainer):
-    """A SentenceTransformerTrainer whose loss is, or holds, ranking losses with temperature strategies.
+    """A SentenceTransformerTrainer for losses that are, or hold, ranking losses with temperature strategies.
 
     What they learn joins the optimizer at learning rates of their own, spared by weight decay, is averaged over
     processes, clipped by itself, saved as ``contrastive_loss.pt`` in each checkpoint, and comes back on resume and with the

@@ -1,4 +1,4 @@
-"""SimCSE as a method: sentences through a pretrained encoder, whose best state on STS-B dev is kept as a folder for others."""
+"""SimCSE as a method: the pretrained encoder is saved in its best state on STS-B dev, as a folder that libraries load."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 CHOSEN_BY = "stsb_dev"
 """The figure that the encoder which is kept is best at."""
 
-# MACL's and DySTreSS's own settings for SimCSE are Huang et al. 2023, appendix B.4, whose experiments on sentences do not
+# MACL's and DySTreSS's own settings for SimCSE are Huang et al. 2023, appendix B.4, where experiments on sentences do not
 # reweight, and DySTreSS, section 4.
 _LOSS = LossRecipe(
     layout="cross-view",

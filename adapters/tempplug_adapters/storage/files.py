@@ -34,7 +34,7 @@ class Folder(argparse.Action):
 
 
 def make_folder(folder: str | Path, name: str = "output_dir") -> Path:
-    """Makes a folder where it lacks and makes sure that it can be written, before work is done whose result goes there.
+    """Makes a folder where it lacks, and makes sure that it can be written before any work is done for it.
 
     Args:
         folder: to write to.
@@ -127,7 +127,7 @@ def remove_leftovers(folder: str | Path) -> None:
     """Removes what processes that are no more were writing into a folder; to be called before this one writes into it.
 
     Args:
-        folder: whose own files and folders are looked at, not those further down.
+        folder: its own files and folders are removed, not those further down.
     """
     for each in list(Path(folder).glob(".*.tmp")):
         named = _TEMPORARY.fullmatch(each.name)

@@ -42,8 +42,8 @@ def read_tensors(path: str | Path, classes: Iterable[Any] = (), wanted: str = PL
 
     Args:
         path: file to read.
-        classes: whose objects are read too, or a class with the name that a file has for it; making and filling an object must
-            run no code that the file names.
+        classes: objects of these are read too; or a pair of a class and the name that a file has for it. Making and filling an
+            object must run no code that the file names.
         wanted: what the file may hold, in words, for the message.
 
     Raises:

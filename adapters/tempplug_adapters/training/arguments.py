@@ -46,7 +46,7 @@ class MethodArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        # bf16 without a GPU is refused unless the CPU was asked for, which then goes without saying
+        # transformers refuses bf16 without a GPU unless use_cpu is set
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         if self.fp16 and self.use_cpu:
             raise ConfigError("fp16=true needs a GPU: use bf16=true on a CPU.")
@@ -65,7 +65,7 @@ def training_arguments(recipe: Recipe, output_dir: str, **given: Any) -> MethodA
     """Returns the arguments of a training; ``logging_steps`` without ``logging_strategy`` logs by steps.
 
     Args:
-        recipe: whose settings of these names are taken.
+        recipe: gives the settings of these names.
         output_dir: of the run.
         **given: further arguments; they must not be among the recipe's settings.
 

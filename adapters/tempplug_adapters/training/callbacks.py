@@ -1,6 +1,4 @@
-"""What happens in every training at certain steps: schedules hear of the progress, temperatures are noted, epochs end in time,
-SIGTERM ends it.
-"""
+"""Callbacks of every training: the progress of schedules, the temperatures measured, sealed checkpoints, and its ends."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ from tempplug_adapters.training.checkpoints import checkpoint_folder, find_best,
 from tempplug_adapters.training.termination import Terminated
 
 LOOKS = 100
-"""How often a training looks at its temperature."""
+"""How often a training measures its temperature."""
 COURSE = ("temperature", "positive_similarity", "negative_similarity", "uniformity", "alignment")
-"""What is kept of every look, where the module measures it."""
+"""What is kept of every measurement, where the module has it."""
 
 
 class ProgressOfLoss(TrainerCallback):
@@ -43,14 +41,14 @@ class ProgressOfLoss(TrainerCallback):
 
 
 class TemperaturesSeen(TrainerCallback):
-    """Notes where the temperature began and ended in a training and how far it went, at some `LOOKS` steps evenly spread.
+    """Measures the temperature at about `LOOKS` steps, evenly spread over a training.
 
     Attributes:
-        seen: ``first`` and ``last``, each the mean over the pairs of a batch, ``mean``, that of these means over all looks, and
-            ``min`` and ``max`` over all pairs looked at; empty where nothing has a temperature.
-        course: what each look saw, by the names of `COURSE` and ``step``, each a list with a number a look; likewise empty.
+        seen: ``first`` and ``last``, each the mean over the pairs of a batch, ``mean``, that of these means over all
+            measurements, and ``min`` and ``max`` over all pairs measured; empty where nothing has a temperature.
+        course: the measurements by the names of `COURSE` and ``step``, a list each; likewise empty.
 
-    Both are parts of a checkpoint, so that a resumed run tells of all of it.
+    Both are parts of a checkpoint, so that they describe a resumed run from its beginning.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -59,7 +57,7 @@ class TemperaturesSeen(TrainerCallback):
         self.course: dict[str, list[float]] = {}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Looks at the last batch where it is time to: that waits for the device."""
+        """Measures the last batch where it is time to, which waits for the device."""
         if state.global_step not in (1, state.max_steps) and state.global_step % math.ceil(state.max_steps / LOOKS):
             return
         found = measure(self.module)
@@ -127,7 +125,7 @@ class EpochFlow(TrainerCallback):
     batches = 1
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Learns how many batches an epoch has."""
+        """Notes how many batches an epoch has."""
         self.batches = len(kwargs["train_dataloader"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -139,5 +137,5 @@ class EpochFlow(TrainerCallback):
             control.should_save |= args.save_strategy == "epoch"
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Takes back what was asked for again: it is done."""
+        """Withdraws what is asked for a second time."""
         control.should_log = control.should_evaluate = control.should_save = False

@@ -13,7 +13,7 @@ import numpy as np
 
 
 def keep_apart(order: np.ndarray, starts: Sequence[int], end: int, keys: np.ndarray) -> tuple[np.ndarray, int]:
-    """Returns an order whose batches hold no key twice, and how many items could not be placed like that.
+    """Returns an order in which no batch holds a key twice, and the number of items for which there is none.
 
     An item that shares a key with an earlier one of its batch changes places with one of the next batches, the first with
     which both fit. Takes time for what has to move only: a sort finds it.
@@ -21,7 +21,7 @@ def keep_apart(order: np.ndarray, starts: Sequence[int], end: int, keys: np.ndar
     Args:
         order: [n] items, dealt.
         starts: position of the first item of each batch, the first of them 0.
-        end: where the last batch ends; items behind it are in no batch, and may share what they like.
+        end: where the last batch ends; items behind it are in no batch, and may share keys.
         keys: [n, K] numbers of each item, by item.
     """
     order = order.copy()
@@ -78,7 +78,7 @@ def _fits(theirs: list[int], own: set[int], home: Counter[int]) -> bool:
 
 
 def _repeats(keys: np.ndarray, batch_of: np.ndarray) -> list[int]:
-    """Returns the positions, ascending, whose batch has one of their keys at an earlier position."""
+    """Returns the positions, ascending, that share a key with an earlier position of their batch."""
     columns = keys.shape[1]
     flat, batch = keys.reshape(-1), np.repeat(batch_of, columns)
     position = np.repeat(np.arange(len(keys)), columns)

@@ -13,7 +13,7 @@ _SHOWN = ("loss", "temperature")
 
 
 class ProgressLine(TrainerCallback):
-    """Bar and lines of one training, whose callback it is; used as a context, whose end closes the bar.
+    """Bar and lines of one training: a callback of its Trainer, and a context that closes the bar at its end.
 
     Args:
         quiet: show nothing, as processes other than the first do.

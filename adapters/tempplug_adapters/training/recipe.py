@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tempplug.types import LayoutName
 
 HIGHEST_SEED = 2**32 - 1
-"""The largest that NumPy takes, whose generator the Trainer seeds too."""
+"""The largest for NumPy's generator, which the Trainer seeds too."""
 OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
 SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
-# Settings whose default other recipes change.
+# Settings of which other recipes change the default.
 Optimizer = Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")]
 Schedule = Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")]
 GradientNorm = Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")]
@@ -50,7 +50,7 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
 
     Args:
         temperature: of the method's paper, greater than 0.
-        **own: options of the strategies whose papers have numbers for this method, by strategy.
+        **own: options of the strategies that have numbers of their papers for this method, by strategy.
 
     >>> around(0.2)["dystress"]
     {'temperature_min': 0.1, 'temperature_max': 0.2}

@@ -1,4 +1,4 @@
-"""The one training loop: the Hugging Face Trainer over any method, whose module contains its loss and returns it.
+"""The one training loop: the Hugging Face Trainer over any method; the module of a method contains its loss and returns it.
 
 Flags, precision, accumulation, clipping, several processes, logs, checkpoints and resume are the Trainer's. What is added goes
 through its public methods and callbacks alone, which a test checks.
@@ -65,7 +65,7 @@ class MethodTrainer(Trainer):
     """Trains the module of a method.
 
     Args:
-        method: whose module and data these are.
+        method: what is trained.
         recipe: how it is trained.
         module: of `Method.build`.
         data: of `Method.load`.
