@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from method_toys import METHOD, run, weights, without_seconds
 from sentence_transformers import SentenceTransformerTrainer
 from transformers import Trainer, TrainerCallback, trainer, trainer_callback
 
+from tempplug_adapters.huggingface.sealing import Sealing
 from tempplug_adapters.sentence_transformers import TemperatureSentenceTransformerTrainer
+from tempplug_adapters.storage.manifest import seal, verify
 from tempplug_adapters.training import trainer as ours
 from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_adapters.training.trainer import MethodTrainer
@@ -121,6 +124,32 @@ def test_a_checkpoint_that_was_being_written_is_no_checkpoint(
     assert [each.name for each in checkpoints(tmp_path / "killed")] == ["checkpoint-8", "checkpoint-9"]
     expected, found = weights(tmp_path / "whole"), weights(tmp_path / "killed")
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_old_checkpoints_stay_until_the_new_one_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(folder: Path) -> None:
+        if folder.name == "checkpoint-6":
+            raise Gone
+        seal(folder)
+
+    monkeypatch.setattr("tempplug_adapters.huggingface.sealing.seal", killed)
+    with pytest.raises(Gone):
+        run(tmp_path, training={"save_total_limit": 2})
+    whole = [each for each in checkpoints(tmp_path) if (each / "manifest.json").is_file()]
+    assert [each.name for each in whole] == ["checkpoint-2", "checkpoint-4"]
+
+
+def test_what_is_uploaded_is_sealed_before(tmp_path: Path) -> None:
+    sealing, args = Sealing(), SimpleNamespace(should_save=True)
+    (tmp_path / "weights").write_text("1")
+    sealing.begin(tmp_path, writes=True)
+    sealing.on_push_begin(args, None, None)
+    verify(tmp_path, ["weights"])
+    written = (tmp_path / "manifest.json").stat()
+    sealing.on_save(args, None, None)
+    assert (tmp_path / "manifest.json").stat() == written, "once"
+    sealing.begin(tmp_path, writes=True)
+    assert not (tmp_path / "manifest.json").exists(), "it is written anew"
 
 
 def test_a_checkpoint_of_another_module_is_refused(tmp_path: Path) -> None:
