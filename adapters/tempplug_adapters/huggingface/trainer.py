@@ -206,7 +206,7 @@ class TemperatureTrainerMixin(LossMixin):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Evaluates, with what does not depend on the temperature among the metrics: see `evaluation.of_pairs`."""
+        """Evaluates, with what does not depend on the temperature among the metrics: see `of_pairs`."""
         self._pairs = []
         try:
             output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
