@@ -29,7 +29,7 @@ from tempplug_benchmarks.results import PATTERN, Loaded, load_results
 from tempplug_benchmarks.runner import execute
 from tempplug_benchmarks.store import Entry, Failure, result_files
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.table_maps.papers import plan_tables, tables_of
+from tempplug_benchmarks.table_plan import plan_tables, tables_of
 from tempplug_benchmarks.tuning import expanded
 
 TITLE = "suites that train"

@@ -1,14 +1,20 @@
-"""What the map of a paper says: each table and figure with the runs that answer its cells, and the reasons for the others.
+"""Which of our runs answer each table and figure of five papers, and why others are not answered: ``maps/PAPER.toml``.
 
-Cells are named as the tables print them. This module must not know any paper, nor how runs are planned or listed.
+Cells are named as the tables print them. This module must not know how runs are planned or listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 from tempplug.errors import UnknownNameError, nearest
+
+PAPERS = ("dystress", "temperature-free", "temperature-schedules", "macl", "amcl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +54,9 @@ class Gap:
     """
 
     why: str
-    datasets: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    methods: tuple[str, ...] = ()
+    datasets: Sequence[str] = ()
+    metrics: Sequence[str] = ()
+    methods: Sequence[str] = ()
 
     def covers(self, dataset: str, metric: str, method: str) -> bool:
         """Returns whether a cell is among them."""
@@ -103,3 +109,30 @@ class PaperMap:
                 f"paper '{self.key}' has no table '{number}'.{nearest(number, known)} It has: {', '.join(known)}."
             )
         return known[number]
+
+
+@cache
+def paper_map(key: str) -> PaperMap:
+    """Returns the map of a paper.
+
+    An answer of the file may name arms and metrics that the file defines once, and have ``cases``: one answer each, of what all
+    share and what the case adds.
+
+    Raises:
+        UnknownNameError: there is none; the nearest and all are in the message.
+    """
+    if key not in PAPERS:
+        raise UnknownNameError(f"no paper '{key}'.{nearest(key, PAPERS)} Known: {', '.join(PAPERS)}.")
+    content = tomllib.loads(files("tempplug_benchmarks.papers").joinpath(f"maps/{key}.toml").read_text(encoding="utf-8"))
+    return PaperMap(key=key, citation=content["citation"], tables=tuple(_table(entry, content) for entry in content["tables"]))
+
+
+def _table(entry: dict[str, Any], content: Mapping[str, Any]) -> TableMap:
+    answers = []
+    for shared in entry.pop("answers", ()):
+        for case in shared.pop("cases", ({},)):
+            found = {**shared, **case}
+            named = {kind: content[kind][found[kind]] for kind in ("metrics", "arms") if isinstance(found[kind], str)}
+            answers.append(Answer(**{**found, **named}))
+    gaps = tuple(Gap(**gap) for gap in entry.pop("gaps", ()))
+    return TableMap(**entry, answers=tuple(answers), gaps=gaps)

@@ -1,4 +1,4 @@
-"""All papers' maps by name, what of them a command means, and how they are listed. It must not know any paper's tables."""
+"""The runs that papers' tables mean, as ``tempplug bench run --table`` and ``--paper`` plan them, and how they are listed."""
 
 from __future__ import annotations
 
@@ -6,29 +6,15 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 
-from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.errors import ConfigError
 from tempplug_benchmarks.kind import load_suite
+from tempplug_benchmarks.papers.maps import PAPERS, Answer, TableMap, paper_map
 from tempplug_benchmarks.plan import Run, check_seeds, choose_arms
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.table_maps.record import Answer, PaperMap, TableMap
 from tempplug_benchmarks.task import Task
 
-PAPERS = ("dystress", "temperature-free", "temperature-schedules", "macl", "amcl")
 _EPOCHS = re.compile(r"\{(\d+)\}")
-
-
-def paper_map(key: str) -> PaperMap:
-    """Returns the map of a paper.
-
-    Raises:
-        UnknownNameError: there is none; the nearest and all are in the message.
-    """
-    if key not in PAPERS:
-        raise UnknownNameError(f"no paper '{key}'.{nearest(key, PAPERS)} Known: {', '.join(PAPERS)}.")
-    found: PaperMap = import_module(f"tempplug_benchmarks.table_maps.{key.replace('-', '_')}").PAPER
-    return found
 
 
 def tables_of(names: Sequence[str], paper: str | None) -> list[TableMap]:
