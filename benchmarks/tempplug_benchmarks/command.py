@@ -21,7 +21,7 @@ from tempplug_benchmarks import sweep, training
 from tempplug_benchmarks.kind import Kind, load_suite
 from tempplug_benchmarks.kinds import kind_of, kinds, reports
 from tempplug_benchmarks.profile import PROFILES
-from tempplug_benchmarks.report_html import page
+from tempplug_benchmarks.report.pages import page
 from tempplug_benchmarks.table_plan import listing
 
 _RUN_HELP = """\

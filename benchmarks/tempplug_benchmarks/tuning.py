@@ -2,7 +2,7 @@
 
 One rule makes them for all strategies: the temperatures of the arm are moved as the fixed ones stand beside the baseline's.
 What has no temperature has values of its own, declared here. Which configuration counts is decided on validation data, over
-all seeds together, as it is for the fixed temperatures (`tempplug_benchmarks.selection`): a row of a table is then one
+all seeds together, as it is for the fixed temperatures (`tempplug_benchmarks.report.selection`): a row of a table is then one
 configuration, which is what somebody who trains several seeds would use. This module must not know results.
 """
 

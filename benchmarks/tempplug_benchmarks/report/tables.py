@@ -6,22 +6,26 @@ Terminal, Markdown and HTML render the same `Table`, so that the three always ag
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tempplug.options import format_value
-from tempplug_benchmarks.comparison import ArmRow, Comparison, ReportedLine
+from tempplug_benchmarks.arm import Arm
 from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.papers import Cell
 from tempplug_benchmarks.profile import Metric
+from tempplug_benchmarks.report.comparison import ArmRow, Comparison, ReportedLine
+from tempplug_benchmarks.report.significance import Significance
 from tempplug_benchmarks.results import Difference, Summary
-from tempplug_benchmarks.significance import Significance
 from tempplug_benchmarks.task import Task
 
 Kind = Literal["measured", "baseline", "reported", "failed"]
 Tone = Literal["", "better", "worse"]
 NOTHING = "-"
+DATA, OUTPUT = "DATA", "runs"
+"""What stands in a command for the folder of real data, and for any folder of results."""
 SEPARATOR = "; "
 STILL = 1e-4
 """Share of a temperature that it may move by, as rounding does, and still be the same."""
@@ -151,6 +155,13 @@ def headline(comparison: Comparison) -> Table:
         kind: Kind = "failed" if summary is None else "baseline" if is_baseline else "measured"
         rows.append(Row(cells, kind, tone(found)))
     return Table(header, tuple(rows))
+
+
+def reading(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """Returns how the figures are to be read."""
+    with_reported = any(row.reported for comparison in comparisons for row in comparison.rows)
+    with_controls = any(map(has_controls, comparisons))
+    return (READING, *([REPORTED] if with_reported else []), *([CONTROLS] if with_controls else []))
 
 
 def holm_p(comparison: Comparison) -> str:
@@ -324,3 +335,29 @@ def _with_count(difference: Difference | None, summary: Summary | None, metric: 
     if difference is not None and summary is not None and difference.count < summary.count:
         text += f" over {difference.count} common"
     return text
+
+
+def commands(comparison: Comparison) -> list[str]:
+    """Returns commands, as a shell takes them, that together run every arm of a task with the seeds that it has here.
+
+    Arms with the same seeds share one; the task's declared baseline runs with each. Tuned arms, and arms with a control,
+    stand apart from others.
+
+    Args:
+        comparison: of the task.
+    """
+    arms: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = {}
+    for row in comparison.rows:
+        if Arm(row.label).controlled:
+            continue
+        measured = {seed for summary in row.summaries.values() for seed in summary.values}
+        seeds = tuple(sorted(measured | {each.seed for each in row.failures}))
+        flags = (*(("--tuned",) if row.configurations > 1 else ()), *(("--controls",) if row.adapting else ()))
+        arms.setdefault((seeds, flags), []).append(row.label)
+    found = []
+    for (seeds, flags), labels in arms.items():
+        words = ["tempplug", "bench", "run", comparison.suite, "--profile", comparison.profile_name]
+        words += ["--tasks", comparison.task.name, "--strategies", *labels, *flags, "--seeds", *map(str, seeds)]
+        words += ["--data-dir", DATA] if comparison.profile.needs else []
+        found.append(shlex.join([*words, "--output", OUTPUT]))
+    return found

@@ -1,8 +1,7 @@
-"""The report on a terminal and as Markdown. What it says is decided in `report_tables`."""
+"""The report on a terminal. What it says is decided in `tables`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rich import box
@@ -11,28 +10,22 @@ from rich.markup import escape
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from tempplug_benchmarks.comparison import Comparison
-from tempplug_benchmarks.fields import plain
-from tempplug_benchmarks.report_cross import MARKS, TITLE, cross_table
-from tempplug_benchmarks.report_tables import (
-    CONTROLS,
-    READING,
-    REPORTED,
+from tempplug_benchmarks.report.across import MARKS, TITLE, cross_table
+from tempplug_benchmarks.report.comparison import Comparison
+from tempplug_benchmarks.report.tables import (
     SEPARATOR,
     Row,
     Table,
     all_metrics,
+    commands,
     conclusion,
-    has_controls,
     headline,
+    reading,
     remarks,
     title,
 )
-from tempplug_benchmarks.reproduce import commands
 
 _STYLES = {"baseline": "bold", "reported": "dim", "failed": "red", "measured": ""}
-# Of what could also be meant as it is, only where it would not be: links, entities, emphasis around a word, headings.
-_MARKUP = re.compile(r"[|*`<\\]|\](?=\()|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|_(?![^\W_])|^[#>]|^[-+](?= )")
 _TONES = {"better": "green", "worse": "red", "": ""}
 
 
@@ -46,13 +39,10 @@ def print_report(console: Console, comparisons: Sequence[Comparison], problems: 
     """
     for comparison in comparisons:
         console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(comparison.task.summary)}", highlight=False)
-        tables = (headline(comparison), all_metrics(comparison))
-        for table in tables if len(comparison.profile.metrics) > 1 else tables[:1]:
-            for part in fitting(table, console.width):
-                console.print(terminal_table(part))
+        several = len(comparison.profile.metrics) > 1
+        print_tables(console, [headline(comparison), *([all_metrics(comparison)] if several else [])])
         console.print(Text(conclusion(comparison), style="bold"))
-        for line in (*remarks(comparison), *commands(comparison)):
-            console.print(Text(line, style="red" if line.startswith("failed:") else "dim"))
+        print_lines(console, [*remarks(comparison), *commands(comparison)])
         console.print()
     _print_end(console, comparisons, problems)
 
@@ -70,22 +60,17 @@ def print_summary(console: Console, comparisons: Sequence[Comparison], problems:
         console.print(
             f"[bold]{escape(title(comparison))}[/bold]  {escape(metric.name)}: {escape(metric.summary)}", highlight=False
         )
-        console.print(Text(f"data: {comparison.dataset}", style="dim"))
+        print_lines(console, [f"data: {comparison.dataset}"])
         console.print(terminal_table(fitting(headline(comparison), console.width)[0]))
         console.print(Text(conclusion(comparison), style="bold"))
-        failed = (line for line in remarks(comparison) if line.startswith("failed:"))
-        for line in failed:
-            console.print(Text(line, style="red"))
+        print_lines(console, [line for line in remarks(comparison) if line.startswith("failed:")])
         console.print()
     _print_end(console, comparisons, problems)
 
 
 def _print_end(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
     """Prints how to read the figures, and the table of all tasks last, because a terminal is read from its end."""
-    for problem in problems:
-        console.print(Text(f"left out: {problem}", style="red"))
-    for line in reading(comparisons):
-        console.print(Text(line, style="dim"))
+    print_lines(console, [*(f"left out: {problem}" for problem in problems), *reading(comparisons)])
     across = cross_table(comparisons)
     if across is None:
         return
@@ -95,42 +80,21 @@ def _print_end(console: Console, comparisons: Sequence[Comparison], problems: Se
         header = ("strategy", *(row.cells[0] for row in table.rows))
         table = Table(header, tuple(Row(cells, "measured") for cells in strategies))
     console.print(f"\n[bold]{TITLE}[/bold]")
-    for part in fitting(table, console.width):
-        console.print(terminal_table(part))
-    for line in told:
-        console.print(Text(line, style="dim"))
+    print_tables(console, [table])
+    print_lines(console, told)
 
 
-def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
-    """Returns the report as Markdown.
-
-    Args:
-        comparisons: what to report.
-        problems: messages about files that could not be read.
-    """
-    blocks = ["# Benchmark report", *reading(comparisons)]
-    across = cross_table(comparisons)
-    if across is not None:
-        table, told = across
-        lines = "\n".join(f"- {escape_markdown(line)}" for line in told)
-        blocks += [f"## {TITLE}", markdown_table(table), lines]
-    for comparison in comparisons:
-        blocks += [f"## {escape_markdown(title(comparison))}", escape_markdown(comparison.task.summary)]
-        blocks += [f"**{escape_markdown(conclusion(comparison))}**", markdown_table(headline(comparison))]
-        if len(comparison.profile.metrics) > 1:
-            blocks.append(markdown_table(all_metrics(comparison)))
-        items = [*map(escape_markdown, remarks(comparison)), *(f"`{each}`" for each in commands(comparison))]
-        blocks.append("\n".join(f"- {item}" for item in items))
-    if problems:
-        blocks += ["## Left out", "\n".join(f"- {escape_markdown(problem)}" for problem in problems)]
-    return "\n\n".join(blocks) + "\n"
+def print_tables(console: Console, tables: Sequence[Table]) -> None:
+    """Prints tables in parts that fit the terminal."""
+    for table in tables:
+        for part in fitting(table, console.width):
+            console.print(terminal_table(part))
 
 
-def reading(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    """Returns how the figures are to be read."""
-    with_reported = any(row.reported for comparison in comparisons for row in comparison.rows)
-    with_controls = any(map(has_controls, comparisons))
-    return (READING, *([REPORTED] if with_reported else []), *([CONTROLS] if with_controls else []))
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    """Prints lines, those about what failed or was left out in red."""
+    for line in lines:
+        console.print(Text(line, style="red" if line.startswith(("failed:", "left out:")) else "dim"))
 
 
 def fitting(table: Table, width: int) -> list[Table]:
@@ -173,26 +137,3 @@ def terminal_table(table: Table) -> TerminalTable:
                 cell.highlight_regex(rf".*{mark}", _TONES[tone])
         shown.add_row(*cells)
     return shown
-
-
-def markdown_table(table: Table) -> str:
-    """Returns a table as Markdown."""
-    header = _markdown_row([escape_markdown(name) for name in table.header])
-    lines = [header, "|" + "|".join([" :-- ", *[" --: "] * (len(table.header) - 1)]) + "|"]
-    return "\n".join([*lines, *(_markdown_row(_emphasised(row)) for row in table.rows)])
-
-
-def _emphasised(row: Row) -> tuple[str, ...]:
-    if row.kind == "reported":
-        return tuple(f"*{escape_markdown(cell)}*" for cell in row.cells)
-    cells = tuple(escape_markdown(cell) for cell in row.cells)
-    return tuple(f"**{cell}**" for cell in cells) if row.kind == "baseline" else cells
-
-
-def escape_markdown(text: str) -> str:
-    """Returns text that Markdown shows as it is: ``w/ DySTreSS**`` is a name, not emphasis, nor is a name a link or HTML."""
-    return _MARKUP.sub(r"\\\g<0>", plain(text))
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

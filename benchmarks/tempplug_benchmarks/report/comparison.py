@@ -9,21 +9,21 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 from tempplug.errors import ConfigError, DataError
 from tempplug.options import format_value
-from tempplug_benchmarks import selection
 from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
+from tempplug_benchmarks.report import selection
+from tempplug_benchmarks.report.significance import Comparable, Significance, has_signal, judge
 from tempplug_benchmarks.results import Difference, Loaded, Look, Summary, over_samples, paired_difference, summarise
-from tempplug_benchmarks.significance import Comparable, Significance, has_signal, judge
 from tempplug_benchmarks.store import Entry, Failure, Result
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
-from tempplug_benchmarks.trainings import Trainings, describe_trainings
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,21 @@ class ReportedLine:
     def source(self) -> str:
         """Paper, table and method in words."""
         return f"{self.paper.name} table {self.table}, {self.method}"
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """The trainings of one arm.
+
+    Attributes:
+        seconds: wall time of a run, evaluation included.
+        course: means over the seeds at each look, see `Result.course`; empty where no run noted it.
+        days: the first and the last that a run finished on, ISO 8601, UTC.
+    """
+
+    seconds: Summary
+    course: Mapping[str, Sequence[float]]
+    days: tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -272,7 +287,7 @@ def _compare_task(
                 configurations=len(groups[label][1]) if label in groups else 1,
                 over_samples=None if label == baseline else over_samples(_samples(mine, metric), on_samples),
                 adapting=paired_difference(values[label].get(metric.name, {}), control.get(metric.name, {})),
-                trainings=describe_trainings(mine),
+                trainings=_trainings(mine),
             )
         )
     return Comparison(
@@ -334,3 +349,16 @@ def _check_one_experiment(results: Sequence[Result]) -> None:
                     f"{_where(result)} and arm '{other.arm}', seed {other.seed} are of different experiments "
                     f"(they differ in {', '.join(differing)}): run them again with --rerun-changed or report them apart."
                 )
+
+
+def _trainings(results: Sequence[Result]) -> Trainings | None:
+    """Returns what the trainings of an arm took and what was seen in them; None where none has finished."""
+    if not results:
+        return None
+    noted = [each.course for each in results if each.course]
+    # A run whose data differ in number has other steps; means are over the runs that looked at the steps of the first.
+    alike = [course for course in noted if (course["step"], course.keys()) == (noted[0]["step"], noted[0].keys())]
+    names = alike[0] if alike else ()
+    course = {name: [fmean(values) for values in zip(*(each[name] for each in alike), strict=True)] for name in names}
+    days = sorted(each.date[:10] for each in results)
+    return Trainings(summarise({each.seed: each.seconds for each in results}), course, (days[0], days[-1]))
