@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 from matplotlib.figure import Figure
@@ -35,6 +36,22 @@ def test_dots_stand_where_the_axis_says(comparisons: tuple[Comparison, ...]) -> 
     assert across(drawing) == pytest.approx([74.3, 73.0, 71.8, 67.5], abs=0.05)
     assert across(drawing, r'<g class="base"><path d="M ([\d.]+)') == pytest.approx([73.0], abs=0.05)
     assert re.findall(r'class="dot ?(\w*)"', drawing) == ["better", "reference", "worse", ""]
+
+
+def test_a_plot_has_colours_of_its_page_its_own_ids_and_text_as_it_is(comparisons: tuple[Comparison, ...]) -> None:
+    (comparison,) = comparisons
+    odd = replace(comparison.rows[1], label="a: b; L <c> 1.23456 #ffffff")
+    changed = replace(comparison, rows=(comparison.rows[0], odd))
+    drawing, other = (score_plot(changed, name) for name in ("one", "two"))
+    assert score_plot(changed, "one") == drawing, "nothing of the day or the process"
+    assert "a: b; L &lt;c&gt; 1.23456 #ffffff</text>" in drawing
+    tags = "".join(re.findall("<[^>]*>", drawing.partition("</desc>")[2]))
+    assert "fill:var(--better)" in tags
+    assert not re.search(r"#[0-9a-f]{6}|font-family|url\(", tags)
+    ids = [set(re.findall(' id="([^"]*)"', each)) for each in (drawing, other)]
+    assert ids[0]
+    assert ids[0].isdisjoint(ids[1])
+    ElementTree.fromstring(drawing)
 
 
 def test_an_arm_far_away_is_marked_and_leaves_room_for_the_others(comparisons: tuple[Comparison, ...]) -> None:
@@ -113,7 +130,7 @@ def test_the_course_of_trainings_is_the_mean_over_seeds(trained: Comparison) -> 
     ys = [float(point.split()[1]) for point in curve.split("L")]
     # from 0.1 by 0.25 to 0.4: four times and not more, so that the axis is not logarithmic
     assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2)
-    assert drawing.count("other arms whose temperature stands still") == 1
+    assert drawing.count("other arms, of constant temperature") == 1
     assert "macl+infonce: 0.1 at first, 0.4 at last" in drawing
     assert drawing.count('class="curve reference"') == 1
     assert "fixed+infonce (baseline)</text>" in drawing
@@ -133,7 +150,7 @@ def test_seeds_that_took_other_steps_are_not_averaged(toy: ModuleType, tmp_path:
 
 def test_scores_are_drawn_against_temperatures_that_were_given(trained: Comparison) -> None:
     drawing = temperature_plot(trained, "tau")
-    (curve,) = re.findall(r'<g class="curve dotted">(.*?</g>)', drawing)
+    _, curve = re.findall(r'<g class="curve">(.*?</g>)', drawing)  # behind its deviations
     dots = re.findall(r'<use href="#\w+" x="([\d.]+)"', curve)
     assert len(dots) == 2, "the baseline gives none and macl another thing"
     ticks = {x: value for x, value in re.findall(TICK, drawing) if value in ("0.1", "0.2")}

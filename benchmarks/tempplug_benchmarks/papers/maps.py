@@ -1,6 +1,7 @@
-"""Which of our runs answer each table and figure of five papers, and why others are not answered: ``maps/PAPER.toml``.
+"""Which runs answer each table and figure of five papers, and why others are not answered: ``maps/PAPER.toml``.
 
-Cells are named as the tables print them. This module must not know how runs are planned or listed.
+Cells are named as the tables print them. An answer in a file may give the name of a mapping of arms or metrics that the file
+defines once, and ``cases``: one answer each, with what all share and what the case adds.
 """
 
 from __future__ import annotations
@@ -98,11 +99,7 @@ class PaperMap:
     tables: tuple[TableMap, ...]
 
     def table(self, number: str) -> TableMap:
-        """Returns the table of that number.
-
-        Raises:
-            UnknownNameError: there is none; the nearest and all numbers are in the message.
-        """
+        """Returns the table of that number, or raises `UnknownNameError` with the nearest number and all numbers."""
         known = {table.number: table for table in self.tables}
         if number not in known:
             raise UnknownNameError(
@@ -113,14 +110,7 @@ class PaperMap:
 
 @cache
 def paper_map(key: str) -> PaperMap:
-    """Returns the map of a paper.
-
-    An answer of the file may name arms and metrics that the file defines once, and have ``cases``: one answer each, of what all
-    share and what the case adds.
-
-    Raises:
-        UnknownNameError: there is none; the nearest and all are in the message.
-    """
+    """Returns the map of a paper, or raises `UnknownNameError` with the nearest name and all names."""
     if key not in PAPERS:
         raise UnknownNameError(f"no paper '{key}'.{nearest(key, PAPERS)} Known: {', '.join(PAPERS)}.")
     content = tomllib.loads(files("tempplug_benchmarks.papers").joinpath(f"maps/{key}.toml").read_text(encoding="utf-8"))

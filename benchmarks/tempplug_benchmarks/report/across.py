@@ -171,12 +171,11 @@ def _references(comparison: Comparison) -> dict[str, ArmRow]:
 
 def _ranks(comparison: Comparison, rows: Mapping[str, ArmRow]) -> dict[str, float]:
     """Returns ranks by mean, 1 is best, equals share theirs."""
+    from scipy.stats import rankdata
+
     sign = -1 if comparison.primary.higher_is_better else 1
-    means = {name: sign * row.summaries[comparison.primary.name].mean for name, row in rows.items()}
-    return {
-        name: sum(other < mean for other in means.values()) + (1 + sum(other == mean for other in means.values())) / 2
-        for name, mean in means.items()
-    }
+    means = [sign * row.summaries[comparison.primary.name].mean for row in rows.values()]
+    return dict(zip(rows, rankdata(means).tolist(), strict=True))
 
 
 @dataclass(frozen=True)

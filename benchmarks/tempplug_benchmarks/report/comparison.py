@@ -18,12 +18,12 @@ from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.report import selection
 from tempplug_benchmarks.report.significance import Comparable, Significance, has_signal, judge
 from tempplug_benchmarks.results import Difference, Loaded, Look, Summary, over_samples, paired_difference, summarise
 from tempplug_benchmarks.store import Entry, Failure, Result
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
+from tempplug_benchmarks.tuning import best_baseline, best_configurations
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,7 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
 
 
 def _judged(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """Returns the comparisons with what their differences say, corrected for all of a family.
-
-    What adapting buys is another question than what a strategy does, and its differences are a family of their own.
-    """
+    """Returns the comparisons with verdicts, corrected within families; differences to controls are a family of their own."""
     families: dict[tuple[str, ...], dict[tuple[int, str, str], Comparable]] = {}
     for number, each in enumerate(comparisons):
         for row in each.rows:
@@ -248,8 +245,8 @@ def _compare_task(
         measured = {name for each in results for name in each.metrics}
         profile = replace(profile, metrics=tuple(metric for metric in profile.metrics if metric.name in measured))
     values = {label: _values([each for each in results if each.arm == label], profile) for label in labels}
-    baseline, chosen = selection.baseline(task, values, profile)
-    groups = selection.tuned(task, values, profile)
+    baseline, chosen = best_baseline(task, values, profile)
+    groups = best_configurations(task, values, profile)
     selected = {label: groups[label][0] if label in groups else label for label in labels}
     dropped = {each for label, (_, every) in groups.items() for each in every if each != label}
     unseen = {each for chosen_label, every in groups.values() for each in every if each != chosen_label}

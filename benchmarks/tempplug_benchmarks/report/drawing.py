@@ -65,14 +65,19 @@ PAGE_STYLE: Any = {
 _UNDATED = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
-def panel(above: float, height: float, below: float, left: float = EDGE) -> tuple[Figure, Axes]:
+def panel(above: float = 8, height: float = 142, below: float = 42, left: float = EDGE) -> tuple[Figure, Axes]:
     """Returns a plot of a page and its axes; arguments are pixels, ``height`` that of the axes."""
-    total = above + height + below
-    figure = Figure(figsize=(WIDTH / 72, total / 72))
-    axes = figure.add_axes((left / WIDTH, below / total, (WIDTH - EDGE - left) / WIDTH, height / total))
-    figure.patch.set_visible(False)
-    axes.patch.set_visible(False)
+    figure = Figure(facecolor="none")
+    axes = figure.add_axes((0, 0, 1, 1), facecolor="none")
+    place(figure, axes, above, height, below, left)
     return figure, axes
+
+
+def place(figure: Figure, axes: Axes, above: float, height: float, below: float, left: float = EDGE) -> None:
+    """Gives a plot of a page and its axes their sizes, see `panel`."""
+    total = above + height + below
+    figure.set_size_inches(WIDTH / 72, total / 72)
+    axes.set_position((left / WIDTH, below / total, (WIDTH - EDGE - left) / WIDTH, height / total))
 
 
 def label_ratios(axis: Axis, unit: str = "", factors: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
@@ -138,13 +143,13 @@ def padded(values: Sequence[float], share: float = 0.05) -> tuple[float, float]:
 def limits(
     values: Sequence[float], halves: Sequence[float] = (), ends: Sequence[float] = (), reference: float | None = None
 ) -> tuple[float, float]:
-    """Returns the ends of an axis: of all that is drawn, or `FAR` times the usual distance from the middle where that is less.
+    """Returns the ends of an axis, at most `FAR` times the usual distance from the median of the values.
 
     The usual distance is 1.5 times the median distance of the values from their median, or the median half interval where that
-    is more.
+    is larger.
 
     Args:
-        values: where dots stand, at least one.
+        values: positions of dots, at least one.
         halves: half the length of each interval.
         ends: what else is drawn, such as the ends of the intervals.
         reference: what is always shown; None for nothing.

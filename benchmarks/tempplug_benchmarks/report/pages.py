@@ -24,23 +24,18 @@ _INTERVAL = re.compile(r" (\[[^\]]*\])")
 
 
 def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
-    """Returns the report as Markdown.
-
-    Args:
-        comparisons: what to report.
-        problems: messages about files that could not be read.
-    """
+    """Returns the report as Markdown, with messages about files that could not be read."""
     found = _render("training.md", comparisons=comparisons, problems=problems, across=across.cross_table(comparisons))
     return found.rstrip("\n") + "\n"
 
 
 def html(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
-    """Returns the whole page; the arguments are those of `markdown`."""
+    """Returns the report as a page, with messages about files that could not be read."""
     return page(html_parts(comparisons, problems))
 
 
 def html_parts(comparisons: Sequence[Comparison], problems: Sequence[str]) -> list[str]:
-    """Returns the report as pieces of HTML for a page; the arguments are those of `markdown`."""
+    """Returns the report as pieces of HTML for a page, with messages about files that could not be read."""
     from tempplug_benchmarks.report import plots  # matplotlib takes half a second that listings and tables should not
 
     found = across.cross(comparisons)
@@ -53,13 +48,7 @@ def page(parts: Sequence[str]) -> str:
 
 
 def html_table(table: Table, label: str, *, sortable: bool = False) -> str:
-    """Returns a table as HTML.
-
-    Args:
-        table: any; what papers report stays below the line that it is about.
-        label: what a screen reader calls it.
-        sortable: whether its headings sort it.
-    """
+    """Returns a table as HTML; a screen reader reads its label, and its headings sort it where it is sortable."""
     return str(_macros().table(table, label, sortable))
 
 
@@ -108,7 +97,7 @@ def _environment() -> Environment:
         return Markup(marked.replace(SEPARATOR, f"{SEPARATOR}<br>"))
 
     def breakable(label: str) -> Markup:
-        """Returns a label that a narrow column breaks behind its marks."""
+        """Returns a label that a narrow column may break after a punctuation mark."""
         return Markup(re.sub(r"(?<=[:+,=])", "<wbr>", str(escape(label))))
 
     made = Environment(
@@ -130,5 +119,5 @@ def _anchor(comparison: Comparison) -> str:
 
 
 def _runs_of(items: Sequence[Any], attribute: str) -> list[tuple[str, list[Any]]]:
-    """Returns neighbours that share an attribute, by it."""
+    """Returns groups of neighbouring items whose attribute is equal, with its value."""
     return [(name, list(group)) for name, group in groupby(items, attrgetter(attribute))]

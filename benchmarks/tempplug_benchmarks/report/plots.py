@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import Arm
 from tempplug_benchmarks.report.across import MARKS, QUIET, CrossTable
-from tempplug_benchmarks.report.comparison import ArmRow, Comparison
+from tempplug_benchmarks.report.comparison import Comparison
 from tempplug_benchmarks.report.drawing import (
     COLOURS,
     DASHED,
@@ -30,6 +32,7 @@ from tempplug_benchmarks.report.drawing import (
     limits,
     padded,
     panel,
+    place,
     shortened,
 )
 from tempplug_benchmarks.report.tables import STILL, format_difference, format_summary, ordered, title, tone
@@ -40,18 +43,6 @@ TIMES = 4.0
 _ROW, _LINE, _LEFT, _HIGH = 31, 16, 40, 142
 _TEMPERATURES = ("temperature", "base_temperature", "initial_temperature", "temperature_init")
 _PAIRS = (("tolerance", "tolerance: higher keeps classes together"), ("alignment", "alignment: lower is closer"))
-_COURSES = (
-    ("temperature", "temperature τ, mean over the pairs of a batch"),
-    ("positive_similarity", "similarity of positive pairs"),
-    ("negative_similarity", "similarity of negative pairs"),
-    ("uniformity", "uniformity (lower is more spread)"),
-)
-_CELLS = {
-    "better": ("▲ better", THEME["better"]),
-    "worse": ("▼ worse", THEME["worse"]),
-    "": ("no difference shown", THEME["card"]),
-    "quiet": ("no signal, or one seed", THEME["quiet-back"]),
-}
 
 
 @dataclass(frozen=True)
@@ -60,71 +51,36 @@ class Mark:
 
     Attributes:
         label: above it, on the left.
+        words: above it, on the right.
         value: where the dot stands.
         low: lower end of the interval.
         high: upper end.
-        words: above it, on the right.
         seeds: where the small dots of single seeds stand.
         kind: of the dot: ``better``, ``worse``, ``reference`` or nothing.
     """
 
     label: str
+    words: str
     value: float
     low: float
     high: float
-    words: str
     seeds: Sequence[float] = ()
     kind: str = ""
 
-
-@dataclass(frozen=True)
-class Line:
-    """One curve; ``label`` is its name in the legend, empty for none, ``words`` what it shows."""
-
-    points: Sequence[tuple[float, float]]
-    colour: str
-    label: str = ""
-    words: str = ""
-    kind: str = "curve"
-    dashed: bool = False
-
-
-def deciding(comparison: Comparison, name: str) -> dict[str, str]:
-    """Returns the plots beside the table of the primary metric, by their captions.
-
-    Args:
-        comparison: whose arms.
-        name: what the names of the plots begin with.
-    """
-    metric = comparison.primary.name
-    return {
-        f"{metric} minus baseline, 95 % interval": difference_plot(comparison, f"{name}-difference"),
-        f"{metric}, mean ± standard deviation, seeds": score_plot(comparison, f"{name}-score"),
-        f"{metric} by temperature": temperature_plot(comparison, f"{name}-tau"),
-    }
-
-
-def further(comparison: Comparison, name: str) -> dict[str, str]:
-    """Returns the plots of trainings, temperatures and cost, by their captions; arguments are those of `deciding`."""
-    found = {
-        f"{told[0].upper()}{told[1:]}, over training": course_plot(
-            comparison, f"{name}-{quantity.replace('_', '-')}", quantity, told
-        )
-        for quantity, told in _COURSES
-    }
-    caption, drawn = spread_plot(comparison, f"{name}-spread")
-    return {**found, caption: drawn, "Seconds a run, training and evaluation": cost_plot(comparison, f"{name}-cost")}
+    @property
+    def colours(self) -> tuple[str, str]:
+        """Those of the dot and of its edge."""
+        return (THEME["page"], THEME["ink"]) if self.kind == "reference" else (THEME[self.kind or "mark"], THEME["page"])
 
 
 def score_plot(comparison: Comparison, name: str) -> str:
     """Returns a plot of the primary metric over the arms, a dashed line at the baseline; empty where nothing has finished."""
-    metric, reference, marks = comparison.primary, None, []
+    metric, marks = comparison.primary, []
     for row in ordered(comparison):
-        if metric.name in row.summaries:
-            summary, is_baseline = row.summaries[metric.name], row.label == comparison.baseline
-            reference = summary.mean if is_baseline else reference
-            kind = "reference" if is_baseline else tone(row.significance)
-            marks.append(_mark(row.label, summary, format_summary(summary, metric), kind))
+        if summary := row.summaries.get(metric.name):
+            kind = "reference" if row.label == comparison.baseline else tone(row.significance)
+            marks.append(_mark(row.label, format_summary(summary, metric), summary, kind))
+    reference = next((mark.value for mark in marks if mark.kind == "reference"), None)
     return _arms(name, f"{metric.name} of every arm, mean ± standard deviation over seeds", marks, reference)
 
 
@@ -134,7 +90,7 @@ def difference_plot(comparison: Comparison, name: str) -> str:
     for row in ordered(comparison):
         if found := row.differences.get(metric.name):
             low, high = (found.mean if end is None else end for end in (found.low, found.high))
-            marks.append(Mark(row.label, found.mean, low, high, format_difference(found, metric), kind=tone(row.significance)))
+            marks.append(Mark(row.label, format_difference(found, metric), found.mean, low, high, kind=tone(row.significance)))
     return _arms(name, f"{metric.name} minus that of {comparison.baseline}, with 95 % intervals", marks, 0.0)
 
 
@@ -147,14 +103,14 @@ def cost_plot(comparison: Comparison, name: str) -> str:
             digits = 0 if seconds.mean >= 10 else 1
             spread = "" if seconds.std is None else f" ± {seconds.std:.{digits}f}"
             kind = "reference" if row.label == comparison.baseline else ""
-            marks.append(_mark(row.label, seconds, f"{seconds.mean:.{digits}f}{spread} s", kind, least=0.0))
+            marks.append(_mark(row.label, f"{seconds.mean:.{digits}f}{spread} s", seconds, kind, least=0.0))
     return _arms(name, "seconds a run, training and evaluation, mean ± standard deviation over seeds", marks, None)
 
 
-def _mark(label: str, summary: Summary, words: str, kind: str, least: float = -float("inf")) -> Mark:
-    std = summary.std or 0.0
-    seeds = tuple(summary.values.values()) if summary.count > 1 else ()
-    return Mark(label, summary.mean, max(least, summary.mean - std), summary.mean + std, words, seeds, kind)
+def _mark(label: str, words: str, summary: Summary, kind: str, least: float = -float("inf")) -> Mark:
+    std, seeds = summary.std or 0.0, tuple(summary.values.values())
+    ends = max(least, summary.mean - std), summary.mean + std
+    return Mark(label, words, summary.mean, *ends, seeds if len(seeds) > 1 else (), kind)
 
 
 @rc_context(PAGE_STYLE)
@@ -170,31 +126,30 @@ def _arms(name: str, title: str, marks: Sequence[Mark], reference: float | None)
     if reference is not None:
         axes.axvline(reference, color=THEME["soft"], linewidth=1, linestyle=DASHED, gid="base")
     margin = (EDGE - 2) / (WIDTH - 2 * EDGE)
+    told = []
     for position, mark in enumerate(marks):
         y, inside = position + 0.68, low <= mark.value <= high
         above: Any = {"y": position + 0.36, "transform": axes.get_yaxis_transform()}
         axes.text(-margin, s=shortened(mark.label, WIDTH - 16 - LETTER * len(mark.words)), **above)
         axes.text(1 + margin, s=mark.words, ha="right", color=THEME["soft"], **above)
         axes.plot([max(low, mark.low), min(high, mark.high)], [y, y], color=THEME["mark"], linewidth=2, gid="bar")
-        if seeds := [seed for seed in mark.seeds if low <= seed <= high]:
-            axes.plot(seeds, [y] * len(seeds), "o", color=THEME["mark"], alpha=0.4, markersize=5, markeredgewidth=0, gid="seed")
-        fill, edge = (THEME.get(mark.kind, THEME["mark"]), THEME["page"])
-        if mark.kind == "reference":
-            fill, edge = THEME["page"], THEME["ink"]
+        seeds = [seed for seed in mark.seeds if low <= seed <= high]
+        axes.plot(seeds, [y] * len(seeds), "o", color=THEME["mark"], alpha=0.4, markersize=5, markeredgewidth=0)
+        fill, edge = mark.colours
         if inside:
             axes.plot(mark.value, y, "o", color=fill, markeredgecolor=edge, markersize=9, gid=f"dot {mark.kind}".strip())
         for end, arrow, beyond in ((low, "<", mark.low < low), (high, ">", mark.high > high)):
             if beyond:
-                colour = THEME["mark"] if inside else fill
-                axes.plot(end, y, arrow, color=colour, markeredgewidth=0, markersize=9, clip_on=False, gid="off")
-    told = "; ".join(f"{each.label}: {each.words}{'' if low <= each.value <= high else ' (off the axis)'}" for each in marks)
-    return inline(figure, name, title, told)
+                axes.plot(end, y, arrow, color=THEME["mark"] if inside else fill, markeredgewidth=0, markersize=9, gid="off")
+        told.append(f"{mark.label}: {mark.words}{'' if inside else ' (off the axis)'}")
+    return inline(figure, name, title, "; ".join(told))
 
 
+@rc_context(PAGE_STYLE)
 def course_plot(comparison: Comparison, name: str, quantity: str, told: str) -> str:
     """Returns a plot of what every arm's trainings looked like over their steps; empty where no run noted it.
 
-    Arms whose temperature stands still are thin grey lines, but for the baseline.
+    Arms of constant temperature are thin grey lines, but for the baseline.
 
     Args:
         comparison: whose arms.
@@ -202,26 +157,25 @@ def course_plot(comparison: Comparison, name: str, quantity: str, told: str) -> 
         quantity: of `Trainings.course`.
         told: what that is, in words with its unit.
     """
-    lines: list[Line] = []
-    still: list[Line] = []
+    figure, axes = panel()
+    words, moving = [], 0
     for row in ordered(comparison):
-        if not row.trainings or quantity not in row.trainings.course:
+        course = row.trainings.course if row.trainings else {}
+        if quantity not in course:
             continue
-        course = row.trainings.course
-        points = list(zip(course["step"], course[quantity], strict=True))
-        words = f"{row.label}: {points[0][1]:.3g} at first, {points[-1][1]:.3g} at last"
-        temperatures = course["temperature"]
+        style: Any = {"color": THEME["soft"], "linewidth": 1, "label": "other arms, of constant temperature"}
         if row.label == comparison.baseline:
-            still.append(Line(points, THEME["ink"], f"{row.label} (baseline)", words, "curve reference"))
-        elif max(temperatures) - min(temperatures) > STILL * max(temperatures):
-            lines.append(_numbered(len(lines), points, row.label, words))
-        else:
-            named = any(line.kind == "curve still" for line in still)
-            label = "" if named else "other arms whose temperature stands still"
-            still.append(Line(points, THEME["soft"], label, words, "curve still"))
-    return _curves(name, f"{told} over the steps of the training", [*still, *lines], "step")
+            style = {"color": THEME["ink"], "label": f"{row.label} (baseline)", "gid": "curve reference"}
+        elif max(course["temperature"]) - min(course["temperature"]) > STILL * max(course["temperature"]):
+            style = {**_numbered(moving), "label": row.label}
+            moving += 1
+        axes.plot(course["step"], course[quantity], **style)
+        words.append(f"{row.label}: {course[quantity][0]:.3g} at first, {course[quantity][-1]:.3g} at last")
+    axes.set_xlabel("step")
+    return _curves(figure, axes, name, f"{told} over the steps of the training", words)
 
 
+@rc_context(PAGE_STYLE)
 def temperature_plot(comparison: Comparison, name: str) -> str:
     """Returns a plot of the primary metric against temperatures that were given, a line for arms that differ in nothing else.
 
@@ -230,26 +184,27 @@ def temperature_plot(comparison: Comparison, name: str) -> str:
     metric = comparison.primary
     groups: dict[str, dict[float, Summary]] = {}
     for row in comparison.rows:
-        if metric.name in row.summaries and (found := _given_temperature(row.label)) is not None:
-            groups.setdefault(found[0], {})[found[1]] = row.summaries[metric.name]
-    groups = {group: dict(sorted(means.items())) for group, means in groups.items() if len(means) > 1}
-    lines = [
-        Line([(at, each.mean - each.std), (at, each.mean + each.std)], THEME["soft"], kind="whisker")
-        for means in groups.values()
-        for at, each in means.items()
-        if each.std
-    ]
-    for number, (group, means) in enumerate(groups.items()):
-        words = "; ".join(f"{group} at {at:g}: {format_summary(each, metric)}" for at, each in means.items())
-        points = [(at, each.mean) for at, each in means.items()]
-        lines.append(_numbered(number, points, group, words, "curve dotted"))
+        if metric.name in row.summaries and (given := _given_temperature(row.label)) is not None:
+            groups.setdefault(given[0], {})[given[1]] = row.summaries[metric.name]
+    figure, axes = panel()
+    axes.set(xscale="log", xlabel="temperature τ")
+    label_ratios(axes.xaxis)
+    words: list[str] = []
+    for group, found in groups.items():
+        if len(found) > 1:
+            means = dict(sorted(found.items()))
+            bars: Any = {"yerr": [each.std or 0.0 for each in means.values()], "ecolor": THEME["soft"], "elinewidth": 1}
+            style = {**_numbered(len(words)), "marker": "o", "markersize": 7, "label": group}
+            axes.errorbar([*means], [each.mean for each in means.values()], **bars, **style)
+            words.append("; ".join(f"{group} at {at:g}: {format_summary(each, metric)}" for at, each in means.items()))
     told = f"{metric.name} against the temperature given, mean ± standard deviation over seeds"
-    return _curves(name, told, lines, "temperature τ", logarithmic=True)
+    return _curves(figure, axes, name, told, words)
 
 
-def _numbered(number: int, points: Sequence[tuple[float, float]], label: str, words: str, kind: str = "curve") -> Line:
-    """Returns a curve that no other has the look of."""
-    return Line(points, COLOURS[number % len(COLOURS)], label, words, kind, number >= len(COLOURS))
+def _numbered(number: int) -> dict[str, Any]:
+    """Returns a look that no other curve has."""
+    style = DASHED if number >= len(COLOURS) else "-"
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": style, "zorder": 3, "gid": "curve"}
 
 
 def _given_temperature(label: str) -> tuple[str, float] | None:
@@ -269,38 +224,22 @@ def _given_temperature(label: str) -> tuple[str, float] | None:
         return None
 
 
-@rc_context(PAGE_STYLE)
-def _curves(name: str, title: str, lines: Sequence[Line], along: str, *, logarithmic: bool = False) -> str:
-    across, up = ([point[side] for line in lines for point in line.points] for side in (0, 1))
-    if not lines or min(across) == max(across):
+def _curves(figure: Figure, axes: Axes, name: str, title: str, words: Sequence[str]) -> str:
+    """Returns a plot of the lines that the axes have, with a legend below; empty where there are none."""
+    (left, right), (low, high) = axes.dataLim.intervalx, axes.dataLim.intervaly
+    if not words or left == right:
         return ""
-    labels = sum(bool(line.label) for line in lines)
-    figure, axes = panel(8, _HIGH, 42 + _LINE * labels, _LEFT)
-    axes.set(xlim=(min(across), max(across)), xlabel=along)
-    if logarithmic:
-        axes.set_xscale("log")
-        label_ratios(axes.xaxis)
-    if 0 < TIMES * min(up) < max(up):
-        axes.set(yscale="log", ylim=(min(up) / 1.1, max(up) * 1.1))
+    named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    place(figure, axes, 8, _HIGH, 42 + _LINE * len(named), _LEFT)
+    axes.set_xlim(left, right)
+    if 0 < TIMES * low < high:
+        axes.set(yscale="log", ylim=(low / 1.1, high * 1.1))
         label_ratios(axes.yaxis)
     else:
-        axes.set_ylim(padded(up))
-    for line in lines:
-        axes.plot(
-            *zip(*line.points, strict=True),
-            color=line.colour,
-            label=shortened(line.label, WIDTH - 30),
-            linewidth=1 if line.kind in ("whisker", "curve still") else 1.8,
-            linestyle=DASHED if line.dashed else "-",
-            marker="o" if "dotted" in line.kind else None,
-            markersize=7,
-            clip_on=False,
-            gid=line.kind,
-        )
-    if labels:
-        place: Any = {"loc": "upper left", "bbox_to_anchor": (-_LEFT / (WIDTH - EDGE - _LEFT), -40 / _HIGH)}
-        axes.legend(**place, borderpad=0, borderaxespad=0, handlelength=1.6, handletextpad=0.5, labelspacing=0.25)
-    return inline(figure, name, title, "; ".join(line.words for line in lines if line.words))
+        axes.set_ylim(padded([low, high]))
+    below: Any = {"loc": "upper left", "bbox_to_anchor": (-_LEFT / (WIDTH - EDGE - _LEFT), -40 / _HIGH), "borderaxespad": 0}
+    axes.legend(named.values(), [shortened(label, WIDTH - 30) for label in named], handlelength=1.6, labelspacing=0.25, **below)
+    return inline(figure, name, title, "; ".join(words))
 
 
 def spread_plot(comparison: Comparison, name: str) -> tuple[str, str]:
@@ -309,23 +248,21 @@ def spread_plot(comparison: Comparison, name: str) -> tuple[str, str]:
     A dot stands for each arm. Figures are the task's metrics, or the last look at the training where the task has no such
     metrics. Empty where neither is.
     """
+    measured = {row.label: {metric: each.mean for metric, each in row.summaries.items()} for row in ordered(comparison)}
+    looked = {
+        row.label: {quantity: values[-1] for quantity, values in row.trainings.course.items()}
+        for row in ordered(comparison)
+        if row.trainings
+    }
     for quantity, told in _PAIRS:
-        for values, whence in ((_metrics, ""), (_last_look, ", last batch of the training")):
-            found = {row.label: point for row in ordered(comparison) if (point := values(row, quantity)) is not None}
-            if len(found) > 1:
+        for values, whence in ((measured, ""), (looked, ", last batch of the training")):
+            both = {label: each for label, each in values.items() if {"uniformity", quantity} <= each.keys()}
+            if len(both) > 1:
                 title = f"Uniformity against {quantity}{whence}"
-                return title, _scatter(name, title, told, found)
+                return title, _scatter(
+                    name, title, told, {label: (each["uniformity"], each[quantity]) for label, each in both.items()}
+                )
     return "", ""
-
-
-def _metrics(row: ArmRow, quantity: str) -> tuple[float, float] | None:
-    found = row.summaries
-    return (found["uniformity"].mean, found[quantity].mean) if {"uniformity", quantity} <= found.keys() else None
-
-
-def _last_look(row: ArmRow, quantity: str) -> tuple[float, float] | None:
-    course: Mapping[str, Sequence[float]] = row.trainings.course if row.trainings else {}
-    return (course["uniformity"][-1], course[quantity][-1]) if {"uniformity", quantity} <= course.keys() else None
 
 
 @rc_context(PAGE_STYLE)
@@ -335,17 +272,16 @@ def _scatter(name: str, title: str, told: str, found: Mapping[str, tuple[float, 
     figure, axes = panel(24, _HIGH - 16, below, _LEFT)
     axes.set(xlim=(left, right), ylim=(low, high), xlabel="uniformity: lower is more spread")
     axes.locator_params(nbins=5)
-    axes.set_title(told, x=-_LEFT / (WIDTH - EDGE - _LEFT), loc="left", fontsize=11, color=THEME["soft"])
+    figure.text(0, 1 - 14 / 72 / figure.get_figheight(), told, color=THEME["soft"])
     words = []
     for number, (label, (x, y)) in enumerate(found.items(), 1):
         inside = left <= x <= right and low <= y <= high
-        place = min(max(x, left), right), min(max(y, low), high)
-        fill, edge, kind = (THEME["mark"], THEME["page"], "") if inside else ("none", THEME["mark"], " outside")
-        axes.plot(*place, "o", color=fill, markeredgecolor=edge, markersize=14, clip_on=False, zorder=3, gid=f"dot{kind}")
-        ink = THEME["page" if inside else "ink"]
-        axes.text(*place, str(number), ha="center", va="center_baseline", size=9, color=ink, gid=f"number{kind}")
+        at = min(max(x, left), right), min(max(y, low), high)
+        fill, edge, ink = (THEME["mark"], THEME["page"], THEME["page"]) if inside else ("none", THEME["mark"], THEME["ink"])
+        axes.plot(*at, "o", color=fill, markeredgecolor=edge, markersize=14, zorder=3)
+        axes.text(*at, str(number), ha="center", va="center_baseline", size=9, color=ink, gid="number")
         figures = f"{x:.3f}, {y:.3f}{'' if inside else ' (off the axes)'}"
-        line = (below - 46 - _LINE * (number - 1) + 4) / 72 / figure.get_figheight()
+        line = (below - 42 - _LINE * number + 12) / 72 / figure.get_figheight()
         figure.text(2 / WIDTH, line, f"{number} {shortened(label, WIDTH - 30 - LETTER * len(figures))}")
         figure.text(1 - 2 / WIDTH, line, figures, ha="right", color=THEME["soft"])
         words.append(f"{number} {label}: {figures}")
@@ -360,31 +296,31 @@ def overview(found: CrossTable, name: str) -> str:
         found: the table.
         name: of the plot on its page.
     """
-    left, head, row = 106, 118, 20
-    figure, axes = panel(head, row * len(found.cells), 48, left)
-    tasks = [f"{column.comparison.suite} {column.comparison.task.name}" for column in found.columns]
-    axes.set(xlim=(-0.5, max(len(tasks), 8.5) - 0.5), ylim=(len(found.cells) - 0.5, -0.5))
+    left, head = 106, 118
+    figure, axes = panel(head, 20 * len(found.cells), 48, left)
+    tasks = [shortened(f"{each.comparison.suite} {each.comparison.task.name}", head) for each in found.columns]
+    strategies = [shortened(strategy, left - 4) for strategy in found.cells]
+    axes.set(xlim=(-0.5, max(len(tasks) - 0.5, 8)), ylim=(len(strategies) - 0.5, -0.5))
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(tasks)), [shortened(task, head) for task in tasks], rotation=90, color=THEME["ink"])
-    axes.set_yticks(range(len(found.cells)), [shortened(strategy, left - 4) for strategy in found.cells], color=THEME["ink"])
+    axes.set_xticks(range(len(tasks)), tasks, rotation=90, color=THEME["ink"])
+    axes.set_yticks(range(len(strategies)), strategies, color=THEME["ink"])
     axes.tick_params(length=0)
     axes.grid(visible=False)
     told = []
     for y, (strategy, cells) in enumerate(found.cells.items()):
         for x, cell in enumerate(cells):
-            if not cell.figure:
-                continue
-            kind = "quiet" if cell.verdict in QUIET else cell.verdict if cell.verdict in MARKS else ""
-            axes.add_patch(_cell(kind, (x - 0.46, y - 0.45), 0.92, 0.9))
-            if kind in MARKS:
+            if cell.figure:
+                kind = "quiet" if cell.verdict in QUIET else cell.verdict if cell.verdict in MARKS else ""
+                axes.add_patch(_cell(kind, x - 0.46, y - 0.45))
+            if cell.figure and kind in MARKS:
                 axes.text(x, y, MARKS[kind], ha="center", va="center", size=9, color=THEME["page"], gid="number")
                 told.append(f"{strategy} on {title(found.columns[x].comparison)}: {cell.verdict}")
-    key = {words: _cell(kind, (0, 0), 1, 1) for kind, (words, _) in _CELLS.items()}
-    figure.legend(key.values(), key, loc="lower left", bbox_to_anchor=(0, 0), ncols=2, borderpad=0.1, handlelength=1.2)
+    kinds = {"▲ better": "better", "▼ worse": "worse", "no difference shown": "", "no signal, or one seed": "quiet"}
+    figure.legend(map(_cell, kinds.values()), kinds, loc="lower left", ncols=2, borderaxespad=0, handlelength=1.2)
     words = "; ".join(told) or "no strategy is shown to be better or worse than its baseline on any task"
     return inline(figure, name, "what is shown of every strategy on every task, after correction", words)
 
 
-def _cell(kind: str, corner: tuple[float, float], width: float, height: float) -> Rectangle:
-    style: Any = {"facecolor": _CELLS[kind][1], "edgecolor": THEME["line"], "linestyle": ":" if kind == "quiet" else "-"}
-    return Rectangle(corner, width, height, linewidth=1, gid=f"cell {kind}".strip(), **style)
+def _cell(kind: str, x: float = 0, y: float = 0) -> Rectangle:
+    fill = THEME[{"": "card", "quiet": "quiet-back"}.get(kind, kind)]
+    return Rectangle((x, y), 0.92, 0.9, facecolor=fill, edgecolor=THEME["line"], linestyle=":" if kind == "quiet" else "-")

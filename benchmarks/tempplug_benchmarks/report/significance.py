@@ -1,6 +1,4 @@
-"""What seeds can tell: paired t tests, corrected for looks and comparisons, and the difference that could have been seen.
-
-It must not know tasks, files or how anything is printed.
+"""Paired t tests over seeds, corrected for looks and comparisons, and the difference that could have been detected.
 
 Source: Holm 1979, A Simple Sequentially Rejective Multiple Test Procedure.
 """
@@ -150,12 +148,7 @@ def _verdict(each: Comparable, adjusted: float | None) -> Verdict:
 
 
 def has_signal(over_untrained: Difference | None, higher_is_better: bool) -> bool | None:
-    """Returns whether a baseline is clearly better than what was not trained; None where that was not measured.
-
-    Args:
-        over_untrained: baseline minus untrained.
-        higher_is_better: which way is better.
-    """
+    """Returns whether a baseline is clearly better than the untrained arm; None where their difference was not measured."""
     p = None if over_untrained is None else p_value(over_untrained)
     if over_untrained is None or p is None:
         return None

@@ -312,10 +312,7 @@ def _settings(line: ReportedLine) -> str:
 
 
 def _moved(row: ArmRow) -> str:
-    """Returns where the temperature of an arm began and ended, and between what; empty where it is not known or stood still.
-
-    First and last are means over the pairs of a batch and over seeds, the ends those of all pairs and seeds.
-    """
+    """Returns the first, last, lowest and highest temperature of an arm; empty where it is unknown or constant."""
     if not row.temperatures:
         return ""
     first, last = (row.temperatures[name] for name in ("first", "last"))

@@ -1,10 +1,7 @@
 """The suite ``vision``: SimCLR with every temperature strategy, measured on the frozen backbone; other methods by name.
 
-Importing this loads no framework.
-
-The baseline of CIFAR-10 is temperature 0.1 in all profiles, as in MACL: its paper alone prints recipe, temperatures, neighbours
-and linear probe of NT-Xent beside DCL and MACL, each of which then changes one thing of the baseline. SimCLR's code has 0.5 for
-CIFAR, Kukleva et al. have 0.2: both are arms.
+The baseline of CIFAR-10 is temperature 0.1 in all profiles, as in MACL, the one paper with a recipe of NT-Xent beside DCL and
+MACL. SimCLR's code has 0.5 for CIFAR, Kukleva et al. have 0.2: both are arms. Importing this loads no framework.
 """
 
 from __future__ import annotations
@@ -176,15 +173,7 @@ def _fixed(temperature: float, objective: str = "infonce") -> str:
 def _arms(
     each: PaperProfile, schedule: str = "schedule", amcl: str = "amcl", *, reported: bool = True, more: bool = True
 ) -> tuple[Arm, ...]:
-    """Returns the arms of a profile.
-
-    Args:
-        each: which fixed temperatures there are, and how some strategies are set.
-        schedule: spec; a training of a few epochs has fewer periods than the paper's.
-        amcl: spec.
-        reported: whether the papers' rows answer the same question.
-        more: whether there are the further arms of the paper.
-    """
+    """Returns the arms of a profile; ``schedule`` and ``amcl`` are the specs of these two."""
     if each.method in _WITHOUT_SOFTMAX:
         return (*arms(PLAIN, AMCL_ALONE), UNTRAINED)
     return (
@@ -272,10 +261,7 @@ def _digits(each: PaperProfile) -> Profile:
 
 
 def _stand_ins(each: PaperProfile) -> dict[str, Profile]:
-    """Returns quick and small profiles: CIFAR-10's training, with the method, arms and temperatures of another.
-
-    Its images are also those of CIFAR-10, but where the data folder has copies of the data set itself.
-    """
+    """Returns quick and small profiles: images and training of CIFAR-10 or copies of the data set, with own arms."""
     own = METHODS[each.method].recipe(each.recipe)
     found = {}
     for name, profile in _REDUCED.items():
