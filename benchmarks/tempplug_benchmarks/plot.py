@@ -118,11 +118,7 @@ def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
         ("gradient of the logit", "dl/ds, nats per unit of similarity"),
     )
     for panel, (name, unit) in zip(panels, names, strict=True):
-        panel.set_title(name, fontsize=12, loc="left", fontweight="bold")
-        panel.set_xlabel("similarity s")
-        panel.set_ylabel(unit)
-        panel.set_xlim(-1, 1)
-        panel.set_xticks((-1, -0.5, 0, 0.5, 1))
+        panel.set(title=name, xlabel="similarity s", ylabel=unit, xlim=(-1, 1), xticks=(-1, -0.5, 0, 0.5, 1))
     panels[0].set_ylim(bottom=0)
     _scale_gradient(panels[2], torch.cat([curve.gradient for curve in found]))
     handles, labels = panels[0].get_legend_handles_labels()

@@ -113,15 +113,17 @@ def _against_size(panel: Axes, section: Section, lines: dict[str, list[Point]]) 
         panel.plot(where, heights, linestyle="none", marker="_", markersize=16, color=colour)
     sizes = sorted({point.rows for line in lines.values() for point in line})
     panel.axhline(1.0, color=THEME["soft"], linewidth=1.0, linestyle=DASHED)
-    panel.set_title(section.task.name, fontsize=12, loc="left", fontweight="bold")
+    panel.set(
+        title=section.task.name,
+        yscale="log",
+        xlabel="N, pairs in a batch",
+        ylabel=f"{_WORDS[section.task.quantity]} over tempplug's",
+    )
     panel.set_xscale("log", base=2)
     panel.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
     panel.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
-    panel.set_yscale("log")
     label_ratios(panel.yaxis, "×")
     panel.xaxis.set_minor_locator(NullLocator())
-    panel.set_xlabel("N, pairs in a batch")
-    panel.set_ylabel(f"{_WORDS[section.task.quantity]} over tempplug's")
     panel.legend(fontsize=8)
 
 
@@ -136,7 +138,5 @@ def _one_size(panel: Axes, singles: Sequence[tuple[Section, str, Point]]) -> Non
     panel.axvline(1.0, color=THEME["soft"], linewidth=1.0, linestyle=DASHED)
     labels = [f"{section.task.name}, N={point.rows}: {label}" for section, label, point in singles]
     panel.set_yticks(range(len(singles)), labels, fontsize=8)
-    panel.set_ylim(len(singles) - 0.5, -0.5)
-    panel.set_xscale("log")
+    panel.set(ylim=(len(singles) - 0.5, -0.5), xscale="log", xlabel="over tempplug's")
     label_ratios(panel.xaxis, "×")
-    panel.set_xlabel("over tempplug's")
