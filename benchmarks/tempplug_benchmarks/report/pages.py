@@ -108,7 +108,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"intervals": intervals, "breakable": breakable, "escaped": escape_markdown}
-    made.globals |= vars(tables)
+    made.globals |= vars(tables)  # all words of the report
     made.globals |= {"marks": across.MARKS, "quiet": across.QUIET, "TITLE": across.TITLE}
     made.globals |= {"markdown_table": markdown_table, "anchor": _anchor, "runs_of": _runs_of}
     return made
