@@ -1,9 +1,6 @@
-"""Cora, CiteSeer and PubMed as Planetoid published them: eight files each, most of them pickles of arrays.
+"""Cora, CiteSeer and PubMed as Planetoid published them (Yang et al. 2016): eight files each, most of them pickles of arrays.
 
-The files are read without running what is in them, and everything is checked before it is used as a place in another array.
-The result is, number by number, that of PyTorch Geometric's ``Planetoid``. This module must not know any model.
-
-Source: Yang et al. 2016 (Planetoid), https://github.com/kimiyoung/planetoid.
+PyTorch Geometric's own reader gives the same graph, but runs what a pickle names, and trusts every index in it.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, index_to_mask, remove_self_loops
@@ -88,11 +84,7 @@ def load_planetoid(name: str, raw: Path | None, cache_dir: Path) -> Data:
 
 
 def read_planetoid(name: str, raw: Path) -> Data:
-    """Returns the graph of a folder's files, whatever their checksums: ``x``, ``edge_index``, ``y`` and the published masks.
-
-    Args:
-        name: that the files have, ``ind.NAME.x`` and so on, in lower case.
-        raw: folder with the files.
+    """Returns the graph of the files ``raw/ind.NAME.x`` and so on, whatever their checksums: ``x``, ``edge_index``, ``y``, masks.
 
     Raises:
         DataError: a file is missing or damaged, or does not fit the others; the message names it.
@@ -129,17 +121,14 @@ def read_planetoid(name: str, raw: Path) -> Data:
 def _pickled(path: Path) -> Any:
     content = read_whole(path)
     try:
-        return load_pickled(content)
+        found = load_pickled(content)
+        return found.dense(_MOST_BYTES) if isinstance(found, SparseRows) else found
     except DataError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
 def _matrix(path: Path) -> Tensor:
-    found = _pickled(path)
-    try:
-        matrix: NDArray[Any] = found.dense(_MOST_BYTES) if isinstance(found, SparseRows) else found
-    except DataError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+    matrix = _pickled(path)
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or not len(matrix) or not np.isfinite(matrix).all():
         raise DataError(f"{path} must hold a matrix of finite numbers.")
     return torch.from_numpy(matrix.astype(np.float32))
