@@ -80,6 +80,18 @@ def test_what_is_no_pickle_of_arrays_is_refused(content: bytes) -> None:
         load_pickled(content)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02})q\x00" + b"".join(b"h%c\x86q%c" % (place, place + 1) for place in range(22)) + b"Ns.",  # shared
+        b"\x80\x02})" + b"\x85" * 2000 + b"Ns.",  # deep
+    ],
+)
+def test_tuples_whose_hash_would_not_end_are_refused(content: bytes) -> None:
+    with pytest.raises(DataError, match="more tuples than data need"):
+        load_pickled(content)
+
+
 @pytest.mark.parametrize("state", [b"(K\x03U\x01|N(U\x01at}K\x08K\x08K\x00tb", b"(K\x03U\x01|NNNK\x08K\x08K\x3ftb", b"K\x01b"])
 def test_a_type_cannot_be_made_to_point_anywhere(state: bytes) -> None:
     """NumPy's own unpickling takes bytes for addresses where the flags of a type were changed."""

@@ -21,8 +21,7 @@ import tempplug
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, ShapeError
 from tempplug_adapters.graph.augmentation import AUGMENTATIONS
-from tempplug_adapters.graph.gin import GINEncoder
-from tempplug_adapters.graph.graphcl_method import GraphCLMethod
+from tempplug_adapters.graph.graphcl_method import GINEncoder, GraphCLMethod
 from tempplug_adapters.graph.graphcl_recipe import METHOD
 from tempplug_adapters.graph.graphs import Graphs
 from tempplug_adapters.graph.own_graphs import own_views

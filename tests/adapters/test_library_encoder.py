@@ -16,8 +16,7 @@ from transformers import AutoTokenizer
 
 from tempplug.cli import main
 from tempplug.errors import ConfigError, UnknownNameError
-from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder
-from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
+from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder, load_encoder
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
 
 SENTENCES = ["the dog runs", "a", "the man plays a red guitar in the park", "horse sleeps"]

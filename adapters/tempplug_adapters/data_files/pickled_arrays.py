@@ -1,7 +1,7 @@
 """Reads the pickles in which public data sets come: arrays, lists, dictionaries, words and numbers, nothing else.
 
-A pickle is a program that may import and call anything. Here every name outside `_NAMES` and every instruction outside `_ALLOWED`
-is refused, and an array is made from its bytes only after its type and shape were checked.
+A pickle is a program that may import and call anything. Here each name outside `_NAMES` and each instruction outside
+`_ALLOWED` is refused, and an array is made from its bytes only after its type and shape were checked.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from tempplug.errors import DataError
 
 _KINDS: Final = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
 _TUPLES: Final = {"EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
-_ALLOWED: Final = _TUPLES | set(
+_INSTRUCTIONS: Final = (
     "PROTO FRAME STOP INT BININT BININT1 BININT2 LONG1 BINFLOAT NONE NEWTRUE NEWFALSE BINSTRING SHORT_BINSTRING BINUNICODE "
     "SHORT_BINUNICODE BINBYTES SHORT_BINBYTES BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET MARK EMPTY_LIST APPEND APPENDS "
-    "EMPTY_DICT SETITEM SETITEMS GLOBAL STACK_GLOBAL REDUCE NEWOBJ BUILD".split()
+    "EMPTY_DICT SETITEM SETITEMS GLOBAL STACK_GLOBAL REDUCE NEWOBJ BUILD"
 )
+_ALLOWED: Final = _TUPLES.union(_INSTRUCTIONS.split())
 _MOST_TUPLES: Final = 1000
 
 
@@ -91,6 +92,7 @@ def load_pickled(content: bytes) -> Any:
 def _check_instructions(content: bytes) -> None:
     """Refuses instructions that data do not need, and those that take memory or time beyond the size of the file."""
     tuples, before, tuple_places, stored = 0, "", set(), 0
+    argument: Any
     for instruction, argument, _ in pickletools.genops(content):
         name = instruction.name
         if name not in _ALLOWED:
@@ -134,7 +136,7 @@ class _Array(np.ndarray):
             raise DataError("it holds an array of other things than numbers.")
         if len(shape) > 4 or any(size < 0 for size in shape) or math.prod(shape) * kind.kind.itemsize != len(block):
             raise DataError(f"it holds an array whose shape does not fit its {len(block)} bytes.")
-        super().__setstate__((1, shape, kind.kind, bool(by_columns), block))
+        super().__setstate__((1, shape, kind.kind, np.bool(by_columns), block))
 
 
 class _Unpickler(pickle.Unpickler):

@@ -6,16 +6,16 @@ import copy
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError
 from tempplug_adapters.graph.augmentation import augment, check_pool
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.graphcl import GraphCL
 from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
 from tempplug_adapters.graph.graphs import Graphs
 from tempplug_adapters.graph.label_probe import evaluate_labels, measurable_labels
@@ -34,6 +34,82 @@ from tempplug_adapters.graph.svm import check_classes, evaluate_svm
 from tempplug_adapters.graph.tu_files import load_tu
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.method_info import MethodInfo
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+class GINEncoder(nn.Module):
+    """Turns graphs into representations [B, layers · hidden]; a graph without nodes becomes zero.
+
+    Args:
+        features: width of the node features, at least 1.
+        hidden: width of every layer, at least 1.
+        layers: at least 1.
+
+    Raises:
+        ConfigError: a size is less than 1.
+
+    Source: Xu et al. 2019 (GIN), eq. 4.1 with ε = 0; You et al. 2020 normalise after the ReLU and concatenate the sums over
+    nodes of all layers.
+
+    >>> graphs = GraphBatch(torch.ones(3, 2), torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 0, 1]), num_graphs=2)
+    >>> GINEncoder(features=2, hidden=4, layers=3)(graphs).shape
+    torch.Size([2, 12])
+    """
+
+    def __init__(self, features: int, hidden: int = 32, layers: int = 3) -> None:
+        super().__init__()
+        for name, value in (("features", features), ("hidden", hidden), ("layers", layers)):
+            if value < 1:
+                raise ConfigError(f"{name}={value} of the encoder must be at least 1.")
+        widths = [features, *[hidden] * layers]
+        self.updates = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden)) for width in widths[:-1]
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in range(layers))
+        self.width = layers * hidden
+
+    def forward(self, graphs: GraphBatch | Data) -> Tensor:
+        """Returns the representations, [B, layers · hidden], also of a ``Data`` or ``Batch`` of PyTorch Geometric."""
+        graphs = GraphBatch.of(graphs)
+        x, pooled = graphs.x, []
+        for update, norm in zip(self.updates, self.norms, strict=True):
+            x = norm(torch.relu(update(x + graphs.neighbours(x))))
+            pooled.append(graphs.members(x))
+        return torch.cat(pooled, 1)
+
+
+class GraphCL(nn.Module):
+    """Turns graphs into embeddings for a contrastive loss; ``encoder`` gives the representations that are evaluated.
+
+    Args:
+        features: width of the node features.
+        hidden: width of every layer.
+        layers: of the encoder; an embedding has layers · hidden numbers.
+        encoder: in place of GIN, from graphs to representations [B, ``encoder.width``]; its weights stay as they are.
+
+    Raises:
+        ConfigError: a size is less than 1.
+
+    Source: You et al. 2020, figure 1; widths and initial weights (Xavier, no bias) are those of the authors' code.
+    """
+
+    def __init__(self, features: int, hidden: int = 32, layers: int = 3, encoder: Any = None) -> None:
+        super().__init__()
+        self.encoder = GINEncoder(features, hidden, layers) if encoder is None else encoder
+        width = layers * hidden
+        self.projection_head = nn.Sequential(nn.Linear(self.encoder.width, width), nn.ReLU(), nn.Linear(width, width))
+        for module in (self if encoder is None else self.projection_head).modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, graphs: GraphBatch | Data) -> Tensor:
+        """Returns the embeddings, [B, layers · hidden]."""
+        embeddings: Tensor = self.projection_head(self.encoder(graphs))
+        return embeddings
+
 
 _AT_ONCE = 128  # graphs whose representations are computed together
 

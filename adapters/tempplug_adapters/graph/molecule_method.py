@@ -12,12 +12,11 @@ from transformers import TrainerCallback
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet
+from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet, random_view
 from tempplug_adapters.graph.molecule_files import read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, projection_head
 from tempplug_adapters.graph.molecule_recipe import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
-from tempplug_adapters.graph.molecule_views import random_view
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
 from tempplug_adapters.training.train import train

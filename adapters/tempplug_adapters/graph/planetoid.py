@@ -84,7 +84,7 @@ def load_planetoid(name: str, raw: Path | None, cache_dir: Path) -> Data:
 
 
 def read_planetoid(name: str, raw: Path) -> Data:
-    """Returns the graph of the files ``raw/ind.NAME.x`` and so on, whatever their checksums: ``x``, ``edge_index``, ``y``, masks.
+    """Returns the graph of the files ``raw/ind.NAME.x`` and so on, whatever their checksums are.
 
     Raises:
         DataError: a file is missing or damaged, or does not fit the others; the message names it.

@@ -12,7 +12,84 @@ import torch
 from torch import Tensor
 
 from tempplug_adapters.recommendation.interactions import Interactions, Ranges
-from tempplug_adapters.recommendation.ranking import draw_negatives, figures, full_ranks, sampled_ranks
+
+CUTOFFS = (1, 5, 10)
+SAMPLED = 100
+"""Negatives of the sampled protocol."""
+_BLOCK = 256
+"""Rows that the original samples negatives for at once."""
+
+
+def full_ranks(scores: Tensor, targets: Tensor, histories: Tensor) -> Tensor:
+    """Returns the rank of each target among all items but those of the history, [B], 1 the best.
+
+    A target that is in its own history is ranked all the same.
+
+    Args:
+        scores: [B, I + 1], column 0 of no item.
+        targets: [B] in 1 … I.
+        histories: [B, L] items, padded with 0.
+    """
+    own = scores.gather(1, targets[:, None])
+    ahead = ~(scores < own)
+    ahead.scatter_(1, histories, False)
+    ahead[:, 0] = False
+    ahead.scatter_(1, targets[:, None], False)
+    return 1 + ahead.sum(1)
+
+
+def sampled_ranks(scores: Tensor, targets: Tensor, negatives: Tensor) -> Tensor:
+    """Returns the rank of each target among some items, [B]; one that is drawn twice, or is the target, counts once.
+
+    Args:
+        scores: [B, I + 1].
+        targets: [B].
+        negatives: [B, K] items.
+    """
+    drawn = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, negatives, True)
+    drawn.scatter_(1, targets[:, None], False)
+    own = scores.gather(1, targets[:, None])
+    return 1 + (drawn & ~(scores < own)).sum(1)
+
+
+def draw_negatives(weights: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns negatives for each row, [R, `SAMPLED`], as DCRec's evaluation gets them from RecBole.
+
+    They are drawn with replacement by the weights; histories are not left out. The original asks for negatives that are not the
+    row's target, but takes those of a block of 256 rows, which come one for each row after the other, for 100 of the first row,
+    100 of the second and so on. So what is left out is another row's target, and a row's own may be among its negatives.
+
+    Args:
+        weights: [I + 1], how likely an item is.
+        targets: [R].
+        generator: of PyTorch, on the CPU.
+    """
+    found = []
+    chances = weights.double()
+    for block in torch.split(targets, _BLOCK):
+        wanted = len(block) * SAMPLED
+        avoided = block.repeat(SAMPLED)
+        drawn = torch.multinomial(chances, wanted, replacement=True, generator=generator)
+        # an item that is all the weight there is could be avoided for ever
+        while (clash := (drawn == avoided).nonzero()[:, 0]).numel() and int((chances > 0).sum()) > 1:
+            drawn[clash] = torch.multinomial(chances, len(clash), replacement=True, generator=generator)
+        found.append(drawn.reshape(len(block), SAMPLED))
+    return torch.cat(found)
+
+
+def figures(ranks: Tensor) -> dict[str, float]:
+    """Returns HR@k and NDCG@k × 100 for k of `CUTOFFS`; with one target a row, NDCG is 1 / log₂(rank + 1) up to rank k.
+
+    Args:
+        ranks: [R].
+
+    >>> figures(torch.tensor([1, 3]))["ndcg@5"]
+    75.0
+    """
+    gains = 100 / torch.log2(ranks.double() + 1)
+    found = {f"hr@{k}": 100 * float((ranks <= k).double().mean()) for k in CUTOFFS}
+    return found | {f"ndcg@{k}": float(torch.where(ranks <= k, gains, 0.0).mean()) for k in CUTOFFS}
+
 
 Ranker = Callable[[Tensor, Tensor], Tensor]
 """Histories [B, L], padded with 0, and their lengths [B], both on the CPU, to scores of all items [B, I + 1] on any device."""

@@ -13,8 +13,7 @@ from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.sentence_evaluation import model_command
 
 if TYPE_CHECKING:
-    from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
-    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
+    from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
 
 
 def encoder_parser(command: str, description: str, epilog: str, data_help: str) -> argparse.ArgumentParser:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tempplug_adapters.sentence_evaluation.command import encoder_parser, report
 
 if TYPE_CHECKING:
-    from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
-    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
+    from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
 
 HUB_NOTE = (
     "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK: "

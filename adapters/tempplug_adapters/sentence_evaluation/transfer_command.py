@@ -14,8 +14,7 @@ from tempplug_adapters.sentence_evaluation.command import encoder_parser, report
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 
 if TYPE_CHECKING:
-    from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
-    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
+    from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
 
 
 def main(arguments: list[str]) -> int:
