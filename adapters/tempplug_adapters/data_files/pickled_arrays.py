@@ -136,7 +136,7 @@ class _Array(np.ndarray):
             raise DataError("it holds an array of other things than numbers.")
         if len(shape) > 4 or any(size < 0 for size in shape) or math.prod(shape) * kind.kind.itemsize != len(block):
             raise DataError(f"it holds an array whose shape does not fit its {len(block)} bytes.")
-        super().__setstate__((1, shape, kind.kind, np.bool(by_columns), block))
+        super().__setstate__((1, shape, kind.kind, bool(by_columns), block))  # type: ignore[arg-type]
 
 
 class _Unpickler(pickle.Unpickler):
