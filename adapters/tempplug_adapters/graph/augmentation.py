@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import UnknownNameError, nearest
-from tempplug_adapters.graph.graph_data import GraphBatch
+from tempplug_adapters.graph.graph_data import GraphBatch, rank
 
 DROPPED = 0.1
 """Fraction of a graph's nodes, edges or features that an augmentation takes away."""
@@ -150,7 +150,7 @@ def _subgraph(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
     starts[1:] = torch.bincount(source, minlength=count).cumsum(0)
     lengths = csr_array((waiting[target].numpy(), target.numpy(), starts.numpy()), shape=(count, count))
     joined = torch.from_numpy(dijkstra(lengths, indices=start.numpy(), min_only=True))
-    place = _rank(graphs.batch, torch.argsort(joined, stable=True))
+    place = rank(graphs.batch, torch.argsort(joined, stable=True))
     return (place <= _subgraph_size(graphs)[graphs.batch]) & joined.isfinite(), None, None
 
 
@@ -176,17 +176,7 @@ def _share(group: Tensor, groups: int, fraction: float, generator: torch.Generat
 
 
 def _random_rank(group: Tensor, generator: torch.Generator | None) -> Tensor:
-    return _rank(group, torch.randperm(len(group), generator=generator))
-
-
-def _rank(group: Tensor, order: Tensor) -> Tensor:
-    """Returns the place of each member within its group when all are put in the given order, [n]."""
-    by_group = order[torch.argsort(group[order], stable=True)]
-    sizes = torch.bincount(group)
-    first = torch.cumsum(sizes, 0) - sizes
-    place = torch.empty_like(order)
-    place[by_group] = torch.arange(len(order)) - first[group[by_group]]
-    return place
+    return rank(group, torch.randperm(len(group), generator=generator))
 
 
 AUGMENTATIONS: dict[str, Callable[[GraphBatch, torch.Generator | None], Kept]] = {

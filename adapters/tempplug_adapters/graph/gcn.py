@@ -23,7 +23,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.graph.node_features import NodeFeatures
-from tempplug_adapters.graph.sparse_sum import RowSums
+from tempplug_adapters.sparse_sums import RowSums
 
 _ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
 _AT_ONCE = 2**14  # nodes whose sums are computed together where no gradient is wanted

@@ -16,6 +16,7 @@ from rdkit import Chem, rdBase
 from torch import Tensor
 
 from tempplug.errors import DataError
+from tempplug_adapters.graph.graph_data import ranges, rank
 
 # RDKit's values of each feature, by the number that an embedding knows them under; what is not listed counts as the last.
 _BOND_TYPES = {Chem.BondType.SINGLE: 0, Chem.BondType.DOUBLE: 1, Chem.BondType.TRIPLE: 2, Chem.BondType.AROMATIC: 3}
@@ -135,14 +136,13 @@ class MoleculeSet:
             rows: [B] positions in the set, in any order.
         """
         atom_counts, edge_counts = self._atom_counts[rows], self._edge_counts[rows]
-        atoms, molecule = _ranges(self._atom_starts[rows], atom_counts)
-        edges, owner = _ranges(self._edge_starts[rows], edge_counts)
+        edges = ranges(self._edge_starts[rows], edge_counts)
         first = atom_counts.cumsum(0) - atom_counts
         return MoleculeBatch(
-            atoms=self._atoms[atoms].long(),
-            edges=self._edges[:, edges] + first[owner],
+            atoms=self._atoms[ranges(self._atom_starts[rows], atom_counts)].long(),
+            edges=self._edges[:, edges] + first.repeat_interleave(edge_counts),
             bonds=self._bonds[edges].long(),
-            molecule=molecule,
+            molecule=torch.arange(len(rows)).repeat_interleave(atom_counts),
             size=len(rows),
         )
 
@@ -155,13 +155,6 @@ def _directed_bonds(molecule: Chem.Mol) -> list[tuple[int, int, int, int]]:
         features = _BOND_TYPES.get(bond.GetBondType(), BOND_TYPES - 1), _BOND_DIRECTIONS.get(bond.GetBondDir(), 0)
         found += [(start, end, *features), (end, start, *features)]
     return sorted(found, key=lambda each: each[1])
-
-
-def _ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the numbers of several ranges behind each other, and which range each of them is of."""
-    owner = torch.repeat_interleave(torch.arange(len(counts)), counts)
-    before = counts.cumsum(0) - counts
-    return torch.arange(len(owner)) + (starts - before)[owner], owner
 
 
 def random_view(batch: MoleculeBatch, ratio: float) -> MoleculeBatch:
@@ -183,7 +176,7 @@ def random_view(batch: MoleculeBatch, ratio: float) -> MoleculeBatch:
     order = torch.where(grown[batch.molecule], _arrival(batch), torch.rand(len(batch.molecule)))
     counts = torch.bincount(batch.molecule, minlength=batch.size)
     lost = (counts * ratio).floor().long()
-    stays = (_rank(order, batch.molecule, counts) < (counts - lost)[batch.molecule]) & order.isfinite()
+    stays = (rank(batch.molecule, order.argsort()) < (counts - lost)[batch.molecule]) & order.isfinite()
     return batch.kept(stays)
 
 
@@ -205,18 +198,3 @@ def _arrival(batch: MoleculeBatch) -> Tensor:
         if torch.equal(sooner, arrival):
             return arrival
         arrival = sooner
-
-
-def _rank(values: Tensor, group: Tensor, counts: Tensor) -> Tensor:
-    """Returns the rank of each value within its group, from 0.
-
-    Args:
-        values: [A].
-        group: [A] ascending.
-        counts: sizes of the groups.
-    """
-    order = values.argsort()
-    order = order[group[order].argsort(stable=True)]
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts)[group]
-    return rank
