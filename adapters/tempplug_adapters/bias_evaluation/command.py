@@ -1,7 +1,4 @@
-"""``tempplug eval bias MODEL``: the stereotypes that a masked language model prefers, as a table and as a JSON file.
-
-Holds the command line and its table. The protocols are in `stereoset` and `crows_pairs`.
-"""
+"""``tempplug eval bias MODEL``: the stereotypes that a masked language model prefers, as a table and as a JSON file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""CrowS-Pairs: which of two sentences that differ in the group they speak of a masked language model finds more probable.
-
-Both published ways to ask. Knows nothing of transformers: a model is what `masked_language_model` makes of it.
-"""
+"""CrowS-Pairs: which of two sentences that differ in a group a masked language model finds more probable, asked in two ways."""
 
 from __future__ import annotations
 

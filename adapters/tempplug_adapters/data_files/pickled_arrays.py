@@ -112,7 +112,7 @@ def _check_instructions(content: bytes) -> None:
 
 
 class _Kind:
-    """What a pickle says of the type of an array, checked."""
+    """The type of an array, checked."""
 
     def __init__(self, code: str, *flags: Any) -> None:
         if code not in _KINDS:

@@ -1,6 +1,6 @@
 """Tables as text: UTF-8, a header, fields split by tabs, nothing quoted. Every fault names the file and the line.
 
-Sentences hold bare quotation marks, with which a reader that unquotes loses rows. This module must not know data sets.
+Sentences hold bare quotation marks, with which a reader that unquotes loses rows.
 """
 
 from __future__ import annotations

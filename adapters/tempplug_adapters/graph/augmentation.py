@@ -1,8 +1,7 @@
-"""GraphCL's augmentations, each drawn for a whole batch at once. It must not know any model.
+"""GraphCL's augmentations, each drawn for a whole batch at once.
 
-The authors' code is followed where it departs from their paper: edges are only dropped, never added, a direction at a time,
-and their subgraph never leaves the start's neighbours (here ``neighbourhood``; ``subgraph`` grows as the paper says). It is
-not followed where it adds self-loops to the view that is not augmented.
+Their code is followed where it departs from the paper: edges are only dropped, a direction at a time, and their subgraph
+never leaves the start's neighbours (here ``neighbourhood``; ``subgraph`` grows as the paper says).
 """
 
 from __future__ import annotations
@@ -27,20 +26,7 @@ Kept = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def augment(graphs: GraphBatch, pool: Sequence[str], generator: torch.Generator | None = None) -> GraphBatch:
-    """Returns a view of each graph, made by one augmentation of the pool that is drawn for it.
-
-    Every graph keeps at least one node; nodes that lose all their edges stay. Features are not changed in place.
-
-    Args:
-        graphs: on the CPU.
-        pool: names of `AUGMENTATIONS`, at least one.
-        generator: of all random choices; None is the global one.
-
-    Raises:
-        UnknownNameError: there is no such augmentation.
-
-    Source: You et al. 2020 (GraphCL), section 3.1.
-    """
+    """Returns a view of each graph, made by one augmentation drawn from the pool of names; each keeps a node at least."""
     check_pool(pool)
     kept = keep(graphs, pool, torch.randint(len(pool), (graphs.num_graphs,), generator=generator), generator)
     new_place = torch.cumsum(kept.nodes, 0) - 1
@@ -92,11 +78,7 @@ def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor, generator: tor
 
 
 def check_pool(pool: Sequence[str]) -> None:
-    """Makes sure that all augmentations of a pool exist.
-
-    Raises:
-        UnknownNameError: one does not, or there is none.
-    """
+    """Raises `UnknownNameError` unless the pool names augmentations, and one at least."""
     known = ", ".join((*AUGMENTATIONS, "MODULE:NAME of your own"))
     if not pool:
         raise UnknownNameError(f"no augmentation is named. Known: {known}.")
@@ -133,11 +115,7 @@ def _neighbourhood(graphs: GraphBatch, generator: torch.Generator | None) -> Kep
 
 
 def _subgraph(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
-    """Keeps what grows from a random node, a random node next to the grown part at a time.
-
-    Where each node waits an exponential time once a neighbour has joined, the next one to join is equally likely to be any
-    that waits. The order of joining is therefore that of the shortest paths from the start, with those times as lengths.
-    """
+    """Keeps what grows from a random node, a random node next to the grown part at a time."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

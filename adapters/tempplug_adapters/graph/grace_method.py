@@ -21,9 +21,9 @@ from tempplug_adapters.graph.node_data import load_graph
 from tempplug_adapters.graph.node_evaluation import check_evaluation, evaluate_nodes
 from tempplug_adapters.graph.node_features import NodeFeatures
 from tempplug_adapters.graph.nodes import Nodes
-from tempplug_adapters.graph.own_modules import (
+from tempplug_adapters.graph.user_modules import (
     Augmentation,
-    OwnEncoder,
+    UserEncoder,
     augmented,
     create_augmentation,
     create_encoder,
@@ -39,28 +39,14 @@ from tempplug_adapters.training.method_info import MethodInfo
 def corrupt(
     edge_index: Tensor, columns: int, edge_removal: float, feature_masking: float, edge_weight: Tensor | None = None
 ) -> View:
-    """Returns a view that lacks random edges, each direction by itself, and random columns of the features, for all nodes.
-
-    Args:
-        edge_index: [2, E].
-        columns: F, the number of features.
-        edge_removal: probability that an edge is removed, in [0, 1).
-        feature_masking: probability that a column is hidden, in [0, 1).
-        edge_weight: [E], which the edges keep; None for 1.
-    """
+    """Returns a view without random edges, each direction by itself, and without random columns of the features."""
     kept_edges, kept = dropout_edge(edge_index, p=edge_removal)
     shown, _ = mask_feature(torch.ones(1, columns, device=edge_index.device), p=feature_masking, mode="col")
     return View(kept_edges, shown[0], None if edge_weight is None else edge_weight[kept])
 
 
 def corrupted(graph: Data, edge_removal: float, feature_masking: float) -> Data:
-    """Returns `corrupt`'s view of a graph written out, with what its edges have, for encoders that know of no views.
-
-    Args:
-        graph: with ``x`` [N, F] and ``edge_index`` [2, E].
-        edge_removal: probability that an edge is removed, in [0, 1).
-        feature_masking: probability that a column is hidden, in [0, 1).
-    """
+    """Returns `corrupt`'s view of a graph written out, with what its edges have, for encoders that take a ``Data``."""
     view = copy.copy(graph)
     view.edge_index, kept = dropout_edge(graph.edge_index, p=edge_removal)
     view.x, _ = mask_feature(graph.x, p=feature_masking, mode="col")
@@ -77,7 +63,7 @@ class GRACE(nn.Module):
     """The encoder whose representations are kept, and the projection head that only the loss sees.
 
     Args:
-        encoder: a `GCN`; or a module from a graph to representations [N, width], such as an `OwnEncoder`.
+        encoder: a `GCN`; or a module from a graph to representations [N, width], such as an `UserEncoder`.
         width: of the representations.
         projection: width inside the projection head.
         embedding: width of what the loss sees; None for that of the representations.
@@ -103,14 +89,7 @@ class GRACE(nn.Module):
         nodes: Tensor | None = None,
         first: int | None = None,
     ) -> list[Tensor]:
-        """Returns the embeddings of each view, for the loss, [N, embedding].
-
-        Args:
-            views: of one graph. A `View` needs a `GCN` and features; a ``Data`` has them with it.
-            features: see `GCN.of_views`.
-            nodes: see there.
-            first: how many nodes to embed; None for all.
-        """
+        """Returns the embeddings [N, embedding] of each view, of its ``first`` nodes; a `View` needs a `GCN` and features."""
         hidden = self.encoder.of_views(features, views, nodes) if features is not None else map(self.encoder, views)
         return [self.projection_head(each[:first]) for each in hidden]
 
@@ -137,7 +116,7 @@ class GraceModule(nn.Module):
         recipe: GraceRecipe,
         data: Nodes,
         loss_fn: ContrastiveLoss,
-        encoder: OwnEncoder | None = None,
+        encoder: UserEncoder | None = None,
         plain: bool = False,
     ) -> None:
         super().__init__()
@@ -154,16 +133,10 @@ class GraceModule(nn.Module):
     def encoder(self) -> nn.Module:
         """What representations are kept of: the graph convolutions, or the user's module."""
         own: nn.Module = self.grace.encoder
-        return own.module if isinstance(own, OwnEncoder) else own
+        return own.module if isinstance(own, UserEncoder) else own
 
     def forward(self, views: Sequence[View | Data], nodes: Tensor | None, seeds: Tensor) -> Tensor:
-        """Returns the loss in nats, [].
-
-        Args:
-            views: two, which number the nodes as they stand in ``nodes``.
-            nodes: [n] positions in the graph; None where the views number all.
-            seeds: [s] positions of the nodes to contrast, which come first.
-        """
+        """Returns the loss [] of two views that number the nodes [n] of the graph (None: all), the seeds [s] first."""
         device = seeds.device
         features = None if self.features is None else self.features.to(device)
         moved = [view.to(device) for view in views]
@@ -196,7 +169,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         files = (recipe.node_features, recipe.node_labels)
         graph = load_graph(source.dataset, source.data_dir, source.cache_dir, not recipe.raw_features, *files)
         nodes = Nodes(graph, source.dataset, source.evaluated)
-        if nodes.labels is not None:  # said now, what has no figure in the end
+        if nodes.labels is not None:  # refuses now what has no figure in the end
             check_evaluation(nodes.labels, recipe.protocols, nodes.masks)
         return nodes
 
@@ -220,15 +193,12 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
             if data.edge_weight is not None and bool((data.edge_weight < 0).any()):
                 raise DataError("edge_weight must be at least 0 for the GCN, which divides by the roots of sums of weights.")
             return GraceModule(recipe, data, loss, None, bool(augmentations))
-        encoder = OwnEncoder(create_encoder(given, data.x.shape[1], recipe.hidden, recipe.layers))
+        encoder = UserEncoder(create_encoder(given, data.x.shape[1], recipe.hidden, recipe.layers))
         encoder.warn_of_unused(data.graph)
         return GraceModule(recipe, data, loss, encoder)
 
     def collate(self, recipe: GraceRecipe, data: Nodes, index: Tensor) -> dict[str, Any]:
-        """Returns two corrupted views of the graph, or of the part around some nodes.
-
-        The whole graph keeps the order of its nodes: where all are contrasted, that of the anchors is of no consequence.
-        """
+        """Returns two corrupted views of the graph, which keeps the order of its nodes, or of the part around some nodes."""
         whole = len(index) == len(data)
         encoder, augmentations = self._of_user(recipe)
         shares = list(zip(_both(recipe.edge_removal), _both(recipe.feature_masking), strict=True))
@@ -251,9 +221,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         return {"views": views, "nodes": nodes, "seeds": seeds}
 
     def evaluate(self, recipe: GraceRecipe, module: nn.Module, data: Nodes, run: Run) -> dict[str, float]:
-        """Returns F1-micro and F1-macro × 100 by protocol, and the F1-micro of the nodes to validate as ``f1_validation`` (see
-        `evaluate_nodes`); nothing where the graph has no classes.
-        """
+        """Returns F1-micro, F1-macro and that of validation × 100 by protocol (`evaluate_nodes`); nothing without classes."""
         if data.labels is None:
             return {}
         scores = evaluate_nodes(

@@ -1,8 +1,4 @@
-"""Graphs for graph classification: many small graphs in one record, and batches cut from it.
-
-Batches carry the names of PyTorch Geometric (``x``, ``edge_index``, ``batch``, ``num_graphs``). This module must not know any
-model, augmentation or file.
-"""
+"""Many small graphs in one record, and batches cut from it, under the names of PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -123,7 +119,7 @@ class GraphSet:
         Args:
             graphs: each with ``edge_index`` [2, e] and ``x`` [n, F] or, where no graph has features, ``num_nodes``; ``y``
                 is its class where there is one (not where it is -1 or NaN), or T labels [1, T], each 0, 1, or -1 or NaN where
-                it is not known; a warning tells of another ``y``, which is not used. Edges may be absent, isolated nodes are
+                it is not known; there is a warning of another ``y``, which is not used. Edges may be absent, isolated nodes are
                 kept.
 
         Raises:

@@ -20,8 +20,11 @@ from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
 from tempplug_adapters.graph.graphs import Graphs
 from tempplug_adapters.graph.label_probe import evaluate_labels, measurable_labels
 from tempplug_adapters.graph.ogb_files import load_ogb
-from tempplug_adapters.graph.own_graphs import OwnGraphEncoder, own_views
-from tempplug_adapters.graph.own_modules import (
+from tempplug_adapters.graph.saved_graphs import read_graphs
+from tempplug_adapters.graph.svm import check_classes, evaluate_svm
+from tempplug_adapters.graph.tu_files import load_tu
+from tempplug_adapters.graph.user_graphs import UserGraphEncoder, user_views
+from tempplug_adapters.graph.user_modules import (
     Augmentation,
     create_augmentation,
     create_encoder,
@@ -29,9 +32,6 @@ from tempplug_adapters.graph.own_modules import (
     names_of,
     warn_of_unused,
 )
-from tempplug_adapters.graph.saved_graphs import read_graphs
-from tempplug_adapters.graph.svm import check_classes, evaluate_svm
-from tempplug_adapters.graph.tu_files import load_tu
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.method_info import MethodInfo
 
@@ -125,7 +125,7 @@ class GraphCLModule(nn.Module):
     """
 
     def __init__(
-        self, recipe: GraphCLRecipe, features: int, loss_fn: ContrastiveLoss, encoder: OwnGraphEncoder | None = None
+        self, recipe: GraphCLRecipe, features: int, loss_fn: ContrastiveLoss, encoder: UserGraphEncoder | None = None
     ) -> None:
         super().__init__()
         self.graphcl = GraphCL(features, recipe.hidden, recipe.layers, encoder)
@@ -135,16 +135,10 @@ class GraphCLModule(nn.Module):
     def encoder(self) -> nn.Module:
         """What representations are measured of: the graph convolutions, or the user's module."""
         encoder = self.graphcl.encoder
-        return encoder.own.module if isinstance(encoder, OwnGraphEncoder) else encoder
+        return encoder.own.module if isinstance(encoder, UserGraphEncoder) else encoder
 
     def forward(self, graphs: GraphBatch | Batch, views: GraphBatch | Batch, index: Tensor) -> Tensor:
-        """Returns the loss in nats, [].
-
-        Args:
-            graphs: B as they are.
-            views: one of each.
-            index: [B] their positions in the data set.
-        """
+        """Returns the loss [] in nats of B graphs and a view of each, at positions [B] of the data set."""
         device = index.device
         embeddings = self.graphcl(graphs.to(device)), self.graphcl(views.to(device))
         loss: Tensor = self.loss_fn(*embeddings, **self.loss_fn.taken(index=index))
@@ -158,7 +152,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         info: its declaration.
         encoder: any module with ``forward(x, edge_index, …)`` or ``forward(batch)``, or what makes one (see `create_encoder`);
             None: the recipe's.
-        augmentations: of which one is drawn for each graph, see `own_views`; empty: the recipe's.
+        augmentations: of which one is drawn for each graph, see `user_views`; empty: the recipe's.
 
     Source: You et al. 2020 (GraphCL), and its code, which shuffles before the first epoch only.
     """
@@ -208,7 +202,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
             warn_of_unused(data.each[0], (), "GIN")
             return GraphCLModule(recipe, features, loss)
         like = next((graph for graph in data.each if int(graph.num_nodes or 0) > 1), data.each[0])
-        own = OwnGraphEncoder(create_encoder(encoder, features, recipe.hidden, recipe.layers), like)
+        own = UserGraphEncoder(create_encoder(encoder, features, recipe.hidden, recipe.layers), like)
         own.own.warn_of_unused(like)
         return GraphCLModule(recipe, features, loss, own)
 
@@ -219,7 +213,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         if encoder is None and len(names) == len(pool):
             graphs = data.batch(index)
             return {"graphs": graphs, "views": augment(graphs, names), "index": index}
-        views = own_views([data.each[place] for place in index.tolist()], pool)
+        views = user_views([data.each[place] for place in index.tolist()], pool)
         return {"graphs": data.pyg_batch(index), "views": views, "index": index}
 
     def origin(self, recipe: GraphCLRecipe, data: Graphs) -> dict[str, Any]:
@@ -244,14 +238,9 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     @torch.no_grad()
     def representations(self, module: Any, data: Graphs) -> Tensor:
-        """Returns the representations of all graphs, without the projection head, [G, width], on the CPU.
-
-        Args:
-            module: in evaluation mode.
-            data: in the order of the result.
-        """
+        """Returns the representations [G, width] of all graphs without the projection head, on the CPU; for evaluation mode."""
         device, encoder = next(module.parameters()).device, module.graphcl.encoder
-        own = isinstance(encoder, OwnGraphEncoder)
+        own = isinstance(encoder, UserGraphEncoder)
         parts = torch.split(torch.arange(len(data)), _AT_ONCE)
         batches = (copy.copy(data.pyg_batch(part)) if own else data.all.batch(part) for part in parts)
         return torch.cat([encoder(batch.to(device)).cpu() for batch in batches])

@@ -1,7 +1,6 @@
-"""Molecules as tensors: atoms and bonds of many SMILES in one packed set, from which batches are cut.
+"""Molecules as tensors: atoms and bonds of many SMILES in one packed set, batches cut from it, and random views of these.
 
-The features are the four of Hu et al.: element and chirality of an atom, type and direction of a bond. This module must not
-know files, models or training.
+The features are the four of Hu et al.: element and chirality of an atom, type and direction of a bond.
 """
 
 from __future__ import annotations
@@ -181,11 +180,7 @@ def random_view(batch: MoleculeBatch, ratio: float) -> MoleculeBatch:
 
 
 def _arrival(batch: MoleculeBatch) -> Tensor:
-    """Returns when a growing piece of each molecule reaches each atom, [A]; infinite where it never does.
-
-    An atom next to the piece joins after a waiting time of its own. Exponential waiting times have no memory: at every moment
-    all atoms next to the piece are equally likely to be the next, whenever they came to stand there.
-    """
+    """Returns when a growing piece of each molecule reaches each atom [A], infinite for never; see `augmentation._subgraph`."""
     counts = torch.bincount(batch.molecule, minlength=batch.size)
     roots = counts.cumsum(0) - counts + (torch.rand(batch.size) * counts).long().clamp(max=counts - 1)
     waiting = torch.empty(len(batch.molecule)).exponential_()

@@ -1,8 +1,4 @@
-"""Files of molecules: unlabelled SMILES for pre-training, the data sets of MoleculeNet, and a user's own tables.
-
-Nothing is unpacked to the disk, and nothing is written but what is downloaded. Every fault of a file is a `DataError` that
-names it.
-"""
+"""Files of molecules: unlabelled SMILES for pre-training, the data sets of MoleculeNet, and a user's own tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fine-tuning an encoder of molecules on labels, as a method without a contrastive loss: what pre-training is measured by.
-
-This module must not know pre-training, files or the command line.
-"""
+"""Fine-tuning an encoder of molecules on labels, as a method without a contrastive loss: what pre-training is measured by."""
 
 from __future__ import annotations
 
@@ -128,7 +125,7 @@ class FineTuneModule(nn.Module):
         return scores
 
     def forward(self, molecules: MoleculeBatch, labels: Tensor) -> Tensor:
-        """Returns the loss in nats, []; labels are [B, T]."""
+        """Returns the loss [] in nats for labels [B, T]."""
         return masked_loss(self.scores(molecules).float(), labels)
 
 
@@ -177,15 +174,7 @@ class FineTuning(Method[FineTuneRecipe, Labelled]):
 
 
 def masked_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Returns the mean binary cross-entropy over what was measured, in nats; 0 where nothing was.
-
-    Args:
-        scores: [n, T] logits.
-        labels: [n, T] 0, 1 or NaN.
-
-    >>> masked_loss(torch.zeros(2, 1), torch.tensor([[1.0], [float("nan")]]))
-    tensor(0.6931)
-    """
+    """Returns the mean binary cross-entropy of logits [n, T] over labels [n, T] that are no NaN, in nats; 0 without any."""
     measured = ~labels.isnan()
     losses = functional.binary_cross_entropy_with_logits(
         scores, labels.nan_to_num(), measured.to(scores.dtype), reduction="sum"

@@ -51,12 +51,7 @@ class MoleculeModule(nn.Module):
         self.loss_fn = loss_fn
 
     def forward(self, views: tuple[MoleculeBatch, MoleculeBatch], index: Tensor) -> Tensor:
-        """Returns the loss in nats, [].
-
-        Args:
-            views: of the same B molecules.
-            index: [B] their positions.
-        """
+        """Returns the loss [] in nats of two views of the same B molecules at positions [B]."""
         view_a, view_b = (self.head(self.encoder(view.to(index.device))) for view in views)
         loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.taken(index=index))
         return loss
@@ -130,7 +125,7 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
                 dataset=name,
                 resume_from_checkpoint=run.resume_from_checkpoint,
                 training={key: value for key, value in run.training.items() if key not in _PRETRAINING},
-                callbacks=[_Told(run.progress, number, len(data.labelled))],
+                callbacks=[_FineTuningProgress(run.progress, number, len(data.labelled))],
             )
             found |= {f"{figure} {name}": value for figure, value in results["evaluation"].items()}
         return found
@@ -140,8 +135,8 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
         module.encoder.save(output_dir / ENCODER_FILE)
 
 
-class _Told(TrainerCallback):
-    """Tells how far one of several fine-tunings is."""
+class _FineTuningProgress(TrainerCallback):
+    """Reports the progress of one of several fine-tunings."""
 
     def __init__(self, progress: Callable[[float], None], number: int, total: int) -> None:
         self.progress, self.number, self.total = progress, number, total

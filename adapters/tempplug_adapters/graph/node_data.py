@@ -1,6 +1,4 @@
-"""Graphs for node classification: public ones by name, saved ones, tables. Whatever a graph lacks is said here, before any
-training. This module must not know any model.
-"""
+"""Graphs for node classification: public ones by name, saved ones, tables; faults are raised before any training."""
 
 from __future__ import annotations
 

@@ -56,10 +56,7 @@ class NodeFeatures:
         return self.dense if nodes is None else self.dense[nodes]
 
     def sums_first(self, wanted: int, results: int, edges: int, width: int) -> bool:
-        """Returns whether summing the features of neighbours before the product costs less than summing products [width].
-
-        ``wanted`` nodes have their features read, ``results`` nodes get a sum, over ``edges``.
-        """
+        """Returns whether summing the features of neighbours before the product costs less than summing products [width]."""
         sparse = self._sparse is not None and self._sparse_is_quicker(wanted)
         products = (_NONZERO_COST * self._nonzeros if sparse else wanted * self.columns) * width
         # Features are constant: their sums need no gradient, unlike those of products.

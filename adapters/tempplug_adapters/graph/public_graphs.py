@@ -1,7 +1,4 @@
-"""Public graphs by name, from the folders that PyTorch Geometric's classes leave: Planetoid, CitationFull, Coauthor, Amazon.
-
-Nothing in the files is run, and nothing is written but what is downloaded. This module must not know any model.
-"""
+"""Public graphs by name, from the folders that PyTorch Geometric's classes leave: Planetoid, CitationFull, Coauthor, Amazon."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class PyGCLLoss(nn.Module):
         **debiased: ``tau_plus`` and ``beta`` of PyGCL's debiased losses, which are refused with what to use instead.
 
     Attributes:
-        contrastive_loss: the loss itself: its ``record`` speaks of the last direction, and ``set_progress`` drives schedules.
+        contrastive_loss: the loss itself: its ``record`` is of the last direction, and ``set_progress`` drives schedules.
 
     Raises:
         UnknownNameError: no such strategy, objective or option.
@@ -139,7 +139,7 @@ def _around(strategy: str | Strategy, tau: float) -> Strategy:
     name, written = parse_spec(strategy)
     options = around(tau).get(name)
     if options is None:
-        create_strategy(strategy)  # a name that does not exist is told first
+        create_strategy(strategy)  # an unknown name is refused first
         raise ConfigError(f"tau={format_value(tau)} has no meaning for strategy '{name}': leave it out, or write its options.")
     if twice := [option for option in written if option in options and "temperature" in option]:
         raise ConfigError(f"the temperature is given twice: tau={format_value(tau)} and {twice[0]} of strategy '{name}'.")

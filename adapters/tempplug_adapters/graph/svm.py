@@ -1,6 +1,6 @@
-"""How well a support vector machine tells classes apart by their representations, as unsupervised graph learning is measured.
+"""How well a support vector machine tells classes apart by their representations.
 
-It must not know how the representations were made.
+``GridSearchCV(SVC(), …)`` gives the same numbers in three to four times the time: it computes the kernel for each penalty.
 """
 
 from __future__ import annotations
@@ -129,15 +129,7 @@ def _check(points: Floats, codes: Labels) -> None:
 
 
 def check_classes(labels: npt.ArrayLike, folds: int) -> None:
-    """Makes sure that classes can be told apart in cross-validation.
-
-    Args:
-        labels: [N] classes.
-        folds: how many.
-
-    Raises:
-        ConfigError: there is one class only, or a class has too few members.
-    """
+    """Raises `ConfigError` unless the labels [N] have two classes, with members enough for the folds and those inside."""
     if folds < 2:
         raise ConfigError(f"folds={folds} must be at least 2.")
     members = np.unique(np.asarray(labels), return_counts=True)[1]

@@ -1,8 +1,6 @@
-"""The TU collection's data sets of many graphs, read from the texts of their archives; nothing is unpacked to the disk.
+"""The TU collection (Morris et al. 2020): data sets of many graphs, read from the texts of their archives.
 
-The result is, number by number, that of PyTorch Geometric's ``TUDataset``. This module must not know any model.
-
-Source: Morris et al. 2020 (TUDataset), https://chrsmrrs.github.io/datasets.
+The result is that of PyTorch Geometric's ``TUDataset``, whose reader needs unpacked files and trusts every number in them.
 """
 
 from __future__ import annotations

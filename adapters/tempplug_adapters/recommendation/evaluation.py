@@ -1,6 +1,6 @@
-"""How well a ranker finds what users took next: any function from histories to scores, under any of the protocols.
+"""How well a ranker finds what users took next: where a target stands among all items or sampled ones, HR@k and NDCG@k.
 
-It must not know models.
+A tie counts against the model, and so does a score that is no number.
 """
 
 from __future__ import annotations
@@ -21,15 +21,7 @@ _BLOCK = 256
 
 
 def full_ranks(scores: Tensor, targets: Tensor, histories: Tensor) -> Tensor:
-    """Returns the rank of each target among all items but those of the history, [B], 1 the best.
-
-    A target that is in its own history is ranked all the same.
-
-    Args:
-        scores: [B, I + 1], column 0 of no item.
-        targets: [B] in 1 … I.
-        histories: [B, L] items, padded with 0.
-    """
+    """Returns the rank [B], 1 the best, of each target among all items but the rest of its history, by scores [B, I + 1]."""
     own = scores.gather(1, targets[:, None])
     ahead = ~(scores < own)
     ahead.scatter_(1, histories, False)
@@ -39,13 +31,7 @@ def full_ranks(scores: Tensor, targets: Tensor, histories: Tensor) -> Tensor:
 
 
 def sampled_ranks(scores: Tensor, targets: Tensor, negatives: Tensor) -> Tensor:
-    """Returns the rank of each target among some items, [B]; one that is drawn twice, or is the target, counts once.
-
-    Args:
-        scores: [B, I + 1].
-        targets: [B].
-        negatives: [B, K] items.
-    """
+    """Returns the rank [B] of each target among negatives [B, K] by scores [B, I + 1]; an item counts once."""
     drawn = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, negatives, True)
     drawn.scatter_(1, targets[:, None], False)
     own = scores.gather(1, targets[:, None])
@@ -78,14 +64,7 @@ def draw_negatives(weights: Tensor, targets: Tensor, generator: torch.Generator)
 
 
 def figures(ranks: Tensor) -> dict[str, float]:
-    """Returns HR@k and NDCG@k × 100 for k of `CUTOFFS`; with one target a row, NDCG is 1 / log₂(rank + 1) up to rank k.
-
-    Args:
-        ranks: [R].
-
-    >>> figures(torch.tensor([1, 3]))["ndcg@5"]
-    75.0
-    """
+    """Returns HR@k and NDCG@k × 100 of ranks [R] for k of `CUTOFFS`; NDCG is 1 / log₂(rank + 1) up to rank k."""
     gains = 100 / torch.log2(ranks.double() + 1)
     found = {f"hr@{k}": 100 * float((ranks <= k).double().mean()) for k in CUTOFFS}
     return found | {f"ndcg@{k}": float(torch.where(ranks <= k, gains, 0.0).mean()) for k in CUTOFFS}
@@ -136,9 +115,5 @@ def evaluate_ranker(
 
 
 def popularity_ranker(counts: Tensor) -> Ranker:
-    """Returns the ranker that gives every history the most frequent items.
-
-    Args:
-        counts: [I + 1].
-    """
+    """Returns the ranker that gives every history the most frequent items, for counts [I + 1]."""
     return lambda histories, lengths: counts.expand(len(histories), -1)

@@ -1,7 +1,4 @@
-"""Who took which item when, read from files: DCRec's own data sets, and any log as a table of user, item and time.
-
-Every fault names the file and the line. This module must not know how sequences are split, or any model.
-"""
+"""Interactions of users with items, read from files: DCRec's own data sets, and any log as a table of user, item and time."""
 
 from __future__ import annotations
 

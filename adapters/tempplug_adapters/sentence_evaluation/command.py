@@ -1,7 +1,4 @@
-"""What ``tempplug eval sts`` and ``tempplug eval transfer`` share: the flags of an encoder, and the report as table and file.
-
-Knows no protocol. Models are loaded in `encoder`.
-"""
+"""What ``tempplug eval sts`` and ``tempplug eval transfer`` share: the flags of an encoder, and the report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A model as a sentence encoder: a callable from sentences to vectors, for `sts.evaluate_sts` and the like.
 
-Transformers with a pooling, from a folder or from the Hugging Face hub; other models of sentence-transformers by that library.
-Runs no code from model repositories. Knows nothing of the data that it encodes or of training.
+Transformers with a pooling; other models of sentence-transformers by that library. No code of a model repository runs.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class LibraryEncoder:
 
     Attributes:
         pooling: what the model consists of, in words, for reports.
-        pooling_source: who does it, in words.
+        pooling_source: the library that pools, in words.
         max_length: longest input in tokens; None where any length is read.
     """
 
@@ -78,7 +77,7 @@ def load_library_encoder(name: str, prompt: str, max_length: int | None, device:
         limit = encoder.max_length
         if limit is None:
             raise ConfigError(
-                f"max_length={max_length} says nothing to {encoder.pooling}, which reads sentences of any length."
+                f"max_length={max_length} does not apply to {encoder.pooling}, which reads sentences of any length."
             )
         if not 1 <= max_length <= limit:
             raise ConfigError(f"max_length={max_length} must be a whole number from 1 to {limit} for this model.")
@@ -101,7 +100,7 @@ class SentenceEncoder:
         pooling: one of `pooling.POOLINGS`.
         max_length: tokens, special ones included, after which a sentence is cut; at least 3 and at most what the model has
             positions for, which is the default.
-        pooling_source: who chose the pooling, in words, for reports.
+        pooling_source: where the pooling is stated, in words, for reports.
         normalised: whether vectors get the length 1.
         prompt: what stands before every sentence.
 
@@ -131,11 +130,7 @@ class SentenceEncoder:
         self.max_length = limit if max_length is None else max_length
 
     def __call__(self, sentences: list[str]) -> Tensor:
-        """Returns the vectors of the sentences, [n, D], in their order and on the model's device.
-
-        Args:
-            sentences: at least one; several hundred at a time leave the least padding.
-        """
+        """Returns the vectors of the sentences (one at least), [n, D], in their order and on the model's device."""
         device = next(self.model.parameters()).device
         prompted = [self.prompt + sentence for sentence in sentences]
         encoded = self.tokenizer(prompted, truncation=True, max_length=self.max_length)

@@ -1,7 +1,4 @@
-"""What every evaluation asks of an encoder: a callable from sentences to vectors, called once for each distinct sentence.
-
-Knows nothing of models or tasks.
-"""
+"""Encoders as every evaluation uses them: a callable from sentences to vectors, called once for each distinct sentence."""
 
 from __future__ import annotations
 
@@ -70,7 +67,7 @@ def shared(encode: Encode) -> Encode:
 
     def encode_together(sentences: list[str]) -> Tensor:
         most = -(-len(sentences) // world)
-        # every other one, so that the shares of batches by length are equal work; who has none left repeats one
+        # every other one, so that the shares of batches by length are equal work; a process without any repeats one
         share = (sentences[rank::world] + sentences[:1])[:most]
         own = encode(share).contiguous()
         parts = [torch.empty_like(own) for _ in range(world)]

@@ -1,7 +1,6 @@
 """An installed package `senteval` as what trains the classifiers: an encoder's vectors through its ``SE(…).eval(task)``.
 
-For who wants SentEval's own code, or a fork of it, to have the last word. The package is on no index; as published it needs
-Python below 3.11 and a CUDA device, so that a fork is what runs today. Nothing of it is patched here.
+It is on no index; as published it needs Python below 3.11 and a CUDA device, so that a fork is what runs today.
 """
 
 from __future__ import annotations

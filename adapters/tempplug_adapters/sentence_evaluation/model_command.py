@@ -1,7 +1,4 @@
-"""What every ``tempplug eval`` of a text model shares: the flags of a model, and the report as a table and as a file.
-
-Knows no protocol, and no kind of model.
-"""
+"""What every ``tempplug eval`` of a text model shares: the flags of a model, and the report as a table and as a file."""
 
 from __future__ import annotations
 

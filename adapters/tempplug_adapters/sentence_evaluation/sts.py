@@ -1,7 +1,7 @@
-"""The STS protocol: cosine similarity of sentence pairs against people's scores, as Spearman correlation × 100.
+"""The STS protocol: cosine similarity of sentence pairs against people's scores, as Spearman correlation × 100 by SciPy.
 
-The "all" setting of the literature: the subsets of a year are concatenated and get one correlation. Knows nothing of models:
-an encoder is any callable from a list of sentences to a tensor of vectors.
+The "all" setting of the literature: the subsets of a year are concatenated and get one correlation. mteb's own task classes
+are a backend: they take seconds to import, and have their data from the hub, untokenised.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class InstalledMteb:
 
 
 class _Vectors:
-    """An encoder as mteb asks for it, which looks up what is encoded.
+    """An encoder with the methods that mteb calls, which looks vectors up.
 
     Args:
         rows: row of each sentence.
@@ -98,7 +98,7 @@ def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 BACKENDS = ("tempplug", "mteb")
-"""Who correlates: this package, or an installed mteb."""
+"""What computes correlations: this package, or an installed mteb."""
 # The cosine similarities of one and the same float32 vector with its own rounding noise (1e-7) differ by about 1e-14.
 CONSTANT_WITHIN = 1e-12
 
@@ -115,7 +115,7 @@ class StsResult:
         sentences: number of distinct sentences that were encoded.
         backend: one of `BACKENDS`.
         resampled: the mean over the tasks, on samples of the pairs of each with replacement, the same for every encoder: what
-            two encoders differ by on them is how sure of their difference these pairs are. Empty where nobody asked.
+            two encoders differ by on them is how sure of their difference these pairs are. Empty without ``resamples``.
     """
 
     spearman: dict[str, float]
@@ -202,10 +202,7 @@ def evaluate_sts(
 
 
 def evaluate_stsb(encode: Encode, data_dir: str | Path | None = None, split: str = "dev", batch_size: int = 512) -> float:
-    """Returns Spearman × 100 on STS-B: the number by which training chooses its checkpoint.
-
-    Args and errors are those of `evaluate_sts`.
-    """
+    """Returns Spearman × 100 on STS-B, by which training chooses its checkpoint; see `evaluate_sts`."""
     return evaluate_sts(encode, data_dir, ("STSB",), split, batch_size).spearman["STSB"]
 
 

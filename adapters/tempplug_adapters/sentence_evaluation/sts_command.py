@@ -1,7 +1,4 @@
-"""``tempplug eval sts MODEL``: a model's Spearman correlations as a table, and as a JSON file where one is asked for.
-
-Holds the command line and its table. The protocol is in `sts`.
-"""
+"""``tempplug eval sts MODEL``: a model's Spearman correlations as a table, and as a JSON file."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backend",
         choices=("tempplug", "mteb"),
         default="tempplug",
-        help="who correlates: tempplug, or the task classes of an installed mteb, on the same pairs (default: tempplug)",
+        help="correlations by tempplug, or by the task classes of an installed mteb on the same pairs (default: tempplug)",
     )
     return parser
 

@@ -1,7 +1,4 @@
-"""The transfer protocol of SentEval: what a linear classifier learns from frozen sentence vectors, on seven tasks.
-
-Knows nothing of models: an encoder is any callable from a list of sentences to a tensor of vectors.
-"""
+"""The transfer protocol of SentEval: what a linear classifier learns from frozen sentence vectors, on seven tasks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``tempplug eval transfer MODEL``: what linear classifiers learn from a model's vectors, as a table and as a JSON file.
-
-Holds the command line and its table. The protocol is in `transfer`.
-"""
+"""``tempplug eval transfer MODEL``: what linear classifiers learn from a model's vectors, as a table and as a JSON file."""
 
 from __future__ import annotations
 
@@ -65,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backend",
         choices=("tempplug", "senteval"),
         default="tempplug",
-        help="who trains the classifiers: tempplug, or an installed senteval, with the same vectors (default: tempplug)",
+        help="trainer of the classifiers: tempplug, or an installed senteval, with the same vectors (default: tempplug)",
     )
     parser.add_argument("--fast", action="store_true", help="five folds and short fits, for the dev accuracy during training")
     return parser

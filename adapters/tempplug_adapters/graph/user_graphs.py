@@ -1,7 +1,4 @@
-"""GraphCL with encoders and augmentations of the user's own, on batches as PyTorch Geometric has them.
-
-It must not know the loss or the training loop.
-"""
+"""GraphCL with encoders and augmentations of the user's own, on batches as PyTorch Geometric has them."""
 
 from __future__ import annotations
 
@@ -16,16 +13,16 @@ from torch_geometric.nn import global_add_pool
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.graph.augmentation import keep
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.own_modules import Augmentation, OwnEncoder, augmented, takes_batch
+from tempplug_adapters.graph.user_modules import Augmentation, UserEncoder, augmented, takes_batch
 
 
-class OwnGraphEncoder(nn.Module):
+class UserGraphEncoder(nn.Module):
     """Calls a user's encoder with graphs; representations of nodes are summed, as GraphCL's encoder does.
 
     Features that are whole numbers stay so for one that takes them, as embeddings do, and become floating point for others.
 
     Args:
-        module: any, see `OwnEncoder`.
+        module: any, see `UserEncoder`.
         like: a graph of the data, with two nodes or more, which the encoder is tried with.
 
     Attributes:
@@ -37,7 +34,7 @@ class OwnGraphEncoder(nn.Module):
 
     def __init__(self, module: nn.Module, like: Data) -> None:
         super().__init__()
-        self.own, self._as_floats = OwnEncoder(module), False
+        self.own, self._as_floats = UserEncoder(module), False
         graphs, nodes = Batch.from_data_list([like, like]), int(like.num_nodes or 0)
         try:
             found = self.own.probe(graphs)
@@ -65,7 +62,7 @@ class OwnGraphEncoder(nn.Module):
         return graphs
 
 
-def own_views(graphs: Sequence[Data], pool: Sequence[str | Augmentation]) -> Batch:
+def user_views(graphs: Sequence[Data], pool: Sequence[str | Augmentation]) -> Batch:
     """Returns a view of each graph, made by one augmentation of the pool that is drawn for it from PyTorch's global generator.
 
     Args:

@@ -1,7 +1,4 @@
-"""Encoders and augmentations that users bring: found by ``module:name``, made, and called in the way that each asks for.
-
-It must not know GRACE, GraphCL or any data set.
-"""
+"""Encoders and augmentations that users bring: found by ``module:name``, made, and called as each requires."""
 
 from __future__ import annotations
 
@@ -94,8 +91,8 @@ def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Mo
     try:
         made = given(**options)
     except Exception as error:  # the user's own code can raise anything
-        told = ", ".join(f"{name}={value}" for name, value in options.items())
-        raise ConfigError(f"encoder {called}({told}) cannot be made: {type(error).__name__}: {one_line(error)}") from error
+        stated = ", ".join(f"{name}={value}" for name, value in options.items())
+        raise ConfigError(f"encoder {called}({stated}) cannot be made: {type(error).__name__}: {one_line(error)}") from error
     if not isinstance(made, nn.Module):
         raise ConfigError(f"encoder {called} must make a torch.nn.Module, not {type(made).__name__}.")
     return made
@@ -104,7 +101,7 @@ def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Mo
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-class OwnEncoder(nn.Module):
+class UserEncoder(nn.Module):
     """Calls a module that has ``forward(x, edge_index)`` or ``forward(batch)`` with graphs.
 
     The first kind also gets ``edge_weight``, ``edge_attr`` and ``batch`` where it takes them and the graphs have them. One that
@@ -160,16 +157,10 @@ class OwnEncoder(nn.Module):
             warn_of_unused(graph, self.takes, type(self.module).__name__)
 
 
-def warn_of_unused(graph: Data, taken: Sequence[str], encoder: str) -> None:
-    """Warns of weights and attributes of edges that an encoder does not take.
-
-    Args:
-        graph: that may have them.
-        taken: names of those that it takes.
-        encoder: what messages call it.
-    """
+def warn_of_unused(graph: Data, accepted: Sequence[str], encoder: str) -> None:
+    """Warns of weights and attributes of edges that a graph has and an encoder does not take."""
     for name in ("edge_weight", "edge_attr"):
-        if name not in taken and _some(graph, name):
+        if name not in accepted and _some(graph, name):
             hint = "; call it edge_weight if it weighs edges" if name == "edge_attr" else ""
             warnings.warn(f"{name} of the data is not used: the encoder {encoder} does not take it{hint}.", stacklevel=2)
 
@@ -192,7 +183,7 @@ def create_augmentation(given: Any) -> Augmentation:
 
 
 def names_of(encoder: Any, augmentations: Sequence[Augmentation]) -> dict[str, Any]:
-    """Returns what tells of an encoder and augmentations that came from Python in a record of a run; empty without any."""
+    """Returns the names, for the record of a run, of an encoder and augmentations that came from Python; empty without any."""
     named = {"own_encoder": [] if encoder is None else [encoder], "own_augmentations": augmentations}
     return {name: [_name(each) for each in every] for name, every in named.items() if every}
 
@@ -203,18 +194,14 @@ def _name(each: Any) -> str:
 
 
 def takes_batch(augmentation: Augmentation) -> bool:
-    """Returns whether an augmentation asks for a whole ``Batch``, by the annotation of its argument."""
+    """Returns whether an augmentation takes a whole ``Batch``, by the annotation of its argument."""
     called: Any = augmentation if inspect.isroutine(augmentation) else type(augmentation).__call__
     notes = [each.annotation for each in inspect.signature(called).parameters.values() if each.name != "self"]
     return bool(notes) and (notes[0] is Batch or (isinstance(notes[0], str) and notes[0].split(".")[-1] == "Batch"))
 
 
 def augmented(graph: Data, augmentation: Augmentation) -> Data:
-    """Returns what an augmentation makes of a graph, which itself stays as it is unless it is changed in place.
-
-    Raises:
-        ConfigError: that is no graph.
-    """
+    """Returns what an augmentation makes of a graph; raises `ConfigError` where that is no graph."""
     found = augmentation(copy.copy(graph))
     if not isinstance(found, Data):
         raise ConfigError(f"augmentation {augmentation!r} must return a Data, not {type(found).__name__}.")
