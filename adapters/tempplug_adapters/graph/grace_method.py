@@ -25,6 +25,7 @@ from tempplug_adapters.graph.user_modules import (
     Augmentation,
     UserEncoder,
     augmented,
+    corrupted,
     create_augmentation,
     create_encoder,
     find,
@@ -43,20 +44,6 @@ def corrupt(
     kept_edges, kept = dropout_edge(edge_index, p=edge_removal)
     shown, _ = mask_feature(torch.ones(1, columns, device=edge_index.device), p=feature_masking, mode="col")
     return View(kept_edges, shown[0], None if edge_weight is None else edge_weight[kept])
-
-
-def corrupted(graph: Data, edge_removal: float, feature_masking: float) -> Data:
-    """Returns `corrupt`'s view of a graph written out, with what its edges have, for encoders that take a ``Data``."""
-    view = copy.copy(graph)
-    view.edge_index, kept = dropout_edge(graph.edge_index, p=edge_removal)
-    view.x, _ = mask_feature(graph.x, p=feature_masking, mode="col")
-    for name in graph.edge_attrs():
-        if name != "edge_index":
-            view[name] = graph[name][kept]
-    steps = graph.get("num_sampled_edges")
-    if steps is not None:
-        view.num_sampled_edges = [int(each.sum()) for each in kept.split(steps)]
-    return view
 
 
 class GRACE(nn.Module):

@@ -22,7 +22,6 @@ know data sets.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +32,10 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import GNN
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from torch_geometric.graphgym.register import register_config, register_loss, register_metric, register_network
-from torch_geometric.utils import dropout_edge
 
 from tempplug.errors import MissingDependencyError
 from tempplug_adapters.announcement import announce_once
+from tempplug_adapters.graph.user_modules import corrupted
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.lightning import TemperatureCallback
 from tempplug_adapters.parameter_groups import optimizer_groups
@@ -135,15 +134,11 @@ def view(batch: Any, drop_edge: float, mask_feature: float) -> Any:
         drop_edge: share of the edges, in [0, 1].
         mask_feature: share of the columns; integers are left alone.
     """
-    changed = copy.copy(batch)
+    changed = corrupted(batch, drop_edge, mask_feature)
     if "split" in changed and changed.split == "train":
         del changed["split"]
-    edge_level = [name for name in batch.edge_attrs() if name != "edge_index"]
-    changed.edge_index, kept = dropout_edge(batch.edge_index, p=drop_edge)
-    for name in edge_level:
-        changed[name] = batch[name][kept]
-    if batch.x.is_floating_point():
-        changed.x = batch.x * (torch.rand(batch.x.shape[1], device=batch.x.device) >= mask_feature)
+    if not batch.x.is_floating_point():
+        changed.x = batch.x
     return changed
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.storage.files import one_line
@@ -206,6 +207,20 @@ def augmented(graph: Data, augmentation: Augmentation) -> Data:
     if not isinstance(found, Data):
         raise ConfigError(f"augmentation {augmentation!r} must return a Data, not {type(found).__name__}.")
     return found
+
+
+def corrupted(graph: Data, edge_removal: float, feature_masking: float) -> Data:
+    """Returns `corrupt`'s view of a graph written out, with what its edges have, for encoders that take a ``Data``."""
+    view = copy.copy(graph)
+    view.edge_index, kept = dropout_edge(graph.edge_index, p=edge_removal)
+    view.x, _ = mask_feature(graph.x, p=feature_masking, mode="col")
+    for name in graph.edge_attrs():
+        if name != "edge_index":
+            view[name] = graph[name][kept]
+    steps = graph.get("num_sampled_edges")
+    if steps is not None:
+        view.num_sampled_edges = [int(each.sum()) for each in kept.split(steps)]
+    return view
 
 
 def _some(graph: Data, name: str) -> bool:

@@ -86,15 +86,15 @@ class _Vectors:
 
     def similarity(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the cosine similarities [n, m] of the rows of two arrays, [n, D] and [m, D]."""
-        return np.asarray(_unit(a) @ _unit(b).T)
+        return (_unit(torch.from_numpy(a)) @ _unit(torch.from_numpy(b)).T).numpy()
 
     def similarity_pairwise(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the cosine similarity [n] of each row of an array [n, D] with that of another."""
-        return np.asarray((_unit(a) * _unit(b)).sum(1))
+        return (_unit(torch.from_numpy(a)) * _unit(torch.from_numpy(b))).sum(1).numpy()
 
 
-def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny))
+def _unit(rows: Tensor) -> Tensor:
+    return functional.normalize(rows.double(), dim=1, eps=torch.finfo(torch.float64).tiny)
 
 
 BACKENDS = ("tempplug", "mteb")
@@ -135,15 +135,8 @@ class StsResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it but ``resampled`` as plain values for JSON, ``average`` among them."""
-        return {
-            "spearman": dict(self.spearman),
-            "average": self.average,
-            "pairs": dict(self.pairs),
-            "split": self.split,
-            "source": self.source,
-            "sentences": self.sentences,
-            "backend": self.backend,
-        }
+        names = ("spearman", "average", "pairs", "split", "source", "sentences", "backend")
+        return {name: getattr(self, name) for name in names}
 
 
 def evaluate_sts(
@@ -220,12 +213,7 @@ def _check_tasks(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:
 
 def _cosine_similarity(vectors: Tensor, rows: dict[str, int], pairs: StsPairs) -> Tensor:
     """Returns the cosine similarity of each pair, in float64."""
-    tiny = torch.finfo(torch.float64).tiny
-    sides = (
-        functional.normalize(vectors[[rows[sentence] for sentence in sentences]].double(), dim=1, eps=tiny)
-        for sentences in (pairs.sentences_a, pairs.sentences_b)
-    )
-    a, b = sides
+    a, b = (_unit(vectors[[rows[text] for text in side]]) for side in (pairs.sentences_a, pairs.sentences_b))
     return (a * b).sum(dim=1)
 
 
