@@ -24,12 +24,10 @@ from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.graph.user_modules import (
     Augmentation,
     UserEncoder,
+    UserModules,
     augmented,
     corrupted,
-    create_augmentation,
     create_encoder,
-    find,
-    names_of,
     warn_of_unused,
 )
 from tempplug_adapters.storage.tensors import write_tensors
@@ -147,8 +145,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 
     def __init__(self, info: MethodInfo, encoder: Any = None, augmentations: Sequence[Augmentation] = ()) -> None:
         super().__init__(info)
-        self._encoder, self._augmentations = encoder, tuple(map(create_augmentation, augmentations))
-        self._named: dict[tuple[str, ...], tuple[Augmentation, ...]] = {}
+        self._user = UserModules(encoder, augmentations)
 
     def load(self, recipe: GraceRecipe, source: Source) -> Nodes:
         """Returns a public graph, or the graph of files, after a look at the user's encoder and augmentations."""
@@ -162,7 +159,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 
     def origin(self, recipe: GraceRecipe, data: Nodes) -> dict[str, Any]:
         """Returns the names of what came from Python."""
-        return names_of(self._encoder, self._augmentations)
+        return self._user.names()
 
     def describe(self, data: Nodes) -> str:
         """Returns the numbers of nodes, edges and features."""
@@ -250,13 +247,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 
     def _of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
         """Returns the user's encoder, or what makes it, and augmentations, from Python or by their names."""
-        encoder, augmentations = self._encoder, self._augmentations
-        if encoder is None and recipe.encoder is not None:
-            encoder = find(recipe.encoder, "encoder")
-        if not augmentations and recipe.augmentations not in self._named:
-            made = tuple(create_augmentation(find(word, "augmentations")) for word in recipe.augmentations)
-            self._named[recipe.augmentations] = made
-        augmentations = augmentations or self._named[recipe.augmentations]
+        encoder, augmentations = self._user.of(recipe)
         if len(augmentations) > 2:
             raise ConfigError(f"{len(augmentations)} augmentations must be one for both views, or one for each.")
         return encoder, augmentations

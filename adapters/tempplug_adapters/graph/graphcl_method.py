@@ -26,10 +26,8 @@ from tempplug_adapters.graph.tu_files import load_tu
 from tempplug_adapters.graph.user_graphs import UserGraphEncoder, user_views
 from tempplug_adapters.graph.user_modules import (
     Augmentation,
-    create_augmentation,
+    UserModules,
     create_encoder,
-    find,
-    names_of,
     warn_of_unused,
 )
 from tempplug_adapters.training.method import Method, Run, Source
@@ -161,8 +159,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     def __init__(self, info: MethodInfo, encoder: Any = None, augmentations: Sequence[str | Augmentation] = ()) -> None:
         super().__init__(info)
-        self._encoder, self._augmentations = encoder, tuple(augmentations)
-        self._found: dict[str, Augmentation] = {}
+        self._user = UserModules(encoder, augmentations, builtin=True)
 
     def load(self, recipe: GraphCLRecipe, source: Source) -> Graphs:
         """Returns a data set of the TU collection or of OGB, or the graphs of a file."""
@@ -218,7 +215,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     def origin(self, recipe: GraphCLRecipe, data: Graphs) -> dict[str, Any]:
         """Returns the names of what came from Python."""
-        return names_of(self._encoder, [each for each in self._augmentations if not isinstance(each, str)])
+        return self._user.names()
 
     def evaluate(self, recipe: GraphCLRecipe, module: nn.Module, data: Graphs, run: Run) -> dict[str, float]:
         """Returns the accuracy in % of a support vector machine, mean over the folds, and its ``validation_accuracy`` on what
@@ -247,14 +244,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     def _of_user(self, recipe: GraphCLRecipe) -> tuple[Any, tuple[str | Augmentation, ...]]:
         """Returns the user's encoder, or what makes it, and all augmentations, those of the user's found by their names."""
-        encoder = self._encoder
-        if encoder is None and recipe.encoder is not None:
-            encoder = find(recipe.encoder, "encoder")
-        pool = self._augmentations or recipe.augmentations
-        names = [each for each in pool if isinstance(each, str) and ":" not in each]
-        if names:
+        encoder, pool = self._user.of(recipe)
+        if names := [each for each in pool if isinstance(each, str)]:
             check_pool(names)
-        for word in pool:
-            if isinstance(word, str) and ":" in word and word not in self._found:
-                self._found[word] = create_augmentation(find(word, "augmentations"))
-        return encoder, tuple(self._found.get(each, each) if isinstance(each, str) else each for each in pool)
+        return encoder, pool

@@ -183,10 +183,34 @@ def create_augmentation(given: Any) -> Augmentation:
     return augmentation
 
 
-def names_of(encoder: Any, augmentations: Sequence[Augmentation]) -> dict[str, Any]:
-    """Returns the names, for the record of a run, of an encoder and augmentations that came from Python; empty without any."""
-    named = {"own_encoder": [] if encoder is None else [encoder], "own_augmentations": augmentations}
-    return {name: [_name(each) for each in every] for name, every in named.items() if every}
+class UserModules:
+    """An encoder and augmentations of the user: objects from Python, else those that a recipe names by ``MODULE:NAME``.
+
+    Args:
+        encoder: a module, or what makes one; None: the recipe's.
+        augmentations: empty: the recipe's.
+        builtin: whether a word without a colon is the name of a built-in augmentation.
+    """
+
+    def __init__(self, encoder: Any, augmentations: Sequence[Any], *, builtin: bool = False) -> None:
+        self.encoder, self.builtin, self._found = encoder, builtin, dict[str, Augmentation]()
+        self.augmentations = tuple(each if isinstance(each, str) else create_augmentation(each) for each in augmentations)
+
+    def of(self, recipe: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Returns the encoder, or what makes it, and all augmentations; names of built-in ones stay as they are."""
+        named = self.encoder is None and recipe.encoder is not None
+        pool = self.augmentations or recipe.augmentations
+        for word in pool:
+            if isinstance(word, str) and word not in self._found and (":" in word or not self.builtin):
+                self._found[word] = create_augmentation(find(word, "augmentations"))
+        augmentations = tuple(self._found.get(each, each) if isinstance(each, str) else each for each in pool)
+        return find(recipe.encoder, "encoder") if named else self.encoder, augmentations
+
+    def names(self) -> dict[str, Any]:
+        """Returns the names of what came from Python, for the record of a run; empty without any."""
+        augmentations = [each for each in self.augmentations if not isinstance(each, str)]
+        named = {"own_encoder": [] if self.encoder is None else [self.encoder], "own_augmentations": augmentations}
+        return {name: [_name(each) for each in every] for name, every in named.items() if every}
 
 
 def _name(each: Any) -> str:
