@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, distributed
@@ -18,6 +18,13 @@ def check_batch_size(batch_size: int) -> None:
     """Raises `ConfigError` unless it is a whole number of at least 1."""
     if not isinstance(batch_size, int) or batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} must be a whole number of at least 1.")
+
+
+def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Returns the tasks; raises `ConfigError` unless they are a list of one or more different names."""
+    if isinstance(tasks, str) or not tasks or len(set(tasks)) != len(tasks):
+        raise ConfigError(f"tasks={tasks!r} must be a list of one or more different names out of {', '.join(known)}.")
+    return tuple(tasks)
 
 
 def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -> tuple[dict[str, int], Tensor]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, encode_distinct
+from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, check_tasks, encode_distinct
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, StsPairs, find_task, load_sts
 
 NAMES = {"STSB": "STSBenchmark", "SICKR": "SICK-R"}
@@ -174,7 +174,7 @@ def evaluate_sts(
     Source:
         SimCSE (Gao et al. 2021), appendix B: "all" setting, Spearman, no regressor.
     """
-    names = _check_tasks(tasks, split)
+    names = _tasks_of(tasks, split)
     check_batch_size(batch_size)
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
@@ -199,16 +199,15 @@ def evaluate_stsb(encode: Encode, data_dir: str | Path | None = None, split: str
     return evaluate_sts(encode, data_dir, ("STSB",), split, batch_size).spearman["STSB"]
 
 
-def _check_tasks(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:
+def _tasks_of(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:
     if split not in ("test", "dev"):
         raise ConfigError(f"split='{split}' must be test or dev.")
     if tasks is None:
         return tuple(name for name in STS_TASKS if split in find_task(name).splits)
-    if isinstance(tasks, str) or not tasks or len(set(tasks)) != len(tasks):
-        raise ConfigError(f"tasks={tasks!r} must be a list of one or more different names out of {', '.join(STS_TASKS)}.")
-    for name in tasks:
+    names = check_tasks(tasks, STS_TASKS)
+    for name in names:
         find_task(name).files(split)
-    return tuple(tasks)
+    return names
 
 
 def _cosine_similarity(vectors: Tensor, rows: dict[str, int], pairs: StsPairs) -> Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.tables import read_tsv
+from tempplug_adapters.data_files.tables import find_folder, read_tsv
 from tempplug_adapters.sentence_evaluation.senteval_files import read_sts_files, senteval_folder
 
 COLUMNS = ("score", "sentence1", "sentence2")
@@ -146,18 +146,9 @@ def load_sts_subsets(name: str, data_dir: str | Path | None = None, split: str =
 
 
 def find_sts_folder(data_dir: str | Path) -> Path:
-    """Returns ``data_dir``, its ``text/sts`` or its ``sts``: the first that holds the folder of any data set.
-
-    Raises:
-        DataError: none does.
-    """
-    data_dir = Path(data_dir)
-    if not data_dir.is_dir():
-        raise DataError(f"data_dir='{data_dir}' is not a folder; name the one that holds {', '.join(STS_TASKS)}.")
-    for folder in (data_dir, data_dir / "text" / "sts", data_dir / "sts"):
-        if any((folder / name).is_dir() for name in STS_TASKS):
-            return folder
-    raise DataError(f"data_dir='{data_dir}' holds none of the folders {', '.join(STS_TASKS)}, nor do its text/sts and sts.")
+    """Returns ``data_dir``, its ``text/sts`` or its ``sts``: the first with a data set, else raises `DataError`."""
+    wanted = f"the folders {', '.join(STS_TASKS)}"
+    return find_folder(data_dir, "sts", wanted, lambda folder: any((folder / name).is_dir() for name in STS_TASKS))
 
 
 def _pairs(rows: Iterable[tuple[str, Sequence[object]]]) -> StsPairs:

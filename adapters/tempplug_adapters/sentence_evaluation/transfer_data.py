@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tempplug.errors import DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.tables import read_tsv
+from tempplug_adapters.data_files.tables import find_folder, read_tsv
 from tempplug_adapters.sentence_evaluation.senteval_files import Row, read_transfer_files, senteval_folder
 
 
@@ -98,18 +98,12 @@ def load_rows(name: str, data_dir: str | Path) -> dict[str, list[Row]]:
 
 
 def find_transfer_folder(data_dir: str | Path) -> Path:
-    """Returns ``data_dir``, its ``text/transfer`` or its ``transfer``: the first that holds a file of any task.
+    """Returns ``data_dir``, its ``text/transfer`` or its ``transfer``: the first with a task, else raises `DataError`."""
 
-    Raises:
-        DataError: none does.
-    """
-    data_dir = Path(data_dir)
-    if not data_dir.is_dir():
-        raise DataError(f"data_dir='{data_dir}' is not a folder; name the one that holds MR.tsv.gz and the other tasks.")
-    for folder in (data_dir, data_dir / "text" / "transfer", data_dir / "transfer"):
-        if any(_file(folder, task, split) for task in _TASKS for split in task.splits):
-            return folder
-    raise DataError(f"data_dir='{data_dir}' holds none of the files MR.tsv.gz …, nor do its text/transfer and transfer.")
+    def holds(folder: Path) -> bool:
+        return any(_file(folder, task, split) for task in _TASKS for split in task.splits)
+
+    return find_folder(data_dir, "transfer", "the files MR.tsv.gz …", holds)
 
 
 def _stem(task: TransferTask, split: str) -> str:
