@@ -11,13 +11,15 @@ import math
 import pickle
 import pickletools
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from tempplug.errors import DataError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _KINDS: Final = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
 _TUPLES: Final = {"EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
@@ -44,6 +46,8 @@ class SparseRows:
 
     def checked(self) -> csr_array[Any]:
         """Returns the matrix after SciPy's full check; raises `DataError` where its parts do not fit together."""
+        from scipy.sparse import csr_array  # images are read without SciPy
+
         parts = (self.data, self.indices, self.indptr)
         if not all(isinstance(each, np.ndarray) and each.ndim == 1 for each in parts):
             raise DataError("its matrix must have data, indices and indptr, arrays of one dimension.")
