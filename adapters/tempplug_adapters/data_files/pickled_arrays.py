@@ -11,15 +11,11 @@ import math
 import pickle
 import pickletools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tempplug.errors import DataError
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 _KINDS: Final = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
 _TUPLES: Final = {"EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
@@ -43,30 +39,6 @@ class SparseRows:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.data, self.indices, self.indptr, self.shape = map(state.get, ("data", "indices", "indptr", "_shape"))
-
-    def checked(self) -> csr_array[Any]:
-        """Returns the matrix after SciPy's full check; raises `DataError` where its parts do not fit together."""
-        from scipy.sparse import csr_array  # images are read without SciPy
-
-        parts = (self.data, self.indices, self.indptr)
-        if not all(isinstance(each, np.ndarray) and each.ndim == 1 for each in parts):
-            raise DataError("its matrix must have data, indices and indptr, arrays of one dimension.")
-        if self.data.dtype.kind not in "iuf" or self.indices.dtype.kind not in "iu" or self.indptr.dtype.kind not in "iu":
-            raise DataError("its matrix must have numbers as data, and integers as indices and indptr.")
-        try:
-            rows, columns = map(int, self.shape)
-            matrix = csr_array(parts, shape=(rows, columns))
-            matrix.check_format(full_check=True)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise DataError(f"its matrix is damaged: {error}.") from error
-        return matrix
-
-    def dense(self, most_bytes: int) -> NDArray[Any]:
-        """Returns the matrix [rows, columns] with zeros written out; raises `DataError` where it would take more bytes."""
-        matrix = self.checked()
-        if math.prod(matrix.shape) * matrix.dtype.itemsize > most_bytes:
-            raise DataError(f"its matrix of {' x '.join(map(str, matrix.shape))} would take more than {most_bytes >> 20} MiB.")
-        return matrix.toarray()
 
 
 def load_pickled(content: bytes) -> Any:

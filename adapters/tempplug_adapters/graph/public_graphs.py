@@ -11,6 +11,7 @@ from tempplug.errors import DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.archives import read_arrays
 from tempplug_adapters.data_files.downloads import download
 from tempplug_adapters.data_files.pickled_arrays import SparseRows
+from tempplug_adapters.data_files.sparse_rows import checked_rows, dense_rows
 from tempplug_adapters.graph.ogb_files import load_ogb, place_of
 from tempplug_adapters.graph.planetoid import load_planetoid
 
@@ -85,8 +86,8 @@ def read_archive(file: Path) -> Data:
     labels = arrays["labels"]
     words, links = (SparseRows(*(arrays[name] for name in names)) for names in (_ARRAYS[:4], _ARRAYS[4:]))
     try:
-        nodes = len(words.dense(_MOST_BYTES))
-        shape = links.checked().shape
+        nodes = len(dense_rows(words, _MOST_BYTES))
+        shape = checked_rows(links).shape
     except DataError as error:
         raise DataError(f"{file} cannot be read: {error}") from error
     if shape != (nodes, nodes) or labels.shape != (nodes,) or labels.dtype.kind not in "iu":
