@@ -1,4 +1,6 @@
-"""Many small graphs in one record, and batches cut from it, under the names of PyTorch Geometric."""
+"""Many small graphs in one record, under the names of PyTorch Geometric, whose batches are joined graph by graph: here a
+batch is cut without a loop.
+"""
 
 from __future__ import annotations
 

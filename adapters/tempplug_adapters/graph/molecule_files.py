@@ -1,4 +1,7 @@
-"""Files of molecules: unlabelled SMILES for pre-training, the data sets of MoleculeNet, and a user's own tables."""
+"""Files of molecules: unlabelled SMILES for pre-training, the data sets of MoleculeNet, and a user's own tables.
+
+PyTorch Geometric's ``MoleculeNet`` has other features than the papers, and keeps pickles of what it has processed.
+"""
 
 from __future__ import annotations
 

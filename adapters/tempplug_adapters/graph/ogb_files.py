@@ -1,4 +1,7 @@
-"""Data sets of the Open Graph Benchmark (Hu et al. 2020) as the package ``ogb`` leaves them: packed tables and splits."""
+"""Data sets of the Open Graph Benchmark (Hu et al. 2020) as the package ``ogb`` leaves them: packed tables and splits.
+
+The package's own readers unpickle what they have processed before, and write to the folder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Interactions of users with items, read from files: DCRec's own data sets, and any log as a table of user, item and time."""
+"""Interactions of users with items, read from files: DCRec's own data sets, and any log as a table of user, item and time.
+
+Read by hand, since readers of tables do not give the line of a fault.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import importlib
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +58,9 @@ class InstalledSentEval:
                 "package of that name."
             )
         self.engine = package.SE
-        self.settings = {
-            "usepytorch": True,
-            "kfold": folds,
-            "batch_size": BATCH,
-            "classifier": {
-                "nhid": 0,
-                "optim": classifier.optimizer,
-                "batch_size": classifier.batch_size,
-                "tenacity": classifier.tenacity,
-                "epoch_size": classifier.epoch_size,
-                "max_epoch": classifier.max_epoch,
-            },
-        }
+        chosen = asdict(classifier)
+        trained = {"nhid": 0, "optim": chosen.pop("optimizer"), **chosen}
+        self.settings = {"usepytorch": True, "kfold": folds, "batch_size": BATCH, "classifier": trained}
 
     def evaluate(
         self,
