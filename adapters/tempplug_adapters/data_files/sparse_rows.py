@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.pickled_arrays import SparseRows
 
 
-def checked_rows(given: SparseRows) -> csr_array[Any]:
-    """Returns the matrix after SciPy's full check; raises `DataError` where its parts do not fit together."""
+def checked_rows(given: SparseRows, most_bytes: int | None = None) -> csr_array[Any]:
+    """Returns the matrix after SciPy's full check.
+
+    Args:
+        given: as the file has it.
+        most_bytes: that the matrix may take with zeros written out; None for any number.
+
+    Raises:
+        DataError: its parts do not fit together, or it would take more bytes.
+    """
     parts = (given.data, given.indices, given.indptr)
     if not all(isinstance(each, np.ndarray) and each.ndim == 1 for each in parts):
         raise DataError("its matrix must have data, indices and indptr, arrays of one dimension.")
@@ -26,12 +32,6 @@ def checked_rows(given: SparseRows) -> csr_array[Any]:
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"its matrix is damaged: {error}.") from error
+    if most_bytes is not None and rows * columns * matrix.dtype.itemsize > most_bytes:
+        raise DataError(f"its matrix of {rows} x {columns} would take more than {most_bytes >> 20} MiB.")
     return matrix
-
-
-def dense_rows(given: SparseRows, most_bytes: int) -> NDArray[Any]:
-    """Returns the matrix [rows, columns] with zeros written out; raises `DataError` where it would take more bytes."""
-    matrix = checked_rows(given)
-    if math.prod(matrix.shape) * matrix.dtype.itemsize > most_bytes:
-        raise DataError(f"its matrix of {' x '.join(map(str, matrix.shape))} would take more than {most_bytes >> 20} MiB.")
-    return matrix.toarray()

@@ -19,7 +19,7 @@ from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import read_whole
 from tempplug_adapters.data_files.downloads import check, download
 from tempplug_adapters.data_files.pickled_arrays import SparseRows, load_pickled
-from tempplug_adapters.data_files.sparse_rows import dense_rows
+from tempplug_adapters.data_files.sparse_rows import checked_rows
 
 _URL: Final = "https://raw.githubusercontent.com/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data/{file}"
 _PARTS: Final = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
@@ -93,7 +93,7 @@ def _pickled(path: Path) -> Any:
     content = read_whole(path)
     try:
         found = load_pickled(content)
-        return dense_rows(found, _MOST_BYTES) if isinstance(found, SparseRows) else found
+        return checked_rows(found, _MOST_BYTES).toarray() if isinstance(found, SparseRows) else found
     except DataError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 

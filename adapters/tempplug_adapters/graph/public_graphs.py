@@ -11,7 +11,7 @@ from tempplug.errors import DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.archives import read_arrays
 from tempplug_adapters.data_files.downloads import download
 from tempplug_adapters.data_files.pickled_arrays import SparseRows
-from tempplug_adapters.data_files.sparse_rows import checked_rows, dense_rows
+from tempplug_adapters.data_files.sparse_rows import checked_rows
 from tempplug_adapters.graph.ogb_files import load_ogb, place_of
 from tempplug_adapters.graph.planetoid import load_planetoid
 
@@ -86,7 +86,7 @@ def read_archive(file: Path) -> Data:
     labels = arrays["labels"]
     words, links = (SparseRows(*(arrays[name] for name in names)) for names in (_ARRAYS[:4], _ARRAYS[4:]))
     try:
-        nodes = len(dense_rows(words, _MOST_BYTES))
+        nodes, _ = checked_rows(words, _MOST_BYTES).shape
         shape = checked_rows(links).shape
     except DataError as error:
         raise DataError(f"{file} cannot be read: {error}") from error
