@@ -144,16 +144,7 @@ def evaluate_stereoset(model: MaskedLanguageModel, rows: Sequence[Row]) -> Stere
 
 
 def word_questions(model: MaskedLanguageModel, context: str, word: str) -> list[Question]:
-    """Returns a question for each token of a word in the blank of a context.
-
-    Args:
-        model: whose tokens these are.
-        context: it holds ``BLANK`` once.
-        word: to be filled in.
-
-    Raises:
-        DataError: the word has no tokens, or the context has another masked place.
-    """
+    """Returns a question for each token of a word in the blank of a context; raises `DataError` where there is none."""
     from tempplug_adapters.bias_evaluation.masked_language_model import Question
 
     mask = model.tokenizer.mask_token_id

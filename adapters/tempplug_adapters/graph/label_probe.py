@@ -29,11 +29,7 @@ class LabelScores:
 
 
 def measurable_labels(labels: Tensor, folds: int) -> list[int]:
-    """Returns the labels that a cross-validation can be held with; a warning lists the others.
-
-    Args:
-        labels: [G, T] 0, 1 or NaN where it is not known.
-        folds: how many, at least 2.
+    """Returns the labels [G, T] (0, 1 or NaN) that a cross-validation can be held with; a warning counts the others.
 
     Raises:
         ConfigError: there is no such label.

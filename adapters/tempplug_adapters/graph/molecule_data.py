@@ -157,18 +157,10 @@ def _directed_bonds(molecule: Chem.Mol) -> list[tuple[int, int, int, int]]:
 
 
 def random_view(batch: MoleculeBatch, ratio: float) -> MoleculeBatch:
-    """Returns a view of each molecule, without ⌊ratio · atoms⌋ of its atoms.
+    """Returns a view of each molecule of a batch on the CPU, without ⌊ratio · atoms⌋ of its atoms, ratio in [0, 1).
 
-    Each molecule is treated in one of two ways, with equal chance: atoms are dropped at random, or a piece is kept that grows
-    from a random atom to one random neighbour of the piece after the other. A molecule of several pieces (a salt) keeps no
-    more than the one with that atom.
-
-    Args:
-        batch: molecules, on the CPU; the random numbers come from PyTorch's global generator.
-        ratio: fraction of the atoms to lose, in [0, 1).
-
-    Source: You et al. 2020 (GraphCL), table 1 and section 4 (molecules: node dropping and subgraphs, 20 %). A subgraph grows
-    here until it has its share of the atoms, as the paper says; their code for other data sets stops at the first neighbours.
+    With equal chance, atoms are dropped at random, or a piece is kept that grows from a random atom by one random neighbour
+    after the other until it has its share, as You et al. 2020 say (table 1, section 4); one piece of a salt stays.
     """
     grown = torch.rand(batch.size) < 0.5
     # The atoms with the lowest numbers of a molecule stay.

@@ -44,15 +44,7 @@ _TABLES = {
 
 
 def read_smiles(path: Path, limit: int | None = None) -> list[str]:
-    """Returns the SMILES of a file: the first word of each line that is not empty.
-
-    Args:
-        path: text, or text compressed as ``.gz``.
-        limit: the first so many only.
-
-    Raises:
-        DataError: the file is missing, unreadable or empty.
-    """
+    """Returns the first word of each line that is not empty, of the first ``limit``; raises `DataError` without any."""
     if not path.is_file():
         raise DataError(f"{path} does not exist or is not a file: it must hold one SMILES a line.")
     found: list[str] = []

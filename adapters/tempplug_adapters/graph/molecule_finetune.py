@@ -88,14 +88,7 @@ class Labelled:
 
     @classmethod
     def split(cls, molecules: MoleculeSet) -> Labelled:
-        """Returns the scaffold split of molecules.
-
-        Args:
-            molecules: with labels.
-
-        Raises:
-            DataError: there are no labels, a part is empty, or no task of validation or test has both classes.
-        """
+        """Returns the scaffold split of molecules; raises `DataError` without labels, or without both classes in a part."""
         if molecules.labels is None:
             raise DataError("fine-tuning needs labels.")
         parts = scaffold_split(molecules.smiles)
@@ -183,18 +176,10 @@ def masked_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def mean_roc_auc(scores: Tensor, labels: Tensor) -> float:
-    """Returns ROC-AUC × 100, averaged over the tasks of which both classes were measured.
-
-    Args:
-        scores: [n, T] higher where a 1 is likelier.
-        labels: [n, T] 0, 1 or NaN.
+    """Returns ROC-AUC × 100 of scores [n, T], averaged over the tasks with both classes among the labels [n, T] (0, 1 or NaN).
 
     Raises:
         DataError: there is no such task.
-
-    >>> nan = float("nan")
-    >>> mean_roc_auc(torch.tensor([[0.1, 3], [0.2, 2], [0.3, 1]]), torch.tensor([[0, 1], [1, nan], [0, 1]]))
-    50.0
     """
     found = []
     for column in range(labels.shape[1]):

@@ -123,14 +123,7 @@ class UserEncoder(nn.Module):
         self.trims = "num_sampled_nodes_per_hop" in wanted
 
     def forward(self, graphs: Data) -> Tensor:
-        """Returns what the module does, [N, W] or, of a batch of graphs, [B, W].
-
-        Args:
-            graphs: a ``Data`` or ``Batch``.
-
-        Raises:
-            ShapeError: that is no matrix.
-        """
+        """Returns what the module makes of a ``Data`` or ``Batch``, [N, W] or [B, W]; raises `ShapeError` for no matrix."""
         if self.takes_graphs:
             found = self.module(graphs)
         else:

@@ -41,15 +41,9 @@ class Terms:
 
 
 def neighbour_means(graph: ItemGraph, own: Tensor, nodes: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean features of the neighbours of some nodes along own edges and along all others, each [B, D]; 0 of none.
+    """Returns the mean features [B, D] of the neighbours of nodes [B] along own edges [E], and along all others; 0 of none.
 
-    (The authors' code takes the mean of ten of each kind, drawn at random, where there are more.)
-
-    Args:
-        graph: its edges count, without the loops that propagation adds.
-        own: [E] which edges are the batch's own.
-        nodes: [B].
-        features: [n, D].
+    The authors' code takes the mean of ten of each kind, drawn at random, where there are more.
     """
     first, count = graph.starts[nodes], graph.starts[nodes + 1] - graph.starts[nodes]
     row = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), count)

@@ -39,16 +39,10 @@ def sampled_ranks(scores: Tensor, targets: Tensor, negatives: Tensor) -> Tensor:
 
 
 def draw_negatives(weights: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns negatives for each row, [R, `SAMPLED`], as DCRec's evaluation gets them from RecBole.
+    """Returns negatives for each row, [R, `SAMPLED`], drawn with replacement by the weights [I + 1] of items.
 
-    They are drawn with replacement by the weights; histories are not left out. The original asks for negatives that are not the
-    row's target, but takes those of a block of 256 rows, which come one for each row after the other, for 100 of the first row,
-    100 of the second and so on. So what is left out is another row's target, and a row's own may be among its negatives.
-
-    Args:
-        weights: [I + 1], how likely an item is.
-        targets: [R].
-        generator: of PyTorch, on the CPU.
+    Histories are not left out. As in DCRec's evaluation by RecBole, in a block of 256 rows the negatives avoid the target [R] of
+    another row than their own, so that a row's target may be among its negatives.
     """
     found = []
     chances = weights.double()

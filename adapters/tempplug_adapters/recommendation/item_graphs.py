@@ -72,15 +72,10 @@ class OwnEdges:
 
 
 def co_interaction_graph(items: NDArray[np.int64], histories: Ranges, nodes: int) -> ItemGraph:
-    """Returns the graph whose edges join items that followed each other in a history, both ways.
+    """Returns the graph with an edge, both ways, between items that followed each other in a history.
 
-    The weight is D^(-1/2) A D^(-1/2), where A holds twice the number of times (the authors' code meets each pair from both of
-    its ends), and 1 for every item with itself.
-
-    Args:
-        items: [n] of all users.
-        histories: pieces of them.
-        nodes: how many, items are below that.
+    The weight is D^(-1/2) A D^(-1/2), where A holds twice the number of times (the authors' code counts each pair from both of
+    its ends), and 1 for every item with itself. Items [n] of all users are below ``nodes``.
     """
     places, _ = Ranges(histories.users, histories.starts, np.maximum(histories.ends - 1, histories.starts)).places()
     one, other = items[places], items[places + 1]
@@ -132,12 +127,8 @@ def similarity_edges(
 def cut_rows(count: int, block: int = SLICE) -> NDArray[np.int64]:
     """Returns the rows whose similarities the authors' code takes for items 0, 1, 2, …; there are fewer than items.
 
-    It means to go through the rows in slices, but cuts what is left of them at every turn by as much as it has passed
-    altogether: the slices begin at 0, 1, 3, 6, … times ``block``. What it has then is counted from 0 on.
-
-    Args:
-        count: of the rows.
-        block: rows of a slice.
+    It cuts the remaining rows at every turn by as much as it has passed altogether: slices of ``block`` rows begin at 0, 1, 3,
+    6, … times ``block``, and what is left counts from there.
 
     >>> cut_rows(9, 2)
     array([0, 1, 2, 3, 6, 7, 8])

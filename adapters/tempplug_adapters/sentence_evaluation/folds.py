@@ -82,15 +82,7 @@ def folds_on_train(train: Split, test: Split, classes: int, folds: int, classifi
 
 
 def dev_split(train: Split, dev: Split, test: Split, classes: int, classifier: Classifier) -> Accuracy:
-    """Returns the accuracy on the test rows; the dev rows chose the strength and when to stop (SST2).
-
-    Args:
-        train: to learn from.
-        dev: to choose by.
-        test: to report.
-        classes: their number.
-        classifier: see `Classifier`.
-    """
+    """Returns the accuracy on the test rows; the dev rows chose the strength and when to stop (SST2)."""
     rows = np.arange(len(train.labels) + len(dev.labels))
     fit = Fit(rows[: len(train.labels)], rows[len(train.labels) :], STRENGTHS)
     joined = Split(torch.cat([train.features, dev.features]), torch.cat([train.labels, dev.labels]))

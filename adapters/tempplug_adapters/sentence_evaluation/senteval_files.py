@@ -76,13 +76,7 @@ def write_transfer_files(folder: Path, task: str, split: str, rows: Iterable[Row
 
 
 def read_sts_files(folder: Path, task: str, subset: str, split: str) -> Iterator[tuple[str, Row]]:
-    """Yields where each pair stands, and its score and two sentences.
-
-    Args:
-        folder: ``downstream``.
-        task: one of the STS tasks.
-        subset: part of a year's test set, empty for STSB and SICKR.
-        split: ``test`` or ``dev``.
+    """Yields where each pair of a task, a subset of its year and a split stands, and its score and two sentences.
 
     Raises:
         DataError: a file is missing, or a line is not what SentEval reads there.

@@ -49,15 +49,7 @@ class InstalledMteb:
         self.package = package
 
     def spearman(self, name: str, pairs: StsPairs, split: str, rows: dict[str, int], vectors: Tensor) -> float:
-        """Returns mteb's ``cosine_spearman`` × 100, NaN where it is undefined.
-
-        Args:
-            name: one of `sts_data.STS_TASKS`.
-            pairs: to score.
-            split: what they are called.
-            rows: row of each sentence.
-            vectors: [U, D].
-        """
+        """Returns mteb's ``cosine_spearman`` × 100 of pairs by the vectors [U, D] of their rows, NaN where undefined."""
         from datasets import Dataset  # type: ignore[import-untyped]
 
         task = self.package.get_task(NAMES.get(name, name))

@@ -17,17 +17,7 @@ HUB_NOTE = (
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command: prints the table, writes the JSON file.
-
-    Args:
-        arguments: the command line after ``tempplug eval sts``.
-
-    Returns:
-        0.
-
-    Raises:
-        TempplugError: the input is at fault.
-    """
+    """Runs the command, given the words after its name: prints the table, writes the JSON file, returns 0."""
     options = _parser().parse_args(arguments)
 
     def measure(encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:

@@ -15,17 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command: prints the table, writes the JSON file.
-
-    Args:
-        arguments: the command line after ``tempplug eval transfer``.
-
-    Returns:
-        0.
-
-    Raises:
-        TempplugError: the input is at fault.
-    """
+    """Runs the command, given the words after its name: prints the table, writes the JSON file, returns 0."""
     options = _parser().parse_args(arguments)
     if options.data_dir is None:
         raise ConfigError("--data-dir is missing: name the folder with MR.tsv.gz and the other tasks, or set TEMPPLUG_DATA.")
