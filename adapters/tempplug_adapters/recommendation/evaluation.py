@@ -41,8 +41,8 @@ def sampled_ranks(scores: Tensor, targets: Tensor, negatives: Tensor) -> Tensor:
 def draw_negatives(weights: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
     """Returns negatives for each row, [R, `SAMPLED`], drawn with replacement by the weights [I + 1] of items.
 
-    Histories are not left out. As in DCRec's evaluation by RecBole, in a block of 256 rows the negatives avoid the target [R] of
-    another row than their own, so that a row's target may be among its negatives.
+    Histories are not left out. As in DCRec's evaluation by RecBole, in a block of 256 rows the negatives avoid the target [R]
+    of another row than their own, so that a row's target may be among its negatives.
     """
     found = []
     chances = weights.double()
