@@ -16,8 +16,7 @@ its head embeds; its loss and its metrics take the place of a classifier's::
 
 In GraphGym's ``main.py``, `create_model` of this module in place of its own is all: schedules get the progress, what is
 learned has its own rate and no weight decay, and Lightning's logs have the record. GraphGym's own `create_model` trains all
-strategies but schedules. Training sees all nodes; validation and test contrast those of their masks. This module must not
-know data sets.
+strategies but schedules. Training sees all nodes; validation and test contrast those of their masks.
 """
 
 from __future__ import annotations
