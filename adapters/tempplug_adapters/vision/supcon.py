@@ -1,7 +1,4 @@
-"""SupCon: both views of every image of a class are each other's positives, all views of other classes negatives.
-
-It must not know augmentations, optimizers or data.
-"""
+"""SupCon: both views of every image of a class are each other's positives, all views of other classes negatives."""
 
 from __future__ import annotations
 
