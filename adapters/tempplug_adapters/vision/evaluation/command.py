@@ -71,7 +71,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     from tempplug_adapters.training.command_line import choose_device, data_folder
     from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
     from tempplug_adapters.vision.evaluation.evaluations import Evaluation
-    from tempplug_adapters.vision.evaluation.figures import check_matplotlib
     from tempplug_adapters.vision.vision_images import read_images
 
     checkpoint = Path(options.checkpoint)
@@ -81,8 +80,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     for name in options.evaluations:
         if name not in EVALUATIONS:
             raise UnknownNameError(f"no evaluation '{name}'.{nearest(name, EVALUATIONS)} Known: {', '.join(EVALUATIONS)}.")
-    if options.plots:
-        check_matplotlib()  # now, and not after minutes of work
     trained, _ = read_backbone(checkpoint)
     make_folder(output.parent, "output")
     if options.plots:
