@@ -153,13 +153,15 @@ def tempplug_register_commands() -> list[CommandInfo]:
             name="demo",
             target="tempplug_adapters.demo.command:main",
             summary="which temperature each strategy would use on your embeddings, and what it does to the gradient",
-            requires=("numpy",),
-            extra="simcse",
+            requires=("numpy", "matplotlib"),
+            extra="bench",
         ),
         CommandInfo(
             name="sweep",
             target="tempplug_adapters.sweep.command:main",
             summary="run your own training command over temperatures and strategies, and draw how much they matter",
+            requires=("matplotlib",),
+            extra="bench",
         ),
         CommandInfo(
             name="watch",
