@@ -19,8 +19,7 @@ from tempplug import metrics
 from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageArray, ImageSet
+from tempplug_adapters.images.image_set import ImageArray, ImageFiles, ImageSet
 from tempplug_adapters.images.long_tail import hold_out, long_tail_indices
 from tempplug_adapters.images.representations import represent
 from tempplug_adapters.training.method import Source

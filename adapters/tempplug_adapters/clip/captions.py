@@ -16,8 +16,7 @@ import torch
 from tempplug.errors import ConfigError
 from tempplug_adapters.images.class_folders import split_folders
 from tempplug_adapters.images.image_data import DATASETS, Split, load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.image_tables import Captions, load_captioned
 
 

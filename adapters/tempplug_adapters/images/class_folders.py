@@ -15,8 +15,8 @@ from typing import Final
 import torch
 
 from tempplug.errors import DataError
-from tempplug_adapters.images.encoded_set import EncodedSet
 from tempplug_adapters.images.image_decoding import UndecodableImageError
+from tempplug_adapters.images.image_set import EncodedSet
 
 SUFFIXES: Final = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """What the name of an image file ends in, in any case."""

@@ -16,13 +16,10 @@ import numpy as np
 import torch
 
 from tempplug.errors import ConfigError, DataError, MissingDependencyError, UnknownNameError, nearest
-from tempplug_adapters.images.cifar_archives import read_cifar
 from tempplug_adapters.images.class_folders import list_split, split_folders
-from tempplug_adapters.images.encoded_set import EncodedSet, decode_all
-from tempplug_adapters.images.image_archives import read_npz, read_stl10, read_tiny_imagenet
+from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10, read_tiny_imagenet
 from tempplug_adapters.images.image_decoding import check_size, resize_all
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageArray, ImageSet
+from tempplug_adapters.images.image_set import EncodedSet, ImageArray, ImageFiles, ImageSet, decode_all
 from tempplug_adapters.images.image_tables import HUB, load_from_hub, load_parquet
 
 Split = Literal["train", "test"]

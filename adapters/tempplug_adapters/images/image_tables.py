@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from tempplug.errors import DataError, MissingDependencyError
-from tempplug_adapters.images.encoded_set import EncodedSet
+from tempplug_adapters.images.image_set import EncodedSet
 from tempplug_adapters.storage.files import one_line
 
 Captions = list[tuple[str, ...]]

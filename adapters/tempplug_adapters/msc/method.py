@@ -14,8 +14,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.backbones import Backbone
 from tempplug_adapters.images.image_data import Split, load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.msc.blocks import freeze_blocks
 from tempplug_adapters.msc.model import MSC, centre_of
 from tempplug_adapters.msc.one_class import OneClassData, one_class

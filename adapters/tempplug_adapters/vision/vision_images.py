@@ -13,8 +13,7 @@ from torch import nn
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.image_data import Split, load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.long_tail import hold_out, long_tail_part
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.evaluation.settings import EvaluationSettings
