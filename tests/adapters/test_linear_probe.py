@@ -14,7 +14,7 @@ from torch import Tensor
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
 from tempplug_adapters.vision.evaluation.classifiers import fit_linear_probe, linear_scores
 from tempplug_adapters.vision.evaluation.scores import accuracy
-from tempplug_adapters.vision.evaluation.settings import MACL_CIFAR10, LinearProbeSettings, lightly_settings
+from tempplug_adapters.vision.evaluation.settings import MACL_CIFAR10, PROBES, LinearProbeSettings
 
 
 def linear_probe(
@@ -124,8 +124,7 @@ def test_a_class_without_a_training_image_has_its_row() -> None:
 
 
 def test_recipes_are_the_papers() -> None:
-    assert lightly_settings() == LinearProbeSettings() == LinearProbeSettings(90, 256, 0.1, 0.9, 0.0, "cosine", 0)
-    assert lightly_settings(64) == LinearProbeSettings(90, 64, 0.025)
+    assert PROBES["lightly"] == LinearProbeSettings() == LinearProbeSettings(90, 256, 0.1, 0.9, 0.0, "cosine", 0)
     assert LinearProbeSettings(100, 128, 0.02, 0.9, 0.0, "constant") == MACL_CIFAR10
 
 
