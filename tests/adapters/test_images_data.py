@@ -13,7 +13,7 @@ from image_toys import BROKEN, encoded, reds, write_image
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from tempplug.errors import ConfigError, DataError, MissingDependencyError, UnknownNameError
+from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.images.image_data import DATASETS, load_images
 from tempplug_adapters.images.image_set import ImageArray, ImageFiles
 
@@ -242,9 +242,3 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
             ConfigError, match=f"count={count} must be a whole number from 1 to 360, the images of 'digits test'"
         ):
             load_images("digits", "test", None, count=count)  # type: ignore[arg-type]
-
-
-def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-    with pytest.raises(MissingDependencyError, match="digits needs scikit-learn"):
-        load_images("digits", "train", None)

@@ -41,9 +41,7 @@ class VisionRecipe(Recipe):
     stem: Annotated[str | None, Choice(STEMS, optional=True, help="first layers of a ResNet; cifar: small images")] = "cifar"
     width: Annotated[Optional, integer_or_none("channels of a ResNet's first stage")] = 64
     zero_init_residual: Annotated[bool, Flag(help="each block of a ResNet begins as the identity")] = False
-    heads: Annotated[
-        Optional, integer_or_none("projection heads, whose losses are summed; none: three with amcl, else one")
-    ] = None
+    heads: Annotated[Optional, integer_or_none("projection heads, losses are summed; none: 3 with amcl, else 1")] = None
     embedding_dimension: Annotated[int, integer("width of the embeddings")] = 128
     channels_last: Annotated[bool, Flag(help="memory format of images and weights, often faster")] = True
     sync_batch_norm: Annotated[bool, Flag(help="normalise over the batches of all processes; GPUs only")] = False
@@ -52,15 +50,13 @@ class VisionRecipe(Recipe):
     augmentation: Annotated[str, Text(help="recipe of the views")] = "simclr-cifar"
     load_size: Annotated[
         Optional,
-        integer_or_none("pixels of each side before views are cropped; none: as they are, or 8/7 of a view for many sizes"),
+        integer_or_none("pixels of each side before views are cropped; none: as they are; of many sizes: 8/7 of a view"),
     ] = None
     count: Annotated[Optional, integer_or_none("images to train on, drawn at random; none: all")] = None
     imbalance_ratio: Annotated[
         float | None, Number(at_least=1, optional=True, help="largest over smallest class of a long-tailed part; none: all")
     ] = None
-    largest_class: Annotated[
-        Optional, integer_or_none("images of its largest class; none: nine tenths of the smallest class")
-    ] = None
+    largest_class: Annotated[Optional, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
     held_out: Annotated[int, integer("images, as many of each class, that its draw leaves for validation", 0)] = 0
     split_seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of the drawn images")] = 0
 
@@ -113,7 +109,7 @@ class NNCLRRecipe(VisionRecipe):
     """NNCLR's settings, that of the support set among them."""
 
     hidden_dimension: Annotated[
-        Optional, integer_or_none("width in a projection head, half of a prediction head's; none: 2048")
+        Optional, integer_or_none("width in a projection head, half a prediction head's; none: 2048")
     ] = None
     queue_size: Annotated[int, integer("embeddings of the support set")] = 4096
 
@@ -123,9 +119,7 @@ class SimSiamRecipe(VisionRecipe):
     """SimSiam's settings, those of the projection head among them."""
 
     head_layers: Annotated[int, integer("linear layers of a projection head")] = 2
-    hidden_dimension: Annotated[Optional, integer_or_none("width inside a projection head; none: that of the embeddings")] = (
-        None
-    )
+    hidden_dimension: Annotated[Optional, integer_or_none("width in a projection head; none: that of the embeddings")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

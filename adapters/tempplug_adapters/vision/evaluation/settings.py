@@ -81,9 +81,7 @@ class EvaluationSettings:
     imbalance_ratio: Annotated[
         float | None, Number(at_least=1, optional=True, help="largest over smallest class of the long-tailed bank; none: all")
     ] = 100.0
-    largest_class: Annotated[
-        Optional, integer_or_none("images of its largest class; none: nine tenths of the smallest class")
-    ] = None
+    largest_class: Annotated[Optional, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
     held_out: Annotated[int, integer("training images, as many of each class, that its draw leaves for validation", 0)] = 0
     head_above: Annotated[Optional, integer_or_none("larger classes of it are head; none: a third of the classes")] = None
     tail_below: Annotated[Optional, integer_or_none("smaller classes of it are tail; none: likewise")] = None
