@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,9 +21,9 @@ from tempplug import Batch, LogitMap, Strategy
 from tempplug.arguments import parse_spec
 from tempplug.create import load_class
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
-from tempplug.options import options_of
 from tempplug.plugins import StrategyInfo, registry
 from tempplug_adapters.data_files.matrices import read_matrix
+from tempplug_adapters.training.recipe import in_context
 
 LEARNING_STEPS = 60
 _LEARNING_RATE = 0.1
@@ -131,9 +130,8 @@ def effects(spec: str, pairs: Pairs) -> list[Effect]:
 
 def _create(spec: str, pairs: Pairs) -> tuple[Strategy, dict[str, Tensor]]:
     """Returns the strategy, with what the pairs know filled in, their number, dimension and classes; and what it reads."""
-    name, given = parse_spec(spec)
-    info = registry().get(StrategyInfo, name)
-    target = cast(type[Strategy], load_class(info))
+    name = parse_spec(spec)[0]
+    target = cast(type[Strategy], load_class(registry().get(StrategyInfo, name)))
     offered = {"index": torch.arange(len(pairs.view_a)), "labels": pairs.labels}
     taken = {argument: value for argument, value in offered.items() if argument in target.takes and value is not None}
     if missing := sorted(target.takes - taken.keys()):
@@ -141,8 +139,7 @@ def _create(spec: str, pairs: Pairs) -> tuple[Strategy, dict[str, Tensor]]:
     known: dict[str, Any] = {"size": len(pairs.view_a), "dimension": pairs.view_a.shape[1]}
     if pairs.labels is not None:
         known["class_counts"] = torch.bincount(pairs.labels).tolist()
-    wanted = [each.name for each in options_of(target) if each.required and each.name in known and each.name not in given]
-    return tempplug.create_strategy(spec, **{option: known[option] for option in wanted}), taken
+    return in_context(spec, {}, **known), taken
 
 
 def _follows_training(strategy: Strategy) -> bool:
@@ -153,7 +150,7 @@ def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> Non
     loss_fn = tempplug.ContrastiveLoss(strategy, layout="cross-view")
     parameters = list(strategy.parameters())
     optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE) if parameters else None
-    with _quiet(), torch.enable_grad():
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning), torch.enable_grad():
         for _ in range(LEARNING_STEPS):
             loss = loss_fn(pairs.view_a, pairs.view_b, **given)
             if optimizer is not None:
@@ -162,18 +159,11 @@ def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> Non
                 optimizer.step()
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps warnings of floors and bounds away: the temperatures that are shown say it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        yield
-
-
 @torch.no_grad()
 def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor], begins: float | None = None) -> Effect:
     batch = Batch(positive_similarity=pairs.positives, anchors=pairs.view_a, candidates=pairs.view_b, **given)
-    with _quiet():
+    # Warnings of floors and bounds: the temperatures that are shown say it.
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         bound: LogitMap = strategy.prepare(batch).at(slice(None), slice(None))
     temperature, logit = bound.temperature(pairs.similarity), bound.logit(pairs.similarity)
     weights = logit + bound.slope(pairs.similarity).abs().log()
@@ -207,8 +197,7 @@ def read_pairs(view_a: Path, view_b: Path, rows: int) -> tuple[Tensor, Tensor, T
         NonFiniteError: one holds NaN or infinite values.
         ConfigError: ``rows`` is less than 2.
     """
-    if rows < 2:
-        raise ConfigError(f"rows={rows} must be at least 2: an anchor needs a negative.")
+    _check_rows(rows)
     found = {}
     for name, path in (("view_a", view_a), ("view_b", view_b)):
         try:
@@ -258,8 +247,7 @@ def generate_pairs(rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     Raises:
         ConfigError: ``rows`` is less than 2.
     """
-    if rows < 2:
-        raise ConfigError(f"rows={rows} must be at least 2: an anchor needs a negative.")
+    _check_rows(rows)
     generator = torch.Generator().manual_seed(seed)
 
     def noise(count: int) -> Tensor:
@@ -268,3 +256,8 @@ def generate_pairs(rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     topics = noise(_TOPICS)[torch.randint(_TOPICS, (rows,), generator=generator)]
     items = 1.2 * topics + noise(rows)
     return items + 0.8 * noise(rows), items + 0.8 * noise(rows)
+
+
+def _check_rows(rows: int) -> None:
+    if rows < 2:
+        raise ConfigError(f"rows={rows} must be at least 2: an anchor needs a negative.")

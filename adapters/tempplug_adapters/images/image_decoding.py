@@ -68,8 +68,8 @@ def _opened(encoded: bytes, name: str) -> Image.Image:
         raise UndecodableImageError(f"{name} cannot be decoded as an image: it is empty")
     limit = Image.MAX_IMAGE_PIXELS
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such an image is refused, and named, below
+        # such an image is refused, and named, below
+        with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
             image = Image.open(io.BytesIO(encoded))
         with image:
             if limit is not None and image.width * image.height > limit:

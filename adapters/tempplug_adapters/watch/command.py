@@ -130,8 +130,7 @@ def _of_strategy(spec: str | None) -> tuple[Mapping[str, float], str]:
     from tempplug import create_strategy  # loads torch
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             strategy = create_strategy(spec)
     except TempplugError:  # a plugin's, which this environment need not have
         return {}, "choose other bounds"
