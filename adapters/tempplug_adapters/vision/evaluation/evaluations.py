@@ -291,13 +291,7 @@ def _long_tail(it: Evaluation) -> dict[str, Any]:
 
 
 def long_tail_evaluation(
-    bank: Tensor,
-    bank_labels: Tensor,
-    queries: Tensor,
-    query_labels: Tensor,
-    *,
-    head_above: int | None = None,
-    tail_below: int | None = None,
+    bank: Tensor, bank_labels: Tensor, queries: Tensor, query_labels: Tensor, **groups: int | None
 ) -> dict[str, dict[str, Any]]:
     """Returns the scores of the temperature-schedule paper: ``knn@1``, ``knn@10``, ``few-shot`` and ``long-tail``.
 
@@ -309,8 +303,7 @@ def long_tail_evaluation(
         bank_labels: [N] their classes, from 0, at least one image of each.
         queries: [M, F] raw representations of the test set, on the device of ``bank``.
         query_labels: [M] their classes, at least one image of each.
-        head_above: as in `long_tail_score`.
-        tail_below: likewise.
+        **groups: thresholds of `long_tail_score`.
 
     Raises:
         ShapeError: shapes do not fit.
@@ -321,9 +314,7 @@ def long_tail_evaluation(
     an ``augmentation``. For ImageNet-100-LT they fit FS LP on a fixed list of 12 images a class, most of which are not in the
     long-tailed set; with such a list call `svc_probe` and `long_tail_score`.
     """
-    check_representations(bank, "bank")
-    check_representations(queries, "queries")
-    classes = max(check_labels(bank_labels, bank, "bank_labels"), check_labels(query_labels, queries, "query_labels"))
+    classes = max(int(bank_labels.max()) + 1, check_labels(query_labels, queries, "query_labels"))
     counts = torch.bincount(bank_labels.cpu(), minlength=classes)
     if not bool((counts > 0).all()):
         missing = int((counts == 0).nonzero()[0, 0])
@@ -332,7 +323,6 @@ def long_tail_evaluation(
     predicted = {f"knn@{k}": knn_votes(bank, bank_labels, queries, k=k).argmax(dim=1) for k in NEIGHBOURS}
     predicted["few-shot"] = svc_probe(bank[shots], bank_labels[shots], queries)
     predicted["long-tail"] = svc_probe(bank, bank_labels, queries)
-    groups = {"head_above": head_above, "tail_below": tail_below}
     return {name: long_tail_score(query_labels, found, counts, **groups) for name, found in predicted.items()}
 
 
