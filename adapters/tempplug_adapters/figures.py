@@ -34,7 +34,7 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def save_figure(figure: Figure, path: Path, title: str) -> None:
-    """Writes a figure; missing folders are made, and nothing in the file depends on the hour.
+    """Writes a figure; missing folders are made, and the same figure gives the same bytes.
 
     Args:
         figure: of `new_figure`.

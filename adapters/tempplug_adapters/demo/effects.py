@@ -219,16 +219,7 @@ def read_pairs(view_a: Path, view_b: Path, rows: int) -> tuple[Tensor, Tensor, T
 
 
 def read_labels(path: Path, total: int) -> Tensor:
-    """Returns the class of each pair, [N].
-
-    Args:
-        path: file with one whole number a pair.
-        total: N.
-
-    Raises:
-        DataError: the file does not hold whole numbers of at least 0.
-        ShapeError: it holds another number of them.
-    """
+    """Returns the class of each pair, [total], from a file with one whole number of at least 0 a pair."""
     found = read_matrix(path)
     if found.numel() != total:
         raise ShapeError(f"labels={path} of shape {list(found.shape)} must be [{total}], the class of each pair.")

@@ -13,11 +13,7 @@ _BAR = 12
 
 
 def columns(negatives: int) -> dict[str, str]:
-    """Returns the units of the three columns of bars, by their titles.
-
-    Args:
-        negatives: of each anchor.
-    """
+    """Returns the units of the three columns of bars, by their titles; ``negatives`` are those of each anchor."""
     return {
         "on the hardest": f"share of the {max(1, math.ceil(HARDEST * negatives))} hardest negatives",
         "negatives that count": f"effective number, of {negatives}",

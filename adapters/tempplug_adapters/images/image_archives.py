@@ -191,11 +191,7 @@ def read_tiny_imagenet(folder: Path, split: str, name: str) -> EncodedSet:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a text that are not empty.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Returns the lines of a text that are not empty; `DataError` if the file cannot be read."""
     return [line for line in read_text(path).splitlines() if line.strip()]
 
 

@@ -161,7 +161,7 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
         return _digits(split, name), False
     if dataset not in _LAYOUTS:
         folder = Path(dataset)
-        with contextlib.suppress(RuntimeError):  # of a user who has no home
+        with contextlib.suppress(RuntimeError):  # where the user has no home folder
             folder = folder.expanduser()
         if folder.is_dir():
             return _read_folder(folder, split, name), True

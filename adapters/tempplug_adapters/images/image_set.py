@@ -57,22 +57,11 @@ class ImageArray:
         return len(self.images)
 
     def batch(self, index: Tensor) -> Tensor:
-        """Returns some of the images, [b, 3, H, W] uint8, on the device of ``images``.
-
-        Args:
-            index: [b] positions in the set, in the order wanted, or [N] booleans.
-
-        Raises:
-            ConfigError: a position is not in the set.
-        """
+        """Returns the images at some positions [b] or booleans [N], [b, 3, H, W] uint8, on the device of ``images``."""
         return self.images[positions(index, len(self)).to(self.images.device)]
 
     def subset(self, index: Tensor) -> ImageArray:
-        """Returns a set of some of the images, with their labels and all classes.
-
-        Args:
-            index: as in `batch`.
-        """
+        """Returns the set of some positions [b] or booleans [N], with their labels and all classes."""
         chosen = positions(index, len(self))
         labels = None if self.labels is None else self.labels[chosen.to(self.labels.device)]
         return ImageArray(self.images[chosen.to(self.images.device)], labels, self.classes, self.name)
@@ -116,11 +105,7 @@ class EncodedSet:
         return len(self.source)
 
     def subset(self, index: Tensor) -> EncodedSet:
-        """Returns a set of some of the files.
-
-        Args:
-            index: [b] positions in the set, in the order wanted, or [n] booleans.
-        """
+        """Returns the set of some positions [b], in the order wanted, or booleans [n]."""
         chosen = positions(index, len(self))
         labels = None if self.labels is None else self.labels[chosen]
         return EncodedSet(_Part(self.source, tuple(chosen.tolist())), labels, self.classes, self.name)
@@ -215,15 +200,7 @@ class ImageFiles:
         return len(self.encoded)
 
     def batch(self, index: Tensor) -> Tensor:
-        """Returns some of the images, [b, 3, size, size] uint8.
-
-        Args:
-            index: [b] positions in the set, in the order wanted, or [N] booleans.
-
-        Raises:
-            ConfigError: a position is not in the set.
-            DataError: no image of a class, or of a set without labels, can be decoded, or the disk fails.
-        """
+        """Returns the images at some positions [b] or booleans [N], [b, 3, size, size] uint8; `DataError` if none decodes."""
         chosen = positions(index, len(self)).tolist()
         images = torch.empty((len(chosen), 3, self.size, self.size), dtype=torch.uint8)
         for row, position in enumerate(chosen):
@@ -231,11 +208,7 @@ class ImageFiles:
         return images
 
     def subset(self, index: Tensor) -> ImageFiles:
-        """Returns a set of some of the images, with their labels and all classes.
-
-        Args:
-            index: as in `batch`.
-        """
+        """Returns the set of some positions [b] or booleans [N], with their labels and all classes."""
         return ImageFiles(self.encoded.subset(index), self.size)
 
     def _pixels(self, position: int) -> Tensor:

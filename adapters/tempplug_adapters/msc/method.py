@@ -66,12 +66,7 @@ class MSCModule(MSC):
         return self.backbone
 
     def forward(self, images: Tensor, index: Tensor) -> Tensor:  # type: ignore[override]
-        """Returns the loss in nats, [].
-
-        Args:
-            images: [B, 3, H, W] bytes.
-            index: [B] their positions in the data set.
-        """
+        """Returns the loss in nats, [], of images [B, 3, H, W] bytes at positions ``index`` [B]."""
         images = images / 255
         return super().forward(self.augment(images), self.augment(images), index=index)
 
@@ -215,18 +210,7 @@ def anomaly_scores(train: Tensor, test: Tensor, neighbours: int = 2) -> Tensor:
 
 
 def roc_auc(scores: Tensor, anomalous: Tensor) -> float:
-    """Returns the area under the ROC curve × 100: how often an anomaly scores higher than a normal image.
-
-    Args:
-        scores: [T], higher is more anomalous.
-        anomalous: [T] boolean, some true and some false.
-
-    Raises:
-        DataError: all images are of one kind.
-
-    >>> roc_auc(torch.tensor([0.1, 0.5, 0.9]), torch.tensor([False, False, True]))
-    100.0
-    """
+    """Returns the area under the ROC curve × 100 of scores [T] for ``anomalous`` [T], some true and some false."""
     if anomalous.all() or not anomalous.any():
         raise DataError("ROC-AUC needs normal and anomalous images.")
     return 100 * float(roc_auc_score(anomalous.cpu().numpy(), scores.cpu().numpy()))

@@ -1,8 +1,7 @@
 """Pretrained networks by name, their blocks in the order in which an image meets them, and freezing the first of them.
 
 MobileNetV2 is read from a state dict in torchvision's layout, with the padding of TensorFlow, where most such weights come
-from: PyTorch's usual padding moves every convolution of stride 2 by a pixel, which costs weights from TensorFlow some accuracy.
-It must not know the loss or the data.
+from: PyTorch's usual padding moves every convolution of stride 2 by a pixel, which costs such weights some accuracy.
 """
 
 from __future__ import annotations

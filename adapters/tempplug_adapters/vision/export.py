@@ -28,17 +28,7 @@ _NAME = re.compile(
 
 
 def torchvision_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights of a transformers ResNet under the names of torchvision's, without ``fc``.
-
-    Args:
-        state: of a `transformers.ResNetModel`, or of `create_resnet`.
-
-    Raises:
-        DataError: a name is none of a ResNet.
-
-    >>> list(torchvision_state({"encoder.stages.0.layers.1.layer.0.convolution.weight": torch.zeros(1)}))
-    ['layer1.1.conv1.weight']
-    """
+    """Returns the weights of a transformers ResNet under torchvision's names, without ``fc``; `DataError` for other names."""
     return {_torchvision_name(name): values for name, values in state.items()}
 
 

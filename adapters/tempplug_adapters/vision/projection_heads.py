@@ -92,18 +92,7 @@ class ProjectionHead(nn.Module):
 
 
 def projection_heads(count: int, make: Callable[[], nn.Module]) -> nn.ModuleList:
-    """Returns independent heads, each with its own random weights, as AMCL trains them.
-
-    Args:
-        count: at least 1.
-        make: makes one head, such as ``lambda: simclr_projection_head(512)``.
-
-    Raises:
-        ConfigError: the count is less than 1.
-
-    >>> len(projection_heads(3, lambda: simclr_projection_head(64)))
-    3
-    """
+    """Returns ``count`` independent heads, at least 1, each with its own random weights, as AMCL trains them."""
     if count < 1:
         raise ConfigError(f"count={count} of projection heads must be at least 1.")
     return nn.ModuleList(make() for _ in range(count))
@@ -129,14 +118,7 @@ class HeadDesign:
     def __call__(
         self, dimension: int, *, hidden_dimension: int | None = None, out_dimension: int | None = None, **options: Any
     ) -> ProjectionHead:
-        """Returns a head with random weights.
-
-        Args:
-            dimension: of the input.
-            hidden_dimension: of the layers inside; None: the paper's.
-            out_dimension: of the embeddings; None: the paper's.
-            **options: of `ProjectionHead`, such as ``layers``, in place of the paper's.
-        """
+        """Returns a head with random weights; None and missing options are the paper's."""
         out = next(each for each in (out_dimension, self.out_dimension, dimension) if each is not None)
         hidden = self.inside(dimension, out) if hidden_dimension is None else hidden_dimension
         return ProjectionHead(dimension, hidden, out, **{**self.options, **options})

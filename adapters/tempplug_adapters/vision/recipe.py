@@ -70,12 +70,7 @@ class VisionRecipe(Recipe):
     tail_below: Annotated[Optional, integer_or_none("smaller classes are tail; none: likewise")] = None
 
     def changed(self, **changes: Any) -> Self:
-        """Returns the recipe with some settings changed; another backbone than a ResNet of ours loses what only those have.
-
-        Raises:
-            UnknownNameError: a name is no setting; the nearest is in the message.
-            ConfigError: a setting is out of range.
-        """
+        """Returns the recipe with some settings changed; a backbone that is no ResNet of ours loses what only those have."""
         if not changes.get("backbone", self.backbone).startswith("resnet"):
             changes = {"stem": None, "width": None, "zero_init_residual": False, **changes}
         return super().changed(**changes)

@@ -59,19 +59,11 @@ class StepModule(nn.Module):
                 )
 
     def embed(self, images: Tensor) -> list[Tensor]:
-        """Returns the embeddings [B, D] of each projection head.
-
-        Args:
-            images: [B, 3, H, W], or whatever the backbone takes.
-        """
+        """Returns the embeddings [B, D] of each projection head, from images [B, 3, H, W] or whatever the backbone takes."""
         return project(self.projection_head, self.backbone(images))
 
     def measure(self) -> dict[str, float]:
-        """Returns the numbers of the last call, as a training logs them; waits for the device.
-
-        Raises:
-            ConfigError: there was no call yet.
-        """
+        """Returns the numbers of the last call, as a training logs them; waits for the device."""
         return {} if self.loss_fn is None else numbers_of(self.loss_fn.record)
 
     def no_weight_decay(self) -> set[str]:
@@ -111,10 +103,7 @@ class WithoutSoftmax(StepModule):
         self._temperatures: list[Tensor] = []
 
     def measure(self) -> dict[str, float]:
-        """Returns ``temperature``, ``temperature_min``, ``temperature_max`` and ``temperature_at_bound`` of the last call.
-
-        Empty without AMCL, and before the first call. Warns, once, where nearly all temperatures lie on AMCL's bounds.
-        """
+        """Returns the temperatures of the last call; empty without AMCL. Warns once where nearly all lie on AMCL's bounds."""
         if self.strategy is None or not self._temperatures:
             return {}
         found = describe_temperatures(self.strategy, torch.cat(self._temperatures))

@@ -1,7 +1,7 @@
 """Classifiers that learn from representations of training images and are asked about those of test images.
 
 Nearest neighbours, a linear probe trained by SGD, a linear support vector machine, and logistic regression on few labels. Test
-labels never enter training and choose nothing, no epoch either. This module must not know images or models.
+labels never enter training, and choose no setting and no epoch. This module must not know images or models.
 """
 
 from __future__ import annotations
@@ -131,16 +131,7 @@ def fit_linear_probe(
 
 
 def linear_scores(model: nn.Linear, train: Tensor, test: Tensor) -> Tensor:
-    """Returns the scores of each class, [M, classes] float32.
-
-    Args:
-        model: of `fit_linear_probe`.
-        train: what it learned from.
-        test: [M, F] raw representations of other images, on the device of ``train``.
-
-    Raises:
-        TempplugError: shapes do not fit, train and test are the same, or NaN or infinite representations.
-    """
+    """Returns the scores of each class for ``test`` [M, F], [M, classes] float32; ``train`` is what the model learned from."""
     check_representations(test, "test")
     check_held_out(train, test, ("train", "test"))
     with torch.no_grad(), torch.autocast(test.device.type, enabled=False):

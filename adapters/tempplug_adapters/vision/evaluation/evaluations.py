@@ -116,14 +116,7 @@ class Evaluation:
             )
 
     def measure(self, name: str) -> dict[str, Any]:
-        """Returns the numbers of one evaluation, and what they were measured with.
-
-        Args:
-            name: one of `settings.EVALUATIONS`.
-
-        Raises:
-            TempplugError: the representations or the sets do not allow it.
-        """
+        """Returns the numbers of one of `settings.EVALUATIONS`, and what they were measured with."""
         return MEASURES[name](self)
 
     @cached_property
@@ -234,11 +227,9 @@ def _knn(it: Evaluation) -> dict[str, Any]:
 
 
 def _knn_validation(it: Evaluation) -> dict[str, Any]:
-    """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank.
-
-    At most as many vote as a class has images there. Where nearly the whole bank votes, the sizes of its classes decide, and
-    the largest are those that the tenth has least of: even useful representations are then right in 0 %.
-    """
+    """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank."""
+    # At most as many vote as a class has images. Where nearly the whole bank votes, its largest class wins, which the tenth has
+    # least of: even useful representations are then right in 0 %.
     asked = torch.zeros(len(it.bank), dtype=torch.bool)
     order = torch.randperm(len(it.bank), generator=torch.Generator().manual_seed(it.settings.split_seed))
     asked[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
@@ -327,11 +318,7 @@ def long_tail_evaluation(
 
 
 def _report(it: Evaluation) -> dict[str, Any]:
-    """Returns the geometry of the images as they are, but for the alignment, which is that of two views of them.
-
-    Source: Wang & Isola 2020; Wang & Liu 2021; DySTreSS, eq. 16 to 19, Table 12, with the readings of `tempplug.metrics`. Its
-    code divides the tolerance by N²/10 for every data set and counts self pairs.
-    """
+    """Returns the geometry of the images as they are, but for the alignment, which is that of two views of them."""
     for rows, name in ((it.views[0], "views"), (it.views[1], "views"), (it.queries, "queries")):
         check_representations(rows, name)
     found = {

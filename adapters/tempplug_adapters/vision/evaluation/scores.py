@@ -15,18 +15,7 @@ from tempplug_adapters.images.long_tail import head_mid_tail
 
 
 def accuracy(labels: Tensor, predicted: Tensor) -> float:
-    """Returns the share of right predictions, 0 to 100.
-
-    Args:
-        labels: [M] class of each image, M at least 1.
-        predicted: [M] class that was predicted.
-
-    Raises:
-        ShapeError: the two are not vectors of one length, or empty.
-
-    >>> accuracy(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 1, 1, 0]))
-    75.0
-    """
+    """Returns the share of right predictions [M] for labels [M], 0 to 100; `ShapeError` unless both are of one length."""
     return 100 * _right(labels, predicted).double().mean().item()
 
 
