@@ -14,7 +14,7 @@ from tempplug.cli import main
 from tempplug.errors import DataError, TempplugError
 from tempplug_adapters.sweep.command import plan
 from tempplug_adapters.sweep.metric import read_metric
-from tempplug_adapters.sweep.picture import draw, ticks
+from tempplug_adapters.sweep.picture import draw
 
 SCRIPT = """
 import json, pathlib, sys

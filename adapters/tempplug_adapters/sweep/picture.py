@@ -40,17 +40,3 @@ def draw(curve: Mapping[float, Sequence[float]], bands: Mapping[str, Sequence[fl
 
 def _spread(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
-
-
-def ticks(low: float, high: float) -> list[float]:
-    """Returns three to nine round positions within [low, high], ``low`` less than ``high``.
-
-    >>> ticks(0.0, 1.0)
-    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    """
-    rough = (high - low) / 8
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    digits = max(0, -math.floor(math.log10(step)))
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(number * step, digits) for number in range(first, last + 1)]
