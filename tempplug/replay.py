@@ -21,11 +21,6 @@ REMEMBERED = 64
 SAME = 1e-3
 
 
-def recomputing() -> bool:
-    """Returns whether this code runs inside a backward pass, as the second computation of a checkpointed call does."""
-    return torch._C._current_graph_task_id() != -1
-
-
 class Replay:
     """The logit maps of the last calls in training, each with what its batch is recognised by."""
 

@@ -21,8 +21,8 @@ from tempplug_benchmarks import sweep, training
 from tempplug_benchmarks.kind import Kind, load_suite
 from tempplug_benchmarks.kinds import kind_of, kinds, reports
 from tempplug_benchmarks.profile import PROFILES
-from tempplug_benchmarks.report_html import page
-from tempplug_benchmarks.table_maps import papers
+from tempplug_benchmarks.report.pages import page
+from tempplug_benchmarks.table_plan import listing
 
 _RUN_HELP = """\
 Every finished run is one JSON file below DIR. Killing the command loses at most the runs in flight; the same command
@@ -177,7 +177,7 @@ def _list(options: argparse.Namespace) -> int:
     if options.papers:
         if options.suite or options.task:
             raise ConfigError("--papers must stand alone: it shows tables of papers, not a suite.")
-        print("\n".join(papers.listing()))
+        print("\n".join(listing()))
         return 0
     if options.suite:
         suite = load_suite(options.suite)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import create_strategy
-from tempplug_adapters.vision.amcl_defaults import AMCL_OPTIONS
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
 from tempplug_adapters.vision.projection_heads import (
     barlow_twins_projection_head,
@@ -18,8 +17,9 @@ from tempplug_adapters.vision.projection_heads import (
     simsiam_prediction_head,
     simsiam_projection_head,
 )
+from tempplug_adapters.vision.recipes import AMCL_OPTIONS
 from tempplug_adapters.vision.simsiam import SimSiam
-from tempplug_adapters.vision.without_softmax import WithoutSoftmax
+from tempplug_adapters.vision.step_module import WithoutSoftmax
 
 BATCH, WIDTH, FEATURES, PIXELS = 32, 32, 128, 48
 
@@ -67,5 +67,5 @@ def test_they_are_options_of_the_strategy_that_differ_from_its_own(name: str) ->
 
 
 def test_reading_them_loads_no_torch() -> None:
-    program = "import sys, tempplug_adapters.vision.amcl_defaults; sys.exit('torch' in sys.modules)"
+    program = "import sys, tempplug_adapters.vision.recipes; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

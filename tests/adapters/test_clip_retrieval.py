@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tempplug_adapters.clip import retrieval
-from tempplug_adapters.clip.retrieval import recall, zero_shot
+from tempplug_adapters.clip import method
+from tempplug_adapters.clip.method import recall, zero_shot
 
 
 def counted(anchors: Tensor, candidates: Tensor, pairs: Tensor, k: int) -> float:
@@ -25,7 +25,7 @@ def counted(anchors: Tensor, candidates: Tensor, pairs: Tensor, k: int) -> float
 
 @pytest.mark.parametrize("chunk", [2**24, 60])
 def test_recall_is_that_of_rankings_counted_one_by_one(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrieval, "_CHUNK", chunk)
+    monkeypatch.setattr(method, "_CHUNK", chunk)
     generator = torch.Generator().manual_seed(0)
     anchors, candidates = torch.randn(31, 4, generator=generator), torch.randn(17, 4, generator=generator)
     pairs = torch.stack([torch.randint(30, (40,), generator=generator), torch.randint(17, (40,), generator=generator)], 1)

@@ -16,8 +16,7 @@ import tempplug
 from tempplug.cli import main
 from tempplug.errors import ConfigError
 from tempplug_adapters.demo.command import sentence
-from tempplug_adapters.demo.effects import HARDEST, Effect, Pairs, default_specs, effects
-from tempplug_adapters.demo.embeddings import generate_pairs
+from tempplug_adapters.demo.effects import HARDEST, Effect, Pairs, default_specs, effects, generate_pairs
 
 PAIRS = Pairs.of(*generate_pairs(120, seed=3))
 

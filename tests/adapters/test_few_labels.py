@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug_adapters.vision.evaluation.few_labels import LABELS, few_label_accuracies
+from tempplug_adapters.vision.evaluation.classifiers import LABELS, few_label_accuracies
 
 
 def blobs(per_class: int, seed: int, spread: float = 1.5) -> tuple[Tensor, Tensor]:

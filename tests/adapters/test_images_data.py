@@ -13,10 +13,9 @@ from image_toys import BROKEN, encoded, reds, write_image
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from tempplug.errors import ConfigError, DataError, MissingDependencyError, UnknownNameError
+from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.images.image_data import DATASETS, load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageArray
+from tempplug_adapters.images.image_set import ImageArray, ImageFiles
 
 
 def array(*arguments: object, **options: object) -> ImageArray:
@@ -173,8 +172,14 @@ def write_archive(folder: Path, **arrays: np.ndarray) -> None:
         ({"images": np.zeros((3, 4, 4, 3))}, r"has images \(3, 4, 4, 3\) float64"),
         ({"images": np.zeros((2, 4, 4, 3), np.uint8)}, r"must be \(3, H, W, 3\)"),
         ({"labels": np.array([0, 1, 2])}, "must hold images"),
-        ({"images": np.zeros((3, 4, 4, 3), np.uint8), "labels": np.array([0, 1, 2])}, "labels from 0 to 2, but 2 classes"),
-        ({"images": np.zeros((3, 4, 4, 3), np.uint8), "labels": np.array([0, -1, 1])}, "labels from -1 to 1, but 2 classes"),
+        (
+            {"images": np.zeros((3, 4, 4, 3), np.uint8), "labels": np.array([0, 1, 2])},
+            "labels from 0 to 2, but there are 2 classes",
+        ),
+        (
+            {"images": np.zeros((3, 4, 4, 3), np.uint8), "labels": np.array([0, -1, 1])},
+            "labels from -1 to 1, but there are 2 classes",
+        ),
         ({"images": np.zeros((3, 4, 4, 3), np.uint8), "labels": np.array(["a", "b", "c"])}, r"has labels \(3,\) <U1"),
     ],
 )
@@ -237,9 +242,3 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
             ConfigError, match=f"count={count} must be a whole number from 1 to 360, the images of 'digits test'"
         ):
             load_images("digits", "test", None, count=count)  # type: ignore[arg-type]
-
-
-def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-    with pytest.raises(MissingDependencyError, match="digits needs scikit-learn"):
-        load_images("digits", "train", None)

@@ -17,8 +17,7 @@ from PIL import Image
 
 from tempplug.errors import ConfigError, DataError, ShapeError
 from tempplug_adapters.images.class_folders import list_folder, list_split
-from tempplug_adapters.images.encoded_set import EncodedSet, decode_all
-from tempplug_adapters.images.image_files import ImageFiles
+from tempplug_adapters.images.image_set import EncodedSet, ImageFiles, decode_all
 
 
 def toy(contents: list[bytes], labels: list[int] | None = None) -> EncodedSet:

@@ -17,8 +17,7 @@ from image_toys import BROKEN, encoded, reds, write_image
 
 from tempplug.errors import DataError, MissingDependencyError
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageArray, ImageSet
+from tempplug_adapters.images.image_set import ImageArray, ImageFiles, ImageSet
 
 WORDS = ["ant", "bee", "cat", "dog"]
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tempplug_adapters.images.image_set import ImageArray
+from tempplug_adapters.vision.evaluation.classifiers import knn_votes
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
-from tempplug_adapters.vision.evaluation.knn import weighted_knn
 from tempplug_adapters.vision.evaluation.settings import EvaluationSettings
 
 
@@ -52,7 +52,7 @@ def test_as_many_vote_as_a_class_has_images_and_the_log_tells(
     asked = torch.zeros(count, dtype=torch.bool)
     asked[torch.randperm(count, generator=torch.Generator().manual_seed(0))[: count // 10]] = True
     bank, labels = evaluation.bank, evaluation.bank_labels
-    voted = weighted_knn(bank[~asked], labels[~asked], bank[asked], k=used)
+    voted = knn_votes(bank[~asked], labels[~asked], bank[asked], k=used, temperature=0.1).argmax(1)
     assert found["validation"] == pytest.approx(100 * (voted == labels[asked]).double().mean().item())
     assert found["k"] == min(k, count), "of the test images, whose bank is another"
     if used == k:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, ShapeError
-from tempplug_adapters.images.long_tail import default_n_max, head_mid_tail, hold_out, long_tail_counts, long_tail_indices
+from tempplug_adapters.images.long_tail import head_mid_tail, hold_out, long_tail_counts, long_tail_indices, long_tail_part
 
 
 def balanced(classes: int, each: int, seed: int = 0) -> Tensor:
@@ -163,5 +163,9 @@ def test_wrong_groups_are_named() -> None:
 @pytest.mark.parametrize(("each", "largest"), [(5000, 4500), (500, 450), (19, 17), (1, 0)])
 def test_largest_class_keeps_nine_tenths_of_the_smallest(each: int, largest: int) -> None:
     labels = torch.cat([torch.arange(10).repeat_interleave(each), torch.zeros(7, dtype=torch.int64)])
-    assert default_n_max(labels, 10) == largest
-    assert default_n_max(labels, 11) == 0
+    part, found = long_tail_part(labels, [str(code) for code in range(10)], 1, None, 0) if largest else (None, 0)
+    assert found == largest
+    assert part is None or labels[part].bincount().tolist() == [largest] * 10
+    if not largest:
+        with pytest.raises(ConfigError, match="largest_class=0, nine tenths of the smallest class, must be at least"):
+            long_tail_part(labels, [str(code) for code in range(10)], 1, None, 0)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.images.long_tail import long_tail_indices
-from tempplug_adapters.vision.evaluation.accuracy import accuracy, class_accuracies
-from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation, long_tail_score
-from tempplug_adapters.vision.evaluation.svc_probe import few_shot_indices
+from tempplug_adapters.vision.evaluation.classifiers import few_shot_indices
+from tempplug_adapters.vision.evaluation.evaluations import long_tail_evaluation
+from tempplug_adapters.vision.evaluation.scores import accuracy, class_accuracies, long_tail_score
 
 
 def long_tailed_digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -45,32 +45,31 @@ def test_the_scores_are_scikit_learns_class_by_class() -> None:
     for name, predicted in expected.items():
         shares = [100 * float((predicted[truth == code] == code).mean()) for code in range(10)]
         score = found[name]
-        assert score.classes == pytest.approx(shares), name
-        assert score.overall == pytest.approx(np.mean(shares))
+        assert score["classes"] == pytest.approx(shares), name
+        assert score["overall"] == pytest.approx(np.mean(shares))
         groups = (by_size[:4], by_size[4:7], by_size[7:])
-        assert (score.head, score.middle, score.tail) == pytest.approx([np.mean([shares[c] for c in g]) for g in groups])
-        assert score.values()["classes"] == pytest.approx(shares)
-    tails = {name: score.tail for name, score in found.items()}
+        assert (score["head"], score["middle"], score["tail"]) == pytest.approx(
+            [np.mean([shares[c] for c in g]) for g in groups]
+        )
+    tails = {name: score["tail"] for name, score in found.items()}
     assert tails["knn@10"] < tails["knn@1"], "a class of five images cannot fill ten neighbours"
-    assert tails["knn@10"] < found["knn@10"].head
+    assert tails["knn@10"] < found["knn@10"]["head"]
 
 
 def test_head_and_tail_may_be_told_by_size() -> None:
     bank, labels, queries, truth = long_tailed_digits()
     by_size = long_tail_evaluation(bank, labels, queries, truth, head_above=60, tail_below=6)["long-tail"]
     counts = torch.bincount(labels).tolist()
-    head = [share for share, count in zip(by_size.classes, counts, strict=True) if count > 60]
+    head = [share for share, count in zip(by_size["classes"], counts, strict=True) if count > 60]
     assert 0 < len(head) < 4
-    assert by_size.head == pytest.approx(np.mean(head))
-    assert by_size.tail == pytest.approx(by_size.classes[counts.index(5)])
+    assert by_size["head"] == pytest.approx(np.mean(head))
+    assert by_size["tail"] == pytest.approx(by_size["classes"][counts.index(5)])
 
 
 def test_a_group_without_a_class_has_no_score() -> None:
     labels = torch.tensor([0, 1, 2, 2])
     score = long_tail_score(labels, torch.tensor([0, 0, 2, 0]), torch.tensor([9, 7, 8]), head_above=9, tail_below=8)
-    assert score.head is None
-    assert (score.middle, score.tail) == (75.0, 0.0)
-    assert score.values() == {"overall": 50.0, "head": None, "middle": 75.0, "tail": 0.0, "classes": [100.0, 0.0, 50.0]}
+    assert score == {"overall": 50.0, "head": None, "middle": 75.0, "tail": 0.0, "classes": [100.0, 0.0, 50.0]}
 
 
 def test_accuracies_count_images_and_classes() -> None:

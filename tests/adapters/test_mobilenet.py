@@ -11,9 +11,7 @@ from torch.nn import functional as F
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.msc.blocks import blocks_of
-from tempplug_adapters.msc.mobilenet import load_mobilenet
-from tempplug_adapters.msc.pretrained import default_frozen_blocks, load_backbone
+from tempplug_adapters.msc.network import blocks_of, default_frozen_blocks, load_backbone, load_mobilenet
 
 # Sandler et al. 2018, table 2: expansion, channels, repeats, stride of the first.
 TABLE = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]

@@ -24,8 +24,7 @@ from vision_method_toys import (
 )
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug_adapters.vision.moco import MoCo
-from tempplug_adapters.vision.momentum import MomentumEncoder
+from tempplug_adapters.vision.moco import MoCo, MomentumEncoder
 
 
 def moco(strategy: str = "fixed:temperature=0.2", count: int = 1, **options: object) -> MoCo:

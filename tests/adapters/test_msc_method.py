@@ -17,12 +17,11 @@ from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.augmentation import create_augmentation
-from tempplug_adapters.msc.method import Anomalies, MSCMethod
+from tempplug_adapters.msc.method import Anomalies, MSCMethod, anomaly_scores, represent, roc_auc
 from tempplug_adapters.msc.model import MSC
+from tempplug_adapters.msc.network import load_backbone
 from tempplug_adapters.msc.one_class import one_class
-from tempplug_adapters.msc.pretrained import load_backbone
 from tempplug_adapters.msc.recipe import METHOD
-from tempplug_adapters.msc.score import anomaly_scores, represent, roc_auc
 from tempplug_adapters.training.batches import BatchOrder, seed_of
 from tempplug_adapters.training.checkpoints import weights_checksum
 from tempplug_adapters.training.method import Source

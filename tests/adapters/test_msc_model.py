@@ -10,9 +10,8 @@ from torch import Tensor, nn
 import tempplug
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
-from tempplug_adapters.msc.blocks import blocks_of, freeze_blocks
 from tempplug_adapters.msc.model import MSC, centre_of, unit_representations
-from tempplug_adapters.msc.pretrained import default_frozen_blocks
+from tempplug_adapters.msc.network import blocks_of, default_frozen_blocks, freeze_blocks
 
 
 def loss_of(strategy: str = "fixed:temperature=0.25", objective: str = "infonce") -> tempplug.ContrastiveLoss:

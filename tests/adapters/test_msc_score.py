@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from tempplug.errors import ConfigError, DataError, ShapeError
 from tempplug_adapters.images.image_set import ImageArray
+from tempplug_adapters.msc.method import anomaly_scores, represent, roc_auc
 from tempplug_adapters.msc.one_class import class_number, one_class
-from tempplug_adapters.msc.score import anomaly_scores, represent, roc_auc
 
 
 def slow_scores(train: Tensor, test: Tensor, neighbours: int) -> list[float]:

@@ -53,7 +53,7 @@ METHODS: dict[str, tuple[Callable[[], ProjectionHead], str, int]] = {
         "2048>2048 bn relu 2048>2048 bn relu 2048>256 bn",
         8_921_600,
     ),
-    "nnclr predictor": (nnclr_prediction_head, "256>4096 bn relu 4096>256+", 2_105_600),
+    "nnclr predictor": (partial(nnclr_prediction_head, 256), "256>4096 bn relu 4096>256+", 2_105_600),
     "simsiam": (
         partial(simsiam_projection_head, 2048),
         "2048>2048 bn relu 2048>2048 bn relu 2048>2048 bn0",
@@ -64,7 +64,7 @@ METHODS: dict[str, tuple[Callable[[], ProjectionHead], str, int]] = {
         "512>2048 bn relu 2048>2048 bn0",
         512 * 2048 + 4096 + 2048 * 2048,
     ),
-    "simsiam predictor": (simsiam_prediction_head, "2048>512 bn relu 512>2048+", 2_100_224),
+    "simsiam predictor": (partial(simsiam_prediction_head, 2048), "2048>512 bn relu 512>2048+", 2_100_224),
     "barlow twins": (
         partial(barlow_twins_projection_head, 2048),
         "2048>8192 bn relu 8192>8192 bn relu 8192>8192",

@@ -11,8 +11,8 @@ from matplotlib.image import imread
 from torch import Tensor
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
-from tempplug_adapters.vision.evaluation import similarity_histogram as module
-from tempplug_adapters.vision.evaluation.similarity_histogram import draw_similarity_histogram, similarity_histogram
+from tempplug_adapters.vision.evaluation import plots
+from tempplug_adapters.vision.evaluation.plots import draw_similarity_histogram, similarity_histogram
 
 
 def views(count: int = 45, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,23 +41,19 @@ def test_counts_are_those_of_all_pairs(bins: int, monkeypatch: pytest.MonkeyPatc
     a, b, labels = views()
     expected, closest = counted(a, b, labels, bins)
     assert closest > 1e-6, "no similarity is so close to an edge that float32 could carry it over"
-    for rows, columns in ((512, 4096), (7, 11)):
-        monkeypatch.setattr(module, "_ROWS", rows)
-        monkeypatch.setattr(module, "_COLUMNS", columns)
-        found = similarity_histogram(a, b, labels, bins=bins)
-        assert [each.tolist() for each in (found.true_positive, found.false_negative, found.true_negative)] == expected
-        assert found.edges.tolist() == pytest.approx(np.linspace(-1, 1, bins + 1).tolist())
+    for pairs in (2**21, 7 * 45):
+        monkeypatch.setattr(plots, "_PAIRS", pairs)
+        assert similarity_histogram(a, b, labels, bins=bins).tolist() == expected
     with torch.autocast("cpu", torch.bfloat16):
         again = similarity_histogram(a.requires_grad_(), b.double(), labels.int(), bins=bins)
-    assert again.true_negative.tolist() == expected[2]
+    assert again.tolist() == expected
 
 
 def test_the_ends_of_the_range_have_their_bins() -> None:
     rows = torch.tensor([[0.1, 0.1, 0.1], [-0.3, -0.3, -0.3], [0.0, 0.0, 0.0]])
     found = similarity_histogram(rows, rows, torch.tensor([0, 1, 1]), bins=4)
-    assert found.true_positive.tolist() == [0, 0, 1, 2], "a row of zeros is at similarity 0 with itself"
-    assert found.false_negative.tolist() == [0, 0, 2, 0]
-    assert found.true_negative.tolist() == [2, 0, 2, 0]
+    assert found[0].tolist() == [0, 0, 1, 2], "a row of zeros is at similarity 0 with itself"
+    assert found[1:].tolist() == [[0, 0, 2, 0], [2, 0, 2, 0]]
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
@@ -73,7 +69,7 @@ def test_it_is_drawn(tmp_path: Path, suffix: str) -> None:
         assert 0.01 < float((picture[..., :3].min(axis=2) < 0.9).mean()) < 0.5, "neither blank nor black"
     else:
         text = files[0].read_text()
-        mean = float((histogram.true_positive * (histogram.edges[1:] + histogram.edges[:-1])).sum()) / 90
+        mean = float((histogram[0] * torch.arange(-0.99, 1, 0.02)).sum()) / 45
         for words in (
             "Pairs of toys",
             f"two views of one image: 45 pairs, mean {mean:.2f}",

@@ -13,7 +13,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
 from tempplug_adapters.vision.simclr import SimCLR
 from tempplug_adapters.vision.simsiam import SimSiam
-from tempplug_adapters.vision.without_softmax import WithoutSoftmax
+from tempplug_adapters.vision.step_module import WithoutSoftmax
 
 ROWS = 5
 NAMES = {"temperature", "temperature_min", "temperature_max", "temperature_at_bound"}

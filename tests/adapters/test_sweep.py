@@ -191,11 +191,18 @@ def test_the_metric_is_found_where_it_is_promised(tmp_path: Path) -> None:
 
 def test_the_picture_has_a_dot_a_temperature_and_a_band_a_strategy() -> None:
     picture = ElementTree.fromstring(draw({0.05: [1.0, 2.0], 0.5: [3.0]}, {"macl": [2.0, 2.5], "a<b": [2.3]}, "accuracy"))
-    kinds = [each.tag.partition("}")[2] for each in picture.iter()]
-    assert (kinds.count("circle"), kinds.count("polyline"), kinds.count("rect")) == (2, 1, 3)
-    dots = [each for each in picture.iter() if each.tag.endswith("circle")]
-    assert float(dots[0].attrib["cy"]) > float(dots[1].attrib["cy"]), "higher is up"
+
+    def drawn(name: str, picture: ElementTree.Element = picture) -> list[ElementTree.Element]:
+        return [each for group in picture.iter() if group.get("id", "").startswith(name) for each in group.iter()]
+
+    dots = [each for each in drawn("curve") if each.tag.endswith("use")]
+    assert len(dots) == 2
+    assert float(dots[0].attrib["y"]) > float(dots[1].attrib["y"]), "higher is up"
+    assert float(dots[0].attrib["x"]) < float(dots[1].attrib["x"])
+    assert len([each for each in drawn("band-") if each.tag.endswith("path")]) == 2
     texts = [each.text for each in picture.iter() if each.text]
     assert {"0.05", "0.5", "macl 2.25", "a<b 2.3"} <= set(texts)
-    assert draw({0.1: [1.0]}, {}, "x").count("<circle") == 1
-    assert draw({}, {"macl": [1.0]}, "x").count("stroke-dasharray") == 1
+    assert "band-0" not in draw({0.1: [1.0]}, {}, "x")
+    alone = ElementTree.fromstring(draw({}, {"macl": [1.0]}, "x"))
+    assert len([each for each in drawn("band-", alone) if each.tag.endswith("path")]) == 1
+    assert not [each for each in drawn("curve", alone) if each.tag.endswith("use")]

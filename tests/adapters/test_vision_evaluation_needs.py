@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, NonFiniteError
 from tempplug_adapters.images.image_set import ImageArray
 from tempplug_adapters.vision.evaluation import evaluations
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
@@ -37,3 +37,16 @@ def test_labels_that_allow_no_evaluation_are_said_before_images_are_represented(
     ]:
         with pytest.raises((ConfigError, DataError), match=message):
             faulty.check(name)
+
+
+def test_the_report_of_a_diverged_backbone_is_refused() -> None:
+    class Diverged(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return torch.full((len(images), 4), torch.nan)
+
+    labels, names = torch.tensor([0, 1] * 5), ("a", "b")
+    sets = [ImageArray(torch.zeros(10, 3, 8, 8, dtype=torch.uint8), labels, names, name) for name in ("learned", "asked")]
+    evaluation = Evaluation(Diverged(), *sets, EvaluationSettings(), torch.device("cpu"), lambda name, done: None)
+    for name in ("report", "knn"):
+        with pytest.raises(NonFiniteError, match="hold NaN or infinite values: the model that made them has diverged"):
+            evaluation.measure(name)

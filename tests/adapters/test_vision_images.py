@@ -19,18 +19,15 @@ from tempplug import metrics
 from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageArray, ImageSet
+from tempplug_adapters.images.image_set import ImageArray, ImageFiles, ImageSet
 from tempplug_adapters.images.long_tail import hold_out, long_tail_indices
 from tempplug_adapters.images.representations import represent
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.vision import vision_images
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone
-from tempplug_adapters.vision.evaluation.few_labels import LABELS
-from tempplug_adapters.vision.evaluation.knn import knn_accuracy
-from tempplug_adapters.vision.evaluation.linear_probe import linear_probe_accuracy
-from tempplug_adapters.vision.evaluation.long_tail import long_tail_evaluation
-from tempplug_adapters.vision.evaluation.report import representation_report
+from tempplug_adapters.vision.evaluation.classifiers import LABELS, fit_linear_probe, knn_votes
+from tempplug_adapters.vision.evaluation.evaluations import long_tail_evaluation
+from tempplug_adapters.vision.evaluation.scores import accuracy
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, PROBES
 from tempplug_adapters.vision.recipes import METHODS
 from tempplug_adapters.vision.vision_images import VisionImages, load_vision
@@ -173,16 +170,20 @@ def test_figures_are_those_of_the_parts(tmp_path: Path) -> None:
     backbone = load_backbone(tmp_path)
     bank, queries = (represent(backbone, each, size=10) for each in (train, test))
     labels, truth = labels_of(train), labels_of(test)
-    assert found["knn"] == knn_accuracy(bank, labels, queries, truth, k=7)
-    assert found["linear"] == linear_probe_accuracy(bank, labels, queries, truth, replace(PROBES["macl-cifar10"], seed=3))
-    for name, value in representation_report(queries, None, truth).items():
-        assert found[name] == pytest.approx(value, rel=1e-5)
+    assert found["knn"] == accuracy(truth, knn_votes(bank, labels, queries, k=7, temperature=0.1).argmax(1))
+    probe = fit_linear_probe(bank, labels, replace(PROBES["macl-cifar10"], seed=3))
+    assert found["linear"] == accuracy(truth, probe(queries).argmax(1))
+    geometry = {"uniformity": (queries,), "tolerance": (queries, truth), "interclass_uniformity": (queries, truth)}
+    for name, given_rows in geometry.items():
+        assert found[name] == pytest.approx(getattr(metrics, name)(*given_rows).item(), rel=1e-5)
     torch.manual_seed(3)
     views = [represent(backbone, test, augmentation=create_augmentation("simclr-cifar", 10)) for _ in "ab"]
     assert found["alignment"] == pytest.approx(metrics.alignment(*views).item(), rel=1e-5)
     scores = long_tail_evaluation(bank, labels, queries, truth, **groups)
     for name, score in scores.items():
-        assert (found[name], found[f"{name} head"], found[f"{name} tail"]) == (score.overall, score.head, score.tail)
+        assert (found[name], found[f"{name} head"], found[f"{name} tail"]) == tuple(
+            score[group] for group in ("overall", "head", "tail")
+        )
     assert found.keys() == {
         *("knn", "knn validation", "linear", "svc", "alignment", "uniformity", "tolerance", "interclass_uniformity"),
         *("knn top-5", "linear top-5", *(f"{count} labels" for count in LABELS)),

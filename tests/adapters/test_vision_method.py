@@ -17,8 +17,7 @@ from vision_train_toys import SIDE, TinyBackbone, built, flags, images, measured
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.class_folders import list_folder
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageArray
+from tempplug_adapters.images.image_set import ImageArray, ImageFiles
 from tempplug_adapters.training.optimizer import parameter_groups
 from tempplug_adapters.vision import vision_method
 from tempplug_adapters.vision.recipes import METHODS

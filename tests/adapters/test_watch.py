@@ -16,8 +16,8 @@ import tempplug
 from tempplug.cli import main
 from tempplug.errors import DataError
 from tempplug_adapters.watch.command import SHOWN, curve
-from tempplug_adapters.watch.harms import harms
 from tempplug_adapters.watch.logs import read_logs
+from tempplug_adapters.watch.problems import problems
 
 EVERY_STEP = {"logging_strategy": "steps", "logging_steps": 1.0, "report_to": [], "save_strategy": "no"}
 
@@ -100,25 +100,25 @@ def entries(**columns: list[float]) -> list[dict[str, float]]:
 
 
 def test_a_uniformity_that_falls_apart_is_told_before_it_is_gone() -> None:
-    (harm,) = harms(entries(uniformity=[-1.5, -3.0, -2.9, -1.4, -1.2, -1.1]))
-    assert harm.name == "uniformity is collapsing"
-    assert harm.seen == "it was -3 and is above -1.5 since step 4: -1.1"
-    assert harms(entries(uniformity=[-1.5, -3.0, -2.9, -1.4, -1.2, -1.6])) == [], "it recovers"
-    assert harms(entries(uniformity=[-0.5, -0.9, -0.4, -0.4, -0.4])) == [], "what never was uniform cannot collapse"
+    (problem,) = problems(entries(uniformity=[-1.5, -3.0, -2.9, -1.4, -1.2, -1.1]))
+    assert problem.name == "uniformity is collapsing"
+    assert problem.seen == "it was -3 and is above -1.5 since step 4: -1.1"
+    assert problems(entries(uniformity=[-1.5, -3.0, -2.9, -1.4, -1.2, -1.6])) == [], "it recovers"
+    assert problems(entries(uniformity=[-0.5, -0.9, -0.4, -0.4, -0.4])) == [], "what never was uniform cannot collapse"
 
 
 def test_one_odd_batch_is_nothing() -> None:
-    assert harms(entries(gradient_scale=[0.5, 0.5, 0.001, 0.001])) == []
-    assert [each.name for each in harms(entries(gradient_scale=[0.5, 0.001, 0.001, 0.001]))] == [
+    assert problems(entries(gradient_scale=[0.5, 0.5, 0.001, 0.001])) == []
+    assert [each.name for each in problems(entries(gradient_scale=[0.5, 0.001, 0.001, 0.001]))] == [
         "the gradient scale has collapsed"
     ]
-    assert harms(entries(gradient_scale=[0.001, 0.001, 0.001, 0.5])) == []
+    assert problems(entries(gradient_scale=[0.001, 0.001, 0.001, 0.5])) == []
 
 
 def test_bounds_that_are_not_known_are_told_as_such() -> None:
-    (harm,) = harms(entries(temperature_at_bound=[1.0] * 3, temperature=[0.07] * 3))
-    assert (harm.name, harm.remedy) == ("the temperature is at a bound", "choose other bounds")
-    assert harm.seen == "it is 0.07 since step 1, and no longer adapts"
+    (problem,) = problems(entries(temperature_at_bound=[1.0] * 3, temperature=[0.07] * 3))
+    assert (problem.name, problem.remedy) == ("the temperature is at a bound", "choose other bounds")
+    assert problem.seen == "it is 0.07 since step 1, and no longer adapts"
 
 
 def test_a_run_that_goes_on_writes_the_log_of_one_that_was_not_killed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from suite_checks import read
 
 from tempplug.errors import DataError
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.msc.score import represent
+from tempplug_adapters.msc.method import represent
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.tasks.anomaly import CLASSES, REDUCED, SUITE
 

@@ -18,7 +18,7 @@ from suite_checks import bench
 from tempplug.errors import DataError
 from tempplug_benchmarks.kinds import reports
 from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.report_html import page
+from tempplug_benchmarks.report.pages import page
 from tempplug_benchmarks.speed.case import Case, Setting
 from tempplug_benchmarks.speed.store import SpeedRun, read_speed_result, write_speed_result
 from tempplug_benchmarks.store import read_result

@@ -7,8 +7,8 @@ import pytest
 from run_checks import write_failure, write_result
 
 from tempplug.errors import DataError
-from tempplug_benchmarks.comparison import compare
 from tempplug_benchmarks.plan import plan
+from tempplug_benchmarks.report.comparison import compare
 from tempplug_benchmarks.results import load_results, paired_difference, summarise
 from tempplug_benchmarks.speed.store import speed_files
 

@@ -16,7 +16,11 @@ SWEEP = ["sweep", "--suite", "toy", "--seeds", "0", "1"]
 
 
 def texts(file: Path) -> list[str]:
-    return [each.text for each in ElementTree.fromstring(file.read_text(encoding="utf-8")).iter() if each.text]
+    return [
+        each.text
+        for each in ElementTree.fromstring(file.read_text(encoding="utf-8")).iter()
+        if each.text and each.tag.endswith("}text")
+    ]
 
 
 def test_a_sweep_draws_curve_and_bands_of_the_results(

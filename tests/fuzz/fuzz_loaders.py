@@ -180,8 +180,7 @@ def formats() -> dict[str, Format]:
         from tempplug_adapters.graph.node_data import load_graph
         from tempplug_adapters.graph.planetoid import read_planetoid
         from tempplug_adapters.graph.tu_files import load_tu
-        from tempplug_adapters.images.cifar_archives import read_cifar
-        from tempplug_adapters.images.image_archives import read_npz, read_stl10
+        from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10
         from tempplug_adapters.sentence_evaluation.sts_data import load_sts
         from tempplug_adapters.simcse.data import read_samples
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tempplug
+from tempplug_benchmarks.papers.maps import PAPERS
 
 pytestmark = pytest.mark.slow
 
@@ -71,11 +72,24 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path, produc
 def test_the_wheel_holds_no_data_and_no_results(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         sizes = {each.filename: each.file_size for each in archive.infolist() if not each.filename.startswith(METADATA)}
-    assert {Path(name).suffix for name in sizes} <= {".py", ".json", ".toml", ".md", ".typed", ".css", ".js"}
+    assert {Path(name).suffix for name in sizes} <= {".py", ".json", ".toml", ".typed", ".css", ".js", ".html", ".md"}
     texts = {name for name in sizes if name.startswith("tempplug_adapters/") and not name.endswith(".py")}
-    assert texts == {"tempplug_adapters/plugin.toml", "tempplug_adapters/simcse/card.md", "tempplug_adapters/py.typed"}
+    assert texts == {
+        "tempplug_adapters/graph/planetoid_checksums.json",
+        "tempplug_adapters/plugin.toml",
+        "tempplug_adapters/py.typed",
+        "tempplug_adapters/simcse/card.md",
+        "tempplug_adapters/vision/recipes.toml",
+    }
     transcribed = {name for name in sizes if name.startswith("tempplug_benchmarks/papers/") and name.endswith(".json")}
-    assert {name for name in sizes if name.endswith(".json")} == {*transcribed, "tempplug_benchmarks/speed/targets.json"}
+    of_benchmarks = {name for name in sizes if name.startswith("tempplug_benchmarks/")}
+    assert {name for name in of_benchmarks if name.endswith(".json")} == {
+        *transcribed,
+        "tempplug_benchmarks/speed/targets.json",
+    }
+    settings = {name for name in of_benchmarks if name.endswith(".toml")}
+    maps = {f"tempplug_benchmarks/papers/maps/{key}.toml" for key in PAPERS}
+    assert settings == {*maps, "tempplug_benchmarks/tasks/vision.toml"}
     assert max(sizes.values()) < 200_000
 
 

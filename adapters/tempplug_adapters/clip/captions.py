@@ -16,8 +16,7 @@ import torch
 from tempplug.errors import ConfigError
 from tempplug_adapters.images.class_folders import split_folders
 from tempplug_adapters.images.image_data import DATASETS, Split, load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.image_tables import Captions, load_captioned
 
 
@@ -80,7 +79,7 @@ def load_pairs(
     Raises:
         TempplugError: the data are missing or malformed, or a template has no place for a name.
     """
-    # what neither is here nor looks like a name of the hub is misspelled, which the names of sets can tell
+    # A name that is no path and has no owner is a misspelled data set, for which `load_images` names the nearest.
     named = dataset in DATASETS or ("/" not in dataset and not Path(dataset).exists())
     if named or _has_class_folders(Path(dataset)):
         for each in templates:

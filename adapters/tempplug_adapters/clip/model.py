@@ -97,11 +97,7 @@ class Checkpoint:
         return [torch.tensor(each) for each in ids]
 
     def padded(self, tokens: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Returns texts as the model takes them, [B, T]: with a mask, or of full length where it takes none.
-
-        Args:
-            tokens: [T] each.
-        """
+        """Returns texts [T] as the model takes them, [B, T]: with a mask, or of full length where it takes none."""
         rows = pad_sequence(list(tokens), batch_first=True, padding_value=self.tokenizer.pad_token_id)
         if not self.masked:
             return {"input_ids": F.pad(rows, (0, self.max_length - rows.shape[1]), value=self.tokenizer.pad_token_id)}
@@ -161,22 +157,14 @@ class DualEncoder(nn.Module):
         return loss
 
     def embed_images(self, pixels: Tensor) -> Tensor:
-        """Returns raw embeddings, [B, D].
-
-        Args:
-            pixels: [B, 3, H, W] uint8, brought to the model's size, bicubically, where they have another one.
-        """
+        """Returns raw embeddings, [B, D], of pixels [B, 3, H, W] uint8, which are resized bicubically where they must be."""
         images = pixels / 255
         if images.shape[-2:] != (self.size, self.size):
             images = F.interpolate(images, (self.size, self.size), mode="bicubic", antialias=True).clamp(0, 1)
         return _pooled(self.encoder.get_image_features(pixel_values=(images - self.mean).div_(self.std)))
 
     def embed_texts(self, **texts: Tensor) -> Tensor:
-        """Returns raw embeddings, [B, D].
-
-        Args:
-            **texts: of `Checkpoint.padded`.
-        """
+        """Returns raw embeddings, [B, D], of what `Checkpoint.padded` gave."""
         return _pooled(self.encoder.get_text_features(**texts))
 
     def measure(self) -> dict[str, float]:

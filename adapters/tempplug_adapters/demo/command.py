@@ -60,8 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise ConfigError(f"out={options.out} of a demo must end in .svg.")
     if len(options.views) not in (0, 2):
         raise ConfigError(f"VIEW_A={options.views[0]} must come with VIEW_B alone: two files, or none for generated pairs.")
-    from tempplug_adapters.demo.effects import Pairs, default_specs, effects  # loads torch
-    from tempplug_adapters.demo.embeddings import generate_pairs, read_labels, read_pairs
+    from tempplug_adapters.demo.effects import Pairs, default_specs, effects, generate_pairs, read_labels, read_pairs
     from tempplug_adapters.demo.picture import bars, draw
     from tempplug_adapters.storage.files import write_text
 

@@ -1,16 +1,16 @@
-"""What a strategy does on given pairs of embeddings: its temperatures, and where the gradient of InfoNCE goes with them.
+"""Pairs of embeddings, read or generated, and what a strategy does on them: its temperatures, and where the gradient goes.
 
 One batch, cross-view: every row of view_a is an anchor, its own row of view_b the positive, all others negatives. It must not
-know any strategy, file or picture.
+know any strategy or picture.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -20,13 +20,15 @@ import tempplug
 from tempplug import Batch, LogitMap, Strategy
 from tempplug.arguments import parse_spec
 from tempplug.create import load_class
-from tempplug.errors import ConfigError
-from tempplug.options import options_of
+from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from tempplug.plugins import StrategyInfo, registry
+from tempplug_adapters.contexts import in_context
+from tempplug_adapters.data_files.matrices import read_matrix
 
 LEARNING_STEPS = 60
 _LEARNING_RATE = 0.1
 _MOMENTS = 16
+_DIMENSION, _TOPICS = 128, 32
 HARDEST = 0.01
 """The share of the negatives, by similarity, that count as the hardest."""
 
@@ -128,9 +130,8 @@ def effects(spec: str, pairs: Pairs) -> list[Effect]:
 
 def _create(spec: str, pairs: Pairs) -> tuple[Strategy, dict[str, Tensor]]:
     """Returns the strategy, with what the pairs know filled in, their number, dimension and classes; and what it reads."""
-    name, given = parse_spec(spec)
-    info = registry().get(StrategyInfo, name)
-    target = cast(type[Strategy], load_class(info))
+    name = parse_spec(spec)[0]
+    target = cast(type[Strategy], load_class(registry().get(StrategyInfo, name)))
     offered = {"index": torch.arange(len(pairs.view_a)), "labels": pairs.labels}
     taken = {argument: value for argument, value in offered.items() if argument in target.takes and value is not None}
     if missing := sorted(target.takes - taken.keys()):
@@ -138,8 +139,7 @@ def _create(spec: str, pairs: Pairs) -> tuple[Strategy, dict[str, Tensor]]:
     known: dict[str, Any] = {"size": len(pairs.view_a), "dimension": pairs.view_a.shape[1]}
     if pairs.labels is not None:
         known["class_counts"] = torch.bincount(pairs.labels).tolist()
-    wanted = [each.name for each in options_of(target) if each.required and each.name in known and each.name not in given]
-    return tempplug.create_strategy(spec, **{option: known[option] for option in wanted}), taken
+    return in_context(spec, {}, **known), taken
 
 
 def _follows_training(strategy: Strategy) -> bool:
@@ -150,7 +150,7 @@ def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> Non
     loss_fn = tempplug.ContrastiveLoss(strategy, layout="cross-view")
     parameters = list(strategy.parameters())
     optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE) if parameters else None
-    with _quiet(), torch.enable_grad():
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning), torch.enable_grad():
         for _ in range(LEARNING_STEPS):
             loss = loss_fn(pairs.view_a, pairs.view_b, **given)
             if optimizer is not None:
@@ -159,18 +159,11 @@ def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> Non
                 optimizer.step()
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps warnings of floors and bounds away: the temperatures that are shown say it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        yield
-
-
 @torch.no_grad()
 def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor], begins: float | None = None) -> Effect:
     batch = Batch(positive_similarity=pairs.positives, anchors=pairs.view_a, candidates=pairs.view_b, **given)
-    with _quiet():
+    # Warnings of floors and bounds: the temperatures that are shown say it.
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         bound: LogitMap = strategy.prepare(batch).at(slice(None), slice(None))
     temperature, logit = bound.temperature(pairs.similarity), bound.logit(pairs.similarity)
     weights = logit + bound.slope(pairs.similarity).abs().log()
@@ -188,3 +181,74 @@ def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, Te
         scale=float((1 - logit.softmax(dim=1).diagonal()).mean()),
         begins=begins,
     )
+
+
+def read_pairs(view_a: Path, view_b: Path, rows: int) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Returns two matrices [N, D] of float32, N at most ``rows``, which rows of the files they are, and their number.
+
+    Args:
+        view_a: ``.npy``, ``.pt`` or text with a matrix [N, D].
+        view_b: likewise; row i is the positive of row i of ``view_a``.
+        rows: at least 2.
+
+    Raises:
+        DataError: a file does not hold a matrix of numbers.
+        ShapeError: they are not two matrices of one shape, with at least two rows and two columns.
+        NonFiniteError: one holds NaN or infinite values.
+        ConfigError: ``rows`` is less than 2.
+    """
+    _check_rows(rows)
+    found = {}
+    for name, path in (("view_a", view_a), ("view_b", view_b)):
+        try:
+            matrix = found[name] = read_matrix(path).float()
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+        if len(matrix) < 2 or matrix.shape[1] < 2:
+            raise ShapeError(
+                f"{name}={path} of shape {list(matrix.shape)} must be [N, D], a row an embedding, N and D at least 2."
+            )
+        bad = (~torch.isfinite(matrix)).any(dim=1).nonzero().flatten()
+        if len(bad):
+            raise NonFiniteError(f"{name}={path} holds NaN or infinite values in {len(bad)} rows, row {int(bad[0])} first.")
+    a, b = found.values()
+    if a.shape != b.shape:
+        raise ShapeError(f"view_b={view_b} of shape {list(b.shape)} must have the shape of view_a={view_a}, {list(a.shape)}.")
+    chosen = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[:rows].sort().values
+    return a[chosen], b[chosen], chosen, len(a)
+
+
+def read_labels(path: Path, total: int) -> Tensor:
+    """Returns the class of each pair, [total], from a file with one whole number of at least 0 a pair."""
+    found = read_matrix(path)
+    if found.numel() != total:
+        raise ShapeError(f"labels={path} of shape {list(found.shape)} must be [{total}], the class of each pair.")
+    if found.is_floating_point() or bool((found < 0).any()):
+        raise DataError(f"labels={path} must hold whole numbers of at least 0, the class of each pair.")
+    return found.flatten()
+
+
+def generate_pairs(rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Returns pairs as an encoder in the middle of its training has them: aligned, and like other pairs of their topic.
+
+    Args:
+        rows: at least 2.
+        seed: of the generator.
+
+    Raises:
+        ConfigError: ``rows`` is less than 2.
+    """
+    _check_rows(rows)
+    generator = torch.Generator().manual_seed(seed)
+
+    def noise(count: int) -> Tensor:
+        return torch.randn(count, _DIMENSION, generator=generator)
+
+    topics = noise(_TOPICS)[torch.randint(_TOPICS, (rows,), generator=generator)]
+    items = 1.2 * topics + noise(rows)
+    return items + 0.8 * noise(rows), items + 0.8 * noise(rows)
+
+
+def _check_rows(rows: int) -> None:
+    if rows < 2:
+        raise ConfigError(f"rows={rows} must be at least 2: an anchor needs a negative.")

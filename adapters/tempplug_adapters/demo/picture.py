@@ -1,39 +1,24 @@
-"""The picture of ``tempplug demo``: a row a strategy; temperatures, and where the gradient goes.
-
-As SVG, drawn by hand, because bars and words need no plotting library, and as lines of a terminal. It must not know how
-the numbers came about.
-"""
+"""The picture of ``tempplug demo``, as SVG and as lines of text: temperatures of each strategy, and where the gradient goes."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
-from html import escape
 
 from tempplug_adapters.demo.effects import HARDEST, Effect
+from tempplug_adapters.figures import COLOURS, svg_text
 
-_LEFT, _COLUMN, _GAP, _ROW, _WIDTH = 220, 190, 34, 30, 1130
-_LETTERS = 122
-_STYLE = (
-    "text{font:13px system-ui,sans-serif;fill:#1c2430}.title{font-size:15px;font-weight:600}.head{font-weight:600}"
-    ".small{font-size:11px;fill:#5a6270}.bar{fill:#2563a8}.rest{fill:#e8ecf2}.range{stroke:#2563a8;stroke-width:6;"
-    "stroke-linecap:round;opacity:.45}.dot{fill:#2563a8}.grid{stroke:#dfe4ec}"
-)
-Column = tuple[str, str]
+_BAR = 12
 
 
-def columns(negatives: int) -> tuple[Column, Column, Column]:
-    """Returns title and unit of the three columns of bars.
-
-    Args:
-        negatives: of each anchor.
-    """
-    hardest = max(1, math.ceil(HARDEST * negatives))
-    return (
-        ("on the hardest", f"share of the {hardest} hardest negatives"),
-        ("negatives that count", f"effective number, of {negatives}"),
-        ("gradient scale", "1 - probability of the positive"),
-    )
+def columns(negatives: int) -> dict[str, str]:
+    """Returns the units of the three columns of bars, by their titles; ``negatives`` are those of each anchor."""
+    return {
+        "on the hardest": f"share of the {max(1, math.ceil(HARDEST * negatives))} hardest negatives",
+        "negatives that count": f"effective number, of {negatives}",
+        "gradient scale": "1 - probability of the positive",
+    }
 
 
 def shares(effect: Effect, negatives: int) -> tuple[tuple[float, str], ...]:
@@ -60,17 +45,13 @@ def bars(found: Sequence[Effect], negatives: int) -> list[str]:
         found: what strategies do.
         negatives: of each anchor.
     """
-    cells = [("strategy", "temperature", *(title for title, _ in columns(negatives)))]
+    cells = [("strategy", "temperature", *columns(negatives))]
     for effect in found:
-        drawn = (f"{_bar(length)} {words}" for length, words in shares(effect, negatives))
+        lengths = [(round(min(max(length, 0.0), 1.0) * _BAR), words) for length, words in shares(effect, negatives)]
+        drawn = (f"{'█' * full}{'░' * (_BAR - full)} {words}" for full, words in lengths)
         cells.append((effect.label, temperatures(effect), *drawn))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-
-
-def _bar(length: float, letters: int = 12) -> str:
-    full = round(min(max(length, 0.0), 1.0) * letters)
-    return "█" * full + "░" * (letters - full)
 
 
 def draw(found: Sequence[Effect], negatives: int, sentence: str) -> str:
@@ -81,57 +62,27 @@ def draw(found: Sequence[Effect], negatives: int, sentence: str) -> str:
         negatives: of each anchor.
         sentence: above the picture.
     """
-    lines = _wrapped(sentence)
-    top = 30 + 20 * len(lines) + 44
-    bottom = top + _ROW * len(found)
-    height = bottom + 34
-    low = 10 ** math.floor(math.log10(min(effect.low for effect in found)) + 1e-6)
-    high = 10 ** math.ceil(math.log10(max(effect.high for effect in found)) - 1e-6)
-    high = high if high > low else 10 * low
-    starts = [_LEFT + number * (_COLUMN + _GAP) for number in range(4)]
+    from matplotlib.figure import Figure
 
-    def across(temperature: float) -> float:
-        return starts[0] + math.log(temperature / low) / math.log(high / low) * _COLUMN
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img">',
-        f"<style>{_STYLE}</style>",
-        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
-        *(f'<text class="title" x="16" y="{30 + 20 * number}">{escape(line)}</text>' for number, line in enumerate(lines)),
-    ]
-    heads = (("temperature", "range and mean over all pairs"), *columns(negatives))
-    for start, (title, unit) in zip(starts, heads, strict=True):
-        parts.append(f'<text class="head" x="{start}" y="{top - 28}">{escape(title)}</text>')
-        parts.append(f'<text class="small" x="{start}" y="{top - 13}">{escape(unit)}</text>')
-    for power in range(round(math.log10(low)), round(math.log10(high)) + 1):
-        x = across(10.0**power)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>')
-        parts.append(f'<text class="small" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{10.0**power:g}</text>')
-    for row, effect in enumerate(found):
-        y = top + _ROW * (row + 0.5)
-        said = f"{effect.label}: temperature {temperatures(effect)}"
-        parts.append(f"<g><title>{escape(said)}</title>")
-        parts.append(f'<text x="{_LEFT - 14}" y="{y + 4}" text-anchor="end">{escape(_short(effect.label))}</text>')
-        ends = f'x1="{across(effect.low):.1f}" x2="{across(effect.high):.1f}"'
-        parts.append(f'<line class="range" {ends} y1="{y}" y2="{y}"/>')
-        parts.append(f'<circle class="dot" cx="{across(effect.mean):.1f}" cy="{y}" r="5"/>')
-        for start, (length, words) in zip(starts[1:], shares(effect, negatives), strict=True):
-            room = _COLUMN - 50
-            parts.append(f'<rect class="rest" x="{start}" y="{y - 7}" width="{room}" height="14"/>')
-            parts.append(f'<rect class="bar" x="{start}" y="{y - 7}" width="{room * length:.1f}" height="14"/>')
-            parts.append(f'<text x="{start + room + 6}" y="{y + 4}">{words}</text>')
-        parts.append("</g>")
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _short(label: str, letters: int = 29) -> str:
-    return label if len(label) <= letters else f"{label[: letters - 1]}…"
-
-
-def _wrapped(sentence: str) -> list[str]:
-    lines = [""]
-    for word in sentence.split():
-        if len(lines[-1]) + len(word) > _LETTERS:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+    figure = Figure(figsize=(12, 1.6 + 0.3 * len(found)), facecolor="white", layout="constrained")
+    figure.suptitle(textwrap.fill(sentence, 130), x=0.01, ha="left", fontsize=12, fontweight="bold")
+    panels = figure.subplots(1, 4, sharey=True)
+    rows = range(len(found))
+    panels[0].set_xscale("log")
+    panels[0].xaxis.set_major_formatter("{x:g}")
+    panels[0].hlines(rows, [each.low for each in found], [each.high for each in found], COLOURS[0], linewidth=5, alpha=0.45)
+    panels[0].plot([each.mean for each in found], rows, "o", color=COLOURS[0])
+    panels[0].set_title("temperature\nrange and mean over all pairs", loc="left", fontsize=9)
+    panels[0].set_yticks(rows, [each.label[:40] for each in found])
+    panels[0].invert_yaxis()
+    for place, (title, unit) in enumerate(columns(negatives).items()):
+        panel, values = panels[place + 1], [shares(each, negatives)[place] for each in found]
+        panel.barh(rows, 1, color="#e8ecf2", height=0.5)
+        drawn = panel.barh(rows, [length for length, _ in values], color=COLOURS[0], height=0.5)
+        panel.bar_label(drawn, [words for _, words in values], padding=4, fontsize=8)
+        panel.set_title(f"{title}\n{unit}", loc="left", fontsize=9)
+        panel.set(xlim=(0, 1.2), xticks=[])
+    for panel in panels:
+        panel.spines[["top", "right", "left", "bottom"]].set_visible(False)
+        panel.tick_params(left=False)
+    return svg_text(figure, sentence)

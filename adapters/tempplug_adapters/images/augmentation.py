@@ -158,11 +158,60 @@ class _MiddleSquare(nn.Module):
         return functional.interpolate(square, (self.size, self.size), mode="bicubic", antialias=True)
 
 
+class ColorJitter(nn.Module):
+    """Changes brightness, contrast, saturation and hue of some images, each image in an order of its own.
+
+    By hand, because kornia's own jitter draws one order for a whole batch; torchvision's, which the papers use, draws one for
+    each image.
+
+    Args:
+        brightness: x draws factors from max(0, 1 - x) to 1 + x.
+        contrast: likewise.
+        saturation: likewise.
+        hue: x draws turns from -x to x; at most 1/2.
+        probability: that an image is changed at all.
+
+    Source: torchvision's ``ColorJitter``, whose formulas kornia's functions follow.
+    """
+
+    def __init__(self, brightness: float, contrast: float, saturation: float, hue: float, *, probability: float) -> None:
+        super().__init__()
+        self.factors = tuple((max(0.0, 1 - reach), 1 + reach) for reach in (brightness, contrast, saturation))
+        self.turns = hue
+        self.probability = probability
+        from kornia import enhance
+
+        self.changes = (
+            enhance.adjust_brightness_accumulative,
+            enhance.adjust_contrast_with_mean_subtraction,
+            enhance.adjust_saturation_with_gray_subtraction,
+            enhance.adjust_hue,
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns the images, some with other colours, [B, 3, H, W].
+
+        Args:
+            images: [B, 3, H, W] float in [0, 1].
+        """
+        count = len(images)
+        changed = torch.rand(count) < self.probability
+        order = torch.rand(count, len(self.changes)).argsort(1)
+        amounts = [torch.empty(count).uniform_(low, high) for low, high in self.factors]
+        amounts.append(torch.empty(count).uniform_(-self.turns, self.turns) * (2 * math.pi))
+        images = images.clamp(0, 1)  # a bicubic crop leaves the range; also the copy that is written to below
+        for place in range(len(self.changes)):
+            for kind, change in enumerate(self.changes):
+                rows = (changed & (order[:, place] == kind)).nonzero()[:, 0]
+                if len(rows):
+                    there = rows.to(images.device)
+                    images[there] = change(images[there], amounts[kind][rows].to(images))
+        return images
+
+
 def _steps(recipe: AugmentationRecipe, size: int) -> list[nn.Module]:
     try:
         from kornia import augmentation as kornia
-
-        from tempplug_adapters.images.color_jitter import ColorJitter
     except ImportError as error:
         raise MissingDependencyError(
             f"the augmentation of images needs kornia, which is not installed: {install_command('vision')}."

@@ -5,7 +5,7 @@ Normalisation is inside, so data and augmentation never know of it. It must not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -109,8 +109,8 @@ class Backbone(nn.Module):
         given = tuple(images.shape[2:])
         if wanted is not None and tuple(wanted) != given and not isinstance(cause, TempplugError):
             raise ConfigError(
-                f"image_size={_sides(given)} does not fit {type(self.module).__name__}, which takes images of "
-                f"{_sides(wanted)} pixels ({str(cause).rstrip('. ')}): set image_size={wanted[0]}."
+                f"image_size={given[0]}x{given[1]} does not fit {type(self.module).__name__}, which takes images of "
+                f"{wanted[0]}x{wanted[1]} pixels ({str(cause).rstrip('. ')}): set image_size={wanted[0]}."
             ) from cause
 
     def _pooled(self, output: Any) -> Tensor:
@@ -200,49 +200,27 @@ def create_backbone(
     >>> create_backbone("resnet18", stem="cifar", width=16).dimension
     128
     """
-    options = {
-        "stem": stem,
-        "width": width,
-        "image_size": image_size,
-        "patch_size": patch_size,
-        "zero_init_residual": zero_init_residual or None,
-        "pretrained": pretrained or None,
-    }
+    options = {"stem": stem, "width": width, "image_size": image_size, "patch_size": patch_size}
+    options |= {"zero_init_residual": zero_init_residual or None, "pretrained": pretrained or None}
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-    library = name.partition(":")[0]
+    library, separator, _ = name.partition(":")
+    make: Callable[..., nn.Module]
+    allowed: tuple[str, ...]
     if name in RESNETS:
-        _only(name, given, "stem", "width", "zero_init_residual")
-        return _normalised(create_resnet(name, **given), mean, std)
-    if name in VITS:
-        _only(name, given, "image_size", "patch_size")
-        return _normalised(create_vit(name, **given), mean, std)
-    if library in LIBRARIES and ":" in name:
-        _only(name, given, *(("pretrained",) if library in ("timm", "torchvision") else ()))
-        network = create_installed(name, pretrained=pretrained)
-        return _normalised(network, mean, std, trained_normalisation(name, network))
-    raise UnknownNameError(
-        f"there is no backbone '{name}'.{nearest(name, BACKBONES)} Known: {', '.join(BACKBONES)}, and "
-        f"{', '.join(f'{each}:NAME' for each in LIBRARIES)}."
-    )
-
-
-def _normalised(
-    network: nn.Module,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-    trained: tuple[Sequence[float], Sequence[float]] | None = None,
-) -> Backbone:
-    own_mean, own_std = trained or (IMAGENET_MEAN, IMAGENET_STD)
+        make, allowed = create_resnet, ("stem", "width", "zero_init_residual")
+    elif name in VITS:
+        make, allowed = create_vit, ("image_size", "patch_size")
+    elif library in LIBRARIES and separator:
+        make, allowed = create_installed, ("pretrained",) if library in ("timm", "torchvision") else ()
+    else:
+        raise UnknownNameError(
+            f"there is no backbone '{name}'.{nearest(name, BACKBONES)} Known: {', '.join(BACKBONES)}, and "
+            f"{', '.join(f'{each}:NAME' for each in LIBRARIES)}."
+        )
+    if (wrong := next((option for option in given if option not in allowed), None)) is not None:
+        raise ConfigError(
+            f"{wrong}={given[wrong]} is no option of backbone '{name}', which takes {', '.join(allowed) or 'none'}."
+        )
+    network = make(name, **given)
+    own_mean, own_std = trained_normalisation(name, network) or (IMAGENET_MEAN, IMAGENET_STD)
     return Backbone(network, own_mean if mean is None else mean, own_std if std is None else std)
-
-
-def _sides(size: Sequence[int]) -> str:
-    return f"{size[0]}x{size[1]}"
-
-
-def _only(name: str, given: dict[str, Any], *allowed: str) -> None:
-    for option in given:
-        if option not in allowed:
-            raise ConfigError(
-                f"{option}={given[option]} is no option of backbone '{name}', which takes {', '.join(allowed) or 'none'}."
-            )

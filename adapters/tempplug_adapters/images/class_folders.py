@@ -15,8 +15,8 @@ from typing import Final
 import torch
 
 from tempplug.errors import DataError
-from tempplug_adapters.images.encoded_set import EncodedSet
 from tempplug_adapters.images.image_decoding import UndecodableImageError
+from tempplug_adapters.images.image_set import EncodedSet
 
 SUFFIXES: Final = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """What the name of an image file ends in, in any case."""
@@ -54,11 +54,7 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
 
 
 def split_folders(folder: Path) -> list[Path]:
-    """Returns the folders of splits that have class folders; a test set may come without.
-
-    Raises:
-        DataError: a folder cannot be read.
-    """
+    """Returns the folders of splits that have class folders; a test set may come without. `DataError` if unreadable."""
     places = [folder / word for words in SPLITS.values() for word in words]
     return [place for place in places if _is_folder(place) and class_folders(place)]
 
@@ -90,11 +86,7 @@ def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None)
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Returns the names of the folders in a folder, sorted, without the hidden ones.
-
-    Raises:
-        DataError: the folder cannot be read.
-    """
+    """Returns the names of the folders in a folder, sorted, without the hidden ones; `DataError` if it is unreadable."""
     try:
         return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
@@ -147,12 +139,7 @@ class FileList:
         return len(self.paths)
 
     def read(self, position: int) -> bytes:
-        """Returns the whole file.
-
-        Raises:
-            UndecodableImageError: it does not exist, as where a link leads nowhere, or may not be read.
-            DataError: the disk fails.
-        """
+        """Returns the whole file; `UndecodableImageError` if it is missing or locked, `DataError` if the disk fails."""
         try:
             return Path(self.paths[position]).read_bytes()
         except (FileNotFoundError, PermissionError) as error:

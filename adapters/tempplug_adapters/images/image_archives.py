@@ -1,34 +1,102 @@
 """Readers of the archives in which image data sets come: each returns a whole set and names every fault of a file.
 
-This module must not know which data sets there are or where they lie.
+By hand, because `datasets` reads none of these formats, and torchvision unpickles CIFAR, which can run any code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import read_arrays, read_text, read_whole
+from tempplug_adapters.data_files.pickled_arrays import load_pickled
 from tempplug_adapters.images.class_folders import FileList, list_folder
-from tempplug_adapters.images.encoded_set import EncodedSet
-from tempplug_adapters.images.image_set import ImageArray
+from tempplug_adapters.images.image_set import EncodedSet, ImageArray
 
+_CIFAR_PIXELS = 3 * 32 * 32
 _STL10_SIDE = 96
+
+
+def read_cifar(folder: Path, split: str, name: str) -> ImageArray:
+    """Returns the images of an archive of CIFAR-10, or of CIFAR-100 with the 100 fine classes.
+
+    Args:
+        folder: as the archive is unpacked: ``cifar-10-batches-bin``, ``cifar-10-batches-py``, ``cifar-100-binary`` or
+            ``cifar-100-python``, whose pickles may hold arrays, lists and words, and nothing else.
+        split: ``train`` or ``test``.
+        name: of the set.
+
+    Raises:
+        DataError: a file is missing, has the wrong length or a label without a class, or is a pickle of something else.
+    """
+    hundred, pickled = "100" in folder.name, folder.name.endswith(("py", "python"))
+    files = [split] if hundred else ["test_batch"] if split == "test" else [f"data_batch_{part}" for part in range(1, 6)]
+    kind = "fine_label" if hundred else "label"
+    if pickled:
+        names = folder / ("meta" if hundred else "batches.meta")
+        words = _unpickled(names).get(f"{kind}_names")
+        if not isinstance(words, list):
+            raise DataError(f"{names} must hold the list '{kind}_names'.")
+    else:
+        words = read_lines(folder / ("fine_label_names.txt" if hundred else "batches.meta.txt"))
+    images: list[Tensor] = []
+    labels: list[Tensor] = []
+    for file in files:
+        path = folder / (file if pickled else f"{file}.bin")
+        pixels, numbers = _pickled_part(path, f"{kind}s") if pickled else _binary_part(path, 2 if hundred else 1)
+        _check_classes(numbers, len(words), path)
+        images.append(pixels)
+        labels.append(numbers)
+    return ImageArray(torch.cat(images).reshape(-1, 3, 32, 32), torch.cat(labels), tuple(map(str, words)), name)
+
+
+def _binary_part(path: Path, head: int) -> tuple[Tensor, Tensor]:
+    """Returns pixels and labels of rows of ``head`` labels, of which the last is returned, and the pixels."""
+    block = bytearray(read_whole(path))
+    if not block or len(block) % (head + _CIFAR_PIXELS):
+        raise DataError(f"{path} is {len(block)} bytes long, which is no multiple of the {head + _CIFAR_PIXELS} of an image.")
+    rows = torch.frombuffer(block, dtype=torch.uint8).reshape(-1, head + _CIFAR_PIXELS)
+    return rows[:, head:], rows[:, head - 1].long()
+
+
+def _pickled_part(path: Path, key: str) -> tuple[Tensor, Tensor]:
+    batch = _unpickled(path)
+    data, numbers = batch.get("data"), batch.get(key)
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _CIFAR_PIXELS:
+        raise DataError(f"{path} must hold the array 'data' of 8-bit integers, {_CIFAR_PIXELS} an image.")
+    if not isinstance(numbers, list) or len(numbers) != len(data) or not all(isinstance(each, int) for each in numbers):
+        raise DataError(f"{path} must hold the list '{key}' of {len(data)} whole numbers, one an image.")
+    return torch.from_numpy(data.copy()), torch.tensor(numbers, dtype=torch.int64)
+
+
+def _unpickled(path: Path) -> dict[str, Any]:
+    try:
+        content = load_pickled(read_whole(path))
+    except DataError as error:
+        raise DataError(f"{path} is not a readable pickle of arrays, lists and words: {error}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} must be the pickle of a dictionary; it is one of {type(content).__name__}.")
+    return {str(key): value for key, value in content.items()}
+
+
+def _check_classes(labels: Tensor, classes: int, path: Path) -> None:
+    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
+        raise DataError(f"{path} has labels from {int(labels.min())} to {int(labels.max())}, but there are {classes} classes.")
 
 
 def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
     """Returns the images of a NumPy archive: reduced copies of data sets, on which the benchmark's small profiles train.
 
-    Methods load data by name, for a suite as for a command, so these are read here and not in the benchmark.
-
     Args:
         path: holds ``labels`` [n] and ``classes``, and either encoded images (``jpeg``, their bytes one after the other, and
             ``offsets`` [n + 1], where each begins and the last ends) or pixels (``images`` [n, H, W, 3] uint8).
-        split: that the file is of; not looked at.
+        split: of the file; unused.
         name: of the set.
 
     Raises:
@@ -44,8 +112,7 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
     if arrays["classes"].ndim != 1:
         raise DataError(f"{path} has classes {arrays['classes'].shape}: they must be (classes,).")
     classes = tuple(str(word) for word in arrays["classes"])
-    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(classes)):
-        raise DataError(f"{path} has labels from {int(labels.min())} to {int(labels.max())}, but {len(classes)} classes.")
+    _check_classes(labels, len(classes), path)
     if "jpeg" not in arrays:
         images = arrays["images"]
         if images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8 or len(images) != len(labels):
@@ -124,11 +191,7 @@ def read_tiny_imagenet(folder: Path, split: str, name: str) -> EncodedSet:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a text that are not empty.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Returns the lines of a text that are not empty; `DataError` if the file cannot be read."""
     return [line for line in read_text(path).splitlines() if line.strip()]
 
 

@@ -15,14 +15,11 @@ from typing import Final, Literal
 import numpy as np
 import torch
 
-from tempplug.errors import ConfigError, DataError, MissingDependencyError, UnknownNameError, nearest
-from tempplug_adapters.images.cifar_archives import read_cifar
+from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.images.class_folders import list_split, split_folders
-from tempplug_adapters.images.encoded_set import EncodedSet, decode_all
-from tempplug_adapters.images.image_archives import read_npz, read_stl10, read_tiny_imagenet
+from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10, read_tiny_imagenet
 from tempplug_adapters.images.image_decoding import check_size, resize_all
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageArray, ImageSet
+from tempplug_adapters.images.image_set import EncodedSet, ImageArray, ImageFiles, ImageSet, decode_all
 from tempplug_adapters.images.image_tables import HUB, load_from_hub, load_parquet
 
 Split = Literal["train", "test"]
@@ -97,6 +94,9 @@ class _Layout:
     read: Callable[[Path, Split, str], Found]
     on_disk: bool = False
 
+    def path(self, split: Split) -> str:
+        return self.train if split == "train" else self.test
+
 
 def _read_folder(folder: Path, split: Split, name: str) -> EncodedSet:
     if not split_folders(folder) and any(folder.rglob("*.parquet")):
@@ -161,7 +161,7 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
         return _digits(split, name), False
     if dataset not in _LAYOUTS:
         folder = Path(dataset)
-        with contextlib.suppress(RuntimeError):  # of a user who has no home
+        with contextlib.suppress(RuntimeError):  # where the user has no home folder
             folder = folder.expanduser()
         if folder.is_dir():
             return _read_folder(folder, split, name), True
@@ -188,8 +188,7 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
         )
     for place in (data_dir, data_dir / "vision"):
         for layout in layouts:
-            path = place / (layout.train if split == "train" else layout.test)
-            if path.exists():
+            if (path := place / layout.path(split)).exists():
                 return layout.read(path, split, name), layout.on_disk
     remedy = ", or give no data folder to load it from the Hugging Face hub" if dataset in HUB else ""
     raise DataError(
@@ -199,16 +198,12 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
 
 
 def _paths(layouts: tuple[_Layout, ...], split: Split) -> str:
-    return " or ".join(layout.train if split == "train" else layout.test for layout in layouts)
+    return " or ".join(layout.path(split) for layout in layouts)
 
 
 def _digits(split: Split, name: str) -> ImageArray:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise MissingDependencyError(
-            "the data set digits needs scikit-learn, which is not installed: pip install scikit-learn."
-        ) from error
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     chosen = _part(len(digits.target), split)
     grey = torch.from_numpy(np.rint(digits.images * (255 / 16)).astype(np.uint8))[chosen]

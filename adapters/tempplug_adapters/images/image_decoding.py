@@ -50,12 +50,7 @@ def to_pixels(image: Image.Image) -> Tensor:
 
 
 def resize_and_crop(image: Image.Image, size: int) -> Image.Image:
-    """Returns the middle square of an image whose shorter side was resized to ``size``, bicubically and smoothed where smaller.
-
-    Args:
-        image: of any shape.
-        size: pixels of each side of the result.
-    """
+    """Returns the middle square of an image, its shorter side resized to ``size`` pixels, bicubically and smoothed."""
     if image.size == (size, size):
         return image
     side = min(image.size)
@@ -68,8 +63,8 @@ def _opened(encoded: bytes, name: str) -> Image.Image:
         raise UndecodableImageError(f"{name} cannot be decoded as an image: it is empty")
     limit = Image.MAX_IMAGE_PIXELS
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # such an image is refused, and named, below
+        # such an image is refused, and named, below
+        with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
             image = Image.open(io.BytesIO(encoded))
         with image:
             if limit is not None and image.width * image.height > limit:
@@ -104,12 +99,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def resize_all(images: Tensor, size: int | None) -> Tensor:
-    """Returns images resized and cropped as `resize_and_crop` does, [N, 3, size, size] uint8.
-
-    Args:
-        images: [N, 3, H, W] uint8.
-        size: pixels of each side; None leaves them as they are.
-    """
+    """Returns images [N, 3, H, W] uint8 resized and cropped as `resize_and_crop` does; None leaves them as they are."""
     if size is None or images.shape[2:] == (size, size):
         return images
     resized = torch.empty((len(images), 3, size, size), dtype=torch.uint8)
@@ -119,10 +109,6 @@ def resize_all(images: Tensor, size: int | None) -> Tensor:
 
 
 def check_size(size: int) -> None:
-    """Makes sure that images can be of a size.
-
-    Raises:
-        ConfigError: it is not at least 1.
-    """
+    """Raises `ConfigError` unless a size is a whole number of at least 1."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ConfigError(f"size={size} must be a whole number of pixels, at least 1.")

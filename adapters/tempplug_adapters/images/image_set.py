@@ -1,11 +1,13 @@
-"""What a set of images is to the rest: its length, its labels, and batches of pixels by position.
+"""Sets of images: in memory, as encoded files, or decoded each time that they are asked for.
 
-Pixels leave a set as 8-bit integers, so that a set of a million images moves and waits cheaply; who needs them in [0, 1]
-divides by 255 on the device. This module must not know files.
+Pixels leave a set as 8-bit integers, so that a set of a million images is small; the device divides them by 255. This module
+must not know data sets.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,38 +15,9 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, ShapeError
+from tempplug_adapters.images.image_decoding import UndecodableImageError, check_size, decode_image
 
-
-class ImageSet(Protocol):
-    """N images of one size, read by position."""
-
-    @property
-    def name(self) -> str:
-        """Of the set, for messages and tables."""
-
-    @property
-    def labels(self) -> Tensor | None:
-        """[N] int64 position of each image's class in `classes`; None where they have no labels."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of all classes, also of those without an image here."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, index: Tensor) -> Tensor:
-        """Returns some of the images, [b, 3, H, W] uint8.
-
-        Args:
-            index: [b] positions in the set, in the order wanted, or [N] booleans.
-        """
-
-    def subset(self, index: Tensor) -> ImageSet:
-        """Returns a set of some of the images, with their labels and all classes.
-
-        Args:
-            index: as in `batch`.
-        """
+_NAMED = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,25 +57,190 @@ class ImageArray:
         return len(self.images)
 
     def batch(self, index: Tensor) -> Tensor:
-        """Returns some of the images, [b, 3, H, W] uint8, on the device of ``images``.
-
-        Args:
-            index: [b] positions in the set, in the order wanted, or [N] booleans.
-
-        Raises:
-            ConfigError: a position is not in the set.
-        """
+        """Returns the images at some positions [b] or booleans [N], [b, 3, H, W] uint8, on the device of ``images``."""
         return self.images[positions(index, len(self)).to(self.images.device)]
 
     def subset(self, index: Tensor) -> ImageArray:
-        """Returns a set of some of the images, with their labels and all classes.
-
-        Args:
-            index: as in `batch`.
-        """
+        """Returns the set of some positions [b] or booleans [N], with their labels and all classes."""
         chosen = positions(index, len(self))
         labels = None if self.labels is None else self.labels[chosen.to(self.labels.device)]
         return ImageArray(self.images[chosen.to(self.images.device)], labels, self.classes, self.name)
+
+
+class ImageSource(Protocol):
+    """The bytes and the names of n image files."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, position: int) -> bytes:
+        """Returns the whole file."""
+
+    def file_name(self, position: int) -> str:
+        """Returns its name, for messages."""
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedSet:
+    """Image files that are not decoded yet.
+
+    Attributes:
+        source: of n files.
+        labels: [n] int64 position in ``classes``, or None.
+        classes: names of the classes.
+        name: of the set.
+
+    Raises:
+        ShapeError, DataError: the labels do not fit.
+    """
+
+    source: ImageSource
+    labels: Tensor | None
+    classes: tuple[str, ...]
+    name: str
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels, len(self.source), self.classes, self.name)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def subset(self, index: Tensor) -> EncodedSet:
+        """Returns the set of some positions [b], in the order wanted, or booleans [n]."""
+        chosen = positions(index, len(self))
+        labels = None if self.labels is None else self.labels[chosen]
+        return EncodedSet(_Part(self.source, tuple(chosen.tolist())), labels, self.classes, self.name)
+
+    def decode(self, position: int, size: int | None) -> Tensor:
+        """Returns one image, [3, H, W] uint8; as `image_decoding.decode_image`."""
+        return decode_image(self.source.read(position), self.source.file_name(position), size)
+
+
+def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
+    """Returns images decoded into memory. Those that cannot be read or decoded are left out and named in one warning.
+
+    Args:
+        encoded: n image files.
+        size: pixels of each side, as in `image_decoding.resize_and_crop`; None leaves the images as they are, which must then
+            be of one size.
+
+    Raises:
+        DataError: no image can be decoded, the disk fails, or they differ in size and none was given.
+    """
+    images: Tensor | None = None
+    kept: list[int] = []
+    faults: list[str] = []
+    for position in range(len(encoded)):
+        try:
+            pixels = encoded.decode(position, size)
+        except UndecodableImageError as error:
+            faults.append(str(error))
+            continue
+        if images is None:
+            images = torch.empty((len(encoded), *pixels.shape), dtype=torch.uint8)
+        elif pixels.shape != images.shape[1:]:
+            raise DataError(
+                f"{encoded.source.file_name(position)} is {pixels.shape[2]}x{pixels.shape[1]} pixels large, but images before "
+                f"it are {images.shape[3]}x{images.shape[2]}: pass a size to which all images of '{encoded.name}' are resized."
+            )
+        images[len(kept)] = pixels
+        kept.append(position)
+    if images is None:
+        raise nothing_readable(f"'{encoded.name}'", faults)
+    if faults:
+        more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
+        told = " ".join(f"{fault}." for fault in faults[:_NAMED])
+        warnings.warn(f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {told}{more}", stacklevel=3)
+    labels = None if encoded.labels is None else encoded.labels[torch.tensor(kept)]
+    return ImageArray(images[: len(kept)], labels, encoded.classes, encoded.name)
+
+
+def nothing_readable(what: str, faults: list[str]) -> DataError:
+    """Returns the error of a set, or of a class of it, in which no image can be decoded."""
+    reason = f" {faults[0]}." if faults else " It is empty."
+    return DataError(f"no image of {what} can be decoded.{reason}")
+
+
+@dataclass(frozen=True)
+class _Part:
+    source: ImageSource
+    index: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def read(self, position: int) -> bytes:
+        return self.source.read(self.index[position])
+
+    def file_name(self, position: int) -> str:
+        return self.source.file_name(self.index[position])
+
+
+class ImageFiles:
+    """Images that are decoded, resized and cropped each time that they are asked for.
+
+    One that cannot be read or decoded is named in a warning once and replaced by the next readable one of its class, so that
+    positions, labels and batch sizes hold; without labels, by the next of the set. A set can be sent to the workers of a data
+    loader.
+
+    Args:
+        encoded: N image files.
+        size: pixels of each side: the shorter side is resized to it, the middle of the longer one is kept.
+
+    Raises:
+        ConfigError: the size is not at least 1.
+    """
+
+    def __init__(self, encoded: EncodedSet, size: int) -> None:
+        check_size(size)
+        self.encoded, self.size = encoded, size
+        self.name, self.labels, self.classes = encoded.name, encoded.labels, encoded.classes
+        self._faults: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def batch(self, index: Tensor) -> Tensor:
+        """Returns the images at some positions [b] or booleans [N], [b, 3, size, size] uint8; `DataError` if none decodes."""
+        chosen = positions(index, len(self)).tolist()
+        images = torch.empty((len(chosen), 3, self.size, self.size), dtype=torch.uint8)
+        for row, position in enumerate(chosen):
+            images[row] = self._pixels(position)
+        return images
+
+    def subset(self, index: Tensor) -> ImageFiles:
+        """Returns the set of some positions [b] or booleans [N], with their labels and all classes."""
+        return ImageFiles(self.encoded.subset(index), self.size)
+
+    def _pixels(self, position: int) -> Tensor:
+        found: list[str] = []
+        for candidate in self._candidates(position):
+            if candidate in self._faults:
+                continue
+            try:
+                pixels = self.encoded.decode(candidate, self.size)
+            except UndecodableImageError as error:
+                self._faults[candidate] = str(error)
+                found.append(str(error))
+                continue
+            for fault in found:
+                other = self.encoded.source.file_name(candidate)
+                warnings.warn(f"{fault}. {other} is used in its place.", stacklevel=3)
+            return pixels
+        what = f"'{self.name}'"
+        if self.labels is not None:
+            what = f"class '{self.classes[int(self.labels[position])]}' of {what}"
+        raise nothing_readable(what, [self._faults[position]])
+
+    def _candidates(self, position: int) -> Iterator[int]:
+        """Gives a position, then those after it of the same class, or of the set without labels, then those before it."""
+        yield position
+        same = torch.arange(len(self)) if self.labels is None else (self.labels == self.labels[position]).nonzero()[:, 0]
+        yield from same[same > position].tolist()
+        yield from same[same < position].tolist()
+
+
+ImageSet = ImageArray | ImageFiles
+"""N images of one size, read by position."""
 
 
 def positions(index: Tensor, size: int) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from tempplug.errors import DataError, MissingDependencyError
-from tempplug_adapters.images.encoded_set import EncodedSet
+from tempplug_adapters.images.image_set import EncodedSet
 from tempplug_adapters.storage.files import one_line
 
 Captions = list[tuple[str, ...]]
@@ -24,28 +24,13 @@ CAPTIONS: Final = ("text", "caption", "captions", "sentences")
 """Names that a column of captions has; the first that is there is taken."""
 
 
-@dataclass(frozen=True)
-class HubImages:
-    """Where the hub has a data set.
-
-    Attributes:
-        repository: of the data set.
-        revision: the commit of that repository.
-        test: the split that serves as test set.
-    """
-
-    repository: str
-    revision: str
-    test: str
-
-
 HUB: Final = {
-    "cifar10": HubImages("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2", "test"),
-    "cifar100": HubImages("uoft-cs/cifar100", "aadb3af77e9048adbea6b47c21a81e47dd092ae5", "test"),
-    "tiny-imagenet": HubImages("zh-plus/tiny-imagenet", "5a77092c28e51558c5586e9c5eb71a7e17a5e43f", "valid"),
-    "imagenet": HubImages("ILSVRC/imagenet-1k", "49e2ee26f3810fb5a7536bbf732a7b07389a47b5", "validation"),
+    "cifar10": ("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2", "test"),
+    "cifar100": ("uoft-cs/cifar100", "aadb3af77e9048adbea6b47c21a81e47dd092ae5", "test"),
+    "tiny-imagenet": ("zh-plus/tiny-imagenet", "5a77092c28e51558c5586e9c5eb71a7e17a5e43f", "valid"),
+    "imagenet": ("ILSVRC/imagenet-1k", "49e2ee26f3810fb5a7536bbf732a7b07389a47b5", "validation"),
 }
-"""By the names of `image_data.DATASETS`."""
+"""Repository, its commit and the split that serves as test set, by the names of `image_data.DATASETS`."""
 
 SPLITS: Final = {"train": ("train",), "test": ("test", "validation", "valid", "val", "dev")}
 """Names that the library may give a split; the first that is there is taken, and of test sets the first that has labels."""
@@ -63,18 +48,12 @@ def load_from_hub(dataset: str, split: str, name: str) -> EncodedSet:
         MissingDependencyError: the library ``datasets`` is not installed.
         DataError: it cannot be loaded, or has other columns.
     """
-    source = HUB[dataset]
-    remedy = "Pass the folder that holds it as data_dir (--data-dir or TEMPPLUG_DATA)."
-    library = _library(f"{dataset} of the Hugging Face hub", f" {remedy}")
-    wanted = source.test if split == "test" else split
-    try:
-        rows = library.load_dataset(source.repository, revision=source.revision, split=wanted)
-    except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-        offline = " HF_HUB_OFFLINE is set, which allows no download." if os.environ.get("HF_HUB_OFFLINE") else ""
-        raise DataError(
-            f"{source.repository} at {source.revision} cannot be loaded from the Hugging Face hub: {error}.{offline} {remedy}"
-        ) from error
-    return _encoded(rows, library, source.repository, name)
+    repository, revision, test = HUB[dataset]
+    remedy = " Pass the folder that holds it as data_dir (--data-dir or TEMPPLUG_DATA)."
+    library = _library(f"{dataset} of the Hugging Face hub", remedy)
+    told = f"{repository} at {revision} cannot be loaded from the Hugging Face hub"
+    rows = _loaded(library, told, remedy, repository, revision=revision, split=test if split == "test" else split)
+    return _encoded(rows, library, repository, name)
 
 
 def load_parquet(path: Path, split: str, name: str) -> EncodedSet:
@@ -100,12 +79,7 @@ def load_parquet(path: Path, split: str, name: str) -> EncodedSet:
             raise DataError(f"{file} cannot be read as parquet: {one_line(error)}") from error
     place = glob.escape(str(path))
     given = {"data_dir": place} if path.is_dir() else {"data_files": {"train": place}}
-    try:
-        tables = library.load_dataset("parquet", **given)
-    except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-        # the library's own error says no more than that it failed
-        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        raise DataError(f"{path} cannot be read as parquet: {one_line(cause)}") from error
+    tables = _loaded(library, f"{path} cannot be read as parquet", "", "parquet", **given)
     for word in SPLITS[split]:
         found = _encoded(tables[word], library, path, name) if word in tables else None
         if found and (split == "train" or found.labels is not None):
@@ -132,12 +106,7 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
     """
     library = _library(dataset)
     place = glob.escape(dataset) if Path(dataset).is_dir() else dataset
-    try:
-        tables = library.load_dataset(place)
-    except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        offline = " HF_HUB_OFFLINE is set, which allows no download." if os.environ.get("HF_HUB_OFFLINE") else ""
-        raise DataError(f"{dataset} cannot be loaded as images with captions: {one_line(cause)}{offline}") from error
+    tables = _loaded(library, f"{dataset} cannot be loaded as images with captions", "", place)
     found = next((word for word in SPLITS[split] if word in tables), None)
     if found is None:
         if split == "test":
@@ -174,6 +143,18 @@ def _encoded(rows: Any, library: Any, where: object, name: str) -> EncodedSet:
         tuple(map(str, classes[label])),
         name,
     )
+
+
+def _loaded(library: Any, told: str, remedy: str, source: str, **given: Any) -> Any:
+    """Returns what the library loads; an error begins with ``told``."""
+    try:
+        return library.load_dataset(source, **given)
+    except (OSError, ValueError, library.exceptions.DatasetsError) as error:
+        # the library's own error often says no more than that it failed
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        local = source == "parquet" or Path(source).exists()
+        offline = " HF_HUB_OFFLINE is set, which allows no download." if os.environ.get("HF_HUB_OFFLINE") and not local else ""
+        raise DataError(f"{told}: {one_line(cause)}{offline}{remedy}") from error
 
 
 def _library(what: str, remedy: str = "") -> Any:

@@ -48,20 +48,6 @@ def long_tail_counts(classes: int, imbalance_ratio: float, n_max: int) -> list[i
     return [math.floor(n_max * imbalance_ratio ** (-rank / steps) * (1 + 1e-12)) for rank in range(classes)]
 
 
-def default_n_max(labels: Tensor, classes: int) -> int:
-    """Returns nine tenths of the smallest class, rounded down: 4,500 of CIFAR-10's 5,000, as SDCLR's splits have.
-
-    Args:
-        labels: [N] int64 classes from 0.
-        classes: how many there are; one without an image makes the result 0.
-
-    Example:
-        >>> default_n_max(torch.arange(4).repeat_interleave(100), 4)
-        90
-    """
-    return 9 * int(labels.bincount(minlength=classes).min()) // 10
-
-
 def long_tail_indices(labels: Tensor, imbalance_ratio: float, n_max: int, seed: int) -> Tensor:
     """Returns a random long-tailed part of a data set: positions, ascending, [sum of the sizes].
 
@@ -107,13 +93,14 @@ def long_tail_part(
 ) -> tuple[Tensor, int]:
     """Returns the positions of a random long-tailed part, ascending, and how many images its largest class has.
 
-    Whoever asks for such a part of the same set gets the same images.
+    The same set and options give the same images.
 
     Args:
         labels: [N] int64 classes from 0, on the CPU.
         classes: their names; each must have an image.
         imbalance_ratio: images of the largest class over those of the smallest, at least 1.
-        largest_class: images of the largest class; None: nine tenths of the smallest class there is.
+        largest_class: images of the largest class; None: nine tenths of the smallest class there is, rounded down: 4,500 of
+            CIFAR-10's 5,000, as SDCLR's splits have.
         split_seed: of the draw.
         held_out: images that `hold_out` takes away first, a multiple of the number of classes.
 
@@ -125,7 +112,7 @@ def long_tail_part(
     if not bool((counts > 0).all()):
         empty = classes[int((counts == 0).nonzero()[0, 0])]
         raise DataError(f"class '{empty}' has no image, so that a long-tailed part cannot have all {len(classes)} classes.")
-    largest = default_n_max(labels, len(classes)) if largest_class is None else largest_class
+    largest = 9 * int(counts.min()) // 10 if largest_class is None else largest_class
     if largest < imbalance_ratio:
         origin = ", nine tenths of the smallest class," if largest_class is None else ""
         raise ConfigError(

@@ -77,17 +77,7 @@ def represent(
 
 
 def check_representations(representations: Tensor, name: str) -> None:
-    """Makes sure that something is a matrix of finite numbers with at least one row and one column.
-
-    Args:
-        representations: what should be [N, F] floating point.
-        name: of the argument, for the message.
-
-    Raises:
-        ShapeError: another shape, or empty.
-        ConfigError: another type.
-        NonFiniteError: NaN or infinite values.
-    """
+    """Raises unless representations are a matrix [N, F] of finite floating-point numbers, N and F at least 1."""
     if representations.ndim != 2 or not representations.numel():
         raise ShapeError(f"{name} of shape {list(representations.shape)} must be [N, F] with N and F at least 1.")
     if not representations.is_floating_point():

@@ -1,27 +1,31 @@
-"""MSC as a method: normal images of one class, a pretrained network, and how far anomalies are before and after training."""
+"""MSC as a method: normal images of one class, a pretrained network, and how far anomalies are before and after training.
+
+Source: Reiss & Hoshen 2023: an image's score is the sum of its squared distances to the two nearest normal training images.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
-from tempplug.errors import ConfigError
-from tempplug_adapters.images.augmentation import create_augmentation
+from tempplug.errors import ConfigError, DataError, ShapeError
+from tempplug_adapters.images import representations
+from tempplug_adapters.images.augmentation import UNCHANGED, create_augmentation
 from tempplug_adapters.images.backbones import Backbone
 from tempplug_adapters.images.image_data import Split, load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageSet
-from tempplug_adapters.msc.blocks import freeze_blocks
+from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.msc.model import MSC, centre_of
+from tempplug_adapters.msc.network import default_frozen_blocks, freeze_blocks, load_backbone
 from tempplug_adapters.msc.one_class import OneClassData, one_class
-from tempplug_adapters.msc.pretrained import default_frozen_blocks, load_backbone
 from tempplug_adapters.msc.recipe import AUGMENTATION, MSCRecipe
-from tempplug_adapters.msc.score import anomaly_scores, represent, roc_auc
 from tempplug_adapters.training.checkpoints import weights_checksum
 from tempplug_adapters.training.method import Method, Run, Source
 
@@ -62,12 +66,7 @@ class MSCModule(MSC):
         return self.backbone
 
     def forward(self, images: Tensor, index: Tensor) -> Tensor:  # type: ignore[override]
-        """Returns the loss in nats, [].
-
-        Args:
-            images: [B, 3, H, W] bytes.
-            index: [B] their positions in the data set.
-        """
+        """Returns the loss in nats, [], of images [B, 3, H, W] bytes at positions ``index`` [B]."""
         images = images / 255
         return super().forward(self.augment(images), self.augment(images), index=index)
 
@@ -149,3 +148,69 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
 def _large_enough(images: ImageSet, size: int) -> ImageSet:
     """Returns the set with no side smaller than what the network sees, where images are decoded anew each time."""
     return ImageFiles(images.encoded, size) if isinstance(images, ImageFiles) and images.size < size else images
+
+
+def represent(
+    backbone: nn.Module,
+    images: ImageSet,
+    size: int,
+    *,
+    batch_size: int = 16,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Tensor:
+    """Returns the representations of all images, of length one, [N, F] on the CPU.
+
+    An image is seen as its middle square, resized bicubically. The authors resize its shorter side to 256 pixels, bilinearly,
+    and take the middle 224 x 224.
+
+    Args:
+        backbone: images to representations.
+        images: in the order of the result, at least one.
+        size: side to which their middle squares are resized, bicubically.
+        batch_size: images at once; small batches stay in a processor's cache.
+        progress: called with the fraction done.
+    """
+    middle_square = create_augmentation(UNCHANGED, size)
+
+    def seen(batch: Tensor) -> Tensor:
+        # Channels last is how convolutions run fastest; the values do not depend on it.
+        square: Tensor = middle_square(batch)
+        return square.contiguous(memory_format=torch.channels_last)
+
+    found = representations.represent(backbone, images, batch_size=batch_size, augmentation=seen, progress=progress)
+    return representations.unit_rows(found)
+
+
+def anomaly_scores(train: Tensor, test: Tensor, neighbours: int = 2) -> Tensor:
+    """Returns how anomalous each test row is: the sum of its squared distances to the nearest training rows, [T].
+
+    Args:
+        train: [N, F] representations of normal images.
+        test: [T, F].
+        neighbours: how many, from 1 to N.
+
+    Raises:
+        ShapeError: they are no matrices of one width.
+        ConfigError: there are fewer training rows than neighbours.
+        DataError: a value is not finite.
+
+    >>> anomaly_scores(torch.tensor([[0.0], [1.0], [4.0]]), torch.tensor([[3.0]]))
+    tensor([5.])
+    """
+    if train.ndim != 2 or test.ndim != 2 or train.shape[1] != test.shape[1]:
+        raise ShapeError(f"train {list(train.shape)} and test {list(test.shape)} must be [N, F] and [T, F].")
+    if not 1 <= neighbours <= len(train):
+        raise ConfigError(f"neighbours={neighbours} must be from 1 to {len(train)}, the normal training images.")
+    if not (train.isfinite().all() and test.isfinite().all()):
+        raise DataError("representations must be finite, but hold NaN or infinite values: training may have diverged.")
+    if not len(test):
+        return test.new_empty(0)
+    search = NearestNeighbors(n_neighbors=neighbours, algorithm="brute").fit(train.cpu().numpy())
+    return torch.from_numpy(search.kneighbors(test.cpu().numpy())[0] ** 2).sum(1).to(test)
+
+
+def roc_auc(scores: Tensor, anomalous: Tensor) -> float:
+    """Returns the area under the ROC curve × 100 of scores [T] for ``anomalous`` [T], some true and some false."""
+    if anomalous.all() or not anomalous.any():
+        raise DataError("ROC-AUC needs normal and anomalous images.")
+    return 100 * float(roc_auc_score(anomalous.cpu().numpy(), scores.cpu().numpy()))

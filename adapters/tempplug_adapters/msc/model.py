@@ -1,8 +1,7 @@
 """MSC's training step: two views of normal images, seen from the centre of the normal class, and a contrastive loss.
 
 A pretrained network puts the images of one class into one corner of the sphere. A contrastive loss as it is would spread them
-over all of it, which makes anomalies harder to tell; seen from their own centre, they are spread already. This module must not
-know data sets, augmentations or optimizers.
+over all of it, which makes anomalies harder to tell; seen from their own centre, they are spread already.
 """
 
 from __future__ import annotations
@@ -18,12 +17,7 @@ from tempplug.errors import ConfigError, ShapeError
 
 
 def unit_representations(backbone: nn.Module, images: Tensor) -> Tensor:
-    """Returns the representations of images, of length one and in at least float32, [B, F].
-
-    Args:
-        backbone: images to representations [B, F].
-        images: [B, 3, H, W] in [0, 1].
-    """
+    """Returns the representations of images [B, 3, H, W] in [0, 1], of length one and in at least float32, [B, F]."""
     # Channels last is how convolutions run fastest; the values do not depend on it.
     found = backbone(images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 else images)
     return F.normalize(found.to(torch.promote_types(found.dtype, torch.float32)), dim=1)

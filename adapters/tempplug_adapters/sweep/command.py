@@ -143,27 +143,19 @@ def plan(
             raise ConfigError(f"temperatures={temperature:g} must be finite and greater than 0.")
     for spec in strategies:
         registry().get(StrategyInfo, parse_spec(spec)[0])
-    specs = dict.fromkeys([*(_fixed(each) for each in temperatures), *strategies])
+    specs = dict.fromkeys([*(f"fixed:temperature={format_value(float(each))}" for each in temperatures), *strategies])
     runs = []
     chosen: Sequence[int | None] = (seeds or [0]) if "{seed}" in command else [None]
     for seed in chosen:
         for spec in specs:
             name = re.sub(r"[^\w.=-]+", "_", spec) + ("" if seed is None else f"-seed{seed}")
             folder = output.resolve() / "runs" / name
-            filled = {"{strategy}": spec, "{output_dir}": str(folder), "{seed}": str(seed)}
-            words = [_filled(word, filled) for word in shlex.split(command)]
+            words = (
+                word.replace("{strategy}", spec).replace("{output_dir}", str(folder)).replace("{seed}", str(seed))
+                for word in shlex.split(command)
+            )
             runs.append(Run(spec, seed, folder, tuple(words)))
     return runs
-
-
-def _fixed(temperature: float) -> str:
-    return f"fixed:temperature={format_value(float(temperature))}"
-
-
-def _filled(word: str, filled: Mapping[str, str]) -> str:
-    for placeholder, value in filled.items():
-        word = word.replace(placeholder, value)
-    return word
 
 
 def perform(run: Run) -> str:

@@ -1,7 +1,4 @@
-"""Barlow Twins: the features of both views correlate with their counterparts and with no others; no softmax.
-
-It must not know augmentations, optimizers or data.
-"""
+"""Barlow Twins: the features of both views correlate with their counterparts and with no others; no softmax."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from tempplug import Strategy, distributed
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.precision import at_least_float32
 from tempplug.strategies.amcl import AMCL
-from tempplug_adapters.vision.without_softmax import WithoutSoftmax
+from tempplug_adapters.vision.step_module import WithoutSoftmax
 
 # of the features of each view, whose pairs `measure` looks at
 _SAMPLED_FEATURES = 64

@@ -1,7 +1,4 @@
-"""Trained backbones for other programs: plain weights under torchvision's names, which detection toolkits read.
-
-It must not know how they were trained.
-"""
+"""Trained backbones for other programs: plain weights under torchvision's names, which detection toolkits read."""
 
 from __future__ import annotations
 
@@ -23,39 +20,27 @@ FORMATS = ("torchvision", "module")
 """Names of weights: torchvision's where the backbone is a ResNet of ours, or those of the network as it was trained."""
 
 _MODULE = "module."
-_STEM = "embedder.embedder."
-_BLOCK = re.compile(r"encoder\.stages\.(?P<stage>\d+)\.layers\.(?P<block>\d+)\.(?P<rest>.+)")
-_LAYER = re.compile(r"layer\.(?P<layer>\d+)\.(?P<kind>convolution|normalization)\.(?P<values>\w+)")
-_SHORTCUT = re.compile(r"shortcut\.(?P<kind>convolution|normalization)\.(?P<values>\w+)")
+_KINDS = {"convolution": ("conv", 0), "normalization": ("bn", 1)}
+_NAME = re.compile(
+    r"(?P<stem>embedder\.embedder)\.(?P<a>\w+)\.(?P<values>\w+)|encoder\.stages\.(?P<stage>\d+)\.layers\.(?P<block>\d+)\."
+    r"(?:layer\.(?P<layer>\d+)|shortcut)\.(?P<b>convolution|normalization)\.(?P<of>\w+)"
+)
 
 
 def torchvision_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights of a transformers ResNet under the names of torchvision's, without ``fc``.
-
-    Args:
-        state: of a `transformers.ResNetModel`, or of `create_resnet`.
-
-    Raises:
-        DataError: a name is none of a ResNet.
-
-    >>> list(torchvision_state({"encoder.stages.0.layers.1.layer.0.convolution.weight": torch.zeros(1)}))
-    ['layer1.1.conv1.weight']
-    """
+    """Returns the weights of a transformers ResNet under torchvision's names, without ``fc``; `DataError` for other names."""
     return {_torchvision_name(name): values for name, values in state.items()}
 
 
 def _torchvision_name(name: str) -> str:
-    if name.startswith(_STEM):
-        kind, _, values = name.removeprefix(_STEM).partition(".")
-        return f"{'conv1' if kind == 'convolution' else 'bn1'}.{values}"
-    if block := _BLOCK.fullmatch(name):
-        prefix = f"layer{int(block['stage']) + 1}.{block['block']}"
-        if layer := _LAYER.fullmatch(block["rest"]):
-            kind = "conv" if layer["kind"] == "convolution" else "bn"
-            return f"{prefix}.{kind}{int(layer['layer']) + 1}.{layer['values']}"
-        if shortcut := _SHORTCUT.fullmatch(block["rest"]):
-            return f"{prefix}.downsample.{0 if shortcut['kind'] == 'convolution' else 1}.{shortcut['values']}"
-    raise DataError(f"'{name}' is no weight of a ResNet, so torchvision has no name for it.")
+    found = _NAME.fullmatch(name)
+    kind, place = _KINDS.get(found["a"] or found["b"], (None, 0)) if found else (None, 0)
+    if found is None or kind is None:
+        raise DataError(f"'{name}' is no weight of a ResNet, so torchvision has no name for it.")
+    if found["stem"]:
+        return f"{kind}1.{found['values']}"
+    layer = f"downsample.{place}" if found["layer"] is None else f"{kind}{int(found['layer']) + 1}"
+    return f"layer{int(found['stage']) + 1}.{found['block']}.{layer}.{found['of']}"
 
 
 def export_backbone(checkpoint: str | Path, output: str | Path, *, names: str = "torchvision") -> str:

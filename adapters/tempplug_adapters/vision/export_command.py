@@ -32,14 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status.
-
-    Args:
-        arguments: the words after ``tempplug export``.
-
-    Raises:
-        TempplugError: the input is at fault.
-    """
+    """Runs the command on the words after ``tempplug export``, and returns its exit status."""
     given = build_parser().parse_args(arguments)
     about = export_backbone(given.checkpoint, given.output, names=given.format)
     print(f"{given.output}: {about}.")

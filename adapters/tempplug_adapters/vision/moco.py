@@ -1,19 +1,61 @@
-"""MoCo v2: anchors against the keys of a slowly moving copy of the encoder, those of past batches in a queue.
-
-It must not know augmentations, optimizers or data.
-"""
+"""MoCo v2: anchors against the keys of a slowly moving copy of the encoder, those of past batches in a queue."""
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from tempplug import ContrastiveLoss, Objective, Strategy
 from tempplug.embeddings import unit_rows
+from tempplug.errors import ConfigError
 from tempplug.types import EngineName
-from tempplug_adapters.vision.momentum import MomentumEncoder
 from tempplug_adapters.vision.ring_buffer import RingBuffer
-from tempplug_adapters.vision.step_module import StepModule, heads_of, without_uncertainty
+from tempplug_adapters.vision.step_module import StepModule, heads_of, project, without_uncertainty
+
+
+class MomentumEncoder(nn.Module):
+    """Copies of a backbone and its projection heads that follow their weights slowly, without gradient.
+
+    The copies are made here, so load pretrained weights before. Their batch normalisation has statistics of its own.
+
+    Args:
+        backbone: images to representations.
+        projection_head: representations to embeddings, or an `nn.ModuleList` of several.
+        momentum: m in [0, 1]: at each step a weight becomes m times itself and 1 - m times the original's.
+
+    Raises:
+        ConfigError: the momentum is out of range.
+
+    Source: He et al. 2020 (MoCo), eq. 2.
+    """
+
+    def __init__(self, backbone: nn.Module, projection_head: nn.Module, momentum: float = 0.999) -> None:
+        super().__init__()
+        if not 0 <= momentum <= 1:
+            raise ConfigError(f"momentum={momentum} of the momentum encoder must be at least 0 and at most 1.")
+        self.momentum = momentum
+        self.backbone = deepcopy(backbone).requires_grad_(False)
+        self.projection_head = deepcopy(projection_head).requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, backbone: nn.Module, projection_head: nn.Module) -> None:
+        """Moves the copies towards their originals; all weights in a few kernels."""
+        copies = [*self.backbone.parameters(), *self.projection_head.parameters()]
+        if copies:
+            average = get_ema_multi_avg_fn(self.momentum)  # type: ignore[no-untyped-call]
+            average(copies, [*backbone.parameters(), *projection_head.parameters()], None)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Returns the embeddings [B, D] of each projection head, without gradient."""
+        return project(self.projection_head, self.backbone(images))
+
+    def extra_repr(self) -> str:
+        """Shows the momentum in ``print(module)``."""
+        return f"momentum={self.momentum}"
 
 
 class MoCo(StepModule):
@@ -26,8 +68,8 @@ class MoCo(StepModule):
 
     Args:
         backbone: images to representations [B, F], with attribute ``dimension``.
-        projection_head: representations to embeddings, or an `nn.ModuleList` of several: each has a queue of its own, their
-            losses are summed, and ``loss_fn.record`` speaks of the last.
+        projection_head: representations to embeddings, or an `nn.ModuleList` of several, each with a queue of its own;
+            ``loss_fn.record`` is that of the last.
         strategy: spec string or instance, not ``uncertainty``.
         objective: spec string or instance.
         embedding_dimension: D.
@@ -109,4 +151,4 @@ class MoCo(StepModule):
         return torch.stack(losses).sum()
 
 
-__all__ = ["MoCo"]
+__all__ = ["MoCo", "MomentumEncoder"]

@@ -1,7 +1,4 @@
-"""NNCLR: the anchor of an image is the nearest neighbour of its embedding in a support set of past embeddings.
-
-It must not know augmentations, optimizers or data.
-"""
+"""NNCLR: the anchor of an image is the nearest neighbour of its embedding in a support set of past embeddings."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from tempplug import ContrastiveLoss, Objective, Strategy
 from tempplug.embeddings import unit_rows
 from tempplug.types import EngineName
 from tempplug_adapters.vision.ring_buffer import RingBuffer
-from tempplug_adapters.vision.step_module import StepModule, check_heads, heads_of, predict, without_uncertainty
+from tempplug_adapters.vision.step_module import StepModule, heads_of, predict, without_uncertainty
 
 
 class NNCLR(StepModule):
@@ -25,7 +22,7 @@ class NNCLR(StepModule):
     Args:
         backbone: images to representations [B, F], with attribute ``dimension``.
         projection_head: representations to embeddings, or an `nn.ModuleList` of several: each has a support set of its own,
-            and their losses are summed.
+            and the losses are summed.
         prediction_head: embeddings to predictions of the same dimension, one for each projection head.
         strategy: spec string or instance, not ``uncertainty``.
         objective: spec string or instance.
@@ -60,8 +57,7 @@ class NNCLR(StepModule):
         gather: bool = False,
         engine: EngineName = "auto",
     ) -> None:
-        super().__init__(backbone, projection_head)
-        check_heads(projection_head, prediction_head)
+        super().__init__(backbone, projection_head, prediction_head)
         loss_fn = ContrastiveLoss(strategy, objective, "cross-view", gather=gather, engine=engine)
         self.loss_fn = without_uncertainty("NNCLR", loss_fn)
         self.prediction_head = prediction_head

@@ -1,13 +1,15 @@
 """Projection heads: the layers between representations and the embeddings that a loss receives, as each method has them.
 
-A linear layer before a batch normalisation has no bias here: the normalisation would take it away again. Where a paper's code
-keeps one, outputs and training are the same. It must not know backbones or losses.
+A linear layer before a batch normalisation has no bias here, because the normalisation would remove it. Where the code of a
+paper keeps one, outputs and training are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -90,126 +92,49 @@ class ProjectionHead(nn.Module):
 
 
 def projection_heads(count: int, make: Callable[[], nn.Module]) -> nn.ModuleList:
-    """Returns independent heads, each with its own random weights, as AMCL trains them.
-
-    Args:
-        count: at least 1.
-        make: makes one head, such as ``lambda: simclr_projection_head(512)``.
-
-    Raises:
-        ConfigError: the count is less than 1.
-
-    >>> len(projection_heads(3, lambda: simclr_projection_head(64)))
-    3
-    """
+    """Returns ``count`` independent heads, at least 1, each with its own random weights, as AMCL trains them."""
     if count < 1:
         raise ConfigError(f"count={count} of projection heads must be at least 1.")
     return nn.ModuleList(make() for _ in range(count))
 
 
-def simclr_projection_head(
-    dimension: int, *, hidden_dimension: int | None = None, out_dimension: int = 128, layers: int = 2
-) -> ProjectionHead:
-    """Returns SimCLR's head: normalised after every layer, the last included.
+@dataclass(frozen=True)
+class HeadDesign:
+    """The head of a method in its paper; a call makes one.
 
-    Args:
-        dimension: of the representations.
-        hidden_dimension: None: that of the representations, 2048 for ResNet-50 and 512 for ResNet-18.
-        out_dimension: of the embeddings.
-        layers: 2 in SimCLR; AMCL has 2 or 3.
-
-    Source: Chen et al. 2020, and google-research/simclr, whose last normalisation learns a scale but no shift; mmselfsup
-    (MACL), lightly (DySTreSS) and SDCLR (TS) learn both, and so does this.
+    Attributes:
+        out_dimension: of the embeddings; None: that of the input.
+        inside: width of the hidden layers, by the dimensions of input and output.
+        options: of `ProjectionHead`.
 
     >>> simclr_projection_head(2048).out_dimension
     128
     """
-    hidden = dimension if hidden_dimension is None else hidden_dimension
-    return ProjectionHead(dimension, hidden, out_dimension, layers, last_batch_norm=True)
+
+    out_dimension: int | None
+    inside: Callable[[int, int], int]
+    options: Mapping[str, Any]
+
+    def __call__(
+        self, dimension: int, *, hidden_dimension: int | None = None, out_dimension: int | None = None, **options: Any
+    ) -> ProjectionHead:
+        """Returns a head with random weights; None and missing options are the paper's."""
+        out = next(each for each in (out_dimension, self.out_dimension, dimension) if each is not None)
+        hidden = self.inside(dimension, out) if hidden_dimension is None else hidden_dimension
+        return ProjectionHead(dimension, hidden, out, **{**self.options, **options})
 
 
-def moco_projection_head(
-    dimension: int, *, hidden_dimension: int | None = None, out_dimension: int = 128, layers: int = 2
-) -> ProjectionHead:
-    """Returns MoCo v2's head, which normalises nothing.
-
-    Args:
-        dimension: of the representations.
-        hidden_dimension: None: that of the representations.
-        out_dimension: of the embeddings.
-        layers: 2 in MoCo v2; 1 in MoCo v1 and TS.
-
-    Source: Chen et al. 2020 (MoCo v2).
-    """
-    hidden = dimension if hidden_dimension is None else hidden_dimension
-    return ProjectionHead(dimension, hidden, out_dimension, layers, batch_norm=False)
-
-
-def nnclr_projection_head(dimension: int, *, hidden_dimension: int = 2048, out_dimension: int = 256) -> ProjectionHead:
-    """Returns NNCLR's projector: three layers, each normalised.
-
-    Args:
-        dimension: of the representations.
-        hidden_dimension: of the first two layers.
-        out_dimension: of the embeddings, which the support set holds.
-
-    Source: Dwibedi et al. 2021 (NNCLR), section 4.1.
-    """
-    return ProjectionHead(dimension, hidden_dimension, out_dimension, layers=3, last_batch_norm=True)
-
-
-def nnclr_prediction_head(dimension: int = 256, *, hidden_dimension: int = 4096) -> ProjectionHead:
-    """Returns NNCLR's predictor: from embeddings to embeddings of the same dimension, its last layer not normalised.
-
-    Args:
-        dimension: of the embeddings.
-        hidden_dimension: between the two layers.
-
-    Source: Dwibedi et al. 2021 (NNCLR), section 4.1.
-    """
-    return ProjectionHead(dimension, hidden_dimension, dimension)
-
-
-def simsiam_projection_head(
-    dimension: int, *, hidden_dimension: int | None = None, out_dimension: int = 2048, layers: int = 3
-) -> ProjectionHead:
-    """Returns SimSiam's projector: every layer normalised, the last without scale and shift.
-
-    Args:
-        dimension: of the representations.
-        hidden_dimension: None: ``out_dimension``, as in the paper; the official code has that of the representations, which
-            is the same for ResNet-50.
-        out_dimension: of the embeddings.
-        layers: 3; 2 in the paper's experiments with CIFAR.
-
-    Source: Chen and He 2021 (SimSiam), section 3 and appendix D; facebookresearch/simsiam for the last layer.
-    """
-    hidden = out_dimension if hidden_dimension is None else hidden_dimension
-    return ProjectionHead(dimension, hidden, out_dimension, layers, last_batch_norm=True, last_affine=False)
-
-
-def simsiam_prediction_head(dimension: int = 2048, *, hidden_dimension: int | None = None) -> ProjectionHead:
-    """Returns SimSiam's predictor: a bottleneck, its last layer not normalised.
-
-    Args:
-        dimension: of the embeddings.
-        hidden_dimension: None: a quarter of it, 512 for 2048.
-
-    Source: Chen and He 2021 (SimSiam), section 3.
-    """
-    hidden = max(1, dimension // 4) if hidden_dimension is None else hidden_dimension
-    return ProjectionHead(dimension, hidden, dimension)
-
-
-def barlow_twins_projection_head(dimension: int, *, out_dimension: int = 8192) -> ProjectionHead:
-    """Returns the head of Barlow Twins: three layers of one width, the last neither normalised nor with a bias.
-
-    The loss normalises the embeddings itself.
-
-    Args:
-        dimension: of the representations.
-        out_dimension: of every layer; 2048 on CIFAR.
-
-    Source: Zbontar et al. 2021; facebookresearch/barlowtwins for the bias.
-    """
-    return ProjectionHead(dimension, out_dimension, out_dimension, layers=3, bias=False)
+# Chen et al. 2020, and google-research/simclr, whose last normalisation learns a scale but no shift; mmselfsup (MACL), lightly
+# (DySTreSS) and SDCLR (TS) learn both, as here. AMCL has 2 or 3 layers.
+simclr_projection_head = HeadDesign(128, lambda width, out: width, {"last_batch_norm": True})
+# Chen et al. 2020 (MoCo v2); one layer in MoCo v1 and TS
+moco_projection_head = HeadDesign(128, lambda width, out: width, {"batch_norm": False})
+# Dwibedi et al. 2021 (NNCLR), section 4.1; the support set holds the embeddings
+nnclr_projection_head = HeadDesign(256, lambda width, out: 2048, {"layers": 3, "last_batch_norm": True})
+nnclr_prediction_head = HeadDesign(None, lambda width, out: 4096, {})
+# Chen and He 2021 (SimSiam), section 3 and appendix D, with 2 layers on CIFAR; facebookresearch/simsiam for the last layer. The
+# official code has hidden layers as wide as the representations, which is the same for ResNet-50.
+simsiam_projection_head = HeadDesign(2048, lambda width, out: out, {"layers": 3, "last_batch_norm": True, "last_affine": False})
+simsiam_prediction_head = HeadDesign(None, lambda width, out: max(1, width // 4), {})
+# Zbontar et al. 2021, with 2048 on CIFAR; facebookresearch/barlowtwins for the bias. The loss normalises the embeddings itself.
+barlow_twins_projection_head = HeadDesign(8192, lambda width, out: out, {"layers": 3, "bias": False})

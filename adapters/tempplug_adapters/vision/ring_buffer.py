@@ -74,14 +74,7 @@ class RingBuffer(nn.Module):
 
     @torch.no_grad()
     def nearest(self, embeddings: Tensor) -> Tensor:
-        """Returns for each embedding the row with the highest cosine similarity, [B, D]; the rows must be unit rows.
-
-        Args:
-            embeddings: [B, D]; their length plays no part.
-
-        Raises:
-            ShapeError: they have another dimension.
-        """
+        """Returns for each embedding [B, D] the row of highest cosine similarity, [B, D]; the rows must be unit rows."""
         if embeddings.ndim != 2 or embeddings.shape[1] != self.rows.shape[1]:
             raise ShapeError(
                 f"embeddings of shape {list(embeddings.shape)} must be [B, {self.rows.shape[1]}] for this ring buffer."

@@ -1,7 +1,4 @@
-"""SimCLR: two views of every image, each embedding against all others of the batch.
-
-It must not know augmentations, optimizers or data.
-"""
+"""SimCLR: two views of every image, each embedding against all others of the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SimSiam: each view predicts the embedding of the other; no negatives, no softmax. It must not know optimizers or data."""
+"""SimSiam: each view predicts the embedding of the other; no negatives, no softmax."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from tempplug import Strategy
 from tempplug.embeddings import unit_rows
-from tempplug_adapters.vision.step_module import check_heads, predict
-from tempplug_adapters.vision.without_softmax import WithoutSoftmax
+from tempplug_adapters.vision.step_module import WithoutSoftmax, predict
 
 
 class SimSiam(WithoutSoftmax):
@@ -48,8 +47,7 @@ class SimSiam(WithoutSoftmax):
         prediction_head: nn.Module,
         strategy: str | Strategy | None = None,
     ) -> None:
-        super().__init__(backbone, projection_head, strategy)
-        check_heads(projection_head, prediction_head)
+        super().__init__(backbone, projection_head, strategy, prediction_head)
         self.prediction_head = prediction_head
 
     def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:

@@ -1,17 +1,23 @@
-"""What the methods share: a backbone, one projection head or several, and what weight decay must spare.
+"""What the methods share: a module that takes two views and returns a loss, with a backbone and one projection head or several.
 
-A method is a module that takes two views and returns a loss, so that a training loop or DistributedDataParallel needs to know
-nothing else. This module must not know any method, augmentation or optimizer.
+A training loop or DistributedDataParallel needs to know nothing else. It must not know augmentations, optimizers or data.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import torch
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss
+from tempplug import ContrastiveLoss, create_strategy
+from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError
+from tempplug.record import describe_temperatures
+from tempplug.strategies.amcl import AMCL
 from tempplug.strategies.uncertainty import Uncertainty
 from tempplug_adapters.measurements import numbers_of
+from tempplug_adapters.parameter_groups import spared_by_decay
 
 
 class StepModule(nn.Module):
@@ -19,22 +25,22 @@ class StepModule(nn.Module):
 
     Args:
         backbone: images to representations [B, F]; its attribute ``dimension`` is F.
-        projection_head: representations to embeddings [B, D]; an `nn.ModuleList` of several, as AMCL has, gives one loss a
-            head, and their sum.
+        projection_head: representations to embeddings [B, D]. An `nn.ModuleList` of several, as AMCL has, gives one loss for
+            each head; the losses are summed.
+        prediction_head: embeddings to predictions of the same dimension, one for each projection head; None where the method
+            has none.
 
     Attributes:
-        backbone: as given; its representations are what training is for.
-        projection_head: as given.
         dimension: F.
         loss_fn: the loss, None where the method has no softmax.
 
     Raises:
-        ConfigError: the backbone does not say its dimension.
+        ConfigError: the backbone does not give its dimension, or the numbers of heads differ.
     """
 
     loss_fn: ContrastiveLoss | None
 
-    def __init__(self, backbone: nn.Module, projection_head: nn.Module) -> None:
+    def __init__(self, backbone: nn.Module, projection_head: nn.Module, prediction_head: nn.Module | None = None) -> None:
         super().__init__()
         dimension = getattr(backbone, "dimension", None)
         if not isinstance(dimension, int):
@@ -45,32 +51,86 @@ class StepModule(nn.Module):
         self.backbone = backbone
         self.projection_head = projection_head
         self.dimension = dimension
+        if prediction_head is not None:
+            projections, predictions = len(heads_of(projection_head)), len(heads_of(prediction_head))
+            if projections != predictions:
+                raise ConfigError(
+                    f"prediction_head has {predictions} heads where projection_head has {projections}: give as many."
+                )
 
     def embed(self, images: Tensor) -> list[Tensor]:
-        """Returns the embeddings [B, D] of each projection head.
-
-        Args:
-            images: [B, 3, H, W], or whatever the backbone takes.
-        """
+        """Returns the embeddings [B, D] of each projection head, from images [B, 3, H, W] or whatever the backbone takes."""
         return project(self.projection_head, self.backbone(images))
 
     def measure(self) -> dict[str, float]:
-        """Returns the numbers of the last call, as a training logs them; waits for the device.
-
-        Raises:
-            ConfigError: there was no call yet.
-        """
+        """Returns the numbers of the last call, as a training logs them; waits for the device."""
         return {} if self.loss_fn is None else numbers_of(self.loss_fn.record)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare: those that a part of this module names (timm)."""
-        spared = {
-            f"{prefix}.{name}"
-            for prefix, module in self.named_modules()
-            if prefix and callable(names := getattr(module, "no_weight_decay", None))
-            for name in names()
-        }
-        return spared & {name for name, _ in self.named_parameters()}
+        return spared_by_decay(nn.ModuleDict(dict(self.named_children())))
+
+
+class WithoutSoftmax(StepModule):
+    """Base of SimSiam and Barlow Twins, which have no temperature but AMCL's.
+
+    AMCL's regulariser Ω(τ) = (D/2)·ln τ + 1/τ is lowest at 2/D, a thousandth where D is 2048. A softmax compares the Ω of
+    positives with that of negatives; here it stands alone. Both methods therefore count temperatures in units of 2/D and Ω in
+    units of D/2, where it is ln u + 1/u.
+
+    Args:
+        backbone: as in `StepModule`.
+        projection_head: likewise.
+        strategy: ``amcl:dimension=…`` or an instance of it; None for the method as it is.
+        prediction_head: as in `StepModule`.
+
+    Attributes:
+        title: of the method, for messages.
+        strategy: AMCL, or None.
+
+    Raises:
+        ConfigError: any other strategy, or as in `StepModule`.
+    """
+
+    title: ClassVar[str]
+
+    def __init__(
+        self, backbone: nn.Module, projection_head: nn.Module, strategy: object, prediction_head: nn.Module | None = None
+    ) -> None:
+        super().__init__(backbone, projection_head, prediction_head)
+        self.strategy = checked_amcl(self.title, strategy)
+        self.loss_fn = None
+        self._temperatures: list[Tensor] = []
+
+    def measure(self) -> dict[str, float]:
+        """Returns the temperatures of the last call; empty without AMCL. Warns once where nearly all lie on AMCL's bounds."""
+        if self.strategy is None or not self._temperatures:
+            return {}
+        found = describe_temperatures(self.strategy, torch.cat(self._temperatures))
+        return {name.removesuffix("_mean"): float(value) for name, value in found.items()}
+
+
+def checked_amcl(method: str, strategy: object) -> AMCL | None:
+    """Returns the strategy of a method without a softmax, None where none was given.
+
+    Args:
+        method: for the message.
+        strategy: spec string, instance or None.
+
+    Raises:
+        ConfigError: it is another strategy than ``amcl``, or an option of that is not allowed.
+    """
+    if strategy is None or isinstance(strategy, AMCL):
+        return strategy
+    name = parse_spec(strategy)[0] if isinstance(strategy, str) else getattr(strategy, "name", type(strategy).__name__)
+    if name == "amcl" and isinstance(strategy, str):
+        created = create_strategy(strategy)
+        if isinstance(created, AMCL):
+            return created
+    raise ConfigError(
+        f"strategy '{name}' does not apply: {method} has no softmax to put a temperature in. Only 'amcl' has a form for it: "
+        "pass strategy='amcl:dimension=…', or leave the strategy out."
+    )
 
 
 def heads_of(head: nn.Module) -> list[nn.Module]:
@@ -79,42 +139,17 @@ def heads_of(head: nn.Module) -> list[nn.Module]:
 
 
 def project(projection_head: nn.Module, representations: Tensor) -> list[Tensor]:
-    """Returns the embeddings [B, D] of each head.
-
-    Args:
-        projection_head: one, or an `nn.ModuleList` of several.
-        representations: [B, F].
-    """
+    """Returns the embeddings [B, D] of each head from representations [B, F]."""
     return [head(representations) for head in heads_of(projection_head)]
 
 
 def predict(prediction_head: nn.Module, embeddings: list[Tensor]) -> list[Tensor]:
-    """Returns the predictions [B, D] of each prediction head from the embeddings of its projection head.
-
-    Args:
-        prediction_head: as many as there are projection heads.
-        embeddings: [B, D] of each projection head.
-    """
+    """Returns the predictions [B, D] of each prediction head from the embeddings of its projection head."""
     return [head(each) for head, each in zip(heads_of(prediction_head), embeddings, strict=True)]
 
 
-def check_heads(projection_head: nn.Module, prediction_head: nn.Module) -> None:
-    """Raises unless there are as many prediction heads as projection heads.
-
-    Raises:
-        ConfigError: it says how many there are.
-    """
-    projections, predictions = len(heads_of(projection_head)), len(heads_of(prediction_head))
-    if projections != predictions:
-        raise ConfigError(f"prediction_head has {predictions} heads where projection_head has {projections}: give as many.")
-
-
 def without_uncertainty(method: str, loss_fn: ContrastiveLoss) -> ContrastiveLoss:
-    """Returns the loss, unless its strategy wants a scalar that only SimCLR has a head for.
-
-    Raises:
-        ConfigError: strategy ``uncertainty``.
-    """
+    """Returns the loss; raises `ConfigError` for strategy ``uncertainty``, whose scalars only SimCLR has a head for."""
     if isinstance(loss_fn.strategy, Uncertainty):
         raise ConfigError(f"strategy 'uncertainty' needs a head for its scalars, which {method} has not: use it with SimCLR.")
     return loss_fn

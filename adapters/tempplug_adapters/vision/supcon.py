@@ -1,7 +1,4 @@
-"""SupCon: both views of every image of a class are each other's positives, all views of other classes negatives.
-
-It must not know augmentations, optimizers or data.
-"""
+"""SupCon: both views of every image of a class are each other's positives, all views of other classes negatives."""
 
 from __future__ import annotations
 
@@ -33,18 +30,7 @@ class SupCon(SimCLR):
     layout: ClassVar[LayoutName] = "labels"
 
     def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """Returns the loss in nats, [].
-
-        Args:
-            view_a: [B, 3, H, W].
-            view_b: [B, 3, H, W], another view of the same images.
-            index: [B] positions in the data set, for strategies that want them.
-            labels: [B] classes; without them only views of one image would be positives, which is SimCLR.
-
-        Raises:
-            ConfigError: there are no labels.
-            ShapeError: the views have different shapes, or all images are of one class.
-        """
+        """Returns the loss in nats, [], as SimCLR's; `ConfigError` without ``labels``, [B] classes."""
         if labels is None:
             raise ConfigError("SupCon needs labels, the class of every image: pass labels=, or use SimCLR.")
         return super().forward(view_a, view_b, index=index, labels=labels)

@@ -13,8 +13,7 @@ from torch import nn
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.image_data import Split, load_images
-from tempplug_adapters.images.image_files import ImageFiles
-from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.long_tail import hold_out, long_tail_part
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.evaluation.settings import EvaluationSettings
@@ -23,7 +22,7 @@ from tempplug_adapters.vision.recipe import VisionRecipe
 ALIGNED_IMAGES = 2000
 """Test images at most of which two views are compared: the same for every strategy and seed."""
 CROPPED_FROM = 8 / 7
-"""Side of an image over that of a view cropped from it, where nobody says it: 256 pixels for 224."""
+"""Side of an image over that of a view cropped from it, where the recipe gives no size: 256 pixels for 224."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +109,7 @@ def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, ev
 
 
 def check_evaluations(recipe: VisionRecipe, images: VisionImages) -> None:
-    """Makes sure that the labels allow what will be measured, before hours of training.
-
-    Raises:
-        TempplugError: they do not.
-    """
+    """Raises `TempplugError` where labels do not allow what will be measured, before hours of training."""
     if images.bank is None or images.test is None:
         return
     unasked = Evaluation(nn.Identity(), images.bank, images.test, evaluation_settings(recipe), torch.device("cpu"))

@@ -1,13 +1,14 @@
-"""Training on images as a method: two views of every image, made on the device, to a step module with its loss.
+"""Training on images: two views of every image, made on the device, to a step module with its loss.
 
-What the methods share is here; `methods` has each of them. It must not know the Trainer or the command line.
+`DESIGNS` has what is a method's own: its module, its heads and their settings. It must not know the Trainer.
 """
 
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +23,64 @@ from tempplug_adapters.images.backbones import Backbone, create_backbone
 from tempplug_adapters.images.vit import VITS
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
+from tempplug_adapters.vision import projection_heads as heads
+from tempplug_adapters.vision.barlow_twins import BarlowTwins
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
-from tempplug_adapters.vision.recipe import VisionRecipe
-from tempplug_adapters.vision.step_module import StepModule
+from tempplug_adapters.vision.moco import MoCo
+from tempplug_adapters.vision.nnclr import NNCLR
+from tempplug_adapters.vision.simclr import SimCLR
+from tempplug_adapters.vision.simsiam import SimSiam
+from tempplug_adapters.vision.step_module import StepModule, WithoutSoftmax, checked_amcl
+from tempplug_adapters.vision.supcon import SupCon
 from tempplug_adapters.vision.vision_images import VisionImages, evaluation_settings, load_vision
 
-V = TypeVar("V", bound=VisionRecipe)
 HEADS = {"amcl": 3}
 """Projection heads of a strategy where the recipe does not say; one for the others."""
 _WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a method is.
+
+    Attributes:
+        module: its step module.
+        head: its projection head.
+        prediction: makes its prediction head from the width of the embeddings and the setting ``hidden_dimension``; or None.
+        settings: arguments of the module, by settings of the recipe.
+        labelled: whether it needs the class of every image.
+    """
+
+    module: type[StepModule]
+    head: Callable[..., nn.Module]
+    prediction: Callable[[int, int | None], nn.Module] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    labelled: bool = False
+
+
+_WITH_QUEUE = {"embedding_dimension": "embedding_dimension", "queue_size": "queue_size"}
+DESIGNS: Mapping[str, Design] = {
+    "simclr": Design(SimCLR, heads.simclr_projection_head),
+    "moco": Design(
+        MoCo, heads.moco_projection_head, settings={**_WITH_QUEUE, "encoder_momentum": "momentum", "symmetric": "symmetric"}
+    ),
+    "nnclr": Design(
+        NNCLR,
+        heads.nnclr_projection_head,
+        # twice as wide inside as the projection head
+        lambda size, inside: heads.nnclr_prediction_head(size, hidden_dimension=None if inside is None else 2 * inside),
+        _WITH_QUEUE,
+    ),
+    "simsiam": Design(SimSiam, heads.simsiam_projection_head, lambda size, inside: heads.simsiam_prediction_head(size)),
+    "barlow-twins": Design(
+        BarlowTwins, heads.barlow_twins_projection_head, settings={"redundancy_weight": "redundancy_weight"}
+    ),
+    # The paper does not say whether its head normalises. SimCLR's does: without, ResNets give all images nearly one embedding
+    # at first, where this loss is flat (CIFAR-10, 5,000 images, ResNet-18 of width 16, 6 epochs: 24 % of neighbours' votes are
+    # right, and 35 % with it).
+    "supcon": Design(SupCon, heads.simclr_projection_head, labelled=True),
+}
+"""By the name of the method."""
 
 
 class TwoViews(nn.Module):
@@ -80,11 +130,15 @@ class TwoViews(nn.Module):
         return loss
 
 
-class VisionMethod(Method[V, VisionImages]):
-    """A method whose step module takes two views of images; a subclass makes that module."""
+class VisionMethod(Method[Any, VisionImages]):
+    """A method whose step module takes two views of images, one of `DESIGNS`."""
 
-    @abstractmethod
-    def step(self, recipe: V, backbone: Backbone, loss: Any) -> StepModule:
+    @property
+    def design(self) -> Design:
+        """What is the method's own."""
+        return DESIGNS[self.info.name]
+
+    def step(self, recipe: Any, backbone: Backbone, loss: Any) -> StepModule:
         """Returns backbone and heads with their loss, random weights drawn from PyTorch's global generator.
 
         Args:
@@ -92,34 +146,85 @@ class VisionMethod(Method[V, VisionImages]):
             backbone: to be trained.
             loss: what `create_loss` returned.
         """
+        design, count, size = self.design, recipe.heads or 1, recipe.embedding_dimension
+        given = {"hidden_dimension": getattr(recipe, "hidden_dimension", None), "out_dimension": size}
+        if hasattr(recipe, "head_layers"):
+            given["layers"] = recipe.head_layers
+        made: list[Any] = [heads.projection_heads(count, lambda: design.head(backbone.dimension, **given))]
+        if (prediction := design.prediction) is not None:
+            made.append(heads.projection_heads(count, lambda: prediction(size, given["hidden_dimension"])))
+        options = {argument: getattr(recipe, setting) for setting, argument in design.settings.items()}
+        if issubclass(design.module, WithoutSoftmax):
+            made.append(loss)
+            if design.module is BarlowTwins:  # features are correlated over the images of all processes
+                options["gather"] = True
+        else:
+            made += [loss.strategy, loss.objective]
+            options["gather"] = loss.gather
+        return design.module(backbone, *made, **options)
 
-    def load(self, recipe: V, source: Source) -> VisionImages:
+    def load(self, recipe: Any, source: Source) -> VisionImages:
         """Returns images to train on, and labelled ones to measure with where there are any."""
         create_augmentation(recipe.augmentation, recipe.image_size)  # a misspelled name is told before images are read
-        return load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
+        data = load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
+        if self.design.labelled and data.train.labels is None:
+            raise DataError(f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR.")
+        return data
 
     def describe(self, data: VisionImages) -> str:
         """Returns the numbers of images."""
         tested = "" if data.test is None else f", {len(data.test)} to be measured with"
         return f"{len(data)} images{tested}"
 
-    def known(self, recipe: V, data: VisionImages) -> dict[str, Any]:
-        """Returns the number of images, the width of the embeddings, and how many images each class has."""
-        labels = data.train.labels
+    def known(self, recipe: Any, data: VisionImages) -> dict[str, Any]:
+        """Returns the number of images, the dimension of what AMCL sees, and how many images each class has."""
+        labels, dimension = data.train.labels, recipe.embedding_dimension
         counts = {} if labels is None else {"class_counts": labels.bincount(minlength=len(data.train.classes)).tolist()}
-        return {"size": len(data), "dimension": recipe.embedding_dimension, **counts}
+        if self.design.module is BarlowTwins:  # AMCL sees the values of a feature over the batch of all processes
+            dimension = recipe.per_device_train_batch_size * (processes.get_world_size() if distributed.active() else 1)
+        return {"size": len(data), "dimension": dimension, **counts}
 
-    def recipe_of(self, recipe: V, strategy: str, dataset: str) -> V:
+    def recipe_of(self, recipe: Any, strategy: str, dataset: str) -> Any:
         """Returns the recipe with as many heads as the strategy has in its paper, where it does not say how many."""
         return recipe if recipe.heads is not None else recipe.changed(heads=HEADS.get(strategy, 1))
 
-    def create_loss(self, recipe: V, data: VisionImages, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
-        """Returns the loss of the flags; strategy ``head-tail`` needs images with labels."""
-        if data.train.labels is None and parse_spec(temperature.temperature_strategy or recipe.loss.strategy)[0] == "head-tail":
+    def create_loss(self, recipe: Any, data: VisionImages, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
+        """Returns the loss of the flags; of a method without a softmax, AMCL's strategy, or None for the method as it is.
+
+        Raises:
+            ConfigError: such a method got another strategy, an objective, or options of no strategy.
+            DataError: strategy ``head-tail`` needs images with labels.
+        """
+        given = temperature.temperature_strategy
+        if issubclass(self.design.module, WithoutSoftmax):
+            title = self.design.module.title
+            if temperature.contrastive_objective is not None:
+                raise ConfigError(
+                    f"objective '{temperature.contrastive_objective}' does not apply: {title} has no softmax and so no "
+                    "contrastive objective. Leave it out."
+                )
+            if given is None and temperature.temperature_args:
+                raise ConfigError(
+                    f"temperature_args={' '.join(temperature.temperature_args)} are options of no strategy: name it with "
+                    "--temperature-strategy amcl."
+                )
+            if given is None:
+                return None
+            if parse_spec(given)[0] != "amcl":
+                checked_amcl(title, given)  # which raises
+            return super().create_loss(recipe, data, temperature).strategy
+        if data.train.labels is None and parse_spec(given or recipe.loss.strategy)[0] == "head-tail":
             raise DataError(f"strategy 'head-tail' needs the class of every image, which the set '{data.train.name}' has not.")
         return super().create_loss(recipe, data, temperature, gather=gather)
 
-    def build(self, recipe: V, data: VisionImages, loss: Any) -> TwoViews:
+    def specs(self, module: Any) -> dict[str, str | None]:
+        """Returns the resolved specs; without a softmax there is AMCL's strategy or none, and no objective."""
+        if not isinstance(module.step, WithoutSoftmax):
+            return super().specs(module)
+        strategy = module.step.strategy
+        return {"strategy": None if strategy is None else strategy.spec(), "objective": None}
+
+    def build(self, recipe: Any, data: VisionImages, loss: Any) -> TwoViews:
         """Returns the module with random weights."""
         if recipe.bf16 and not torch.accelerator.is_available():
             _warn_of_slow_products()
@@ -140,20 +245,22 @@ class VisionMethod(Method[V, VisionImages]):
             step = step.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return TwoViews(step, create_augmentation(recipe.augmentation, recipe.image_size), recipe.channels_last)
 
-    def collate(self, recipe: V, data: VisionImages, index: Tensor) -> dict[str, Any]:
+    def collate(self, recipe: Any, data: VisionImages, index: Tensor) -> dict[str, Any]:
         """Returns images as they are, bytes, with positions and labels."""
         labels = data.train.labels
         return {"index": index, "pixels": data.train.batch(index), "labels": None if labels is None else labels[index]}
 
-    def treatment(self, recipe: V, name: str, parameter: nn.Parameter) -> Treatment:
+    def treatment(self, recipe: Any, name: str, parameter: nn.Parameter) -> Treatment:
         """Returns how a weight, a matrix or kernel, is treated, or a bias or a part of a normalisation."""
+        # SimSiam's prediction head keeps its learning rate (Chen and He 2021, section 4.1)
+        constant = self.design.module is SimSiam and name.startswith("step.prediction_head.")
         if parameter.ndim > 1:
-            return Treatment()
+            return Treatment(constant=constant)
         spared = recipe.spare_norms or recipe.optimizer == "lars"
         rate = 1.0 if recipe.bias_learning_rate is None else recipe.bias_learning_rate / recipe.learning_rate
-        return Treatment(decays=not spared, adapts=False, rate=rate)
+        return Treatment(decays=not spared, adapts=False, rate=rate, constant=constant)
 
-    def evaluate(self, recipe: V, module: nn.Module, data: VisionImages, run: Run) -> dict[str, float]:
+    def evaluate(self, recipe: Any, module: nn.Module, data: VisionImages, run: Run) -> dict[str, float]:
         """Returns the figures of the recipe's evaluations by name, nothing where there is nothing to measure with.
 
         Percentages are ``knn``, ``linear``, ``svc`` and, class by class, ``knn@1``, ``knn@10``, ``few-shot`` and

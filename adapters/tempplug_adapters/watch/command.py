@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, TempplugError
-from tempplug_adapters.watch.harms import harms
 from tempplug_adapters.watch.logs import Logs, read_logs
+from tempplug_adapters.watch.problems import problems
 
 SHOWN = (
     "loss",
@@ -101,7 +101,7 @@ def view(folder: Path, logs: Logs) -> list[str]:
     if logs.evaluation:
         lines.append("  " + "  ".join(f"{name} {value:.4g}" for name, value in logs.evaluation.items()))
     bounds, remedy = _of_strategy(logs.strategy)
-    found = harms(logs.entries, bounds, remedy)
+    found = problems(logs.entries, bounds, remedy)
     lines += [f"! {each.name}: {each.seen}. Remedy: {each.remedy}." for each in found]
     return lines if found else [*lines, "nothing harmful is seen"]
 
@@ -130,8 +130,7 @@ def _of_strategy(spec: str | None) -> tuple[Mapping[str, float], str]:
     from tempplug import create_strategy  # loads torch
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             strategy = create_strategy(spec)
     except TempplugError:  # a plugin's, which this environment need not have
         return {}, "choose other bounds"

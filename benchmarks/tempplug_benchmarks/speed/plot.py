@@ -11,21 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
-from tempplug_adapters.storage.files import write_file
+from tempplug_benchmarks.report.drawing import COLOURS, DASHED, STYLE, THEME, label_ratios, save
 from tempplug_benchmarks.speed.case import OURS, SMALL_ROWS, told_time
 from tempplug_benchmarks.speed.table import Section
 
 COLUMNS = 3
 ROW = 0.27  # inches
-COLOURS = ("#2563a8", "#d9622b", "#2f8f5b", "#8a4fae", "#b8325a", "#8b6d1f", "#3aa0a8", "#5a6270")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _WORDS = {"time": "time", "memory": "peak memory", "accuracy": "gradient error"}
-_SOFT, _GRID = "#5a6270", "#e3e6ec"
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,7 @@ def points(section: Section) -> dict[str, list[Point]]:
     return {label: sorted(line, key=lambda point: point.rows) for label, line in found.items()}
 
 
+@rc_context(STYLE)
 def draw(found: Sequence[Section], out: Path) -> bool:
     """Writes the plot, a short bar wherever something is wanted.
 
@@ -87,7 +86,7 @@ def draw(found: Sequence[Section], out: Path) -> bool:
     columns = min(COLUMNS, len(panels))
     grid_rows = math.ceil(len(panels) / COLUMNS)
     heights = ([4.2 * grid_rows] if panels else []) + ([ROW * len(singles) + 1.2] if singles else [])
-    figure = Figure(figsize=(5.2 * COLUMNS, sum(heights) + 0.4), facecolor="white", layout="constrained")
+    figure = Figure(figsize=(5.2 * COLUMNS, sum(heights) + 0.4), layout="constrained")
     parts = list(figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel())
     if panels:
         axes = parts.pop(0).subplots(grid_rows, columns, squeeze=False).ravel()
@@ -100,9 +99,7 @@ def draw(found: Sequence[Section], out: Path) -> bool:
     first = found[0]
     title = f"{first.suite} / {first.profile} / {first.setting.slug}: times tempplug's figure, above 1 where tempplug is better"
     figure.suptitle(f"{title}; time cold up to {SMALL_ROWS} pairs where that was measured", x=0.01, ha="left")
-    kind = out.suffix[1:]
-    dates = {"Date": None} if kind == "svg" else None
-    write_file(out, lambda temporary: figure.savefig(temporary, dpi=120, format=kind, metadata=dates))
+    save(figure, out)
     return True
 
 
@@ -115,18 +112,19 @@ def _against_size(panel: Axes, section: Section, lines: dict[str, list[Point]]) 
         where, heights = [size for size, _ in wanted], [height for _, height in wanted]
         panel.plot(where, heights, linestyle="none", marker="_", markersize=16, color=colour)
     sizes = sorted({point.rows for line in lines.values() for point in line})
-    panel.axhline(1.0, color=_SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
-    panel.set_title(section.task.name, fontsize=12, loc="left", fontweight="bold")
+    panel.axhline(1.0, color=THEME["soft"], linewidth=1.0, linestyle=DASHED)
+    panel.set(
+        title=section.task.name,
+        yscale="log",
+        xlabel="N, pairs in a batch",
+        ylabel=f"{_WORDS[section.task.quantity]} over tempplug's",
+    )
     panel.set_xscale("log", base=2)
     panel.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
     panel.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
-    panel.set_yscale("log")
-    _ratio_axis(panel.yaxis)
+    label_ratios(panel.yaxis, "×")
     panel.xaxis.set_minor_locator(NullLocator())
-    panel.set_xlabel("N, pairs in a batch")
-    panel.set_ylabel(f"{_WORDS[section.task.quantity]} over tempplug's")
-    _quiet(panel)
-    panel.legend(frameon=False, fontsize=8)
+    panel.legend(fontsize=8)
 
 
 def _one_size(panel: Axes, singles: Sequence[tuple[Section, str, Point]]) -> None:
@@ -136,24 +134,9 @@ def _one_size(panel: Axes, singles: Sequence[tuple[Section, str, Point]]) -> Non
         panel.plot([1.0, point.ratio], [position, position], color=colour, linewidth=2.0)
         panel.plot(point.ratio, position, color=colour, marker="o", markersize=6)
         if point.wanted is not None:
-            panel.plot(point.wanted, position, color=_SOFT, marker="|", markersize=14, markeredgewidth=2)
-    panel.axvline(1.0, color=_SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
+            panel.plot(point.wanted, position, color=THEME["soft"], marker="|", markersize=14, markeredgewidth=2)
+    panel.axvline(1.0, color=THEME["soft"], linewidth=1.0, linestyle=DASHED)
     labels = [f"{section.task.name}, N={point.rows}: {label}" for section, label, point in singles]
     panel.set_yticks(range(len(singles)), labels, fontsize=8)
-    panel.set_ylim(len(singles) - 0.5, -0.5)
-    panel.set_xscale("log")
-    _ratio_axis(panel.xaxis)
-    panel.set_xlabel("over tempplug's")
-    _quiet(panel)
-
-
-def _ratio_axis(axis: Axis) -> None:
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-    axis.set_minor_locator(NullLocator())
-
-
-def _quiet(panel: Axes) -> None:
-    panel.grid(color=_GRID, linewidth=0.8)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
+    panel.set(ylim=(len(singles) - 0.5, -0.5), xscale="log", xlabel="over tempplug's")
+    label_ratios(panel.xaxis, "×")

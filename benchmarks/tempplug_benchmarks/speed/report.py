@@ -11,8 +11,8 @@ from rich.markup import escape as escape_markup
 from rich.text import Text
 
 from tempplug_adapters.storage.files import write_text
-from tempplug_benchmarks.report import escape_markdown, fitting, markdown_table, terminal_table
-from tempplug_benchmarks.report_html import html_list, html_table
+from tempplug_benchmarks.report.pages import escape_markdown, html_list, html_table, markdown_table
+from tempplug_benchmarks.report.terminal import fitting, terminal_table
 from tempplug_benchmarks.speed.table import READING, Section, remarks, table
 
 

@@ -8,7 +8,7 @@ from itertools import product
 
 from tempplug_benchmarks.environment import describe_environment
 from tempplug_benchmarks.fields import plain
-from tempplug_benchmarks.report_tables import NOTHING, Row, Table, Tone
+from tempplug_benchmarks.report.tables import NOTHING, Row, Table, Tone
 from tempplug_benchmarks.speed.case import MAIN_NUMBER, OURS, Setting, SpeedSuite, SpeedTask
 from tempplug_benchmarks.speed.store import SpeedResult
 from tempplug_benchmarks.speed.targets import Target

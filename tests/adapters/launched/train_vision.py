@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vision_method_toys import EMBEDDING, Toy, head, heads, views
 from vision_train_toys import TinyBackbone, measured, run
 
-from tempplug_adapters.vision import methods, vision_method
+from tempplug_adapters.vision import projection_heads, vision_method
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
 from tempplug_adapters.vision.lightly import NTXentLoss
 from tempplug_adapters.vision.moco import MoCo
@@ -110,12 +110,11 @@ TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "plain-barlow-twins": ("barlow-twins", "amcl", {"heads": 1}),
     "plain-lars": ("supcon", "head-tail", {"optimizer": "lars", "warmup_steps": 0.25}),
 }
-HEADS = ("simclr_projection_head", "moco_projection_head", "barlow_twins_projection_head")
 
 
-def plain_head(inputs: int, *, hidden_dimension: int = 0, out_dimension: int = 8, layers: int = 0) -> nn.Module:
+def plain_head(inputs: int, hidden: int, outputs: int, **options: Any) -> nn.Module:
     """A projection head without batch normalisation, which would see the batch of its own process only."""
-    return nn.Linear(inputs, out_dimension)
+    return nn.Linear(inputs, outputs)
 
 
 @contextmanager
@@ -137,14 +136,12 @@ def watched() -> Iterator[list[nn.Module]]:
 
 def train_all(folder: Path, names: list[str], world: int = 1) -> dict[str, Any]:
     """Returns, by name, results and weights of this process."""
-    kept = {name: getattr(methods, name) for name in HEADS}
-    create, found = vision_method.create_backbone, {}
+    create, usual, found = vision_method.create_backbone, projection_heads.ProjectionHead, {}
     for name in names:
         method, strategy, settings = TRAININGS[name]
         plain = name.startswith("plain")
         vision_method.create_backbone = lambda _, plain=plain, **given: TinyBackbone(batch_norm=not plain)  # type: ignore[assignment, misc, return-value]
-        for head_name in HEADS if plain else ():
-            setattr(methods, head_name, plain_head)
+        projection_heads.ProjectionHead = plain_head if plain else usual  # type: ignore[assignment, misc]
         sizes = {"per_device_train_batch_size": ROWS // world, "num_train_epochs": 4}
         given = {"augmentation": "none", "channels_last": False, **sizes, **settings}
         # Rounding that two processes do otherwise grows from step to step, where batches are normalised or losses near zero.
@@ -153,8 +150,7 @@ def train_all(folder: Path, names: list[str], world: int = 1) -> dict[str, Any]:
             results = run(folder / name, method, strategy, data=measured(), **given)
         state = {key: value for key, value in modules[0].state_dict().items() if isinstance(value, Tensor)}
         found[name] = {"results": results, "state": state}
-        for head_name, value in kept.items():
-            setattr(methods, head_name, value)
+        projection_heads.ProjectionHead = usual  # type: ignore[misc]
     vision_method.create_backbone = create
     torch.set_default_dtype(torch.float32)
     return found

@@ -1,15 +1,13 @@
 """The evaluations of a trained backbone by name: from two sets of images to numbers and drawings.
 
 What is learned from is the training set, what is asked about is the test set, and the two must not be one. Each set is
-represented once, when first needed. The protocols are in the modules beside this one, which know neither images nor models; it
-must not know the command line.
+represented once, when first needed. It must not know the command line.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,20 +22,28 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.images.long_tail import head_mid_tail, long_tail_part
-from tempplug_adapters.images.representations import represent
-from tempplug_adapters.vision.evaluation.accuracy import accuracy, accuracy_within, class_accuracies
-from tempplug_adapters.vision.evaluation.embedding_plot import embedding_plot
-from tempplug_adapters.vision.evaluation.few_labels import few_label_accuracies
-from tempplug_adapters.vision.evaluation.knn import knn_accuracy, majority_knn, weighted_votes
-from tempplug_adapters.vision.evaluation.linear_probe import fit_linear_probe, linear_scores
-from tempplug_adapters.vision.evaluation.long_tail import NEIGHBOURS, long_tail_evaluation
-from tempplug_adapters.vision.evaluation.report import representation_report
-from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSettings
-from tempplug_adapters.vision.evaluation.similarity_histogram import draw_similarity_histogram, similarity_histogram
-from tempplug_adapters.vision.evaluation.svc_probe import svc_probe
+from tempplug_adapters.images.representations import check_labels, check_representations, represent
+from tempplug_adapters.vision.evaluation.classifiers import (
+    few_label_accuracies,
+    few_shot_indices,
+    fit_linear_probe,
+    knn_votes,
+    linear_scores,
+    svc_probe,
+)
+from tempplug_adapters.vision.evaluation.plots import (
+    draw_embedding_plot,
+    draw_similarity_histogram,
+    embed_in_plane,
+    similarity_histogram,
+)
+from tempplug_adapters.vision.evaluation.scores import accuracy, accuracy_within, class_accuracies, long_tail_score
+from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSettings, LinearProbeSettings
 
 logger = logging.getLogger(__name__)
 
+NEIGHBOURS = (1, 10)
+"""That vote in ``long-tail``."""
 PLOTTED_IMAGES = 2000
 PLOTTED_CLASSES = 20
 VALIDATED_IMAGES = 10_000
@@ -91,18 +97,26 @@ class Evaluation:
         Raises:
             TempplugError: they do not.
         """
-        if name in _NEEDS:
-            _NEEDS[name](self)
+        train, test, learned = self.train, self.test, self.bank_labels
+        if name == "top-5" and len(train.classes) < 6:
+            raise DataError(f"the set '{train.name}' has {len(train.classes)} classes: 'top-5' needs more than five.")
+        if name in ("svc-probe", "few-labels") and len(torch.unique(learned)) < 2:
+            raise DataError(f"the set '{train.name}' has images of one class only: there is nothing to tell apart.")
+        asked = torch.bincount(self.query_labels, minlength=len(test.classes))
+        if name == "long-tail":
+            counts = torch.bincount(learned.cpu()[self.long_tail[0]], minlength=len(train.classes))
+            head_mid_tail(counts, head_above=self.settings.head_above, tail_below=self.settings.tail_below)
+            if not bool((asked > 0).all()):
+                empty = test.classes[int((asked == 0).nonzero()[0, 0])]
+                raise DataError(f"the set '{test.name}' has no image of class '{empty}': 'long-tail' measures every class.")
+        if name == "report" and (int((asked > 0).sum()) < 2 or int(asked.max()) < 2):
+            raise DataError(
+                f"the set '{test.name}' has {len(test)} images of {int((asked > 0).sum())} classes: 'report' needs two images "
+                "of one class, and images of another."
+            )
 
     def measure(self, name: str) -> dict[str, Any]:
-        """Returns the numbers of one evaluation, and what they were measured with.
-
-        Args:
-            name: one of `settings.EVALUATIONS`.
-
-        Raises:
-            TempplugError: the representations or the sets do not allow it.
-        """
+        """Returns the numbers of one of `settings.EVALUATIONS`, and what they were measured with."""
         return MEASURES[name](self)
 
     @cached_property
@@ -125,9 +139,22 @@ class Evaluation:
         return self._represent(self.test, "test images")
 
     @cached_property
+    def votes(self) -> Tensor:
+        """Votes of the nearest training images for the classes of the test images, [M, C]."""
+        given, classes = self.settings, len(self.train.classes)
+        return knn_votes(
+            self.bank, self.bank_labels, self.queries, k=given.k, temperature=given.vote_temperature, classes=classes
+        )
+
+    @property
+    def probe(self) -> LinearProbeSettings:
+        """How the linear probe is trained."""
+        return replace(PROBES[self.settings.probe], seed=self.settings.seed)
+
+    @cached_property
     def linear(self) -> Tensor:
         """Scores of the test images by the linear probe, [M, C]."""
-        settings = replace(PROBES[self.settings.probe], seed=self.settings.seed)
+        settings = self.probe
         model = fit_linear_probe(
             self.bank,
             self.bank_labels,
@@ -151,7 +178,8 @@ class Evaluation:
         images = self.test.subset(self.viewed)
         side = self.settings.image_size or int(images.batch(torch.tensor([0])).shape[-1])
         augmentation = create_augmentation(self.settings.views, side)
-        with _seeded(self.settings.seed):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.settings.seed)
             return self._represent(images, "view a", augmentation), self._represent(images, "view b", augmentation)
 
     def _represent(self, images: ImageSet, name: str, augmentation: nn.Module | None = None) -> Tensor:
@@ -175,9 +203,6 @@ class Evaluation:
 
         Args:
             folder: made where it is missing.
-
-        Raises:
-            MissingDependencyError: matplotlib is not installed.
         """
         histogram, plot = folder / "similarity_histogram.svg", folder / "embedding_plot.svg"
         title = f"Similarity of pairs: {self.test.name}, views by {self.settings.views}"
@@ -188,67 +213,52 @@ class Evaluation:
         order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(self.settings.seed))
         chosen = candidates[order[:PLOTTED_IMAGES].to(self.device)]
         method = self.settings.plot_method
-        embedding_plot(
-            self.queries[chosen],
-            self.query_labels[chosen],
-            self.test.classes,
-            plot,
-            method=method,
-            title=f"{self.test.name}: {len(chosen)} images of {len(shown)} classes, {method}",
-        )
+        title = f"{self.test.name}: {len(chosen)} images of {len(shown)} classes, {method}"
+        points = embed_in_plane(self.queries[chosen], method=method)
+        draw_embedding_plot(points, self.query_labels[chosen], self.test.classes, plot, title)
         return [histogram, plot]
 
 
 def _knn(it: Evaluation) -> dict[str, Any]:
-    k, temperature = it.settings.k, it.settings.vote_temperature
-    share = knn_accuracy(it.bank, it.bank_labels, it.queries, it.query_labels, k=k, temperature=temperature)
-    validation = {} if len(it.bank) < 10 else _knn_validation(it)
-    return {"accuracy": share, **validation, "k": min(k, len(it.bank)), "temperature": temperature}
+    found: dict[str, Any] = {"accuracy": accuracy(it.query_labels, it.votes.argmax(dim=1))}
+    if len(it.bank) >= 10:
+        found |= _knn_validation(it)
+    return found | {"k": min(it.settings.k, len(it.bank)), "temperature": it.settings.vote_temperature}
 
 
 def _knn_validation(it: Evaluation) -> dict[str, Any]:
-    """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank.
-
-    At most as many vote as a class has images there. Where nearly the whole bank votes, the sizes of its classes decide, and
-    the largest are those that the tenth has least of: even useful representations are then right in 0 %.
-    """
+    """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank."""
+    # At most as many vote as a class has images. Where nearly the whole bank votes, its largest class wins, which the tenth has
+    # least of: even useful representations are then right in 0 %.
     asked = torch.zeros(len(it.bank), dtype=torch.bool)
     order = torch.randperm(len(it.bank), generator=torch.Generator().manual_seed(it.settings.split_seed))
     asked[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
-    parts = [part.to(it.device) for part in (~asked, asked)]
-    (bank, labels), (rows, truth) = ((it.bank[part], it.bank_labels[part]) for part in parts)
-    classes, temperature = len(it.train.classes), it.settings.vote_temperature
-    k = min(it.settings.k, max(1, len(bank) // classes))
+    asked = asked.to(it.device)
+    bank, classes, wanted = it.bank[~asked], len(it.train.classes), it.settings.k
+    k = min(wanted, max(1, len(bank) // classes))
     told = {}
-    if k < it.settings.k:
+    if k < wanted:
         told = {"validation_k": k}
         logger.warning(
-            "knn validation of '%s' has a bank of %d images of %d classes, too few for k=%d: k=%d is used there.",
-            it.train.name,
-            len(bank),
-            classes,
-            it.settings.k,
-            k,
+            f"knn validation of '{it.train.name}' has a bank of {len(bank)} images of {classes} classes, too few for "
+            f"k={wanted}: k={k} is used there."
         )
-    return {"validation": knn_accuracy(bank, labels, rows, truth, k=k, temperature=temperature, classes=classes), **told}
+    temperature = it.settings.vote_temperature
+    votes = knn_votes(bank, it.bank_labels[~asked], it.bank[asked], k=k, temperature=temperature, classes=classes)
+    return {"validation": accuracy(it.bank_labels[asked], votes.argmax(dim=1)), **told}
 
 
 def _linear_probe(it: Evaluation) -> dict[str, Any]:
-    settings = replace(PROBES[it.settings.probe], seed=it.settings.seed)
-    return {"accuracy": accuracy(it.query_labels, it.linear.argmax(dim=1)), **asdict(settings)}
+    return {"accuracy": accuracy(it.query_labels, it.linear.argmax(dim=1)), **asdict(it.probe)}
 
 
 def _top_five(it: Evaluation) -> dict[str, Any]:
-    k, temperature = it.settings.k, it.settings.vote_temperature
-    votes = weighted_votes(it.bank, it.bank_labels, it.queries, k=k, temperature=temperature, classes=len(it.train.classes))
-    scores = {"knn top-5": votes, "linear top-5": it.linear}
+    scores = {"knn top-5": it.votes, "linear top-5": it.linear}
     return {name: accuracy_within(it.query_labels, each, 5) for name, each in scores.items()}
 
 
 def _few_labels(it: Evaluation) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    found.update(few_label_accuracies(it.bank, it.bank_labels, it.queries, it.query_labels, seed=it.settings.seed))
-    return found
+    return {**few_label_accuracies(it.bank, it.bank_labels, it.queries, it.query_labels, seed=it.settings.seed)}
 
 
 def _svc_probe(it: Evaluation) -> dict[str, Any]:
@@ -256,29 +266,68 @@ def _svc_probe(it: Evaluation) -> dict[str, Any]:
 
 
 def _long_tail(it: Evaluation) -> dict[str, Any]:
-    part, largest = it.long_tail
+    given, (part, largest) = it.settings, it.long_tail
     chosen = part.to(it.device)
-    groups = {"head_above": it.settings.head_above, "tail_below": it.settings.tail_below}
+    groups = {"head_above": given.head_above, "tail_below": given.tail_below}
     bank, bank_labels = it.bank[chosen], it.bank_labels[chosen]
     scores = long_tail_evaluation(bank, bank_labels, it.queries, it.query_labels, **groups)
     validation = {}
     if it.held_out is not None and it.held_out.labels is not None:
         rows, labels = it._represent(it.held_out, "held-out images"), it.held_out.labels.to(it.device)
         for k in NEIGHBOURS:
-            shares = class_accuracies(labels, majority_knn(bank, bank_labels, rows, k=k), len(it.train.classes))
-            validation[f"validation knn@{k}"] = shares.mean().item()
-    draw = {
-        "imbalance_ratio": it.settings.imbalance_ratio,
-        "largest_class": largest,
-        "split_seed": it.settings.split_seed,
-    }
-    return {"bank": len(chosen), **draw, **validation, **{name: score.values() for name, score in scores.items()}}
+            voted = knn_votes(bank, bank_labels, rows, k=k).argmax(dim=1)
+            validation[f"validation knn@{k}"] = class_accuracies(labels, voted, len(it.train.classes)).mean().item()
+    draw = {"imbalance_ratio": given.imbalance_ratio, "largest_class": largest, "split_seed": given.split_seed}
+    return {"bank": len(chosen), **draw, **validation, **scores}
+
+
+def long_tail_evaluation(
+    bank: Tensor, bank_labels: Tensor, queries: Tensor, query_labels: Tensor, **groups: int | None
+) -> dict[str, dict[str, Any]]:
+    """Returns the scores of the temperature-schedule paper: ``knn@1``, ``knn@10``, ``few-shot`` and ``long-tail``.
+
+    ``knn@k`` is the majority of `knn_votes` with the whole bank. ``few-shot`` (FS LP) and ``long-tail`` (LT LP) are linear
+    machines trained on as many images of each class as the smallest has, drawn from the bank, and on all of it.
+
+    Args:
+        bank: [N, F] raw representations of the long-tailed training set.
+        bank_labels: [N] their classes, from 0, at least one image of each.
+        queries: [M, F] raw representations of the test set, on the device of ``bank``.
+        query_labels: [M] their classes, at least one image of each.
+        **groups: thresholds of `long_tail_score`.
+
+    Raises:
+        ShapeError: shapes do not fit.
+        ConfigError: a class is missing on one side, the thresholds cross, or bank and queries are the same.
+        NonFiniteError: NaN or infinite representations.
+
+    Source: Kukleva et al. 2023. They represent the CIFAR bank by randomly cropped and flipped images, as `represent` does with
+    an ``augmentation``. For ImageNet-100-LT they fit FS LP on a fixed list of 12 images a class, most of which are not in the
+    long-tailed set; with such a list call `svc_probe` and `long_tail_score`.
+    """
+    classes = max(int(bank_labels.max()) + 1, check_labels(query_labels, queries, "query_labels"))
+    counts = torch.bincount(bank_labels.cpu(), minlength=classes)
+    if not bool((counts > 0).all()):
+        missing = int((counts == 0).nonzero()[0, 0])
+        raise ConfigError(f"bank_labels hold no image of class {missing} of {classes}: it could never be predicted.")
+    shots = few_shot_indices(bank_labels, int(counts.min()))
+    predicted = {f"knn@{k}": knn_votes(bank, bank_labels, queries, k=k).argmax(dim=1) for k in NEIGHBOURS}
+    predicted["few-shot"] = svc_probe(bank[shots], bank_labels[shots], queries)
+    predicted["long-tail"] = svc_probe(bank, bank_labels, queries)
+    return {name: long_tail_score(query_labels, found, counts, **groups) for name, found in predicted.items()}
 
 
 def _report(it: Evaluation) -> dict[str, Any]:
-    # The images as they are, but for the alignment, which is about views of them.
-    found = {"alignment": metrics.alignment(*it.views).item(), **representation_report(it.queries, None, it.query_labels)}
-    return {**found, "views": it.settings.views}
+    """Returns the geometry of the images as they are, but for the alignment, which is that of two views of them."""
+    for rows, name in ((it.views[0], "views"), (it.views[1], "views"), (it.queries, "queries")):
+        check_representations(rows, name)
+    found = {
+        "alignment": metrics.alignment(*it.views),
+        "uniformity": metrics.uniformity(it.queries),
+        "tolerance": metrics.tolerance(it.queries, it.query_labels),
+        "interclass_uniformity": metrics.interclass_uniformity(it.queries, it.query_labels),
+    }
+    return {**{name: value.item() for name, value in found.items()}, "views": it.settings.views}
 
 
 MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
@@ -291,52 +340,6 @@ MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
     "report": _report,
 }
 """By the names of `settings.EVALUATIONS`."""
-
-
-def _long_tail_needs(it: Evaluation) -> None:
-    counts = torch.bincount(it.bank_labels.cpu()[it.long_tail[0]], minlength=len(it.train.classes))
-    head_mid_tail(counts, head_above=it.settings.head_above, tail_below=it.settings.tail_below)
-    asked = torch.bincount(it.query_labels, minlength=len(it.test.classes))
-    if not bool((asked > 0).all()):
-        empty = it.test.classes[int((asked == 0).nonzero()[0, 0])]
-        raise DataError(f"the set '{it.test.name}' has no image of class '{empty}': 'long-tail' measures every class.")
-
-
-def _top_five_needs(it: Evaluation) -> None:
-    if len(it.train.classes) < 6:
-        raise DataError(f"the set '{it.train.name}' has {len(it.train.classes)} classes: 'top-5' needs more than five.")
-
-
-def _svc_probe_needs(it: Evaluation) -> None:
-    if len(torch.unique(it.bank_labels)) < 2:
-        raise DataError(f"the set '{it.train.name}' has images of one class only: there is nothing to tell apart.")
-
-
-def _report_needs(it: Evaluation) -> None:
-    counts = torch.unique(it.query_labels, return_counts=True)[1]
-    if len(counts) < 2 or int(counts.max()) < 2:
-        raise DataError(
-            f"the set '{it.test.name}' has {len(it.test)} images of {len(counts)} classes: 'report' needs two images of one "
-            "class, and images of another."
-        )
-
-
-# What evaluations ask of the labels, said before images are represented, which takes minutes.
-_NEEDS = {
-    "top-5": _top_five_needs,
-    "long-tail": _long_tail_needs,
-    "svc-probe": _svc_probe_needs,
-    "few-labels": _svc_probe_needs,
-    "report": _report_needs,
-}
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seeds the global generator for a while; afterwards it goes on where it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 class _Bar:

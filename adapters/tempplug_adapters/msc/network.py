@@ -1,0 +1,209 @@
+"""Pretrained networks by name, their blocks in the order in which an image meets them, and freezing the first of them.
+
+MobileNetV2 is read from a state dict in torchvision's layout, with the padding of TensorFlow, where most such weights come
+from: PyTorch's usual padding moves every convolution of stride 2 by a pixel, which costs such weights some accuracy.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
+
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.images.backbones import Backbone, create_backbone
+from tempplug_adapters.msc.recipe import MOBILENET, MOBILENET_FILE
+from tempplug_adapters.storage.tensors import read_tensors
+
+_WITH_WEIGHTS = ("timm", "torchvision")
+_STEM_AND_TWO_STAGES = ("conv1", "bn1", "layer1", "layer2")
+# Prefixes in torchvision's names, in the order in which they are tried, and what transformers calls the same layers. The first
+# block has no expansion, and transformers counts it to the stem.
+_NAMES: Final = (
+    (r"features\.0\.0\.", "conv_stem.first_conv.convolution."),
+    (r"features\.0\.1\.", "conv_stem.first_conv.normalization."),
+    (r"features\.1\.conv\.0\.0\.", "conv_stem.conv_3x3.convolution."),
+    (r"features\.1\.conv\.0\.1\.", "conv_stem.conv_3x3.normalization."),
+    (r"features\.1\.conv\.1\.", "conv_stem.reduce_1x1.convolution."),
+    (r"features\.1\.conv\.2\.", "conv_stem.reduce_1x1.normalization."),
+    (r"features\.18\.0\.", "conv_1x1.convolution."),
+    (r"features\.18\.1\.", "conv_1x1.normalization."),
+    (r"features\.(\d+)\.conv\.0\.0\.", "layer.{}.expand_1x1.convolution."),
+    (r"features\.(\d+)\.conv\.0\.1\.", "layer.{}.expand_1x1.normalization."),
+    (r"features\.(\d+)\.conv\.1\.0\.", "layer.{}.conv_3x3.convolution."),
+    (r"features\.(\d+)\.conv\.1\.1\.", "layer.{}.conv_3x3.normalization."),
+    (r"features\.(\d+)\.conv\.2\.", "layer.{}.reduce_1x1.convolution."),
+    (r"features\.(\d+)\.conv\.3\.", "layer.{}.reduce_1x1.normalization."),
+)
+
+
+def load_backbone(name: str, weights: str | Path | None = None, data_dir: Path | None = None) -> Backbone:
+    """Returns a network with pretrained weights, ready for images in [0, 1].
+
+    Args:
+        name: ``mobilenet-v2``; a folder or a name on the Hugging Face hub that transformers loads; or ``timm:NAME`` or
+            ``torchvision:NAME`` with the weights that the package offers. Networks with random weights are not offered: MSC
+            has nothing to start from there.
+        weights: of ``mobilenet-v2``: a state dict in torchvision's layout that was trained with TensorFlow's padding, see
+            `load_mobilenet`.
+        data_dir: where `MOBILENET_FILE` is looked for without ``weights``.
+
+    Raises:
+        ConfigError: weights for another network, or none for this one; or the model cannot be loaded.
+        DataError: the file does not fit.
+        MissingDependencyError: the package is not installed.
+    """
+    if name == MOBILENET:
+        network = load_mobilenet(weights or _default_weights(data_dir))
+        return Backbone(network.mobilenet_v2, dimension=network.classifier.in_features)
+    if weights is not None:
+        raise ConfigError(f"weights='{weights}' are of backbone '{MOBILENET}', but backbone '{name}' was asked for.")
+    library = name.partition(":")[0]
+    if library in _WITH_WEIGHTS:
+        return create_backbone(name, pretrained=True)
+    return create_backbone(name if library == "transformers" else f"transformers:{name}")
+
+
+def default_frozen_blocks(network: nn.Module) -> int:
+    """Returns how many blocks the paper freezes: those up to an eighth of the image's side; 0 for a network it says nothing of.
+
+    The authors freeze a ResNet's stem and its first two stages. MobileNetV2's layers of the same resolutions are its first six
+    blocks.
+
+    Args:
+        network: a ResNet of transformers, or one with the names of torchvision's and timm's (``conv1``, ``bn1``, ``layer1``,
+            ``layer2``); a MobileNetV2 of transformers; or any other.
+    """
+    config: Any = getattr(network, "config", None)
+    kind = getattr(config, "model_type", None)
+    if kind == "resnet":
+        return 1 + sum(int(blocks) for blocks in config.depths[:2])
+    if kind == "mobilenet_v2":
+        return 6
+    parts = [getattr(network, name, None) for name in _STEM_AND_TWO_STAGES]
+    early = {id(inner) for part in parts if isinstance(part, nn.Module) for inner in part.modules()}
+    return sum(id(block) in early for block in blocks_of(network)) if all(isinstance(part, nn.Module) for part in parts) else 0
+
+
+def _default_weights(data_dir: Path | None) -> Path:
+    for folder in [] if data_dir is None else [data_dir, data_dir / "vision"]:
+        if (folder / MOBILENET_FILE).is_file():
+            return folder / MOBILENET_FILE
+    raise ConfigError(f"backbone '{MOBILENET}' needs weights: pass --weights FILE, or a data folder that has {MOBILENET_FILE}.")
+
+
+def load_mobilenet(weights: str | Path, *, tensorflow_padding: bool = True) -> Any:
+    """Returns transformers' MobileNetV2 1.0 for image classification, in evaluation mode; ``.mobilenet_v2`` has no classifier.
+
+    Its pooled output has 1,280 channels. Activations overwrite what they are given, which no gradient needs and which makes
+    the network about a third faster on a CPU; the values are the same.
+
+    Args:
+        weights: a file with a state dict in torchvision's layout, read without running code from it. Every entry must fit.
+        tensorflow_padding: pad as TensorFlow does, for weights that were trained there; False for weights of torchvision's own.
+
+    Raises:
+        DataError: the file is missing, is no state dict of this network, or lacks weights.
+
+    Source: Sandler et al. 2018.
+    """
+    state = _read(Path(weights))
+    classes = state.get("classifier.1.bias")
+    # 1e-5 is torchvision's; transformers takes a hundred times as much.
+    config = MobileNetV2Config(layer_norm_eps=1e-5, tf_padding=tensorflow_padding)
+    config.num_labels = 1000 if classes is None else len(classes)
+    with torch.device("meta"):  # no initial weights are drawn, which would take seconds and random numbers
+        model: Any = MobileNetV2ForImageClassification(config)
+    try:
+        model.load_state_dict({_renamed(name): value for name, value in state.items()}, assign=True)
+    except RuntimeError as error:
+        reason = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
+        raise DataError(f"{weights} does not fit MobileNetV2 1.0 of torchvision: {reason}") from error
+    for module in model.modules():
+        if isinstance(module, nn.ReLU6):
+            module.inplace = True
+    return model.float().eval()
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise DataError(f"weights='{path}' does not exist or is not a file.")
+    try:
+        state = read_tensors(path)
+    except DataError as error:
+        raise DataError(f"{path} cannot be read as a state dict of PyTorch: {error}") from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise DataError(f"{path} holds no state dict: wanted the weights of torchvision's mobilenet_v2 by name.")
+    return state
+
+
+def _renamed(name: str) -> str:
+    if name.startswith("classifier.1."):
+        return name.replace("classifier.1.", "classifier.")
+    for pattern, replacement in _NAMES:
+        found = re.match(pattern, name)
+        if found:
+            block = int(found[1]) - 2 if found.groups() else 0
+            return f"mobilenet_v2.{replacement.format(block)}{name[found.end() :]}"
+    return name
+
+
+def blocks_of(network: nn.Module) -> list[nn.Module]:
+    """Returns the parts of a network that have parameters, in order: lists, sequences and mere wrappers are opened.
+
+    A stage of a ResNet counts as its residual blocks, an encoder of a transformer as its layers.
+
+    Args:
+        network: any module that registers its parts in the order in which they run.
+
+    >>> stage = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3))
+    >>> [type(block).__name__ for block in blocks_of(nn.ModuleDict({"stage": stage, "norm": nn.LayerNorm(3)}))]
+    ['Linear', 'Linear', 'LayerNorm']
+    """
+    children = list(network.children())
+    if len(children) == 1 and not _own(network):
+        return blocks_of(children[0])
+    return [block for child in children for block in _opened(child)] or ([network] if _has_parameters(network) else [])
+
+
+def freeze_blocks(network: nn.Module, count: int) -> None:
+    """Takes the first blocks out of training: their parameters want no gradient any more, all others do.
+
+    Parameters beside the blocks (a transformer's class token) belong to its input, and are frozen with the first block.
+
+    Args:
+        network: see `blocks_of`.
+        count: how many blocks, from 0 to all but one.
+
+    Raises:
+        ConfigError: the count is out of range.
+    """
+    blocks = blocks_of(network)
+    if not 0 <= count < len(blocks):
+        raise ConfigError(
+            f"frozen_blocks={count} must be at least 0 and less than {len(blocks)}, the blocks of {type(network).__name__}: "
+            "something must be left to train."
+        )
+    network.requires_grad_(count == 0)
+    for block in blocks[count:]:
+        block.requires_grad_(True)
+
+
+def _opened(module: nn.Module) -> list[nn.Module]:
+    children = list(module.children())
+    # A residual block without a projection is no wrapper: beside its one part with parameters it has an identity or activation.
+    if isinstance(module, nn.ModuleList | nn.Sequential) or (len(children) == 1 and not _own(module)):
+        return [block for child in children for block in _opened(child)]
+    return [module] if _has_parameters(module) else []
+
+
+def _own(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters(recurse=False))
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters())

@@ -1,0 +1,160 @@
+"""``tempplug eval vision``: a trained backbone measured on a data set, as a table, as JSON and, where asked, as drawings.
+
+Holds the command line; what is measured is in `evaluations`. Frameworks are imported when work starts, so that ``--help`` comes
+at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tempplug.cli import printable
+from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
+from tempplug.options import options_of
+from tempplug_adapters.training.flags import add_device, add_setting
+from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
+from tempplug_adapters.vision.evaluation.table import evaluation_table
+
+DEFAULTS = ("knn", "linear-probe", "report")
+DESCRIPTION = (
+    "Measure the representations of a trained backbone. Neighbours and linear classifiers learn from the training split and "
+    "are asked about the test split, which chooses nothing: no epoch, no setting."
+)
+FROM_TRAINING = {"size": "load_size", "image_size": "image_size", "views": "augmentation"}
+"""Options that follow the training where they are not given, with their names in its settings."""
+FROM_ITS_IMAGES = {
+    "train_images": "count",
+    "imbalance_ratio": "imbalance_ratio",
+    "largest_class": "largest_class",
+    "held_out": "held_out",
+    "split_seed": "split_seed",
+}
+"""Those that do so where the data set is the training's: the long-tailed bank is what it was trained on."""
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command and returns its exit status: 0, or 2 where an evaluation could not be made.
+
+    Args:
+        arguments: the words after ``tempplug eval vision``.
+
+    Raises:
+        TempplugError: the input is at fault, and nothing was measured.
+    """
+    options = _parser().parse_args(arguments)
+    from tempplug_adapters.training.command_line import plain_warnings
+
+    with plain_warnings():
+        found = run(options)
+    print(evaluation_table(found))
+    for name, reason in found.get("failed", {}).items():
+        print(printable(f"error: {name}: {reason}"), file=sys.stderr)
+    return 2 if "failed" in found else 0
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measures what the flags say, writes metrics and drawings, and returns what the JSON file holds.
+
+    The file is written after each evaluation. One that fails keeps no other from being measured: under ``failed``, which is
+    there only then, stands its name with the reason.
+
+    Raises:
+        TempplugError: flags, data or checkpoint are at fault, and nothing was measured.
+    """
+    from tempplug_adapters.storage.files import make_folder, write_json
+    from tempplug_adapters.training.command_line import choose_device, data_folder
+    from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
+    from tempplug_adapters.vision.evaluation.evaluations import Evaluation
+    from tempplug_adapters.vision.vision_images import read_images
+
+    checkpoint = Path(options.checkpoint)
+    output = Path(options.output or checkpoint / f"evaluation_{Path(options.dataset).name}.json")
+    if output.is_dir() or output.suffix != ".json":
+        raise ConfigError(f"output={output} must be a file that ends in .json.")
+    for name in options.evaluations:
+        if name not in EVALUATIONS:
+            raise UnknownNameError(f"no evaluation '{name}'.{nearest(name, EVALUATIONS)} Known: {', '.join(EVALUATIONS)}.")
+    trained, _ = read_backbone(checkpoint)
+    make_folder(output.parent, "output")
+    if options.plots:
+        make_folder(options.plots, "plots")
+    same = trained.get("dataset") == options.dataset
+    for option, name in (FROM_TRAINING | (FROM_ITS_IMAGES if same else {})).items():
+        if getattr(options, option) is None:
+            setattr(options, option, trained.get(name))
+    given = {each.name: getattr(options, each.name) for each in options_of(EvaluationSettings)}
+    settings = EvaluationSettings(**{name: value for name, value in given.items() if value is not None})
+    device, folder = choose_device(options.device), data_folder(options.data_dir)
+    backbone = load_backbone(checkpoint)
+    drawn = {"image_size": settings.image_size, "load_size": options.size, "seed": settings.split_seed}
+    train = read_images(options.dataset, "train", folder, count=options.train_images, **drawn)
+    test = read_images(options.dataset, "test", folder, count=options.test_images, **drawn)
+    started = time.perf_counter()
+    evaluation = Evaluation(backbone, train, test, settings, device)
+    for name in options.evaluations:
+        evaluation.check(name)
+    found: dict[str, Any] = {
+        "checkpoint": str(checkpoint),
+        "dataset": options.dataset,
+        "bank": len(train),
+        "queries": len(test),
+        "classes": len(train.classes),
+        "dimension": evaluation.queries.shape[1],
+        "seed": settings.seed,
+    }
+    work: dict[str, Callable[[], Any]] = {name: partial(evaluation.measure, name) for name in options.evaluations}
+    if options.plots:
+        work["plots"] = lambda: [str(path) for path in evaluation.draw(Path(options.plots))]
+    for name, measure in work.items():
+        try:
+            found[name] = measure()
+        except TempplugError as error:
+            found.setdefault("failed", {})[name] = str(error)
+        found["seconds"] = round(time.perf_counter() - started, 3)
+        write_json(output, found)
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Returns the parser; a setting that is not given is None, and comes from the training or from the settings' defaults."""
+    parser = argparse.ArgumentParser(prog="tempplug eval vision", description=DESCRIPTION)
+    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="output folder of a vision training")
+    parser.add_argument(
+        "--dataset", required=True, metavar="NAME", help="name of a data set, or folder of class folders or parquet"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)")
+    parser.add_argument(
+        "--size", type=int, help="side in pixels to which images are brought as they are read (default: the training's)"
+    )
+    parser.add_argument(
+        "--train-images",
+        type=int,
+        metavar="N",
+        help="draw that many of the training split (default: as the training, else all)",
+    )
+    parser.add_argument("--test-images", type=int, metavar="N", help="draw that many of the test split (default: all)")
+    parser.add_argument(
+        "--evaluations",
+        nargs="+",
+        default=list(DEFAULTS),
+        metavar="NAME",
+        help=f"of {', '.join(EVALUATIONS)} (default: {', '.join(DEFAULTS)})",
+    )
+    parser.add_argument("--plots", metavar="DIR", help="for drawings of similarities and of representations in the plane")
+    parser.add_argument(
+        "--output", metavar="FILE", help="JSON of all numbers (default: evaluation_DATASET.json in the checkpoint's folder)"
+    )
+    add_device(parser)
+    settings = parser.add_argument_group(
+        "settings", "Views follow the training where they are not given, and on its images so does the long-tailed bank."
+    )
+    for each in options_of(EvaluationSettings):
+        if each.kind is not None:
+            add_setting(settings, each.name, each.kind, {"": EvaluationSettings})
+    return parser

@@ -1,0 +1,106 @@
+"""What is known to be harmful in a contrastive training, as its logs show it, in words and with a remedy.
+
+The limits are where a quantity no longer does its work, not where it is low: a training that works well reaches none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+LAST: Final = 3
+"""Logs that must agree before a problem is named: one batch may be odd."""
+LOST: Final = 0.5
+"""Share of its best uniformity that a training has left when it collapses."""
+SPREAD: Final = -1.0
+"""Only what once had this uniformity can collapse."""
+
+Entries = Sequence[Mapping[str, Any]]
+_CLOSE = (
+    "lower the temperature, so that near negatives are pushed harder; a lower learning rate or weight decay, a larger "
+    "batch, and the candidates of all processes (gather=True) keep embeddings apart too"
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        name: in a few words.
+        seen: what the logs show.
+        remedy: what to do.
+    """
+
+    name: str
+    seen: str
+    remedy: str
+
+
+def problems(entries: Entries, bounds: Mapping[str, float] | None = None, remedy: str = "choose other bounds") -> list[Problem]:
+    """Returns what is harmful at the end of the logs, the worst first; nothing where they are too few to say.
+
+    Args:
+        entries: logs of training steps, in order.
+        bounds: temperatures that the strategy never passes, by the options that set them, where they are known.
+        remedy: of the strategy, for temperatures on their bounds.
+    """
+    best = min((float(each["uniformity"]) for each in entries if "uniformity" in each), default=0.0)
+    # Where embeddings lie on one point, positives are alike as well, whatever the views: the first of these three is told.
+    close = (
+        _found(
+            entries,
+            "uniformity",
+            lambda value: value > -0.2,  # spread embeddings have -2 to -4
+            "uniformity has collapsed",
+            "it is {value:.2g} {since}: all embeddings lie on nearly one point",
+            _CLOSE,
+        )
+        or _found(
+            entries,
+            "uniformity",
+            lambda value: best < SPREAD and value > LOST * best,
+            "uniformity is collapsing",
+            f"it was {best:.3g} and is above {LOST * best:.3g} {{since}}: {{value:.3g}}",
+            _CLOSE,
+        )
+        or _found(
+            entries,
+            "positive_similarity",
+            lambda value: value > 0.999,
+            "positives are alike",
+            "their mean similarity is {value:.5g} {since}: both views of an item are one, and nothing is left to align",
+            "augment more strongly (dropout, crops, dropped edges or words), and make sure that the two views do not share it",
+        )
+    )
+    gradient = _found(
+        entries,
+        "gradient_scale",
+        lambda value: value < 0.01,
+        "the gradient scale has collapsed",
+        "it is {value:.2g} {since}: the positives have all the probability, and most pairs teach nothing any more",
+        "raise the temperature; larger batches, hard negatives or stronger augmentation make the task harder; objective dcl or "
+        "flatnce keeps the gradient of easy pairs",
+    )
+    return [each for each in (close, gradient, _bound(entries, bounds or {}, remedy)) if each is not None]
+
+
+def _found(entries: Entries, figure: str, holds: Callable[[float], bool], name: str, seen: str, remedy: str) -> Problem | None:
+    """Returns the problem where ``holds`` is true of a figure in the last logs that have it, since when and its last value."""
+    having = [each for each in entries if figure in each]
+    count = next((at for at, each in enumerate(reversed(having)) if not holds(float(each[figure]))), len(having))
+    if count < LAST:
+        return None
+    first = having[-count]
+    since = f"since step {first['step']}" if "step" in first else f"in the last {count} logs"
+    return Problem(name, seen.format(value=float(having[-1][figure]), since=since), remedy)
+
+
+def _bound(entries: Entries, bounds: Mapping[str, float], remedy: str) -> Problem | None:
+    temperature = next((float(each["temperature"]) for each in reversed(entries) if "temperature" in each), 0.0)
+    option, bound = min(bounds.items(), key=lambda each: abs(each[1] - temperature), default=("", 0.0))
+    kind = "a bound" if not bounds else "its ceiling" if min(bounds.values()) < bound else "its floor"
+    which = f", {option} = {bound:.3g}" if bounds else ""
+    seen = f"it is {temperature:.3g} {{since}}{which}, and no longer adapts"
+    return _found(entries, "temperature_at_bound", lambda value: value >= 0.99, f"the temperature is at {kind}", seen, remedy)
