@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status.
 
     0 where it is done, 1 where it failed, 2 where usage or input are at fault, 130 where it was interrupted by Ctrl-C, 141
-    where nobody reads on what it prints (``tempplug list | head``). A command ended by SIGTERM leaves 143, by SIGHUP 129.
+    where its output is no longer read (``tempplug list | head``). A command ended by SIGTERM leaves 143, by SIGHUP 129.
 
     Args:
         arguments: the words after ``tempplug``; by default those of the process.

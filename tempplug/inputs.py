@@ -53,7 +53,7 @@ class Argument:
     Attributes:
         numbers: of which kind.
         shape: for messages.
-        readers: who reads it, for messages.
+        readers: what reads it, for messages.
     """
 
     numbers: Numbers
@@ -216,18 +216,18 @@ def check_read(given: Mapping[str, object], strategy: Reader, layout: Reader | N
         layout: of the loss, None where it reads nothing.
 
     Raises:
-        ConfigError: the message says who would read it.
+        ConfigError: the message says what would read it.
     """
     for name, value in given.items():
         if value is not None and name not in strategy.takes and (layout is None or name not in layout.takes):
-            nobody = f"not read by strategy '{strategy.name}'"
+            unread = f"not read by strategy '{strategy.name}'"
             if layout is not None:
-                nobody = f"read neither by layout '{layout.name}' nor by strategy '{strategy.name}'"
-            raise ConfigError(f"{name}= is {nobody}: {ARGUMENTS[name].readers}. Leave it out, or choose one of them.")
+                unread = f"read neither by layout '{layout.name}' nor by strategy '{strategy.name}'"
+            raise ConfigError(f"{name}= is {unread}: {ARGUMENTS[name].readers}. Leave it out, or choose one of them.")
 
 
 def check_finite(name: str, values: Tensor) -> None:
-    """Raises where rows hold NaN or infinite values; on CUDA it would wait for the device, so there nobody looks.
+    """Raises where rows hold NaN or infinite values; on CUDA it would wait for the device, so it is skipped there.
 
     Args:
         name: of the argument, for the message.

@@ -1,4 +1,4 @@
-"""Pair layouts: which embeddings are anchors, which are candidates, and who is positive to whom.
+"""Pair layouts: which embeddings are anchors, which are candidates, and which pairs are positives.
 
 A layout turns the tensors of a call into one or two directions of anchors × candidates. It must not know any strategy,
 engine or objective. Shapes: B local pairs, G global ones, N local anchors, M candidates, D dimensions, K queue rows.
@@ -105,7 +105,7 @@ class PairLayout(ABC):
     Attributes:
         name: as in spec strings.
         takes: the optional arguments of the loss that this layout reads. ``labels``, ``index`` and ``uncertainty`` it hands
-            on to strategies, which say themselves what they read; what nobody reads is refused.
+            on to strategies, which declare what they read; an argument that is not read is refused.
         one_view: whether a call without view_b makes sense.
         joins_views: whether the anchors are the rows of both views, one behind the other.
         by_position: whether sizes alone decide all roles, so that a graph can hold them.

@@ -25,7 +25,7 @@ from tempplug.layouts import Direction, PairLayout, Views, create_layout, positi
 from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, Trace, build_record
-from tempplug.reduction import blame, no_losses, over_anchors, over_directions, told_of_lonely, with_loss
+from tempplug.reduction import blame, message_without_negatives, no_losses, over_anchors, over_directions, with_loss
 from tempplug.replay import Replay
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.base import Strategy
@@ -184,10 +184,10 @@ class ContrastiveLoss(nn.Module):
         """The names of the optional arguments of a call that layout or strategy read; others are refused."""
         return self.layout.takes | self.strategy.takes
 
-    def taken(self, **offered: Any) -> dict[str, Any]:
+    def accepted(self, **offered: Any) -> dict[str, Any]:
         """Returns those of the arguments that layout or strategy read, for code that knows more than every loss wants.
 
-        >>> ContrastiveLoss("individual:size=9").taken(index=torch.arange(3), labels=torch.zeros(3))
+        >>> ContrastiveLoss("individual:size=9").accepted(index=torch.arange(3), labels=torch.zeros(3))
         {'index': tensor([0, 1, 2])}
         """
         return {name: value for name, value in offered.items() if name in self.takes}
@@ -347,7 +347,7 @@ class ContrastiveLoss(nn.Module):
         positives = own if rows.world == 1 else distributed.gather(own, distributed.share_rows(own.shape[0], own.device, True))
         if counts is not None and positives.numel() == 0:
             return None
-        if counts is not None or roles.lonely is not None:
+        if counts is not None or roles.without_negatives is not None:
             self._check_roles(roles, counts, rows)
         anchors, candidates = direction.anchors, direction.candidates
         batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty)
@@ -370,11 +370,11 @@ class ContrastiveLoss(nn.Module):
         if second_map is not None:
             with torch.no_grad():
                 second = row_statistics(self.engine, block, second_map)[0][0]
-        lonely = block.roles.lonely
-        if lonely is not None and not objective.without_negatives:
+        without = block.roles.without_negatives
+        if without is not None and not objective.without_negatives:
             # Dropped later; until then any number does that has no infinite one to be subtracted from.
             level = statistics.positive_lse.detach()
-            statistics = replace(statistics, negative_lse=torch.where(lonely, level, statistics.negative_lse))
+            statistics = replace(statistics, negative_lse=torch.where(without, level, statistics.negative_lse))
         return objective.row_loss(statistics, Auxiliary(batch.positive_similarity, second))
 
     def _check_roles(self, roles: PairRoles, counts: Tensor | None, rows: distributed.Rows) -> None:
@@ -388,10 +388,10 @@ class ContrastiveLoss(nn.Module):
                     f"{most}: use infonce or dcl, or masks with one positive a row."
                 )
         # On CUDA, counting what labels or masks say waits for the device: until the warning is out.
-        if not torch.compiler.is_compiling() and roles.lonely is not None and "negative" not in self._warned:
-            lonely = int(roles.lonely.sum())
-            if lonely:
-                self._warn("negative", told_of_lonely(lonely, roles.anchors, name, self.objective))
+        if not torch.compiler.is_compiling() and roles.without_negatives is not None and "negative" not in self._warned:
+            without = int(roles.without_negatives.sum())
+            if without:
+                self._warn("negative", message_without_negatives(without, roles.anchors, name, self.objective))
 
     def _warn(self, kind: str, message: str) -> None:
         """Warns once in the life of this module."""

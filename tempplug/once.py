@@ -1,4 +1,4 @@
-"""What an object finds out about itself the first time somebody asks, and then keeps."""
+"""What an object finds out about itself on first use, and then keeps."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def _shared(make: Callable[..., PairRoles]) -> Callable[..., PairRoles]:
 
     def counted(*shape: Any) -> PairRoles:
         roles = make(*shape)
-        roles.positive_count(), roles.negative_count(), roles.lonely
+        roles.positive_count(), roles.negative_count(), roles.without_negatives
         return roles
 
     return shared(counted)

@@ -1,6 +1,6 @@
 """What a step looked like: turns the pieces that a loss call leaves behind into a `StepRecord`.
 
-Built when somebody reads it, not in the training step, and always without gradient. Reading may wait for the device.
+Built when it is read, not in the training step, and always without gradient. Reading may wait for the device.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def describe_temperatures(strategy: Strategy, temperatures: Tensor) -> dict[str,
 
 @dataclass(slots=True)
 class Step:
-    """What a call leaves behind for whoever reads its record.
+    """What a call keeps for its record.
 
     Attributes:
         given: labels and masks of the call; None where it had none.

@@ -28,13 +28,13 @@ def with_loss(roles: PairRoles, positive_count: Tensor, objective: Objective, al
         objective: of the loss.
         alone: whether there is one process; what labels say differs between several.
     """
-    if alone and roles.fewest_positives and roles.lonely is None:
+    if alone and roles.fewest_positives and roles.without_negatives is None:
         return None
-    lonely = None if roles.lonely is None or objective.without_negatives else ~roles.lonely
+    without = None if roles.without_negatives is None or objective.without_negatives else ~roles.without_negatives
     if roles.positives is not None:
-        return lonely
+        return without
     paired = positive_count > 0
-    return paired if lonely is None else paired & lonely
+    return paired if without is None else paired & without
 
 
 def over_directions(losses: list[Tensor], valid: list[Tensor | None]) -> tuple[Tensor, Tensor | None]:
@@ -94,11 +94,11 @@ def no_losses(views: Views, parameters: Iterable[nn.Parameter]) -> Tensor:
     return total.expand(views.size if views.joined is None else 2 * views.size)
 
 
-def told_of_lonely(lonely: int, anchors: int, layout: str, objective: Objective) -> str:
+def message_without_negatives(without: int, anchors: int, layout: str, objective: Objective) -> str:
     """Returns the warning of anchors without a negative.
 
     Args:
-        lonely: how many there are.
+        without: how many there are.
         anchors: how many anchors there are.
         layout: its name.
         objective: of the loss.
@@ -107,7 +107,7 @@ def told_of_lonely(lonely: int, anchors: int, layout: str, objective: Objective)
     if objective.without_negatives:
         become = "have a loss of their positives alone (infonce: 0 with one positive, at least ln n with n)"
     return (
-        f"layout '{layout}' leaves {lonely} of {anchors} anchors without a negative: under objective '{objective.name}' they "
+        f"layout '{layout}' leaves {without} of {anchors} anchors without a negative: under objective '{objective.name}' they "
         f"{become}, here and in later batches (record.anchors_without_negative counts them). A larger batch, drop_last=True, a "
         "queue or hard_negatives would give them one."
     )

@@ -201,7 +201,7 @@ class PairRoles:
         return (labels, labels) if alike else (labels[: self.anchors], labels[self.anchors :])
 
     def sums_of_class(self, anchors: Tensor, candidates: Tensor) -> Tensor:
-        """Returns for each anchor the sum of its positives among the candidates, [N, D], where labels say who they are."""
+        """Returns for each anchor the sum of its positives among the candidates, [N, D], where labels decide which they are."""
         own, others = self._classes
         sums = torch.zeros_like(candidates).index_add_(0, others, candidates[: len(others)]).index_select(0, own)
         return sums if self.ignored is None else sums.sub_(anchors)  # an anchor is no positive of itself
@@ -220,7 +220,7 @@ class PairRoles:
         return sums
 
     @once
-    def lonely(self) -> Tensor | None:
+    def without_negatives(self) -> Tensor | None:
         """Which anchors have no negative, [N] booleans; None where all are known to have some without asking a device."""
         by_position = self.anchor_labels is None and self.negative_mask is None
         # Where positions alone decide, the first anchor and the last stand for all.

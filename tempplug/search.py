@@ -1,4 +1,4 @@
-"""`search_space`: which options of a strategy are worth searching, and where, for Optuna, Ray Tune and whoever else asks.
+"""`search_space`: which options of a strategy are worth searching, and where, for Optuna, Ray Tune and other searchers.
 
 The ranges are those that options declare (`tempplug.options`). This module must not know any strategy, and imports no tuner:
 each brings its trial or its module along.

@@ -96,7 +96,7 @@ class Backward:
         self.of_similarity, of_logit, of_positive, of_negative, of_columns, self.of_top = gradients
         roles, scale = work.roles, work.scale
         logarithm, paired = work.wanted.pair_function is None, roles.fewest_positives > 0
-        full = roles.lonely is None and not work.terms
+        full = roles.without_negatives is None and not work.terms
         self.x = self.y = Share(work.negative, of_negative, scale, logarithm, full)
         if work.columns is not None:
             self.y = Share(work.columns, of_columns, scale, logarithm, full)
@@ -171,7 +171,7 @@ class Backward:
             across = of_left if (tile.both and self.triangle) or (self.alone and of_right is None) else of_right
             if tile.turns and across is not None:
                 inner = along if tile.inner is None else along[:, tile.inner]
-                product = gemm.turned(inner, left if tile.rows is None else left[tile.rows])
+                product = gemm.times_transposed(inner, left if tile.rows is None else left[tile.rows])
                 additions.append((across.add, tile.outer, product))
         return additions
 
@@ -246,7 +246,7 @@ class Backward:
         """Adds the gradient of the positive pairs' similarities to that of their two ends."""
         (anchors, candidates), pairing = self.work.products[0], self.work.roles.positives
         if pairing is None:
-            raise RuntimeError("labels or masks say who is positive.")
+            raise RuntimeError("labels or masks decide which pairs are positives.")
         factor = gradient.unsqueeze(1)
         if of_anchors is not None and of_candidates is of_anchors:
             factor = factor + pairing.partners(factor)  # each pair has both its ends among the anchors

@@ -47,18 +47,18 @@ def dense_statistics(
         of_negatives = of_negatives + term.at(EVERY, columns).term(similarity.detach())
     # Map first, mask second: a mask of -inf before the division by a learned temperature makes its gradient NaN.
     left_out = roles.left_out(*indices)
-    lonely = roles.lonely
+    without = roles.without_negatives
     if terms:
         left_out |= of_negatives.detach() == -torch.inf
-        lonely = left_out.all(1)
-        of_negatives = torch.where(lonely[:, None], logits, of_negatives)
-    if lonely is not None:
+        without = left_out.all(1)
+        of_negatives = torch.where(without[:, None], logits, of_negatives)
+    if without is not None:
         # Over everything first, and then none: an empty log-sum-exp has NaN for a gradient, which anomaly detection reports.
-        left_out.masked_fill_(lonely[:, None], False)
+        left_out.masked_fill_(without[:, None], False)
     masked = of_negatives.masked_fill(left_out, -torch.inf)
     negative = torch.logsumexp(masked, 1) if pair is None else torch.where(left_out, 0.0, pair.value(of_negatives)).sum(1)
-    if lonely is not None:
-        negative = negative.masked_fill(lonely, -torch.inf if pair is None else 0.0)
+    if without is not None:
+        negative = negative.masked_fill(without, -torch.inf if pair is None else 0.0)
     mean_negative = (torch.softmax(masked, 1) * similarity).sum(1).detach() if wanted.negative_similarity else None
     top_logits = None
     if wanted.top:
@@ -91,7 +91,7 @@ def dense_statistics(
     positive = roles.positive(*indices)
     count = roles.positive_count()
     divisor = count.clamp(min=1)
-    # A row without positives takes its log-sum-exp over everything: finite, and dropped by whoever averages the rows.
+    # A row without positives takes its log-sum-exp over everything: finite, and dropped when the rows are averaged.
     counted = positive | (count == 0)[:, None]
     if pair is None:
         of_positives = torch.logsumexp(logits.masked_fill(~counted, -torch.inf), 1)

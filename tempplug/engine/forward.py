@@ -281,7 +281,7 @@ class Pass:
         """Returns the values of positives and those of negatives, nothing elsewhere."""
         values, positive = found.values, found.positive
         if positive is None:
-            raise RuntimeError("positions say who is positive.")
+            raise RuntimeError("positions decide which pairs are positives.")
         if self.around:
             marked = positive > 0
             return values.masked_fill(~marked, -math.inf), values.masked_fill(marked, -math.inf)

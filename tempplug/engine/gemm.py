@@ -42,7 +42,7 @@ def times(tile: Tensor, b: Tensor) -> Tensor:
     return torch.mm(tile, b)
 
 
-def turned(tile: Tensor, a: Tensor) -> Tensor:
+def times_transposed(tile: Tensor, a: Tensor) -> Tensor:
     """Returns tile.T @ a, [C, K], from a tile [R, C] and a [R, K]."""
     if tile.numel() * a.shape[1] >= SMALL and tile.dtype is torch.float32 and tile.is_cpu and product_route() == "onednn":
         # Copied where the tile is cut: oneDNN takes a hundred times as long for rows with gaps between them.

@@ -82,7 +82,7 @@ class Rows(torch.autograd.Function):
         """
         ctx.work = work
         ctx.set_materialize_grads(False)
-        # Kept for what autograd checks: that nobody changed them in place, and that the graph is still there.
+        # Kept for what autograd checks: that they were not changed in place, and that the graph still exists.
         ctx.save_for_backward(*operands)
         return work.forward(keep and any(ctx.needs_input_grad))
 

@@ -14,7 +14,7 @@ from tempplug.types import Auxiliary, RowStatistics
 
 @lru_cache(maxsize=64)
 def _minus_one(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Returns -1 for every row, [count]; shared by all calls, so nobody may write there."""
+    """Returns -1 for every row, [count]; shared by all calls, so it must not be changed."""
     with torch.inference_mode(False):
         return torch.full((count,), -1, dtype=dtype, device=device)
 

@@ -95,7 +95,7 @@ class Registry:
         """Returns the declaration of that name.
 
         Raises:
-            UnknownNameError: nobody offers it; the nearest name and the plugins that failed to load are in the message.
+            UnknownNameError: no plugin offers it; the nearest name and the plugins that failed to load are in the message.
             DuplicateNameError: two plugins offer it.
         """
         found = self._collect(kind)

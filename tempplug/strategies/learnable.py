@@ -26,7 +26,7 @@ class Learnable(Strategy):
     Args:
         initial_temperature: τ at the start, from 1e-9 to 1e9; t₀ = ln(1/τ).
         max_scale: upper bound of exp(t) = 1/τ, from 1e-9 to 1e9.
-        learning_rate: of t, greater than 0, for whoever makes the optimizer (our adapters and commands do); None: that of the
+        learning_rate: of t, greater than 0, for the code that makes the optimizer, such as our commands; None: that of the
             model. t is a logarithm, so that a step of Adam changes τ by at most about this share, whatever the model needs.
 
     The learning rate of 0.01 lets τ find its place in a few hundred steps of Adam and no faster. Measured: a small BERT on NLI

@@ -18,7 +18,7 @@ from tempplug.types import Batch
 PERIODS = 5
 """In a training whose length is told: 2,000 epochs with periods of 400 (Kukleva et al. 2023, section 4)."""
 LONGEST = 400.0
-"""Epochs of a period of a training whose length nobody tells."""
+"""Epochs of a period of a training whose length is not given."""
 FEWEST_EPOCHS = 20
 """Of a period that is sampled once an epoch."""
 FEWEST_TEMPERATURES = 4

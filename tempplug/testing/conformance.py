@@ -216,7 +216,7 @@ def check_training(strategy: Strategy, objective: Objective) -> None:
         rows, noise = (_random(ROWS, DIMENSION, seed=seed).to(dtype) for seed in (4, 5))
         a, b = rows.clone().requires_grad_(), (rows + 0.5 * noise).requires_grad_()
         try:
-            loss = loss_fn(a, b, **loss_fn.taken(**_known(dtype)))
+            loss = loss_fn(a, b, **loss_fn.accepted(**_known(dtype)))
             loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConformanceError(f"the loss on the engine '{engine}' raised {error!r}.") from error

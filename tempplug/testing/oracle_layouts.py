@@ -1,4 +1,4 @@
-"""The oracle's layouts: who is positive or negative for whom, as dense boolean masks.
+"""The oracle's layouts: which pairs are positives and negatives, as dense boolean masks.
 
 It must not know the layouts that are tested against it.
 """
@@ -17,7 +17,7 @@ Uncertainty = Tensor | tuple[Tensor, Tensor] | list[Tensor]
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction: unit rows, who is positive or negative for whom, and what belongs to each anchor."""
+    """One direction: unit rows, which pairs are positives and negatives, and what belongs to each anchor."""
 
     anchors: Tensor
     candidates: Tensor

@@ -63,7 +63,7 @@ class ToyModule(nn.Module):
 
     def forward(self, view_a: Tensor, view_b: Tensor, index: Tensor) -> Tensor:
         loss: Tensor = self.loss_fn(
-            self.head(self.encoder(view_a)), self.head(self.encoder(view_b)), **self.loss_fn.taken(index=index)
+            self.head(self.encoder(view_a)), self.head(self.encoder(view_b)), **self.loss_fn.accepted(index=index)
         )
         return loss
 

@@ -50,13 +50,13 @@ CASES = {
 def test_the_record_warns_once_where_all_temperatures_lie_on_a_bound(case: str) -> None:
     make, message = CASES[case]
     loss_fn = make()
-    loss_fn(A, B, **loss_fn.taken(index=INDEX))  # says nothing: a training step must not wait for the device
+    loss_fn(A, B, **loss_fn.accepted(index=INDEX))  # says nothing: a training step must not wait for the device
     name = loss_fn.strategy.name
     with pytest.warns(RuntimeWarning, match=f"strategy '{name}': nearly all temperatures lie on a bound, .*: {message}"):
         record = loss_fn.record
     assert record.temperature_at_bound.item() == 1
     assert record.numbers()["temperature_at_bound"] == 1
-    loss_fn(A, B, **loss_fn.taken(index=INDEX))
+    loss_fn(A, B, **loss_fn.accepted(index=INDEX))
     assert loss_fn.record.temperature_at_bound.item() == 1
 
 
@@ -83,7 +83,7 @@ def test_the_floor_of_macl_is_warned_of_where_the_batch_meets_it_and_not_again()
 )
 def test_temperatures_that_may_move_are_on_no_bound(spec: str) -> None:
     loss_fn = ContrastiveLoss(spec, layout="cross-view")
-    loss_fn(A, A + 0.1 * B, **loss_fn.taken(index=INDEX, uncertainty=torch.zeros(6)))
+    loss_fn(A, A + 0.1 * B, **loss_fn.accepted(index=INDEX, uncertainty=torch.zeros(6)))
     assert loss_fn.record.temperature_at_bound.item() == 0
 
 

@@ -39,7 +39,7 @@ def matrix(rows: int, columns: int, dtype: torch.dtype = torch.float32, strided:
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 1, 1), (3, 5, 2), (127, 129, 3), (130, 257, 65), (300, 200, 130)])
 def test_products_equal_plain_ones(rows: int, columns: int, depth: int, dtype: torch.dtype, strided: bool) -> None:
     a, b, tile = matrix(rows, depth, dtype, strided), matrix(columns, depth, dtype, strided), matrix(rows, columns, dtype)
-    found = gemm.outer(a, b), gemm.outer_in_short_chains(a, b), gemm.times(tile, b), gemm.turned(tile, a)
+    found = gemm.outer(a, b), gemm.outer_in_short_chains(a, b), gemm.times(tile, b), gemm.times_transposed(tile, a)
     expected = *[a.double() @ b.double().t()] * 2, tile.double() @ b.double(), tile.double().t() @ a.double()
     for ours, exact in zip(found, expected, strict=True):
         assert ours.dtype == dtype
@@ -66,7 +66,7 @@ def test_large_float32_products_alone_take_the_other_routine(monkeypatch: pytest
         taken.clear()
         monkeypatch.setattr(gemm, "product_route", lambda route=route: route)
         a, b, tile = matrix(rows, side, dtype), matrix(side, side, dtype), matrix(rows, side, dtype)
-        gemm.outer(a, b), gemm.times(tile, b), gemm.turned(tile, a)
+        gemm.outer(a, b), gemm.times(tile, b), gemm.times_transposed(tile, a)
         assert len(taken) == expected, f"{route}, {dtype}, {rows} rows"
 
 
@@ -74,7 +74,7 @@ def test_large_float32_products_alone_take_the_other_routine(monkeypatch: pytest
 def test_a_tile_may_be_columns_of_another() -> None:
     """Of which oneDNN needs a copy."""
     tile, b, a = matrix(130, 90)[:, 20:], matrix(70, 33), matrix(130, 33)
-    for product, second, exact in ((gemm.times, b, tile @ b), (gemm.turned, a, tile.t() @ a)):
+    for product, second, exact in ((gemm.times, b, tile @ b), (gemm.times_transposed, a, tile.t() @ a)):
         torch.testing.assert_close(product(tile, second), exact, rtol=1e-4, atol=1e-4)
 
 

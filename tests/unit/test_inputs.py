@@ -200,9 +200,9 @@ def test_what_nobody_reads_is_refused(strategy: str, layout: Any, argument: str,
 
 def test_a_loss_says_what_it_takes() -> None:
     offered = {"index": torch.arange(3), "labels": torch.zeros(3), "uncertainty": None}
-    assert ContrastiveLoss().taken(**offered) == {}
-    assert list(ContrastiveLoss(layout="labels").taken(**offered)) == ["labels"]
-    assert list(ContrastiveLoss("individual:size=3", layout="labels").taken(**offered)) == ["index", "labels"]
+    assert ContrastiveLoss().accepted(**offered) == {}
+    assert list(ContrastiveLoss(layout="labels").accepted(**offered)) == ["labels"]
+    assert list(ContrastiveLoss("individual:size=3", layout="labels").accepted(**offered)) == ["index", "labels"]
     assert ContrastiveLoss("uncertainty", layout="queue").takes == {"queue", "hard_negatives", "uncertainty"}
 
 

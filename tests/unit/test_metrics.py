@@ -175,8 +175,8 @@ def test_effective_negatives_is_the_exponential_of_the_entropy() -> None:
         shares = [weight / sum(weights) for weight in weights]
         expected.append(math.exp(-sum(share * math.log(share) for share in shares)))
     assert metrics.effective_negatives(logs).item() == pytest.approx(sum(expected) / 3)
-    lonely = torch.cat([logs, torch.full((1, 7), -torch.inf)])
-    assert metrics.effective_negatives(lonely + 1e4).item() == pytest.approx(sum(expected) / 3)
+    without = torch.cat([logs, torch.full((1, 7), -torch.inf)])
+    assert metrics.effective_negatives(without + 1e4).item() == pytest.approx(sum(expected) / 3)
     assert math.isnan(metrics.effective_negatives(torch.full((2, 3), -torch.inf)).item())
 
 

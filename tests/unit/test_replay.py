@@ -30,7 +30,7 @@ def train(case: tuple[str, str, Any, bool], engine: Any, reentrant: bool | None,
     loss_fn = ContrastiveLoss(strategy, objective, layout, engine=engine, symmetric=symmetric).double()
 
     def model(a: Tensor, b: Tensor, index: Tensor) -> Tensor:
-        return loss_fn(encoder(a), encoder(b), **loss_fn.taken(index=index))
+        return loss_fn(encoder(a), encoder(b), **loss_fn.accepted(index=index))
 
     generator, found = torch.Generator().manual_seed(1), []
     for _ in range(3):

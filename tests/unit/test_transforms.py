@@ -26,7 +26,7 @@ SPECS += ["head-tail:class_counts=3/2", "individual:size=9"]
 def make(spec: str, layout: Any, engine: Any = "auto", objective: str = "infonce") -> tuple[ContrastiveLoss, dict[str, Any]]:
     torch.manual_seed(0)
     loss_fn = ContrastiveLoss(spec, objective, layout, engine=engine).double().eval()
-    return loss_fn, loss_fn.taken(**KNOWN)
+    return loss_fn, loss_fn.accepted(**KNOWN)
 
 
 @pytest.mark.parametrize("engine", ["auto", "dense"])

@@ -42,7 +42,7 @@ def call(layout: str, strategy: str, engine: Any, size: int) -> tuple[Contrastiv
         "positive_mask": positive,
         "negative_mask": ~positive if layout == "diagonal masks" else (drawn > 0.3) & ~positive,
     }
-    taken: dict[str, Any] = loss_fn.taken(**given)
+    taken: dict[str, Any] = loss_fn.accepted(**given)
     views = [torch.randn(size, D, requires_grad=True) for _ in range(1 if layout == "labels of one view" else 2)]
     held = {**taken, **dict(zip(("view_a", "view_b"), views, strict=False))}
     if strategy == "uncertainty":

@@ -76,7 +76,7 @@ def test_anchors_without_a_negative_become_what_the_warning_says(
     loss_fn = ContrastiveLoss("fixed:temperature=5", objective, layout, engine=engine, reduction="none")
     every = torch.ones(count, count, dtype=torch.bool)
     offered = {"labels": torch.zeros(count, dtype=torch.int64), "positive_mask": every, "negative_mask": ~every}
-    message, losses = told(lambda: loss_fn(rows(count), rows(count, seed=1), **loss_fn.taken(**offered)))
+    message, losses = told(lambda: loss_fn(rows(count), rows(count, seed=1), **loss_fn.accepted(**offered)))
     assert message.startswith(f"layout '{layout}' leaves {anchors} of {anchors} anchors without a negative: ")
     assert loss_fn.record.anchors_without_negative == anchors == len(losses)
     if objective == "dcl":

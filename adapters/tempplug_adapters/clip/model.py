@@ -152,7 +152,7 @@ class DualEncoder(nn.Module):
             labels: [B] classes, where there are any.
             **texts: of `Checkpoint.padded`, row i the caption of image i.
         """
-        known = self.loss_fn.taken(index=index, labels=labels)
+        known = self.loss_fn.accepted(index=index, labels=labels)
         loss: Tensor = self.loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **known)
         return loss
 
@@ -188,7 +188,7 @@ class DualEncoder(nn.Module):
         loss_fn.gather = False  # one process writes, and the others are not asked
         training = self.encoder.training
         self.encoder.eval()
-        loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **loss_fn.taken(index=index, labels=labels))
+        loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **loss_fn.accepted(index=index, labels=labels))
         self.encoder.train(training)
         state: dict[str, Tensor] = dict(self.encoder.state_dict())
         state["logit_scale"] = -loss_fn.record.temperature_mean.log().to(state["logit_scale"]).expand_as(state["logit_scale"])

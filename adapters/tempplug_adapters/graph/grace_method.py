@@ -126,7 +126,7 @@ class GraceModule(nn.Module):
         features = None if self.features is None else self.features.to(device)
         moved = [view.to(device) for view in views]
         view_a, view_b = self.grace(moved, features, nodes, None if nodes is None else len(seeds))
-        loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.taken(index=seeds))
+        loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.accepted(index=seeds))
         return loss
 
 

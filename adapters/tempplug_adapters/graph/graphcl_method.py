@@ -139,7 +139,7 @@ class GraphCLModule(nn.Module):
         """Returns the loss [] in nats of B graphs and a view of each, at positions [B] of the data set."""
         device = index.device
         embeddings = self.graphcl(graphs.to(device)), self.graphcl(views.to(device))
-        loss: Tensor = self.loss_fn(*embeddings, **self.loss_fn.taken(index=index))
+        loss: Tensor = self.loss_fn(*embeddings, **self.loss_fn.accepted(index=index))
         return loss
 
 

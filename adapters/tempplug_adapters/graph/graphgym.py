@@ -117,7 +117,7 @@ class ContrastiveGNN(nn.Module):
         (view_a, labels), (view_b, _) = (self.gnn(view(batch, *shares)) for shares in self.shares)
         if self.training:
             announce_once(self.loss_fn)
-        known = self.loss_fn.taken(labels=labels, index=_index(batch, len(view_a)))
+        known = self.loss_fn.accepted(labels=labels, index=_index(batch, len(view_a)))
         loss = self.loss_fn(view_a, view_b, **known)
         record = self.loss_fn.record
         numbers = torch.stack([getattr(record, {"temperature": "temperature_mean"}.get(name, name)) for name in METRICS])

@@ -53,7 +53,7 @@ class MoleculeModule(nn.Module):
     def forward(self, views: tuple[MoleculeBatch, MoleculeBatch], index: Tensor) -> Tensor:
         """Returns the loss [] in nats of two views of the same B molecules at positions [B]."""
         view_a, view_b = (self.head(self.encoder(view.to(index.device))) for view in views)
-        loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.taken(index=index))
+        loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.accepted(index=index))
         return loss
 
 

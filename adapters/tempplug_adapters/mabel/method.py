@@ -147,7 +147,7 @@ class MabelModule(nn.Module):
         premise, hypothesis, other_premise, other_hypothesis = self.model.embed(input_ids, attention_mask).chunk(4)
         anchors, candidates = torch.cat([premise, other_premise]), torch.cat([hypothesis, other_hypothesis])
         # A premise and its counterfactual are two anchors, and have a state each where a strategy learns from examples.
-        known = self.loss_fn.taken(index=torch.cat([index, index + self.items]))
+        known = self.loss_fn.accepted(index=torch.cat([index, index + self.items]))
         terms = {
             "contrastive_loss": self.loss_fn(anchors, candidates, **known),
             "alignment_loss": self._alignment(anchors, candidates, known),

@@ -101,7 +101,7 @@ class MSC(nn.Module):
         # One view after the other: in evaluation mode they do not meet before the loss, and small batches stay in the cache.
         seen = [unit_representations(self.backbone, view) for view in (view_a, view_b)]
         shifted = [each - self.centre for each in seen]
-        loss: Tensor = self.loss_fn(*shifted, **self.loss_fn.taken(index=index))
+        loss: Tensor = self.loss_fn(*shifted, **self.loss_fn.accepted(index=index))
         if self.angular:
             loss = loss + sum(each.square().sum(1).mean() for each in shifted)
         return loss

@@ -91,7 +91,7 @@ class SimCSEModule(nn.Module):
         outputs = self.model(**inputs)
         view_a, view_b, *hard = outputs["embedding"].chunk(self.views)
         self._seen = (view_a.detach(), view_b.detach())
-        known = self.loss_fn.taken(index=index)
+        known = self.loss_fn.accepted(index=index)
         loss: Tensor = self.loss_fn(view_a, view_b, hard_negatives=hard[0] if hard else None, **known)
         return loss + self.mlm_weight * outputs["mlm_loss"] if "mlm_loss" in outputs else loss
 

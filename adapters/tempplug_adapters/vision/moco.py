@@ -143,7 +143,7 @@ class MoCo(StepModule):
         return loss
 
     def _direction(self, anchors: list[Tensor], keys: list[Tensor], index: Tensor | None, labels: Tensor | None) -> Tensor:
-        known = self.loss_fn.taken(index=index, labels=labels)
+        known = self.loss_fn.accepted(index=index, labels=labels)
         losses = [
             self.loss_fn(anchor, key, queue=queue.rows, **known)  # type: ignore[arg-type]
             for anchor, key, queue in zip(anchors, keys, self.queues, strict=True)

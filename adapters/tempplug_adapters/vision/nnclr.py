@@ -78,7 +78,7 @@ class NNCLR(StepModule):
         embeddings_a, embeddings_b = self.embed(view_a), self.embed(view_b)
         predictions_a = predict(self.prediction_head, embeddings_a)
         predictions_b = predict(self.prediction_head, embeddings_b)
-        given = self.loss_fn.taken(index=index, labels=labels)
+        given = self.loss_fn.accepted(index=index, labels=labels)
         loss: Tensor = self.loss_fn(self._neighbours(embeddings_a), predictions_b, **given)
         loss = (loss + self.loss_fn(self._neighbours(embeddings_b), predictions_a, **given)) / 2
         if self.training and embeddings_a[0].requires_grad:

@@ -86,7 +86,7 @@ class SimCLR(StepModule):
         loss: Tensor = self.loss_fn(
             [first for first, _ in pairs],
             [second for _, second in pairs],
-            **self.loss_fn.taken(index=index, labels=labels, uncertainty=uncertainty),
+            **self.loss_fn.accepted(index=index, labels=labels, uncertainty=uncertainty),
         )
         return loss
 

@@ -63,8 +63,8 @@ class PlainInfoNCE(nn.Module):
         self.positive = torch.cat((other, torch.zeros(nodes, nodes)), dim=1)
         self.counted = torch.cat((torch.ones(nodes, nodes), own), dim=1)
 
-    def taken(self, **given: Tensor) -> dict[str, Tensor]:
-        """Returns what the loss takes beside the views, as `ContrastiveLoss.taken` does: nothing."""
+    def accepted(self, **given: Tensor) -> dict[str, Tensor]:
+        """Returns what the loss takes beside the views, as `ContrastiveLoss.accepted` does: nothing."""
         return {}
 
     def forward(self, view_a: Tensor, view_b: Tensor) -> Tensor:

@@ -107,8 +107,8 @@ def _assemble(block: Block, logit_map: LogitMap, positive: Tensor, negative_lse:
     roles = block.roles
     if roles.positives is None:
         raise RuntimeError("a block of several positives was not refused.")
-    if roles.lonely is not None:
-        negative_lse = negative_lse.masked_fill(roles.lonely, -torch.inf)
+    if roles.without_negatives is not None:
+        negative_lse = negative_lse.masked_fill(roles.without_negatives, -torch.inf)
     rows = torch.arange(roles.anchors, device=positive.device)
     positive_logit = logit_map.at(rows, roles.positives.columns(rows), paired=True).logit(positive)
     return RowStatistics(

@@ -93,7 +93,7 @@ def _store_sums(statistics, rows, count, shift, total):
 @triton.jit(do_not_specialize=SIZES)
 def row_sums(
     rows, columns, factor, statistics, flag, anchors, candidates, positive_split, positive_first, positive_second, own_split,
-    own_first, own_second, negatives_start, extra_start, extra_anchors, low, span, bend, offset, top, headroom,
+    own_first, own_second, negatives_start, extra_start, extra_anchors, low, span, curvature, offset, top, headroom,
     MAP: tl.constexpr, PER_ANCHOR: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -126,7 +126,7 @@ def row_sums(
         if MAP == "log-odds":
             weight = odds(s, low)
         else:
-            weight = tl.exp2(exponents(s, scale, low, span, bend, offset, MAP) - (shift[:, None] if PER_ANCHOR else shift))
+            weight = tl.exp2(exponents(s, scale, low, span, curvature, offset, MAP) - (shift[:, None] if PER_ANCHOR else shift))
         plain = _all_negative(
             start, first, BLOCK_M, BLOCK_N, anchors, candidates, positive_first, positive_second, own_first, own_second,
             negatives_start, extra_start, extra_anchors,
@@ -152,7 +152,7 @@ def row_sums(
 @triton.jit(do_not_specialize=SIZES)
 def row_sums_online(
     rows, columns, factor, statistics, flag, anchors, candidates, positive_split, positive_first, positive_second, own_split,
-    own_first, own_second, negatives_start, extra_start, extra_anchors, low, span, bend, offset,
+    own_first, own_second, negatives_start, extra_start, extra_anchors, low, span, curvature, offset,
     MAP: tl.constexpr, PER_ANCHOR: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -168,7 +168,7 @@ def row_sums_online(
     shift = tl.full([BLOCK_M], -1e30, tl.float32)
     for first in range(negatives_start // BLOCK_N * BLOCK_N, candidates, BLOCK_N):
         s = _similarities(rows, start, columns, first, BLOCK_M, BLOCK_N, WIDTH, BLOCK_K)
-        logits = exponents(s, scale, low, span, bend, offset, MAP)
+        logits = exponents(s, scale, low, span, curvature, offset, MAP)
         negative = _negative(
             index[:, None], (first + tl.arange(0, BLOCK_N))[None, :], anchors, candidates, positive_split, positive_first,
             positive_second, own_split, own_first, own_second, negatives_start, extra_start, extra_anchors,
@@ -182,7 +182,7 @@ def row_sums_online(
 
 @triton.jit
 def _pair_gradients(
-    s, scale, row_exponent, row_weight, column_exponent, column_weight, pivot, wide, low, span, bend, offset,
+    s, scale, row_exponent, row_weight, column_exponent, column_weight, pivot, wide, low, span, curvature, offset,
     MAP: tl.constexpr, DETACH: tl.constexpr, ROW: tl.constexpr, COLUMN: tl.constexpr,
 ):  # fmt: skip
     """Returns dLoss/ds of a tile: softmax weight × slope × upstream gradient, of the rows' sums, the columns' sums or both.
@@ -198,7 +198,7 @@ def _pair_gradients(
             coefficient += column_weight * tl.exp2(-column_exponent)
         return odds_slope(s, low) * coefficient
     else:
-        logits, slope = exponents_and_slopes(s, scale, low, span, bend, offset, MAP, DETACH)
+        logits, slope = exponents_and_slopes(s, scale, low, span, curvature, offset, MAP, DETACH)
         if ROW and COLUMN:
             if wide:
                 weight = tl.exp2(logits - row_exponent) * row_weight + tl.exp2(logits - column_exponent) * column_weight
@@ -216,7 +216,7 @@ def _pair_gradients(
 def gradients(
     rows, columns, result, factor, row_statistics, column_statistics, pivots, gain, anchors, candidates, positive_split,
     positive_first, positive_second, own_split, own_first, own_second, negatives_start, extra_start, extra_anchors,
-    low, span, bend, offset,
+    low, span, curvature, offset,
     MAP: tl.constexpr, DETACH: tl.constexpr, PER_ANCHOR: tl.constexpr, SWAPPED: tl.constexpr, ROW: tl.constexpr,
     COLUMN: tl.constexpr, DIMENSION: tl.constexpr, WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -253,7 +253,7 @@ def gradients(
             column_exponent = tl.load(column_statistics + others, mask=others < column_count, other=0.0)[None, :]
             column_weight = tl.load(column_statistics + column_count + others, mask=others < column_count, other=0.0)[None, :]
         gradient = _pair_gradients(
-            s, factors, row_exponent, row_weight, column_exponent, column_weight, pivot, wide, low, span, bend, offset,
+            s, factors, row_exponent, row_weight, column_exponent, column_weight, pivot, wide, low, span, curvature, offset,
             MAP, DETACH, ROW, COLUMN,
         )  # fmt: skip
         plain = _all_negative(

@@ -49,7 +49,7 @@ def one_minus_exp(x):
 
 
 @triton.jit
-def profile_shape(s, bend, offset, MAP: tl.constexpr):
+def profile_shape(s, curvature, offset, MAP: tl.constexpr):
     """Returns where between its smallest and largest value the temperature of these similarities lies, in [0, 1]."""
     if MAP == "cosine":
         root = quarter_sine(s)
@@ -57,34 +57,34 @@ def profile_shape(s, bend, offset, MAP: tl.constexpr):
     elif MAP == "linear":
         return tl.abs(s)
     elif MAP == "exponential":
-        return offset * one_minus_exp(bend * tl.abs(s))
+        return offset * one_minus_exp(curvature * tl.abs(s))
     elif MAP == "monotonic":
         return 0.5 + 0.5 * quarter_sine(s)
     else:
-        root = quarter_cosine(_phase(s, bend, offset))
+        root = quarter_cosine(_phase(s, curvature, offset))
         return tl.where(_active(s, offset), root * root, 1.0)
 
 
 @triton.jit
-def profile_slope(s, bend, offset, MAP: tl.constexpr):
+def profile_slope(s, curvature, offset, MAP: tl.constexpr):
     """Returns the derivative of `profile_shape`."""
     if MAP == "cosine":
         return quarter_sine(s) * quarter_cosine(s) * PI
     elif MAP == "linear":
         return _sign(s)
     elif MAP == "exponential":
-        return _sign(s) * (bend * offset) * tl.exp2(tl.abs(s) * bend * -LOG2E)
+        return _sign(s) * (curvature * offset) * tl.exp2(tl.abs(s) * curvature * -LOG2E)
     elif MAP == "monotonic":
         return quarter_cosine(s) * (0.25 * PI)
     else:
-        phase = _phase(s, bend, offset)
-        return tl.where(_active(s, offset), quarter_sine(phase) * quarter_cosine(phase) * bend * (-2.0 * PI), 0.0)
+        phase = _phase(s, curvature, offset)
+        return tl.where(_active(s, offset), quarter_sine(phase) * quarter_cosine(phase) * curvature * (-2.0 * PI), 0.0)
 
 
 @triton.jit
-def _phase(s, bend, offset):
+def _phase(s, curvature, offset):
     """Returns twice the distance, in turns, of the shifted profile's wave from its crest before or behind: in [-1, 1]."""
-    turns = bend * (s + offset)
+    turns = curvature * (s + offset)
     return 2.0 * (turns - tl.floor(turns + 0.5))
 
 
@@ -99,25 +99,25 @@ def _sign(s):
 
 
 @triton.jit
-def exponents(s, factor, low, span, bend, offset, MAP: tl.constexpr):
+def exponents(s, factor, low, span, curvature, offset, MAP: tl.constexpr):
     """Returns the logits in base 2; ``factor`` is the scale in base 2, one for all or one per anchor."""
     if MAP == "scale":
         return s * factor
     else:
-        return s * LOG2E * (1.0 / (low + span * profile_shape(s, bend, offset, MAP)))
+        return s * LOG2E * (1.0 / (low + span * profile_shape(s, curvature, offset, MAP)))
 
 
 @triton.jit
-def exponents_and_slopes(s, factor, low, span, bend, offset, MAP: tl.constexpr, DETACH: tl.constexpr):
+def exponents_and_slopes(s, factor, low, span, curvature, offset, MAP: tl.constexpr, DETACH: tl.constexpr):
     """Returns the logits in base 2 and their slope in nats; that of ``scale`` is left to the caller and 1 here."""
     if MAP == "scale":
         return s * factor, 1.0
     else:
-        temperature = low + span * profile_shape(s, bend, offset, MAP)
+        temperature = low + span * profile_shape(s, curvature, offset, MAP)
         inverse = 1.0 / temperature
         slope = inverse
         if not DETACH:
-            slope = (temperature - s * span * profile_slope(s, bend, offset, MAP)) * inverse * inverse
+            slope = (temperature - s * span * profile_slope(s, curvature, offset, MAP)) * inverse * inverse
         return s * LOG2E * inverse, slope
 
 

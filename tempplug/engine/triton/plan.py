@@ -32,7 +32,7 @@ class MapPlan:
         detach: whether the temperature of a profile is a constant for the gradient; compiled in.
         low: smallest temperature of a profile, or the clamp of the log odds.
         span: largest temperature of a profile minus the smallest.
-        bend: rate of ``exponential``, turns per unit of similarity of ``shifted``.
+        curvature: rate of ``exponential``, turns per unit of similarity of ``shifted``.
         offset: 1/(1 - e^-rate) of ``exponential``, shift of ``shifted``.
         steepest: a bound of the slope, the scale's taken as 1.
         scale: [] or [N] of a scale map, with its gradient.
@@ -42,7 +42,7 @@ class MapPlan:
     detach: bool = True
     low: float = 0.0
     span: float = 0.0
-    bend: float = 0.0
+    curvature: float = 0.0
     offset: float = 0.0
     steepest: float = 1.0
     scale: Tensor | None = None
@@ -59,7 +59,7 @@ class MapPlan:
 
     def numbers(self) -> dict[str, float]:
         """Returns the arguments that all kernels share."""
-        return {"low": self.low, "span": self.span, "bend": self.bend, "offset": self.offset}
+        return {"low": self.low, "span": self.span, "curvature": self.curvature, "offset": self.offset}
 
 
 def plan_map(logit_map: LogitMap) -> MapPlan | None:
@@ -78,16 +78,16 @@ def plan_map(logit_map: LogitMap) -> MapPlan | None:
 
 
 def _plan_profile(profile: ProfileMap) -> MapPlan:
-    bend = offset = 0.0
+    curvature = offset = 0.0
     # Bounds of |s · shape'(s)| on [-1, 1].
     steepness = {"cosine": math.pi / 2, "linear": 1.0, "monotonic": math.pi / 4}.get(profile.profile, 0.0)
     if profile.profile == "exponential":
-        bend, offset = profile.rate, -1 / math.expm1(-profile.rate)
+        curvature, offset = profile.rate, -1 / math.expm1(-profile.rate)
         most = min(1.0, 1 / profile.rate)
-        steepness = bend * offset * most * math.exp(-bend * most)
+        steepness = curvature * offset * most * math.exp(-curvature * most)
     elif profile.profile == "shifted":
-        bend, offset = 1 / (2 * profile.width), profile.shift
-        steepness = math.pi * bend
+        curvature, offset = 1 / (2 * profile.width), profile.shift
+        steepness = math.pi * curvature
     # The full derivative is (τ - s·τ')/τ²: at most 1/τ plus the curve's part over τ².
     through = 0.0 if profile.detach else profile.range * steepness / profile.temperature_min
     return MapPlan(
@@ -95,7 +95,7 @@ def _plan_profile(profile: ProfileMap) -> MapPlan:
         profile.detach,
         profile.temperature_min,
         profile.range,
-        bend,
+        curvature,
         offset,
         (1 + through) / profile.temperature_min,
     )

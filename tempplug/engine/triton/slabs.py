@@ -18,7 +18,7 @@ from tempplug.engine.triton.kernels import SIZES, _all_negative, _negative, _pai
 def slab_gradients(
     rows, columns, slab, factor, row_statistics, column_statistics, pivots, row_begin, row_end, column_begin, column_end,
     stride, anchors, candidates, positive_split, positive_first, positive_second, own_split, own_first, own_second,
-    negatives_start, extra_start, extra_anchors, low, span, bend, offset,
+    negatives_start, extra_start, extra_anchors, low, span, curvature, offset,
     MAP: tl.constexpr, DETACH: tl.constexpr, PER_ANCHOR: tl.constexpr, ROW: tl.constexpr, COLUMN: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -44,7 +44,7 @@ def slab_gradients(
         column_weight = tl.load(column_statistics + candidates + others, mask=others < candidates, other=0.0)[None, :]
     gradient = _pair_gradients(
         s, scale, row_exponent, row_weight, column_exponent, column_weight, tl.load(pivots), tl.load(pivots + 1) > 0.0,
-        low, span, bend, offset, MAP, DETACH, ROW, COLUMN,
+        low, span, curvature, offset, MAP, DETACH, ROW, COLUMN,
     )  # fmt: skip
     plain = _all_negative(
         start, first, BLOCK_M, BLOCK_N, anchors, candidates, positive_first, positive_second, own_first, own_second,

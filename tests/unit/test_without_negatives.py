@@ -78,10 +78,10 @@ def test_the_others_keep_their_loss(engine: str, objective: str, layout: str) ->
         for one, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
     kept = oracle_row_losses(a, b, objective=objective, layout=name, **symmetric, **given)[1]  # type: ignore[arg-type]
-    lonely = {"two-view": 1, "symmetric": 1, "labels": 10, "masks": 1}[layout]
-    assert loss_fn.record.anchors_without_negative.item() == lonely
+    without = {"two-view": 1, "symmetric": 1, "labels": 10, "masks": 1}[layout]
+    assert loss_fn.record.anchors_without_negative.item() == without
     if objective != "infonce" and layout != "symmetric":
-        assert int((~kept).sum()) == lonely
+        assert int((~kept).sum()) == without
 
 
 @quiet
@@ -109,7 +109,7 @@ def test_where_no_anchor_has_a_positive_the_loss_is_zero_with_a_graph(strategy: 
         loss_fn = ContrastiveLoss(strategy, layout="labels", reduction=reduction).double()
         before = {name: value.clone() for name, value in loss_fn.state_dict().items()}
         a, uncertainty = rows(count), rows(3)[:count, 0].detach().requires_grad_()
-        given = loss_fn.taken(labels=torch.arange(count), index=torch.arange(count), uncertainty=uncertainty)
+        given = loss_fn.accepted(labels=torch.arange(count), index=torch.arange(count), uncertainty=uncertainty)
         loss = loss_fn(a, **given)
         assert loss.tolist() == (0.0 if reduction != "none" else [0.0] * count)
         leaves = [a, *loss_fn.parameters(), *([uncertainty] if "uncertainty" in given else [])]
