@@ -31,7 +31,7 @@ def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[
     context = RunContext(
         method=run.task.method,
         profile=run.sizes,
-        recipe=run.sizes.recipe.changed(**run.arm.changes, seed=run.seed),
+        recipe=run.recipe,
         strategy=run.specs.strategy,
         objective=run.specs.objective,
         data_dir=data_dir,
@@ -46,5 +46,5 @@ def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[
         return failure_of(run, str(error))
     except Exception as error:
         return failure_of(run, f"{type(error).__name__}: {error}", traceback.format_exc())
-    noted = context.temperature, context.course, context.resampled, context.launch
+    noted = context.temperature, context.course, context.resampled, context.launch, context.implementations
     return result_of(run, metrics, time.perf_counter() - started, *noted)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.training.recipe import HIGHEST_SEED
+from tempplug_adapters.training.recipe import HIGHEST_SEED, Recipe
 from tempplug_benchmarks.arm import Arm, Specs, parse_arm, resolve
 from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.resources import Resources
@@ -48,6 +48,16 @@ class Run:
     def sizes(self) -> Profile:
         """The profile itself."""
         return self.task.profile(self.profile)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the profile with what arm and seed change."""
+        return self.sizes.recipe.changed(**self.arm.changes, seed=self.seed)
+
+    @property
+    def variables(self) -> Mapping[str, str] | None:
+        """Of the environment of a process that it has alone; None where it may share one."""
+        return None if self.task.variables is None else self.task.variables(self.recipe)
 
     @property
     def resources(self) -> Resources:

@@ -2,7 +2,6 @@
 
 A run is a Ray task that asks for what its profile declares, works in a temporary folder of its machine and sends back how far
 it is and, at the end, its record: machines need the data and the software under one path, but share no folder of results.
-It must not know what a run is made of, nor where results are kept.
 
 Source: Moritz et al. 2018, Ray: A Distributed Framework for Emerging AI Applications.
 """
@@ -19,25 +18,25 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tempplug.errors import ConfigError, MissingDependencyError, install_command
 from tempplug_adapters.storage.files import one_line
-from tempplug_benchmarks.executor import Job, Lost, Outcome
+from tempplug_benchmarks.child import INTERVAL, Child, Lost, Message, Outcome
+from tempplug_benchmarks.executor import Job
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.resources import Resources, in_words
 from tempplug_benchmarks.store import Failure, failure_of
-from tempplug_benchmarks.workers import Child, Message, listen
 
 GIB = 2**30
+MOST = 1000
+"""Runs at once at most; a thread follows each."""
 PATIENCE = 120.0
 """Seconds that a run waits for a machine while none of the cluster, which has lost some, is large enough."""
-INTERVAL = 1.0
-"""Seconds between two messages about how far a run is, and between two looks at the cluster."""
 _KEEPER = """
 import os, shutil, sys, tempfile, time
 if sys.platform != "win32":
@@ -57,15 +56,6 @@ finally:
 """Program that makes a folder, and removes it when its standard input ends."""
 _PASSED_ON = ("PYTHONPATH", "HF_HUB_OFFLINE")
 """Variables of the environment that runs elsewhere have as runs here do, with all of our own."""
-
-
-@dataclass
-class _Sent:
-    """A run that was sent off: whether it has begun, and since when no machine is large enough for it."""
-
-    job: Job
-    begun: bool = False
-    homeless_since: float | None = None
 
 
 class OnRay:
@@ -88,17 +78,19 @@ class OnRay:
         address: str | None = None,
     ) -> None:
         self._data_dir, self._workers, self._time_limit, self._address = data_dir, workers, time_limit, address
-        self._sent: dict[Any, _Sent] = {}
+        self._ended = threading.Event()
         self._nodes: list[Mapping[str, float]] = []
         self._looked = 0.0
 
     def __enter__(self) -> Self:
         self._ray = _connect(self._address)
-        self._task = self._ray.remote(_execute)
+        self._pool = ThreadPoolExecutor(MOST)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._ray.shutdown()  # which ends what is still at work
+    def __exit__(self, *of_error: object) -> None:
+        self._ended.set()
+        self._pool.shutdown(cancel_futures=True)
+        self._ray.shutdown()
 
     def check(self, runs: Sequence[Run]) -> None:
         """Makes sure that some machine of the cluster is large enough for each run.
@@ -110,43 +102,41 @@ class OnRay:
             if lack := self._lack(run):
                 raise ConfigError(f"{lack}: add a machine, or leave out --executor ray to use this one as it is.")
 
-    def has_room(self, run: Run) -> bool:
+    def has_room(self, run: Run, at_work: Sequence[Run]) -> bool:
         """Returns whether fewer runs of its kind were sent off than find room on the cluster at once."""
-        if self._workers is not None and len(self._sent) >= self._workers:
+        if len(at_work) >= (self._workers or MOST):
             return False
-        alike = sum(sent.job.run.resources == run.resources for sent in self._sent.values())
+        alike = sum(other.resources == run.resources for other in at_work)
         return alike < max(1, self._room(run.resources))
 
-    def start(self, job: Job) -> None:
+    def submit(self, job: Job) -> Future[Outcome]:
         """Sends a run off."""
-        wanted = job.run.resources
-        task = self._task.options(
-            num_cpus=wanted.cpus,
-            num_gpus=wanted.gpus,
-            memory=int(wanted.memory * GIB),
-            num_returns="streaming",
-            max_retries=0,  # who counts attempts tells the user of them
-            name=job.run.describe(),
-        )
-        self._sent[task.remote(job.run, self._data_dir, self._time_limit)] = _Sent(job)
         job.step(0.0, "waits for a machine")
+        return self._pool.submit(lambda: job.follow(self._messages(job.run)))
 
-    def wait(self, timeout: float) -> list[tuple[Job, Outcome]]:
-        """Listens to the cluster."""
-        if not self._sent:
-            return []
-        ready, _ = self._ray.wait(list(self._sent), timeout=timeout)
-        ended: list[tuple[Job, Outcome]] = []
-        for stream in ready:
-            sent = self._sent[stream]
-            sent.begun = True
-            message = self._hear(stream, sent.job.run)
-            if isinstance(message, tuple):
-                sent.job.step(*message)
-            else:
-                del self._sent[stream]
-                ended.append((sent.job, message))
-        return ended + self._given_up()
+    def _messages(self, run: Run) -> Iterator[Message]:
+        """Returns what is heard of a run; a failure where it waits too long for a machine that the cluster has lost."""
+        task = self._ray.remote(_execute).options(
+            num_cpus=run.resources.cpus,
+            num_gpus=run.resources.gpus,
+            memory=int(run.resources.memory * GIB),
+            num_returns="streaming",
+            max_retries=0,  # the runner counts attempts and reports them
+            name=run.describe(),
+        )
+        stream = task.remote(run, self._data_dir, self._time_limit)
+        message: Message | None = None
+        possible = time.monotonic()
+        while not self._ended.is_set():
+            ready, _ = self._ray.wait([stream], timeout=INTERVAL)
+            if ready:
+                yield (message := self._hear(stream, run))
+            elif message is not None or not (lack := self._lack(run)):
+                possible = time.monotonic()
+            elif time.monotonic() - possible >= PATIENCE:
+                self._ray.cancel(stream, force=True)
+                yield failure_of(run, f"{lack}.")
+        self._ray.cancel(stream, force=True)
 
     def _hear(self, stream: Any, run: Run) -> Message:
         """Returns the next message of a run; errors of Ray are messages, too."""
@@ -160,21 +150,6 @@ class OnRay:
         except (RayError, StopIteration) as error:
             return Lost(f"its worker was lost ({one_line(error).partition('. ')[0].rstrip('.')})")
         return message
-
-    def _given_up(self) -> list[tuple[Job, Outcome]]:
-        """Returns failures for runs that have waited too long for a machine that the cluster has lost."""
-        ended: list[tuple[Job, Outcome]] = []
-        now = time.monotonic()
-        for stream, sent in list(self._sent.items()):
-            if sent.begun or not (lack := self._lack(sent.job.run)):
-                sent.homeless_since = None
-            elif sent.homeless_since is None:
-                sent.homeless_since = now
-            elif now - sent.homeless_since >= PATIENCE:
-                self._ray.cancel(stream, force=True)
-                del self._sent[stream]
-                ended.append((sent.job, failure_of(sent.job.run, f"{lack}.")))
-        return ended
 
     def _machines(self) -> Sequence[Mapping[str, float]]:
         """Returns what each machine of the cluster has, looked up from time to time."""
@@ -256,22 +231,12 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
     """Executes a run on a machine of the cluster; what it yields last is what came of it."""
     host = socket.gethostname()
     yield 0.0, f"begins on {host}"
-    with _private_folder() as work_dir:
-        child = Child(data_dir, run.resources.cpus)
-        child.start(run, work_dir, time_limit)
-        ended, told = False, time.monotonic()
-        try:
-            while not ended:
-                listen([child], INTERVAL)
-                message = child.hear()
-                ended = message is not None and not isinstance(message, tuple)
-                if isinstance(message, Failure):
-                    message = replace(message, error=f"on {host}: {message.error}")
-                if message is not None and (ended or time.monotonic() - told >= INTERVAL):
-                    told = time.monotonic()
-                    yield message
-        finally:
-            child.close()
+    with _private_folder() as work_dir, closing(Child(data_dir, run.resources.cpus, run.variables or {})) as child:
+        told = time.monotonic()
+        for message in child.messages(run, work_dir, time_limit):
+            if not isinstance(message, tuple) or time.monotonic() - told >= INTERVAL:
+                told = time.monotonic()
+                yield replace(message, error=f"on {host}: {message.error}") if isinstance(message, Failure) else message
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """Goes through a plan: what is finished stays, what is left is executed, and what came of it is written, by this process.
 
-Every finished run is on disk before the next one starts, so that killing the program loses at most the runs in flight and
-the same command goes on where it stopped. A run that raises is noted and the others go on; one that another process is at
-work on comes last, so that two commands share a folder. This module must not know what a task trains, nor where runs are
-executed.
+Every finished run is on disk before the next one starts, so that killing the program loses at most the runs in flight. A run
+that raises is noted and the others go on; one that another process is at work on comes last.
 """
 
 from __future__ import annotations
@@ -11,18 +9,53 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from pathlib import Path
 
+from tempplug.errors import ConfigError, DataError
+from tempplug_benchmarks.child import INTERVAL, Lost, Outcome
 from tempplug_benchmarks.claim import Claim, claim
-from tempplug_benchmarks.executor import Executor, Job, Lost
+from tempplug_benchmarks.executor import Executor, InProcesses, InThisProcess, Job
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.resume import Todo, left_of
+from tempplug_benchmarks.ray_executor import OnRay
 from tempplug_benchmarks.store import Failure, Result, difference_from, failure_of, read_result
 
-PATIENCE = 1.0
-"""Seconds between two looks at runs that other processes have."""
+EXECUTORS = ("local", "ray")
+
+
+def create_executor(
+    name: str,
+    data_dir: Path | None,
+    workers: int | None = None,
+    time_limit: float | None = None,
+    ray_address: str | None = None,
+) -> Executor:
+    """Returns what carries out runs.
+
+    Args:
+        name: ``local``, this machine, or ``ray``, a cluster.
+        data_dir: folder of real data, None where none was given; of one path on all machines.
+        workers: how many runs at once, at least 1; None is 1 here, and as many as there is room for on a cluster. With 1
+            and no limit they run in this process.
+        time_limit: seconds that a run may take; one that takes longer is ended and noted as failed. None is no limit.
+        ray_address: of the cluster; None is the one that RAY_ADDRESS names, or that runs on this machine.
+
+    Raises:
+        ConfigError: ``workers`` is less than 1, the limit is not above 0, or an address was given that is not used.
+    """
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers={workers} must be at least 1.")
+    if time_limit is not None and not time_limit > 0:
+        raise ConfigError(f"time_limit={time_limit} must be above 0 seconds.")
+    if name == "ray":
+        return OnRay(data_dir, workers, time_limit, ray_address)
+    if ray_address is not None:
+        raise ConfigError(f"ray_address={ray_address} goes with --executor ray.")
+    if workers in (None, 1) and time_limit is None:
+        return InThisProcess(data_dir)
+    return InProcesses(data_dir, workers or 1, time_limit)
 
 
 def outcome_line(run: Run, outcome: Result | Failure) -> str:
@@ -33,8 +66,8 @@ def outcome_line(run: Run, outcome: Result | Failure) -> str:
     return f"{run.describe()}: {metric.name} {outcome.metrics[metric.name]:.{metric.decimals}f} ({outcome.seconds:.1f} s)"
 
 
-def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) -> Todo[Run]:
-    """Returns which runs are to be executed.
+def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) -> tuple[list[Run], list[str]]:
+    """Returns which runs are to be executed, and messages about result files that cannot be read, whose runs are among them.
 
     Args:
         runs: the plan.
@@ -44,17 +77,24 @@ def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) ->
     Raises:
         ConfigError: there is such a result and ``rerun_changed`` is false; the message names the file and what differs.
     """
-    return left_of(runs, output, lambda run, path: difference_from(run, read_result(path)), rerun_changed)
-
-
-def check_data(runs: Sequence[Run], data_dir: Path | None) -> None:
-    """Makes sure, before anything is trained, that every run has its data.
-
-    Raises:
-        DataError: see `Profile.check_data`.
-    """
-    for run in {(run.task.name, run.profile): run for run in runs}.values():
-        run.sizes.check_data(run.task.name, data_dir)
+    left: list[Run] = []
+    corrupt: list[str] = []
+    changed: list[str] = []
+    for run in runs:
+        path = run.path(output)
+        try:
+            found = difference_from(run, read_result(path)) if path.exists() else None
+        except DataError as error:
+            corrupt.append(str(error))
+            found = None
+        if found:
+            changed.append(f"{path} is of another experiment: {found}.")
+        if found != "":
+            left.append(run)
+    if changed and not rerun_changed:
+        more = f" So are {len(changed) - 1} more." if len(changed) > 1 else ""
+        raise ConfigError(f"{changed[0]}{more} Pass --rerun-changed to replace it, or choose another --output.")
+    return left, corrupt
 
 
 def execute(
@@ -76,14 +116,15 @@ def execute(
         rerun_changed: see `remaining`.
 
     Returns:
-        The runs that failed.
+        The runs that failed; the same command tries them again.
 
     Raises:
-        ConfigError: a stored result is of another experiment, or the executor cannot carry out a run.
+        ConfigError: see `remaining`; or the executor cannot carry out a run.
         DataError: real data are needed and missing; nothing was run.
     """
-    todo = remaining(runs, output, rerun_changed)
-    check_data(todo.runs, data_dir)
+    left, corrupt = remaining(runs, output, rerun_changed)
+    for run in {(run.task.name, run.profile): run for run in left}.values():
+        run.sizes.check_data(run.task.name, data_dir)
     failures: list[Failure] = []
 
     def finished(run: Run, outcome: Result | Failure) -> None:
@@ -91,15 +132,14 @@ def execute(
         if isinstance(outcome, Failure):
             failures.append(outcome)
 
-    if not todo.runs:
-        with progress:
-            progress.begin(len(runs), todo.finished, todo.corrupt)
-        return failures
-    with ExitStack() as claims, executor:  # runs are released when nothing is at work on them any more
-        executor.check(todo.runs)
-        with progress:
-            progress.begin(len(runs), todo.finished, todo.corrupt)
-            _go_through(todo.runs, output, executor, progress, finished, claims)
+    with ExitStack() as stack:  # claims are released when nothing is at work on them any more
+        claims = stack.enter_context(ExitStack())
+        if left:
+            stack.enter_context(executor)
+            executor.check(left)
+        stack.enter_context(progress)
+        progress.begin(len(runs), len(runs) - len(left), corrupt)
+        _go_through(left, output, executor, progress, finished, claims)
     return failures
 
 
@@ -112,12 +152,13 @@ def _go_through(
     held: ExitStack,
 ) -> None:
     waiting = deque(runs)
-    claims: dict[Job, Claim] = {}
+    at_work: dict[Future[Outcome], tuple[Job, Claim]] = {}
     lost: Counter[Job] = Counter()
-    while waiting or claims:
+    while waiting or at_work:
         for _ in range(len(waiting)):
             run = waiting.popleft()
-            claimed = claim(run, output) if executor.has_room(run) else None
+            has_room = executor.has_room(run, [job.run for job, _ in at_work.values()])
+            claimed = claim(run, output) if has_room else None
             if claimed is None:
                 waiting.append(run)
                 continue
@@ -125,20 +166,21 @@ def _go_through(
             if isinstance(claimed, Result):
                 finished(run, claimed)
                 continue
-            job = Job(run, claimed.work_dir / "training", progress.step(run.describe()))
-            claims[job] = claimed
             held.callback(claimed.release)
-            executor.start(job)
-        if not claims and waiting:
-            time.sleep(PATIENCE)
-        for job, outcome in executor.wait(PATIENCE):
+            job = Job(run, claimed.work_dir / "training", progress.step(run.describe()))
+            at_work[executor.submit(job)] = job, claimed
+        if waiting and not at_work:
+            time.sleep(INTERVAL)
+        for future in wait(at_work, INTERVAL, FIRST_COMPLETED).done:
+            job, claimed = at_work.pop(future)
+            outcome = future.result()
             if isinstance(outcome, Lost):
                 lost[job] += 1
                 if lost[job] < executor.attempts:
                     progress.note(f"{job.run.describe()}: {outcome.cause}; it is run again.")
-                    executor.start(job)
+                    at_work[executor.submit(job)] = job, claimed
                     continue
                 often = f", {lost[job]} times" if lost[job] > 1 else ""
                 outcome = failure_of(job.run, f"{outcome.cause}{often}.")
-            claims.pop(job).settle(outcome)
+            claimed.settle(outcome)
             finished(job.run, outcome)

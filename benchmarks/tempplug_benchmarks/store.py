@@ -23,6 +23,8 @@ from tempplug_benchmarks.plan import Run, slug
 
 FORMAT = 2
 FAILED = ".failed.json"
+LIBRARIES = ("lightly", "pytorch-metric-learning")
+"""Distributions whose versions matter where implementations are compared."""
 LOOKS = "looks.json"
 """A file beside the arms of a task, where seeds were added after its results had been read."""
 # A list of numbers as json lays it out, a line for each; texts hold no line breaks. It becomes one line, for people who look.
@@ -68,6 +70,7 @@ class Result(Entry):
         resampled: metrics on samples of what was tested on, the same samples in every run; empty where the method has none.
         launch: ``processes`` of the training, and its ``effective_batch_size``, items of all of them before a step of the
             optimizer; empty in older results.
+        implementations: where several were measured, what came of each: numbers by name, and a ``note``.
     """
 
     metrics: Mapping[str, float]
@@ -84,6 +87,7 @@ class Result(Entry):
     course: Mapping[str, Sequence[float]] = field(default_factory=dict)
     resampled: Mapping[str, Sequence[float]] = field(default_factory=dict)
     launch: Mapping[str, float] = field(default_factory=dict)
+    implementations: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """Returns what `Run.identity` returns for the run that made it."""
@@ -114,6 +118,7 @@ def result_of(
     course: Mapping[str, Sequence[float]] | None = None,
     resampled: Mapping[str, Sequence[float]] | None = None,
     launch: Mapping[str, float] | None = None,
+    implementations: Mapping[str, Mapping[str, float | str]] | None = None,
 ) -> Result:
     """Returns the result of a run that was executed by this process, on this machine.
 
@@ -125,19 +130,21 @@ def result_of(
         course: likewise.
         resampled: likewise.
         launch: likewise.
+        implementations: likewise.
     """
     return Result(
         **_place(run),
         metrics=dict(metrics),
         **run.identity(),
         seconds=round(seconds, 3),
-        versions=versions(),
+        versions=versions(LIBRARIES if implementations else ()),
         hardware=hardware(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         temperature=dict(temperature or {}),
         course=dict(course or {}),
         resampled=dict(resampled or {}),
         launch=dict(launch or {}),
+        implementations=dict(implementations or {}),
     )
 
 
@@ -216,13 +223,14 @@ def difference_from(run: Run, result: Result) -> str:
     """Returns in words how the experiment of a stored result differs from that of a run; empty where it does not."""
     now, then = run.identity(), result.identity()
     changes = [
-        f"{key} was {then.get(key)!r} and is now {now.get(key)!r}"
-        for key in ("strategy", "objective", "changes", "dataset")
-        if then.get(key) != now.get(key)
+        f"{key} was {then[key]!r} and is now {now[key]!r}"
+        for key in ("strategy", "objective", "dataset")
+        if then[key] != now[key]
     ]
-    old, new = then["recipe"], now["recipe"]
-    for key in sorted({*old, *new}):
-        was, now_is = (format_value(recipe[key]) if key in recipe else "absent" for recipe in (old, new))
-        if was != now_is:
-            changes.append(f"{key} was {was} and is now {now_is}")
+    for part in ("changes", "recipe"):
+        old, new = then[part], now[part]
+        for key in sorted({*old, *new}):
+            was, now_is = (format_value(settings[key]) or "none" if key in settings else "absent" for settings in (old, new))
+            if was != now_is:
+                changes.append(f"{key} was {was} and is now {now_is}")
     return "; ".join(changes)

@@ -9,10 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
-from tempplug_benchmarks.executors import create_executor
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.runner import execute
+from tempplug_benchmarks.runner import create_executor, execute
 from tempplug_benchmarks.store import Failure, Result, failure_of, result_of, write
 
 

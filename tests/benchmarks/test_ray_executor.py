@@ -21,9 +21,9 @@ from test_runner import alive, executed, figures, wait_for
 from tempplug.errors import ConfigError, MissingDependencyError
 from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks import ray_executor
-from tempplug_benchmarks.executors import create_executor
 from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.resources import Resources
+from tempplug_benchmarks.runner import create_executor
 from tempplug_benchmarks.store import failure_path, read_failure, read_result
 from tempplug_benchmarks.suite import Suite
 

@@ -6,7 +6,7 @@ are made. This module must not know how anything is measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.util import find_spec
@@ -210,6 +210,12 @@ def _without_temperature(formula: Callable[[Tensor, Tensor], Tensor]) -> Callabl
 
 def _formula(formula: Callable[[Tensor, Tensor, float], Tensor]) -> Implementation:
     return Implementation(make=lambda temperature: partial(_at, formula, temperature))
+
+
+def installed_packages(loss: str, implementations: Iterable[str]) -> tuple[str, ...]:
+    """Returns the optional packages of these implementations that are there: with others it would be another comparison."""
+    ways = [LOSSES[loss].implementation(name) for name in implementations]
+    return tuple(sorted({way.package for way in ways if way.package and way.installed}))
 
 
 LOSSES: dict[str, Loss] = {

@@ -17,14 +17,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from tempplug_adapters.storage.files import write_file
-from tempplug_benchmarks.speed.case import OURS, SMALL_ROWS, told_time
-from tempplug_benchmarks.speed.table import Section
+from tempplug_benchmarks.speed.recipe import OURS, SMALL_ROWS, told_time
+from tempplug_benchmarks.speed.report import Section
 
 COLUMNS = 3
 ROW = 0.27  # inches
 COLOURS = ("#2563a8", "#d9622b", "#2f8f5b", "#8a4fae", "#b8325a", "#8b6d1f", "#3aa0a8", "#5a6270")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_WORDS = {"time": "time", "memory": "peak memory", "accuracy": "gradient error"}
+_WORDS = {"milliseconds": "time", "mebibytes": "peak memory", "gradient_error": "gradient error"}
 _SOFT, _GRID = "#5a6270", "#e3e6ec"
 
 
@@ -51,15 +51,15 @@ def points(section: Section) -> dict[str, list[Point]]:
     Args:
         section: results of one task.
     """
-    several_dimensions = len({result.run.case.dimension for result in section.results}) > 1
+    several_dimensions = len({result.case.dimension for result in section.results}) > 1
     found: dict[str, list[Point]] = {}
     for result in section.results:
-        case = result.run.case
+        case = result.case
         # The section's label of the case without its size, which the axis shows.
         what = [word for word in section.label(result).split() if "×" not in word]
         what += [f"D={case.dimension}"] if several_dimensions else []
-        for name in result.outcomes:
-            cold = told_time(case.rows, result.outcomes[name].get("numbers", {})) != "milliseconds"
+        for name in result.implementations:
+            cold = told_time(case.rows, result.implementations[name]) != "milliseconds"
             ratio = section.ratio(result, name, cold=cold)
             if name != OURS and ratio is not None and ratio > 0:
                 wanted = [each.at_least for each in section.wanted(result, name) if (each.of, each.cold) == (OURS, cold)]
@@ -81,7 +81,7 @@ def draw(found: Sequence[Section], out: Path) -> bool:
     drawn = [(section, lines) for section in found if (lines := points(section))]
     if not drawn:
         return False
-    panels = [each for each in drawn if len({result.run.case.rows for result in each[0].results}) > 1]
+    panels = [each for each in drawn if len({result.case.rows for result in each[0].results}) > 1]
     singles = [(section, label, line[0]) for section, lines in drawn for label, line in lines.items()]
     singles = [each for each in singles if each[0] not in [section for section, _ in panels]]
     columns = min(COLUMNS, len(panels))
@@ -124,7 +124,7 @@ def _against_size(panel: Axes, section: Section, lines: dict[str, list[Point]]) 
     _ratio_axis(panel.yaxis)
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set_xlabel("N, pairs in a batch")
-    panel.set_ylabel(f"{_WORDS[section.task.quantity]} over tempplug's")
+    panel.set_ylabel(f"{_WORDS[section.figure]} over tempplug's")
     _quiet(panel)
     panel.legend(frameon=False, fontsize=8)
 

@@ -1,4 +1,4 @@
-"""What the speed suite must reach at least, read from ``targets.json`` beside this file. It must not hold measured numbers."""
+"""What the speed suite must reach at least, read from ``targets.json`` beside this file, and the suite itself."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import ClassVar
 
 from tempplug.errors import DataError
+from tempplug_benchmarks.suite import Suite
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One figure that is wanted. It holds on a quiet machine; a setting with busy neighbours has no targets.
+    """One figure that is wanted. It holds on a quiet machine; there are no targets beside busy processes.
 
     Attributes:
         case: name of the case.
@@ -34,17 +36,17 @@ class Target:
     of: str = "tempplug"
     cold: bool = False
 
-    def reached(self, numbers: Mapping[str, float]) -> bool | None:
+    def reached(self, numbers: Mapping[str, float | None]) -> bool | None:
         """Returns whether it is reached; None where the number is missing.
 
         Args:
             numbers: ``ratio`` (of ``against`` over ``of``), ``own`` (of ``of``) and ``share``, those that were measured.
         """
-        if self.at_least is not None:
-            return numbers["ratio"] >= self.at_least if "ratio" in numbers else None
-        if self.share is not None:
-            return numbers["share"] >= self.share if "share" in numbers else None
-        return numbers["own"] <= self.at_most if self.at_most is not None and "own" in numbers else None
+        name = "ratio" if self.at_least is not None else "share" if self.share is not None else "own"
+        if (number := numbers.get(name)) is None:
+            return None
+        least = self.at_least if self.at_least is not None else self.share
+        return number <= self.at_most if self.at_most is not None else least is not None and number >= least
 
     def words(self) -> str:
         """Returns the target as tables show it.
@@ -56,6 +58,19 @@ class Target:
         if self.share is not None:
             return f"{before}≥ {self.share:.0%} of matmul rate"
         return before + (f"≥ {self.at_least:.3g}×" if self.at_least is not None else f"≤ {self.at_most:g}")
+
+
+@dataclass(frozen=True)
+class SpeedSuite(Suite):
+    """Tasks whose arms are cases, each one loss at one size.
+
+    Attributes:
+        targets: what must be reached at least.
+    """
+
+    kind: ClassVar[str] = "suites that measure speed"
+
+    targets: tuple[Target, ...] = ()
 
 
 def load_targets() -> tuple[Target, ...]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from tempplug.errors import ConfigError, UnknownNameError, nearest
-from tempplug_benchmarks.kind import load_suite
 from tempplug_benchmarks.plan import Run, check_seeds, choose_arms
-from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.suite import Suite, load_suite
 from tempplug_benchmarks.table_maps.record import Answer, PaperMap, TableMap
 from tempplug_benchmarks.task import Task
 
@@ -56,7 +55,7 @@ def tables_of(names: Sequence[str], paper: str | None) -> list[TableMap]:
 def task_of(answer: Answer) -> tuple[Suite, Task]:
     """Returns suite and task of an answer."""
     name, _, of = answer.task.partition("/")
-    suite: Suite = load_suite(name)
+    suite = load_suite(name)
     return suite, suite.task(of)
 
 
