@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from tempplug_benchmarks.child import Child, Lost, Message, Outcome
 from tempplug_benchmarks.perform import perform
@@ -41,38 +40,14 @@ class Job:
         return Lost("it was ended")
 
 
-class Executor(Protocol):
-    """What carries out runs; a context manager, whose end ends what is still at work."""
-
-    attempts: int
-    """How often a run is started that is lost each time."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
-
-    def check(self, runs: Sequence[Run]) -> None:
-        """Makes sure that it can carry out these runs.
-
-        Raises:
-            ConfigError: it never will; the message says what a run needs and what there is.
-        """
-        ...
-
-    def has_room(self, run: Run, at_work: Sequence[Run]) -> bool:
-        """Returns whether a run may be started beside others."""
-        ...
-
-    def submit(self, job: Job) -> Future[Outcome]:
-        """Starts a run."""
-        ...
-
-
-class InThisProcess:
-    """Carries out one run at a time, in this process.
+class Executor:
+    """Carries out one run at a time, in this process; a context manager, whose end ends what is still at work.
 
     Args:
         data_dir: folder of real data, None where none was given.
+
+    Attributes:
+        attempts: how often a run is started that is lost each time.
     """
 
     attempts = 1
@@ -84,23 +59,27 @@ class InThisProcess:
         return self
 
     def __exit__(self, *of_error: object) -> None:
-        pass
+        """Ends what is still at work."""
 
     def check(self, runs: Sequence[Run]) -> None:
-        """Takes any run."""
+        """Makes sure that it can carry out these runs.
+
+        Raises:
+            ConfigError: it never will; the message says what a run needs and what there is.
+        """
 
     def has_room(self, run: Run, at_work: Sequence[Run]) -> bool:
-        """Returns whether none is at work."""
+        """Returns whether a run may be started beside others."""
         return not at_work
 
     def submit(self, job: Job) -> Future[Outcome]:
-        """Executes the run."""
+        """Starts a run."""
         done: Future[Outcome] = Future()
         done.set_result(perform(job.run, job.work_dir, self._data_dir, job.step))
         return done
 
 
-class InProcesses:
+class InProcesses(Executor):
     """Carries out several runs at once on this machine, in a process each; torch's threads are divided among them.
 
     A thread follows each process. A run whose task names variables of the environment has a process that no other run had.
@@ -111,10 +90,9 @@ class InProcesses:
         time_limit: seconds that a run may take, None where it may take as long as it does.
     """
 
-    attempts = 1
-
     def __init__(self, data_dir: Path | None, workers: int = 1, time_limit: float | None = None) -> None:
-        self._data_dir, self._workers, self._time_limit = data_dir, workers, time_limit
+        super().__init__(data_dir)
+        self._workers, self._time_limit = workers, time_limit
         self._children: set[Child] = set()
         self._idle: list[Child] = []
         self._lock = threading.Lock()
@@ -135,9 +113,6 @@ class InProcesses:
         self._pool.shutdown()
         for child in self._idle:
             child.close()
-
-    def check(self, runs: Sequence[Run]) -> None:
-        """Takes any run."""
 
     def has_room(self, run: Run, at_work: Sequence[Run]) -> bool:
         """Returns whether a worker is free."""

@@ -15,6 +15,9 @@ from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.store import Failure, Result, failure_of, result_of
 
+NOTED = ("temperature", "course", "resampled", "launch", "implementations")
+"""What a run notes in its context for its result."""
+
 
 def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[[float, str], None]) -> Result | Failure:
     """Executes one run.
@@ -46,5 +49,5 @@ def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[
         return failure_of(run, str(error))
     except Exception as error:
         return failure_of(run, f"{type(error).__name__}: {error}", traceback.format_exc())
-    noted = context.temperature, context.course, context.resampled, context.launch, context.implementations
-    return result_of(run, metrics, time.perf_counter() - started, *noted)
+    noted = {name: getattr(context, name) for name in NOTED}
+    return result_of(run, metrics, time.perf_counter() - started, **noted)

@@ -27,7 +27,7 @@ from typing import Any, Self
 from tempplug.errors import ConfigError, MissingDependencyError, install_command
 from tempplug_adapters.storage.files import one_line
 from tempplug_benchmarks.child import INTERVAL, Child, Lost, Message, Outcome
-from tempplug_benchmarks.executor import Job
+from tempplug_benchmarks.executor import Executor, Job
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.resources import Resources, in_words
 from tempplug_benchmarks.store import Failure, failure_of
@@ -58,7 +58,7 @@ _PASSED_ON = ("PYTHONPATH", "HF_HUB_OFFLINE")
 """Variables of the environment that runs elsewhere have as runs here do, with all of our own."""
 
 
-class OnRay:
+class OnRay(Executor):
     """Carries out runs on a Ray cluster, as many at once as it has room for.
 
     Args:
@@ -77,7 +77,8 @@ class OnRay:
         time_limit: float | None = None,
         address: str | None = None,
     ) -> None:
-        self._data_dir, self._workers, self._time_limit, self._address = data_dir, workers, time_limit, address
+        super().__init__(data_dir)
+        self._workers, self._time_limit, self._address = workers, time_limit, address
         self._ended = threading.Event()
         self._nodes: list[Mapping[str, float]] = []
         self._looked = 0.0

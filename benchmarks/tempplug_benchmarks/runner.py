@@ -16,7 +16,7 @@ from pathlib import Path
 from tempplug.errors import ConfigError, DataError
 from tempplug_benchmarks.child import INTERVAL, Lost, Outcome
 from tempplug_benchmarks.claim import Claim, claim
-from tempplug_benchmarks.executor import Executor, InProcesses, InThisProcess, Job
+from tempplug_benchmarks.executor import Executor, InProcesses, Job
 from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.ray_executor import OnRay
@@ -54,7 +54,7 @@ def create_executor(
     if ray_address is not None:
         raise ConfigError(f"ray_address={ray_address} goes with --executor ray.")
     if workers in (None, 1) and time_limit is None:
-        return InThisProcess(data_dir)
+        return Executor(data_dir)
     return InProcesses(data_dir, workers or 1, time_limit)
 
 

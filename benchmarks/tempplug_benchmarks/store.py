@@ -110,41 +110,25 @@ class Failure(Entry):
 Record = TypeVar("Record", Result, Failure)
 
 
-def result_of(
-    run: Run,
-    metrics: Mapping[str, float],
-    seconds: float,
-    temperature: Mapping[str, float] | None = None,
-    course: Mapping[str, Sequence[float]] | None = None,
-    resampled: Mapping[str, Sequence[float]] | None = None,
-    launch: Mapping[str, float] | None = None,
-    implementations: Mapping[str, Mapping[str, float | str]] | None = None,
-) -> Result:
+def result_of(run: Run, metrics: Mapping[str, float], seconds: float, **noted: Mapping[str, Any]) -> Result:
     """Returns the result of a run that was executed by this process, on this machine.
 
     Args:
         run: what was executed.
         metrics: what was measured.
         seconds: wall time.
-        temperature: see `Result`.
-        course: likewise.
-        resampled: likewise.
-        launch: likewise.
-        implementations: likewise.
+        **noted: fields of `Result` that have a default.
     """
+    more: dict[str, Any] = {name: dict(values) for name, values in noted.items()}
     return Result(
         **_place(run),
         metrics=dict(metrics),
         **run.identity(),
         seconds=round(seconds, 3),
-        versions=versions(LIBRARIES if implementations else ()),
+        versions=versions(LIBRARIES if noted.get("implementations") else ()),
         hardware=hardware(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        temperature=dict(temperature or {}),
-        course=dict(course or {}),
-        resampled=dict(resampled or {}),
-        launch=dict(launch or {}),
-        implementations=dict(implementations or {}),
+        **more,
     )
 
 

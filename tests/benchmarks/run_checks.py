@@ -25,9 +25,9 @@ def run_all(
     return failures, shown.getvalue()
 
 
-def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: float, *more: Any, **others: Any) -> Result:
+def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: float, **noted: Any) -> Result:
     """Writes and returns what `result_of` returns."""
-    result = result_of(run, metrics, seconds, *more, **others)
+    result = result_of(run, metrics, seconds, **noted)
     write(run, output, result)
     return result
 

@@ -72,8 +72,10 @@ def test_the_wheel_holds_no_data_and_no_results(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         sizes = {each.filename: each.file_size for each in archive.infolist() if not each.filename.startswith(METADATA)}
     assert {Path(name).suffix for name in sizes} <= {".py", ".json", ".toml", ".typed", ".css", ".js"}
-    transcribed = {name for name in sizes if name.startswith("tempplug_benchmarks/papers/") and name.endswith(".json")}
-    assert {name for name in sizes if name.endswith(".json")} == {*transcribed, "tempplug_benchmarks/speed/targets.json"}
+    data = {name for name in sizes if name.endswith((".json", ".toml"))}
+    assert {name for name in data if not name.startswith("tempplug_benchmarks/papers/")} == {
+        "tempplug_benchmarks/speed/cases.toml"
+    }
     assert max(sizes.values()) < 200_000
 
 

@@ -8,39 +8,12 @@ from pathlib import Path
 
 from tempplug_benchmarks.environment import describe_machine
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.speed.cases import CONTENT
 from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe, told_time
 from tempplug_benchmarks.store import Result
 
 NOTHING = "–"
-LOSSES = {
-    "nt-xent": "two views (SimCLR)",
-    "one-way": "one-way (SimCSE)",
-    "two-way": "two-way (CLIP)",
-    "hard-negatives": "one-way, a hard negative each",
-    "queue": "queue of 4,096 (MoCo)",
-    "labels": "labels (SupCon)",
-    "masks": "masks, one positive a row",
-    "masks-several": "masks, several positives a row",
-    "macl": "two views, MACL",
-    "dystress": "two views, DySTreSS",
-    "plugin-map": "two views, a plugin's map",
-    "temperature-free": "two views, Temperature-Free",
-    "amcl": "two views, AMCL with DCL",
-}
-NAMED = {"eager": "plain PyTorch", "compiled": "`torch.compile`"}
-LIBRARIES = {
-    **{"grace": "GRACE's code", "pygcl": "PyGCL", "lightly": "lightly", "open-clip": "open_clip's formula"},
-    **{"sentence-transformers": "sentence-transformers", "sentence-transformers-cached": "its cached loss"},
-    **{"pytorch-metric-learning": "pytorch-metric-learning", "tempplug-dystress": "tempplug's DySTreSS"},
-    "tempplug-compiled": "tempplug in a compiled function",
-}
-# Width and pairs of the cases in the short table.
-SHORT = {
-    **{"nt-xent": (128, (64, 128, 512, 2048)), "one-way": (128, (64,)), "two-way": (512, (64,))},
-    **{"labels": (128, (64,)), "masks-several": (128, (64,))},
-}
-
-
+LOSSES, COLUMNS, LIBRARIES = (CONTENT["titles"][name] for name in ("losses", "columns", "libraries"))
 Numbers = Mapping[str, float | str]
 
 
@@ -59,29 +32,29 @@ def speed(results: Sequence[Result], *losses: str) -> list[list[str]]:
 
     Times of others below ours are marked. Where losses are named, the rest is left out.
     """
-    lines = [["loss", "N × D", "call", "tempplug, ms", *NAMED.values(), "others", "of peak"]]
+    lines = [["loss", "N × D", "call", "tempplug, ms", *COLUMNS.values(), "others", "of peak"]]
     for case, found in _cases(results, "milliseconds"):
         if losses and case.loss_name not in losses:
             continue
         call, ours, times = _told(case, found)
         others = ", ".join(f"{title} {_times(times[name])}" for name, title in LIBRARIES.items() if name in times)
         share = found[OURS].get("matmul_share")
-        cells = [*_named(case), call, _milliseconds(ours), *(_marked(times, name) for name in NAMED)]
+        cells = [*_named(case), call, _milliseconds(ours), *(_marked(times, name) for name in COLUMNS)]
         lines.append([*cells, others or NOTHING, NOTHING if share is None else f"{share:.0%}"])
     return lines
 
 
 def short(results: Sequence[Result]) -> list[list[str]]:
     """Returns some cases of `speed`, a line for each loss."""
-    lines = [["loss", "N", "tempplug, ms", *NAMED.values()]]
-    for loss, (dimension, sizes) in SHORT.items():
-        chosen = [each for each in _cases(results, "milliseconds") if each[0].loss_name == loss]
-        chosen = [each for each in chosen if each[0].dimension == dimension and each[0].rows in sizes]
+    lines = [["loss", "N", "tempplug, ms", *COLUMNS.values()]]
+    for loss, of in CONTENT["short"].items():
+        chosen = [each for each in _cases(results, "milliseconds") if each[0].loss_name == loss and each[0].rows in of["rows"]]
+        chosen = [each for each in chosen if each[0].dimension == of["dimension"]]
         told = [_told(*each) for each in chosen]
         cells = [[str(case.rows) for case, _ in chosen], [_milliseconds(ours) for _, ours, _ in told]]
-        cells += [[_marked(times, name) for *_, times in told] for name in NAMED]
+        cells += [[_marked(times, name) for *_, times in told] for name in COLUMNS]
         if chosen:
-            title = LOSSES[loss] + f", D = {dimension}" * (dimension != 128)
+            title = LOSSES[loss] + f", D = {of['dimension']}" * (of["dimension"] != 128)
             lines.append([title, *(", ".join(each) for each in cells)])
     return lines
 

@@ -73,7 +73,7 @@ class Loss:
         products: inner products of a forward and backward pass, of N.
     """
 
-    strategy: str | Callable[[], Strategy]
+    strategy: str | Callable[[], Strategy] = "fixed:temperature={temperature}"
     objective: str = "infonce"
     layout: LayoutName = "two-view"
     symmetric: bool = False
@@ -220,7 +220,6 @@ def installed_packages(loss: str, implementations: Iterable[str]) -> tuple[str, 
 
 LOSSES: dict[str, Loss] = {
     "nt-xent": Loss(
-        strategy="fixed:temperature={temperature}",
         formula=formulas.nt_xent,
         others={
             "grace": _formula(formulas.grace),
@@ -247,7 +246,6 @@ LOSSES: dict[str, Loss] = {
     ),
     "temperature-free": Loss(strategy="temperature-free:eps=1e-4", formula=_without_temperature(formulas.temperature_free)),
     "one-way": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="cross-view",
         formula=formulas.one_way,
         products=_across,
@@ -259,28 +257,24 @@ LOSSES: dict[str, Loss] = {
         },
     ),
     "hard-negatives": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="cross-view",
         formula=formulas.hard_negatives,
         inputs=_for_each_shape(lambda rows, width: {"hard_negatives": _rows(rows, width)}),
         products=lambda rows: 2 * _across(rows),
     ),
     "queue": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="queue",
         formula=formulas.queue,
         inputs=_for_each_shape(lambda rows, width: {"queue": _rows(QUEUED, width)}),
         products=lambda rows: 2.0 * rows * QUEUED,
     ),
     "labels": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="labels",
         formula=formulas.labels,
         inputs=_for_each_shape(lambda rows, width: {"labels": torch.arange(rows) % CLASSES}),
     ),
     **{
         name: Loss(
-            strategy="fixed:temperature={temperature}",
             layout="masks",
             formula=formulas.masks,
             inputs=_for_each_shape(positives),
@@ -297,7 +291,6 @@ LOSSES: dict[str, Loss] = {
         products=lambda rows: 2 * _square(rows),
     ),
     "two-way": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="cross-view",
         symmetric=True,
         formula=formulas.two_way,

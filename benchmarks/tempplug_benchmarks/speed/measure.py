@@ -89,18 +89,10 @@ def _time(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
         times = alternate(steps, CLOCKS[case.clock], case.budget, between)
         rate = matmul_rate(case)
     for name, step in steps.items():
-        each = times[name]
-        numbers: Outcome = {
-            "milliseconds": each.median * 1e3,
-            "rounds": each.rounds,
-            "calls": each.calls,
-            "cpu_per_wall": each.cpu_per_wall,
-            "loss": float(step.value),
-        }
-        if each.cold is not None:
-            numbers["milliseconds_cold"] = each.cold * 1e3
+        numbers = times[name] | {"loss": float(step.value)}
         if operations := executed_operations(case, step.engine):
-            numbers |= {"matmul_teraflops": rate * 1e-12, "matmul_share": operations / each.median / rate}
+            share = operations / (numbers["milliseconds"] * 1e-3) / rate
+            numbers |= {"matmul_teraflops": rate * 1e-12, "matmul_share": share}
         outcomes[name] = {**numbers, **step.note}
     return outcomes
 

@@ -1,6 +1,6 @@
 """What a speed case is, and how it is measured: settings of a recipe, as those of a training are.
 
-A case is one loss at one size. All its implementations are measured alternately in one process, so a case is an arm of its task.
+A case is one loss at one size, all its implementations measured alternately in one process: an arm of its task.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""What the speed suite must reach at least, read from ``targets.json`` beside this file, and the suite itself."""
+"""What a suite that measures speed must reach at least, and that suite; both are filled from ``cases.toml``."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import ClassVar
 
-from tempplug.errors import DataError
 from tempplug_benchmarks.suite import Suite
 
 
@@ -71,22 +68,3 @@ class SpeedSuite(Suite):
     kind: ClassVar[str] = "suites that measure speed"
 
     targets: tuple[Target, ...] = ()
-
-
-def load_targets() -> tuple[Target, ...]:
-    """Returns the targets of this version; the case of an entry is one name or several with spaces between.
-
-    Raises:
-        DataError: an entry has not exactly one limit, or a field that is not known.
-    """
-    text = files(__package__).joinpath("targets.json").read_text(encoding="utf-8")
-    found: list[Target] = []
-    for entry in json.loads(text)["targets"]:
-        try:
-            made = [Target(**{**entry, "case": name}) for name in entry["case"].split()]
-        except TypeError as error:
-            raise DataError(f"targets.json, entry {entry}: {error}.") from error
-        if [made[0].at_least, made[0].at_most, made[0].share].count(None) != 2:
-            raise DataError(f"targets.json, entry {entry} must have one of at_least, at_most and share.")
-        found += made
-    return tuple(found)
