@@ -17,8 +17,8 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm, parse_arm
 from tempplug_benchmarks.comparison import ArmRow, Comparison
 from tempplug_benchmarks.profile import PROFILES
+from tempplug_benchmarks.run.tuning import fixed_temperatures
 from tempplug_benchmarks.significance import LEVEL
-from tempplug_benchmarks.tuning import fixed_temperatures
 
 BASELINE = "fixed"
 """What the baseline of every task is called here: the temperature differs."""

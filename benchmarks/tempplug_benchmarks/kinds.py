@@ -11,10 +11,10 @@ from rich.console import Console
 from tempplug_benchmarks import training
 from tempplug_benchmarks.comparison import check_known, compare, consistent
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.store import Entry
 from tempplug_benchmarks.speed import kind as speed
 from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
 from tempplug_benchmarks.speed.targets import SpeedSuite
-from tempplug_benchmarks.store import Entry
 from tempplug_benchmarks.suite import Suite, load_suite
 from tempplug_benchmarks.training import TrainingReport
 

@@ -12,7 +12,6 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from tempplug_benchmarks.comparison import Comparison
-from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.report_cross import MARKS, TITLE, cross_table
 from tempplug_benchmarks.report_tables import (
     CONTROLS,
@@ -29,6 +28,7 @@ from tempplug_benchmarks.report_tables import (
     title,
 )
 from tempplug_benchmarks.reproduce import commands
+from tempplug_benchmarks.run.fields import plain
 
 _STYLES = {"baseline": "bold", "reported": "dim", "failed": "red", "measured": ""}
 # Of what could also be meant as it is, only where it would not be: links, entities, emphasis around a word, headings.

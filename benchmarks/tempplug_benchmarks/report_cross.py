@@ -28,8 +28,8 @@ from tempplug_benchmarks.report_tables import (
     task_title,
     title,
 )
+from tempplug_benchmarks.run.tuning import fixed_temperatures
 from tempplug_benchmarks.significance import LEVEL, Verdict
-from tempplug_benchmarks.tuning import fixed_temperatures
 
 TITLE = "All tasks"
 MARKS = {"better": "▲", "worse": "▼"}

@@ -12,7 +12,6 @@ from importlib.resources import files
 from itertools import groupby
 
 from tempplug_benchmarks.comparison import Comparison
-from tempplug_benchmarks.plan import slug
 from tempplug_benchmarks.report import reading
 from tempplug_benchmarks.report_cross import MARKS, QUIET, TITLE, CrossCell, CrossTable, cross
 from tempplug_benchmarks.report_curves import course_plot, spread_plot, temperature_plot
@@ -30,6 +29,7 @@ from tempplug_benchmarks.report_tables import (
     title,
 )
 from tempplug_benchmarks.reproduce import DATA, OUTPUT, commands
+from tempplug_benchmarks.run.plan import slug
 
 _INTERVAL = re.compile(r" (\[[^\]]*\])")
 _COURSES = (

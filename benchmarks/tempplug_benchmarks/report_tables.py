@@ -12,10 +12,10 @@ from typing import Literal
 
 from tempplug.options import format_value
 from tempplug_benchmarks.comparison import ArmRow, Comparison, ReportedLine
-from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.papers import Cell
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.results import Difference, Summary
+from tempplug_benchmarks.run.fields import plain
 from tempplug_benchmarks.significance import Significance
 from tempplug_benchmarks.task import Task
 

@@ -10,8 +10,8 @@ from statistics import fmean
 
 from tempplug_benchmarks.arm import Arm, parse_arm
 from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.run.tuning import configurations, fixed_temperatures
 from tempplug_benchmarks.task import Task
-from tempplug_benchmarks.tuning import configurations, fixed_temperatures
 
 Values = Mapping[str, Mapping[str, Mapping[int, float]]]
 """By label, metric and seed."""

@@ -17,9 +17,9 @@ from tempplug_adapters.storage.files import write_text
 from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES
 from tempplug_adapters.sweep.picture import draw
 from tempplug_benchmarks import training
-from tempplug_benchmarks.plan import Run, plan
 from tempplug_benchmarks.results import load_results
-from tempplug_benchmarks.store import Result
+from tempplug_benchmarks.run.plan import Run, plan
+from tempplug_benchmarks.run.store import Result
 from tempplug_benchmarks.suite import load_suite
 
 

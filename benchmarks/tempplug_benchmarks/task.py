@@ -13,8 +13,8 @@ from typing import Any
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_benchmarks.profile import PROFILES, Profile
-from tempplug_benchmarks.resources import Resources
-from tempplug_benchmarks.run_method import RunContext, run_method
+from tempplug_benchmarks.run.resources import Resources
+from tempplug_benchmarks.run.run_method import RunContext, run_method
 
 
 @dataclass(frozen=True, kw_only=True)

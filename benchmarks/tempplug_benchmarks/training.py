@@ -16,16 +16,16 @@ from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks import report as text
 from tempplug_benchmarks.comparison import Comparison, check_known, compare
-from tempplug_benchmarks.controls import controls
-from tempplug_benchmarks.plan import Run, plan
-from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.report_html import html_parts, page
 from tempplug_benchmarks.results import Loaded, load_results
-from tempplug_benchmarks.runner import EXECUTORS, create_executor, execute
-from tempplug_benchmarks.store import Entry, Failure
+from tempplug_benchmarks.run.controls import controls
+from tempplug_benchmarks.run.plan import Run, plan
+from tempplug_benchmarks.run.progress import Progress
+from tempplug_benchmarks.run.runner import EXECUTORS, create_executor, execute
+from tempplug_benchmarks.run.store import Entry, Failure
+from tempplug_benchmarks.run.tuning import expanded
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.table_maps.papers import plan_tables, tables_of
-from tempplug_benchmarks.tuning import expanded
 
 TITLE = Suite.kind
 ALL = "all"

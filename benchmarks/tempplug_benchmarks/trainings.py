@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tempplug_benchmarks.results import Summary, summarise
-from tempplug_benchmarks.store import Result
+from tempplug_benchmarks.run.store import Result
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from run_checks import write_failure, write_result
 
 from tempplug.plugins import registry
 from tempplug_benchmarks.comparison import Comparison, compare
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.plan import plan
 
 HERE = Path(__file__).parent
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.runner import create_executor, execute
-from tempplug_benchmarks.store import Failure, Result, failure_of, result_of, write
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.progress import Progress
+from tempplug_benchmarks.run.runner import create_executor, execute
+from tempplug_benchmarks.run.store import Failure, Result, failure_of, result_of, write
 
 
 def run_all(

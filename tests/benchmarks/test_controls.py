@@ -14,11 +14,11 @@ from scipy import stats
 from tempplug.errors import DataError
 from tempplug_benchmarks.arm import Arm, parse_arm
 from tempplug_benchmarks.comparison import Comparison, compare, consistent
-from tempplug_benchmarks.controls import controls
-from tempplug_benchmarks.plan import Run, plan
 from tempplug_benchmarks.report import reading
 from tempplug_benchmarks.report_tables import CONTROLS, conclusion, headline
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.controls import controls
+from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.significance import Significance
 
 SEEDS = (0, 1, 2, 5)

@@ -14,11 +14,11 @@ from scipy import stats
 
 from tempplug_benchmarks.comparison import Comparison, compare
 from tempplug_benchmarks.cross_modality import columns, ranking
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report import markdown, print_report, print_summary
 from tempplug_benchmarks.report_cross import cross_table
 from tempplug_benchmarks.report_html import html
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import Suite
 
 SEEDS = range(5)

@@ -18,10 +18,10 @@ from suite_checks import bench
 from tempplug.errors import DataError
 from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.kinds import reports
-from tempplug_benchmarks.plan import Run, plan
 from tempplug_benchmarks.report_html import page
+from tempplug_benchmarks.run.plan import Run, plan
+from tempplug_benchmarks.run.store import read_result
 from tempplug_benchmarks.speed.cases import SUITE
-from tempplug_benchmarks.store import read_result
 
 DEEP = "[" * 100_000 + "]" * 100_000
 Change = Callable[[dict[str, Any]], object]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tempplug.processor import Processor
-from tempplug_benchmarks import environment
+from tempplug_benchmarks.run import environment
 
 
 @pytest.fixture(autouse=True)

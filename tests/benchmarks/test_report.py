@@ -12,11 +12,11 @@ from rich.console import Console
 from run_checks import write_failure, write_result
 
 from tempplug_benchmarks.comparison import Comparison, compare
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report import fitting, markdown, print_report
 from tempplug_benchmarks.report_tables import Row, Table, all_metrics, conclusion, headline, ordered, remarks
 from tempplug_benchmarks.reproduce import commands
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.significance import Significance, Verdict
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"

@@ -11,12 +11,12 @@ import pytest
 from run_checks import write_result
 
 from tempplug_benchmarks.comparison import Comparison, compare
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report_curves import course_plot, spread_plot, temperature_plot
 from tempplug_benchmarks.report_html import html
 from tempplug_benchmarks.report_plots import cost_plot, difference_plot, score_plot
 from tempplug_benchmarks.report_svg import Axis, limits, ticks
 from tempplug_benchmarks.results import load_results, summarise
+from tempplug_benchmarks.run.plan import plan
 
 
 def across(drawing: str, pattern: str = r'<circle class="dot[^"]*" cx="([\d.]+)"') -> list[float]:

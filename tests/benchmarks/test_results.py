@@ -8,8 +8,8 @@ from run_checks import write_failure, write_result
 
 from tempplug.errors import DataError
 from tempplug_benchmarks.comparison import compare
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.results import load_results, paired_difference, summarise
+from tempplug_benchmarks.run.plan import plan
 
 # Two-sided 95 % points of Student's t, from printed tables.
 T_2, T_1 = 4.302653, 12.706205

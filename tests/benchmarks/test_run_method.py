@@ -16,7 +16,7 @@ from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.method import RESAMPLED_FILE, Run, Source
 from tempplug_benchmarks.arm import arms
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.run_method import RunContext, _thinned, run_method
+from tempplug_benchmarks.run.run_method import RunContext, _thinned, run_method
 
 PROFILE = Profile(
     dataset="points of the tests",

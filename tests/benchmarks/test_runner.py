@@ -13,8 +13,8 @@ import pytest
 from run_checks import run_all
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.store import read_failure
+from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.run.store import read_failure
 
 HERE = Path(__file__).parent
 

@@ -13,9 +13,9 @@ from scipy import stats
 
 from tempplug_benchmarks.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.kinds import reports
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report_tables import headline, remarks
 from tempplug_benchmarks.results import Loaded, load_results, over_samples, paired_difference
+from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.significance import Comparable, detectable, has_signal, holm, judge, p_value
 from tempplug_benchmarks.suite import Suite
 

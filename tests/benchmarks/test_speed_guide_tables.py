@@ -9,12 +9,12 @@ import pytest
 from run_checks import write_result
 
 from tempplug_benchmarks.arm import Arm, Specs
-from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import Result, write
 from tempplug_benchmarks.speed.cases import METHOD, METRICS
 from tempplug_benchmarks.speed.guide_tables import errors, machines, memory, results_of, short, speed
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
-from tempplug_benchmarks.store import Result, write
 from tempplug_benchmarks.task import Task
 
 

@@ -19,9 +19,9 @@ import torch
 
 from tempplug.errors import NonFiniteError
 from tempplug_benchmarks.arm import Specs
-from tempplug_benchmarks.child import Lost
-from tempplug_benchmarks.executor import InProcesses, Job
-from tempplug_benchmarks.plan import Run
+from tempplug_benchmarks.run.child import Lost
+from tempplug_benchmarks.run.executor import InProcesses, Job
+from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.speed import losses, matmul
 from tempplug_benchmarks.speed.cases import SUITE
 from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, SAMPLE_SECONDS, alternate

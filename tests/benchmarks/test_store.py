@@ -8,8 +8,8 @@ import pytest
 from run_checks import write_failure, write_result
 
 from tempplug.errors import DataError
-from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.store import difference_from, read_result
+from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.run.store import difference_from, read_result
 
 
 def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from suite_checks import bench as main
 
 from tempplug.arguments import parse_spec
-from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.profile import PROFILES
-from tempplug_benchmarks.store import read_result
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import read_result
 from tempplug_benchmarks.table_maps.papers import PAPERS, paper_map, plan_tables, runs_of
 from tempplug_benchmarks.table_maps.record import Answer
 

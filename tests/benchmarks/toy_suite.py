@@ -21,7 +21,7 @@ from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.run_method import RunContext
+from tempplug_benchmarks.run.run_method import RunContext
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 

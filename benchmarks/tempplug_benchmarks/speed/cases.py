@@ -14,7 +14,7 @@ from typing import Any
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_benchmarks.arm import Arm
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
-from tempplug_benchmarks.run_method import RunContext
+from tempplug_benchmarks.run.run_method import RunContext
 from tempplug_benchmarks.speed.recipe import OURS, SMALL_ROWS, SpeedRecipe
 from tempplug_benchmarks.speed.targets import SpeedSuite, Target
 from tempplug_benchmarks.task import Task

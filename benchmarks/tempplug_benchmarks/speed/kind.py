@@ -12,11 +12,11 @@ from tempplug.errors import ConfigError, UnknownNameError, nearest
 from tempplug.options import format_value
 from tempplug_adapters.training.flags import add_device
 from tempplug_benchmarks.arm import Arm, Specs
-from tempplug_benchmarks.executor import InProcesses
-from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.results import load_results
-from tempplug_benchmarks.runner import execute
+from tempplug_benchmarks.run.executor import InProcesses
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.progress import Progress
+from tempplug_benchmarks.run.runner import execute
 from tempplug_benchmarks.speed.cases import BUDGETS
 from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
 from tempplug_benchmarks.speed.targets import SpeedSuite

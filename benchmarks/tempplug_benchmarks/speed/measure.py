@@ -16,8 +16,8 @@ from typing import TypeVar
 import torch
 
 from tempplug.errors import NonFiniteError
-from tempplug_benchmarks.child import end_with_parent
-from tempplug_benchmarks.fields import plain
+from tempplug_benchmarks.run.child import end_with_parent
+from tempplug_benchmarks.run.fields import plain
 from tempplug_benchmarks.speed.clock import CLOCKS, alternate
 from tempplug_benchmarks.speed.losses import LOSSES, Implementation
 from tempplug_benchmarks.speed.matmul import executed_operations, matmul_rate

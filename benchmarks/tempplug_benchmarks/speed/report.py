@@ -13,14 +13,14 @@ from rich.text import Text
 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_benchmarks.comparison import check_known
-from tempplug_benchmarks.environment import describe_environment
-from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.report import escape_markdown, fitting, markdown_table, terminal_table
 from tempplug_benchmarks.report_html import html_list, html_table
 from tempplug_benchmarks.report_tables import NOTHING, Row, Table, Tone
+from tempplug_benchmarks.run.environment import describe_environment
+from tempplug_benchmarks.run.fields import plain
+from tempplug_benchmarks.run.store import Entry, Failure, Result
 from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe
 from tempplug_benchmarks.speed.targets import SpeedSuite, Target
-from tempplug_benchmarks.store import Entry, Failure, Result
 from tempplug_benchmarks.task import Task
 
 READING = (

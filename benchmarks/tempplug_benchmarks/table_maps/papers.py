@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from tempplug.errors import ConfigError, UnknownNameError, nearest
-from tempplug_benchmarks.plan import Run, check_seeds, choose_arms
+from tempplug_benchmarks.run.plan import Run, check_seeds, choose_arms
 from tempplug_benchmarks.suite import Suite, load_suite
 from tempplug_benchmarks.table_maps.record import Answer, PaperMap, TableMap
 from tempplug_benchmarks.task import Task

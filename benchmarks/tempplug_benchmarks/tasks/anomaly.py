@@ -17,7 +17,7 @@ from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.resources import GPU
+from tempplug_benchmarks.run.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.digit_anomalies import TINY, digit_anomalies

@@ -14,7 +14,7 @@ from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.data import gendered_sentences
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.resources import GPU
+from tempplug_benchmarks.run.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.bias_data import generated_pairs, read_pairs

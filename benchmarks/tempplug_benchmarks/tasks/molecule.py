@@ -14,7 +14,7 @@ from tempplug_adapters.graph.molecule_recipe import METHOD, UNLABELLED
 from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.resources import GPU
+from tempplug_benchmarks.run.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.molecule_generated import VERSION, generated_molecules

@@ -17,8 +17,8 @@ from tempplug_adapters.recommendation.recipe import RANKINGS
 from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.resources import GPU
-from tempplug_benchmarks.run_method import RunContext, run_method
+from tempplug_benchmarks.run.resources import GPU
+from tempplug_benchmarks.run.run_method import RunContext, run_method
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.recommendation_generated import VERSION, generated_users

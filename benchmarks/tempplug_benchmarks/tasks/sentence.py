@@ -15,7 +15,7 @@ from tempplug_benchmarks.arm import UNTRAINED, arms
 from tempplug_benchmarks.data import sentences
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
-from tempplug_benchmarks.resources import GPU
+from tempplug_benchmarks.run.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.sentence_data import SPLITS, STS, TRANSFER, generated_pairs, generated_sentences, read_text

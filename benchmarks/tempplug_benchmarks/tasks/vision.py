@@ -17,7 +17,7 @@ from tempplug_adapters.vision.recipe import VisionRecipe
 from tempplug_adapters.vision.recipes import METHODS, SIMCLR
 from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
-from tempplug_benchmarks.resources import GPU
+from tempplug_benchmarks.run.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.images import QUICK, SMALL, read_images

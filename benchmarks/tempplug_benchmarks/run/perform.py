@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tempplug.errors import TempplugError
-from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.run_method import RunContext
-from tempplug_benchmarks.store import Failure, Result, failure_of, result_of
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.run_method import RunContext
+from tempplug_benchmarks.run.store import Failure, Result, failure_of, result_of
 
 NOTED = ("temperature", "course", "resampled", "launch", "implementations")
 """What a run notes in its context for its result."""

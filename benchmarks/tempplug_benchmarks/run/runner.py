@@ -14,13 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_benchmarks.child import INTERVAL, Lost, Outcome
-from tempplug_benchmarks.claim import Claim, claim
-from tempplug_benchmarks.executor import Executor, InProcesses, Job
-from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.ray_executor import OnRay
-from tempplug_benchmarks.store import Failure, Result, difference_from, failure_of, read_result
+from tempplug_benchmarks.run.child import INTERVAL, Lost, Outcome
+from tempplug_benchmarks.run.claim import Claim, claim
+from tempplug_benchmarks.run.executor import Executor, InProcesses, Job
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.progress import Progress
+from tempplug_benchmarks.run.ray_executor import OnRay
+from tempplug_benchmarks.run.store import Failure, Result, difference_from, failure_of, read_result
 
 EXECUTORS = ("local", "ray")
 

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from tempplug.errors import DataError
 from tempplug.options import format_value
 from tempplug_adapters.storage.files import write_text
-from tempplug_benchmarks.environment import hardware, versions
-from tempplug_benchmarks.fields import check_fields, read_object
-from tempplug_benchmarks.plan import Run, slug
+from tempplug_benchmarks.run.environment import hardware, versions
+from tempplug_benchmarks.run.fields import check_fields, read_object
+from tempplug_benchmarks.run.plan import Run, slug
 
 FORMAT = 2
 FAILED = ".failed.json"

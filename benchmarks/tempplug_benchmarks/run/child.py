@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from tempplug_benchmarks.perform import perform
-from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.store import Failure, Result, failure_of
+from tempplug_benchmarks.run.perform import perform
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import Failure, Result, failure_of
 
 INTERVAL = 1.0
 """Seconds between two looks at a run."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tempplug_benchmarks.child import Child, Lost, Message, Outcome
-from tempplug_benchmarks.perform import perform
-from tempplug_benchmarks.plan import Run
+from tempplug_benchmarks.run.child import Child, Lost, Message, Outcome
+from tempplug_benchmarks.run.perform import perform
+from tempplug_benchmarks.run.plan import Run
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from pathlib import Path
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import remove_leftovers
 from tempplug_adapters.storage.lock import locked
-from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.store import Failure, Result, difference_from, read_result, write
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import Failure, Result, difference_from, read_result, write
 
 
 @dataclass(frozen=True, eq=False)

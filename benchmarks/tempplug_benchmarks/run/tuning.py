@@ -18,8 +18,8 @@ from tempplug.options import Temperature, format_spec, options_of
 from tempplug.plugins import StrategyInfo, registry
 from tempplug_adapters.training.recipe import filled
 from tempplug_benchmarks.arm import Arm, resolve
-from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.task import Task
 
 OWN: Mapping[str, tuple[Mapping[str, Any], ...]] = {
@@ -101,8 +101,8 @@ def _grid(name: str, options: Mapping[str, Any], factors: Sequence[float]) -> li
     found = [dict(each) for each in own if dict(each) != {key: options.get(key, own[0][key]) for key in each}]
     if len(found) < len(factors):
         raise ConfigError(
-            f"strategy '{name}' has no temperature and {len(own)} configurations in tempplug_benchmarks.tuning, but there are "
-            f"{len(factors) + 1} fixed temperatures: declare as many, or run it untuned."
+            f"strategy '{name}' has no temperature and {len(own)} configurations in tempplug_benchmarks.run.tuning, but there "
+            f"are {len(factors) + 1} fixed temperatures: declare as many, or run it untuned."
         )
     return found[: len(factors)]
 

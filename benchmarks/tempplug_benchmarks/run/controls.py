@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import Arm, Specs
-from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.store import Result
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import Result
 
 
 def controls(runs: Sequence[Run], results: Sequence[Result]) -> tuple[list[Run], list[str]]:

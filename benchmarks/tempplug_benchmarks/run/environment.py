@@ -70,7 +70,7 @@ def describe_machine(hardware: Mapping[str, str | int]) -> str:
 @cache
 def _commit() -> str:
     """Returns the commit of the checkout that this file is in, ``+changes`` behind it where code was changed, else ""."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""
     try:
