@@ -39,7 +39,7 @@ def temperatures(mean: float) -> dict[str, float]:
 def measure(runs: list[Run], folder: Path, mean: bool = True) -> None:
     for run in runs:
         temperature = temperatures(0.0712345678 + run.seed) if mean and run.arm.contrasts else {}
-        write_result(run, folder, {"STSB": score(run), "error": 0.1}, 1, temperature)
+        write_result(run, folder, {"STSB": score(run), "error": 0.1}, 1, temperature=temperature)
 
 
 def controlled(toy: ModuleType, folder: Path) -> tuple[list[Run], list[Run], Comparison]:
@@ -48,7 +48,7 @@ def controlled(toy: ModuleType, folder: Path) -> tuple[list[Run], list[Run], Com
     found, without = controls(runs, load_results(folder).results)
     assert not without
     for run in found:
-        write_result(run, folder, {"STSB": score(run), "error": 0.1}, 1, temperatures(0.07 + run.seed))
+        write_result(run, folder, {"STSB": score(run), "error": 0.1}, 1, temperature=temperatures(0.07 + run.seed))
     (comparison,) = compare(consistent(load_results(folder)), {"toy": toy.SUITE})
     return runs, found, comparison
 

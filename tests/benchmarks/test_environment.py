@@ -34,7 +34,7 @@ def test_the_processor_is_named_by_vendor_family_model_and_instructions(monkeypa
 
 
 def test_the_commit_is_named_and_whether_code_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "__file__", str(tmp_path / "benchmarks" / "tempplug_benchmarks" / "environment.py"))
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "benchmarks" / "tempplug_benchmarks" / "run" / "environment.py"))
     assert "commit" not in environment.versions(), "no checkout"
 
     def git(*words: str) -> str:
