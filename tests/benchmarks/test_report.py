@@ -79,7 +79,7 @@ def test_where_a_temperature_went_is_told_and_not_where_it_stood_still(toy: Modu
         for run in plan(toy.SUITE, "quick", [seed], strategies=["macl+infonce", "fixed+infonce"]):
             still = {"first": 0.2, "last": 0.2, "min": 0.2, "max": 0.2000001}
             moved = {"first": 0.1, "last": last, "min": last - 0.01, "max": 0.11}
-            write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, moved if "macl" in run.arm.label else still)
+            write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, temperature=moved if "macl" in run.arm.label else still)
     (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
     assert [line for line in remarks(comparison) if " at first" in line] == [
         "macl+infonce: temperature 0.1 at first, 0.04 ± 0.014 at last, between 0.02 and 0.11"
