@@ -15,8 +15,8 @@ from run_checks import run_all
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.storage.lock import locked
-from tempplug_benchmarks.run.claim import claim
 from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.run.runner import claim
 from tempplug_benchmarks.run.store import Result, read_failure
 
 HERE = Path(__file__).parent

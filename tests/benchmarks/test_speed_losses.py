@@ -10,8 +10,7 @@ import torch
 
 from tempplug import LogitMap
 from tempplug.errors import UnknownNameError
-from tempplug_benchmarks.speed.losses import LOSSES
-from tempplug_benchmarks.speed.plugin_map import CosineMap
+from tempplug_benchmarks.speed.losses import LOSSES, CosineMap
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 from tempplug_benchmarks.speed.step import Step, views
 

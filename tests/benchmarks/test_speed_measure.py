@@ -22,12 +22,11 @@ from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.run.child import Lost
 from tempplug_benchmarks.run.executor import InProcesses, Job
 from tempplug_benchmarks.run.plan import Run
-from tempplug_benchmarks.speed import losses, matmul
+from tempplug_benchmarks.speed import losses, machine
 from tempplug_benchmarks.speed.cases import SUITE
-from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, SAMPLE_SECONDS, alternate
-from tempplug_benchmarks.speed.matmul import executed_operations
+from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, SAMPLE_SECONDS, alternate, neighbours
+from tempplug_benchmarks.speed.machine import executed_operations
 from tempplug_benchmarks.speed.measure import measure
-from tempplug_benchmarks.speed.neighbours import neighbours
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 from tempplug_benchmarks.speed.step import network_step
 from tempplug_benchmarks.task import Task
@@ -229,7 +228,7 @@ def test_memory_is_measured_in_a_fresh_process_for_each() -> None:
 def test_the_peak_counts_what_is_freed_again() -> None:
     # a process of its own: pages that earlier tests left behind would hide the need
     program = (
-        "import torch\nfrom tempplug_benchmarks.speed.memory import peak_growth\n"
+        "import torch\nfrom tempplug_benchmarks.speed.machine import peak_growth\n"
         "torch.ones(2).sum()\n"
         "print(peak_growth(lambda: torch.ones(16 * 2**20).sum(), 'cpu'), peak_growth(lambda: None, 'cpu'))\n"
     )
@@ -248,7 +247,7 @@ def test_neighbours_spin_beside_the_block_and_end_with_it() -> None:
 
 def test_neighbours_end_with_their_parent() -> None:
     program = (
-        "import os\nfrom tempplug_benchmarks.speed.neighbours import neighbours\n"
+        "import os\nfrom tempplug_benchmarks.speed.clock import neighbours\n"
         "with neighbours(1) as spinners:\n    print(spinners[0].pid, flush=True)\n    os.kill(os.getpid(), 9)\n"
     )
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -318,16 +317,16 @@ def test_executed_operations_count_the_products_of_both_sides() -> None:
 
 def test_the_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = iter([4.0, 2.0, 4.0, 4.0, 4.0, *[1.0] * 10])
-    monkeypatch.setitem(matmul.CLOCKS, "cpu", lambda call, calls: next(taken))
-    monkeypatch.setitem(matmul.SHAPES, "cpu", ((8, 4, 2), (2, 2, 2)))
-    monkeypatch.setattr(matmul, "product_route", lambda: "mm")
-    assert matmul.matmul_rate(CASE) == 2 * 8 * 4 * 2 / 2.0
+    monkeypatch.setitem(machine.CLOCKS, "cpu", lambda call, calls: next(taken))
+    monkeypatch.setitem(machine.SHAPES, "cpu", ((8, 4, 2), (2, 2, 2)))
+    monkeypatch.setattr(machine, "product_route", lambda: "mm")
+    assert machine.matmul_rate(CASE) == 2 * 8 * 4 * 2 / 2.0
 
 
 def test_onednn_is_tried_where_the_processor_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[tuple[int, ...]] = []
-    monkeypatch.setitem(matmul.SHAPES, "cpu", ((8, 4, 2),))
-    monkeypatch.setattr(matmul, "product_route", lambda: "onednn")
-    monkeypatch.setattr(matmul, "onednn_product", lambda a, b: tried.append((*a.shape, *b.shape)))
-    assert matmul.matmul_rate(CASE) > 0
-    assert tried == [(8, 4, 2, 4)] * matmul.REPEATS
+    monkeypatch.setitem(machine.SHAPES, "cpu", ((8, 4, 2),))
+    monkeypatch.setattr(machine, "product_route", lambda: "onednn")
+    monkeypatch.setattr(machine, "onednn_product", lambda a, b: tried.append((*a.shape, *b.shape)))
+    assert machine.matmul_rate(CASE) > 0
+    assert tried == [(8, 4, 2, 4)] * machine.REPEATS

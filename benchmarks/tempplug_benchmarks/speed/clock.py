@@ -1,12 +1,16 @@
-"""Clocks, and the alternation that makes their figures comparable. It must not know what is timed."""
+"""Clocks, the alternation that makes their figures comparable, and busy processes beside it. It must not know what is timed."""
 
 from __future__ import annotations
 
 import gc
 import math
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 MIN_ROUNDS = 3
@@ -99,3 +103,25 @@ def alternate(
 
 def _calls(step: Callable[[], object], clock: Clock) -> int:
     return max(1, math.ceil(SAMPLE_SECONDS / max(clock(step, 1), 1e-9)))
+
+
+COUNT = 2
+# A process looks for its parent now and then, so that none is left behind however the measurement ends.
+_SPIN = "import os, sys\nparent = int(sys.argv[1])\nwhile os.getppid() == parent:\n    for _ in range(100_000):\n        pass\n"
+
+
+@contextmanager
+def neighbours(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Runs that many spinning processes beside the block; they end with it, or with this process. Gives them.
+
+    Args:
+        count: at least 0.
+    """
+    spinners = [subprocess.Popen([sys.executable, "-c", _SPIN, str(os.getpid())]) for _ in range(count)]
+    try:
+        yield spinners
+    finally:
+        for spinner in spinners:
+            spinner.terminate()
+        for spinner in spinners:
+            spinner.wait()

@@ -1,4 +1,4 @@
-"""The losses of the speed suite and everything that computes them: tempplug, eager formulas, compiled ones, other libraries.
+"""The losses of the speed suite and everything that computes them: tempplug, eager formulas, compiled ones, other formulas.
 
 tempplug is used as its users do, through `ContrastiveLoss`, other libraries as their users call them, imported where they
 are made. This module must not know how anything is measured.
@@ -6,22 +6,53 @@ are made. This module must not know how anything is measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from tempplug import ContrastiveLoss, Strategy
+from tempplug import Batch, ContrastiveLoss, LogitMap, Strategy
 from tempplug.errors import UnknownNameError, nearest
 from tempplug.strategies.amcl import AMCL
 from tempplug.types import EngineName, LayoutName
-from tempplug_benchmarks.speed import formulas, libraries
-from tempplug_benchmarks.speed.libraries import LossFunction
-from tempplug_benchmarks.speed.plugin_map import PluginMap
+from tempplug_benchmarks.speed import formulas
+from tempplug_benchmarks.speed.formulas import LossFunction
+
+LOWEST, HIGHEST = 0.1, 0.2
+
+
+class CosineMap(LogitMap):
+    """l = s / τ(s), with τ from `LOWEST` at s = 0 to `HIGHEST` at s = ±1, a constant for the gradient."""
+
+    def temperature(self, similarity: Tensor) -> Tensor:
+        """Returns τ(s)."""
+        return LOWEST + 0.5 * (HIGHEST - LOWEST) * (1 + torch.cos(math.pi * (1 + similarity)))
+
+    def logit(self, similarity: Tensor) -> Tensor:
+        """Returns s / τ(s)."""
+        return similarity / self.temperature(similarity.detach())
+
+    def slope(self, similarity: Tensor) -> Tensor:
+        """Returns 1 / τ(s)."""
+        return 1 / self.temperature(similarity)
+
+
+class PluginMap(Strategy):
+    """DySTreSS's cosine profile, written plainly."""
+
+    name: ClassVar[str] = "plugin-map"
+    formula: ClassVar[str] = "l = s / τ(s), τ(s) = 0.1 + 0.1·(1 + cos(π(1 + s)))/2"
+    source: ClassVar[str] = "Manna et al., DySTreSS: Dynamically Scaled Temperature in Self-Supervised Contrastive Learning"
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns the same map for every batch."""
+        return CosineMap()
+
 
 QUEUED = 4096
 CLASSES = 10
@@ -224,17 +255,15 @@ LOSSES: dict[str, Loss] = {
         others={
             "grace": _formula(formulas.grace),
             "pygcl": _formula(formulas.pygcl_infonce),
-            "lightly": Implementation(make=libraries.lightly_nt_xent, package="lightly"),
-            "pytorch-metric-learning": Implementation(
-                make=libraries.metric_learning_nt_xent, package="pytorch_metric_learning"
-            ),
+            "lightly": Implementation(make=formulas.lightly_nt_xent, package="lightly"),
+            "pytorch-metric-learning": Implementation(make=formulas.metric_learning_nt_xent, package="pytorch_metric_learning"),
         },
     ),
     "macl": Loss(
         strategy="macl:base_temperature={temperature},alpha=0.5,threshold=0",
         objective="reweighted",
         formula=formulas.macl,
-        others={"lightly": Implementation(make=libraries.lightly_macl, package="lightly")},
+        others={"lightly": Implementation(make=formulas.lightly_macl, package="lightly")},
     ),
     "dystress": Loss(
         strategy="dystress:temperature_min=0.1,temperature_max=0.2", formula=_without_temperature(formulas.dystress)
@@ -250,9 +279,9 @@ LOSSES: dict[str, Loss] = {
         formula=formulas.one_way,
         products=_across,
         others={
-            "sentence-transformers": Implementation(make=libraries.multiple_negatives_ranking, package="sentence_transformers"),
+            "sentence-transformers": Implementation(make=formulas.multiple_negatives_ranking, package="sentence_transformers"),
             "sentence-transformers-cached": Implementation(
-                make=libraries.cached_multiple_negatives_ranking, package="sentence_transformers"
+                make=formulas.cached_multiple_negatives_ranking, package="sentence_transformers"
             ),
         },
     ),

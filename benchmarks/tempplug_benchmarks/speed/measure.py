@@ -18,11 +18,9 @@ import torch
 from tempplug.errors import NonFiniteError
 from tempplug_benchmarks.run.child import end_with_parent
 from tempplug_benchmarks.run.fields import plain
-from tempplug_benchmarks.speed.clock import CLOCKS, alternate
+from tempplug_benchmarks.speed.clock import CLOCKS, COUNT, alternate, neighbours
 from tempplug_benchmarks.speed.losses import LOSSES, Implementation
-from tempplug_benchmarks.speed.matmul import executed_operations, matmul_rate
-from tempplug_benchmarks.speed.memory import limit_memory, peak_growth
-from tempplug_benchmarks.speed.neighbours import COUNT, neighbours
+from tempplug_benchmarks.speed.machine import executed_operations, limit_memory, matmul_rate, peak_growth
 from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe
 from tempplug_benchmarks.speed.step import Step, network_step, views
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
-from tempplug_benchmarks.speed.libraries import LossFunction
+from tempplug_benchmarks.speed.formulas import LossFunction
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 
 NOISE = 1.0
