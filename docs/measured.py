@@ -20,12 +20,12 @@ from typing import Any
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm
-from tempplug_benchmarks.comparison import ArmRow, Comparison
-from tempplug_benchmarks.cross_modality import columns
 from tempplug_benchmarks.kinds import reports
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
-from tempplug_benchmarks.report_tables import format_cell, format_difference, format_p, format_summary, holm_p
+from tempplug_benchmarks.report.across import columns
+from tempplug_benchmarks.report.comparison import ArmRow, Comparison
+from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p
 from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.training import TrainingReport
 

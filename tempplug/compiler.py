@@ -1,47 +1,76 @@
-"""Leaves a method to Python alone where a model is compiled: a graph cannot hold what looks at values.
+"""What a graph of `torch.compile` or `torch.export` takes in of the loss, and what stays outside of it, in Python.
 
-`torch.compiler.disable` does that, too, but it loads the compiler, which takes longer than all the rest of tempplug, and wraps
-the function for good, which costs a small batch as much as an operation on tensors. So it is called where somebody compiles.
+Inside are blocks of all pairs at once, as plain operations that a compiler fuses; outside is what looks at values: labels,
+masks, strategies that learn from batches, and the tiles of large blocks. `torch.compiler.disable` leaves a function outside,
+too, but it loads the compiler, which takes longer than all the rest of tempplug, and wraps the function for good, which costs
+a small batch as much as an operation on tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from torch import Tensor
+
+from tempplug import distributed
+
+if TYPE_CHECKING:
+    from tempplug.loss import ContrastiveLoss
 
 try:
-    from torch._C._dynamo.eval_frame import (
-        _FrameAction,
-        _FrameExecStrategy,
-        get_eval_frame_callback,
-        set_code_exec_strategy,
-    )
+    from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
     _lean = True
 except ImportError:  # private names, and another torch
     _lean = False
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+LARGEST = 1 << 22
+"""Pairs of a block that a graph takes in with ``engine="auto"``."""
+OUTSIDE = (
+    "this call of the loss stays outside of graphs, as do engine='tiled' and 'triton', 'auto' with more than 4 million pairs, "
+    "layouts 'labels' and 'masks', gather=True over processes, and strategies in training that learn from every batch"
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def left_out(function: _F) -> _F:
-    """Returns the function as one that no graph takes in; what it calls it calls through `alone`."""
-    if not _lean:
-        return _disabled(function)
-    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT))
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return function
+def takes_in(
+    loss_fn: ContrastiveLoss, view_a: Tensor | Sequence[Tensor], view_b: Tensor | Sequence[Tensor] | None, given: dict[str, Any]
+) -> bool:
+    """Returns whether a graph takes in a call of the loss: its roles follow from sizes, and its block is small or dense.
+
+    Args:
+        loss_fn: the loss.
+        view_a: [B, D], or a list of such, one a head.
+        view_b: likewise, or None.
+        given: the other arguments of the call.
+    """
+    layout = loss_fn.layout
+    if not layout.by_position or (loss_fn.training and loss_fn.strategy.observes) or (loss_fn.gather and distributed.active()):
+        return False
+    candidates = [view_b, given.get("queue"), given.get("hard_negatives")]
+    of_one_head = [each if isinstance(each, Tensor) else each[0] for each in (view_a, *candidates) if each is not None]
+    rows, *others = [each.shape[:-1].numel() for each in of_one_head]
+    pairs = 2 * rows * (rows + sum(others)) if layout.joins_views else rows * sum(others)
+    return loss_fn.engine == "dense" or (loss_fn.engine == "auto" and pairs <= LARGEST)
 
 
-def alone(function: _F) -> _F:
-    """Returns the function as one that compiles nothing while it runs; as it is where nobody compiles."""
-    if not _lean or get_eval_frame_callback() is None:
+def left_out(reason: str) -> Callable[[F], F]:
+    """Returns a decorator that makes a function one which no graph takes in, and under which nothing is compiled.
+
+    Args:
+        reason: what ``fullgraph=True`` says where it meets the function.
+    """
+
+    def decorate(function: F) -> F:
+        if not _lean:
+            disabled: F = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
+            return disabled
+        set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+        function._torchdynamo_disable = True  # type: ignore[attr-defined]
+        function._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
         return function
-    return _disabled(function)
 
-
-def _disabled(function: _F) -> _F:
-    disabled: _F = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
-    return disabled
+    return decorate

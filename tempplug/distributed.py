@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tempplug.errors import ProcessError, ShapeError
+from tempplug.transforms import shared
 
 # What a process announces in place of its number of rows when it cannot go on.
 REFUSED = -1
@@ -45,7 +45,7 @@ class Rows:
         self.offset, self.total, self.world = sum(self.sizes[: self.rank]), sum(self.sizes), len(self.sizes)
 
 
-@lru_cache(maxsize=64)
+@shared
 def rows_of_one(size: int) -> Rows:
     """Returns the rows of a process alone."""
     return Rows((size,), 0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tempplug.precision import HALF, at_least_float32
-from tempplug.transforms import transformed
+from tempplug.transforms import plain_only
 
 # Rows shorter than this have no direction: similarity 0 and gradient 0, where torch's own normalize multiplies by 1e12.
 SMALLEST_NORM = 1e-12
@@ -126,10 +126,11 @@ def unit_groups(groups: Sequence[Sequence[Tensor]], twice: bool = False) -> tupl
         One tensor a group, and the booleans of all rows of all groups.
     """
     raw = [each for group in groups for each in group]
+    if plain_only():
+        # Groups apart, because a compiler would write one tensor of all anew.
+        found = [_plain_unit_rows(each[0] if len(each) == 1 else torch.cat(list(each))) for each in groups]
+        return tuple(unit for unit, _ in found), torch.cat([zero for _, zero in found])
     sizes = [list(map(len, group)) for group in groups]
-    if transformed():
-        unit, without = _plain_unit_rows(raw)
-        return unit.split_with_sizes(list(map(sum, sizes))), without
     zero: list[Tensor] = []
     units: tuple[Tensor, ...] = _apply_divide(twice, sizes, zero, *raw)
     return units, zero[0] if zero else None
@@ -155,11 +156,13 @@ def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor 
     return unit, without
 
 
-def _plain_unit_rows(embeddings: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Returns what `unit_rows` does by operations that every transform of `torch.func` knows."""
-    wide = at_least_float32(torch.cat(list(embeddings)))
-    largest = wide.detach().abs().amax(1, keepdim=True)
-    zero = largest < max(SMALLEST_NORM, torch.finfo(embeddings[0].dtype).tiny)
-    scaled = torch.where(zero, 1.0, wide / torch.where(zero, 1.0, largest))
-    unit = torch.where(zero, 0.0, scaled / torch.linalg.vector_norm(scaled, dim=1, keepdim=True))
-    return unit, zero.squeeze(1)
+def _plain_unit_rows(embeddings: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns what `unit_rows` does by operations that a graph and every transform of `torch.func` know.
+
+    Rows whose square is not finite become NaN.
+    """
+    wide = at_least_float32(embeddings)
+    norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+    zero = norm < max(SMALLEST_NORM, torch.finfo(embeddings.dtype).tiny)
+    inverse = norm.masked_fill(zero, 1.0).reciprocal().masked_fill(zero, 0.0)
+    return wide * inverse.masked_fill(norm.isinf(), torch.nan), zero.squeeze(1)

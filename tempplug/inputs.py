@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError, TensorError
-from tempplug.transforms import vectorised
+from tempplug.transforms import valueless
 
 _FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -236,7 +236,7 @@ def check_finite(name: str, values: Tensor) -> None:
     Raises:
         NonFiniteError: it says how many rows, and which is the first.
     """
-    if values.device.type != "cpu" or vectorised():
+    if values.device.type != "cpu" or valueless():
         return
     finite = torch.isfinite(values.detach())
     if not bool(finite.all()):
@@ -246,6 +246,21 @@ def check_finite(name: str, values: Tensor) -> None:
             f"{name} holds NaN or infinite values in {bad.numel()} of {rows.numel()} rows (first: row {int(bad[0])}); "
             "the loss needs finite numbers."
         )
+
+
+def outside(name: str, integers: Tensor, size: int) -> int | None:
+    """Returns an integer that lies outside of [0, size), None where all lie inside; a graph checks them where it runs.
+
+    Args:
+        name: of what they are, for the message of a graph.
+        integers: [N].
+        size: how many numbers are allowed.
+    """
+    if torch.compiler.is_compiling():
+        torch._assert_async(((integers >= 0) & (integers < size)).all(), f"{name} must lie between 0 and {size - 1}.")
+        return None
+    lowest, highest = int(integers.min()), int(integers.max())
+    return lowest if lowest < 0 else highest if highest >= size else None
 
 
 def common_type(*tensors: Tensor | None) -> tuple[torch.dtype, tuple[Tensor | None, ...]]:

@@ -108,12 +108,14 @@ class PairLayout(ABC):
             on to strategies, which say themselves what they read; what nobody reads is refused.
         one_view: whether a call without view_b makes sense.
         joins_views: whether the anchors are the rows of both views, one behind the other.
+        by_position: whether sizes alone decide all roles, so that a graph can hold them.
     """
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]]
     one_view: ClassVar[bool] = False
     joins_views: ClassVar[bool] = False
+    by_position: ClassVar[bool] = False
 
     @abstractmethod
     def directions(self, views: Views) -> list[Direction]:
@@ -170,6 +172,7 @@ class TwoView(PairLayout):
     name = "two-view"
     takes = frozenset({"hard_negatives"})
     joins_views = True
+    by_position = True
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [2B, 2G (+ H)]."""
@@ -202,6 +205,7 @@ class CrossView(PairLayout):
 
     name = "cross-view"
     takes = frozenset({"hard_negatives"})
+    by_position = True
 
     def __init__(self, symmetric: bool = False) -> None:
         self.symmetric = symmetric
@@ -234,6 +238,7 @@ class Queue(PairLayout):
 
     name = "queue"
     takes = frozenset({"queue", "hard_negatives"})
+    by_position = True
 
     def directions(self, views: Views) -> list[Direction]:
         """Returns the block [B, B + K (+ H)], whose first B columns hold the keys and no negatives."""
@@ -301,7 +306,7 @@ class Labels(PairLayout):
             extra: hard negatives, which the anchors of view_a see.
         """
         count, total = labels.shape[0], all_labels.shape[0]
-        both = positions.of_both(size, offset, total // 2, swapped=False)
+        both = positions.of_both(size, offset, total // 2, False)
         return PairRoles(
             anchors=count,
             candidates=total + extra,

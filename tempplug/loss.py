@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -16,15 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import distributed
-from tempplug.compiler import alone, left_out
+from tempplug.compiler import OUTSIDE, left_out, takes_in
 from tempplug.create import create_objective, create_strategy
 from tempplug.dense_logits import dense_logits
 from tempplug.engine.dispatch import check_engine, row_statistics
 from tempplug.errors import ConfigError
 from tempplug.layouts import Direction, PairLayout, Views, create_layout, positive_similarity
 from tempplug.objectives.base import Objective
+from tempplug.precision import plain_precision
 from tempplug.record import Step, Trace, build_record
-from tempplug.reduction import blame, no_losses, over_anchors, over_directions, told_of_lonely
+from tempplug.reduction import blame, no_losses, over_anchors, over_directions, told_of_lonely, with_loss
 from tempplug.replay import Replay, recomputing
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.base import Strategy
@@ -52,6 +53,9 @@ class ContrastiveLoss(nn.Module):
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
         gather: candidates of all processes of the default group; without a process group it changes nothing.
         engine: ``auto``, ``dense``, ``tiled`` or ``triton``, which has to be asked for; ``record.engine`` says which one ran.
+
+    ``torch.compile`` and ``torch.export`` trace calls of ``two-view``, ``cross-view`` and ``queue`` with up to 4 million pairs,
+    or any number with ``dense``; other calls stay outside of the graph (docs/loss.md).
 
     Raises:
         UnknownNameError: no such strategy, objective, option or layout.
@@ -89,12 +93,11 @@ class ContrastiveLoss(nn.Module):
         self.engine = check_engine(engine)
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
-        self._reader = Reader(self.layout, gather, twice=self.engine == "dense")
+        self._checked: set[Hashable] = set()
         self._replay = Replay()
         self._unlearned: Unlearned | None = Unlearned()
         self._warned: set[str] = set()
 
-    @left_out
     def forward(
         self,
         view_a: Embeddings,
@@ -132,20 +135,19 @@ class ContrastiveLoss(nn.Module):
             ConfigError: strategy or objective misses an input, or neither strategy nor layout reads one that was given.
             NonFiniteError: embeddings hold NaN or infinite values, or a parameter does (on CPU).
         """
-        given: dict[str, Any] = {}
-        # Most calls give none of them, and a small batch feels the making of a dictionary.
-        if not queue is hard_negatives is labels is index is uncertainty is positive_mask is negative_mask is None:
-            arguments = {
-                "queue": queue,
-                "hard_negatives": hard_negatives,
-                "labels": labels,
-                "index": index,
-                "uncertainty": uncertainty,
-                "positive_mask": positive_mask,
-                "negative_mask": negative_mask,
-            }
-            given = {name: value for name, value in arguments.items() if value is not None}
-        return alone(self._loss)(view_a, view_b, given)
+        arguments = {
+            "queue": queue,
+            "hard_negatives": hard_negatives,
+            "labels": labels,
+            "index": index,
+            "uncertainty": uncertainty,
+            "positive_mask": positive_mask,
+            "negative_mask": negative_mask,
+        }
+        given = {name: value for name, value in arguments.items() if value is not None}
+        if torch.compiler.is_compiling() and takes_in(self, view_a, view_b, given):
+            return self._graph(view_a, view_b, given)
+        return self._loss(view_a, view_b, given)
 
     if TYPE_CHECKING:
         # `nn.Module` promises Any; a loss is a tensor.
@@ -200,7 +202,7 @@ class ContrastiveLoss(nn.Module):
         """
         step, record = self._last
         if step is None or not step.row_losses:
-            raise ConfigError("record is empty: call the loss first, outside of the transforms of torch.func.")
+            raise ConfigError("record is empty: call the loss first, outside of the transforms of torch.func and exports.")
         if record is None:
             record = self._last[1] = build_record(step, self.strategy)
         return cast(StepRecord, record)
@@ -226,6 +228,7 @@ class ContrastiveLoss(nn.Module):
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
+    @left_out(OUTSIDE)
     def _loss(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):
@@ -259,6 +262,8 @@ class ContrastiveLoss(nn.Module):
     def _inside(self, heads: Sequence[tuple[Tensor, Tensor | None]], given: dict[str, Any]) -> Tensor:
         """Returns the loss inside of a transform or a mode, of which nothing may be kept."""
         self._last[:] = None, None
+        if torch.compiler.is_compiling():
+            raise ConfigError(f"{OUTSIDE}: leave it out of what is exported.")
         refuse_fake(heads, *given.values())
         if self.training and self.strategy.observes:
             raise ConfigError(
@@ -268,12 +273,20 @@ class ContrastiveLoss(nn.Module):
         with explained(self.layout.name, self.strategy.name):
             return torch.stack([self._head(*each, given, Step(None)) for each in heads]).sum(0)
 
+    def _graph(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
+        """Returns the loss as a part of a graph; a compiled one leaves its record behind."""
+        step = Step(None)
+        if not torch.compiler.is_exporting():
+            self._last[:] = None if transformed() else step, None
+        heads = split_heads(view_a, view_b)
+        with plain_precision(heads[0][0].device.type):
+            return torch.stack([self._head(*each, given, step) for each in heads]).sum(0)
+
     def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step) -> Tensor:
-        # Once, because looking for a module in its parent takes as long as an operation on tensors.
         strategy, objective = self.strategy, self.objective
         observing = self.training and strategy.observes
-        reader = self._reader
-        reader.layout, reader.gather, reader.twice = self.layout, self.gather, self.engine == "dense"
+        checked = None if torch.compiler.is_compiling() else self._checked
+        reader = Reader(self.layout, self.gather, self.engine == "dense", checked)
         views, zero = reader.read(strategy, view_a, view_b, given)
         step.zero_norm += zero
         directions = self.layout.directions(views)
@@ -302,23 +315,13 @@ class ContrastiveLoss(nn.Module):
             if fresh:
                 strategy.observe(batch, statistics)
             losses.append(self._row_losses(objective, block, logit_map, batch, statistics))
-            roles, alone = block.roles, views.rows.world == 1
-            every_anchor = alone and roles.fewest_positives and roles.lonely is None
-            valid.append(None if every_anchor else self._valid(roles, statistics))
-            step.traces.append(partial(Trace, *block.bare, roles, logit_map.detached(), statistics.detached()))
+            valid.append(with_loss(block.roles, statistics.positive_count, objective, views.rows.world == 1))
+            step.traces.append(partial(Trace, *block.bare, block.roles, logit_map.detached(), statistics.detached()))
         row_losses, kept = (losses[0], None) if len(losses) == 1 and valid[0] is None else over_directions(losses, valid)
         step.row_losses.append((row_losses.detach(), kept))
         if kept is None and self.reduction == "mean" and views.rows.world == 1:
             return row_losses.mean()
         return over_anchors(row_losses, kept, views, self.reduction)
-
-    def _valid(self, roles: PairRoles, statistics: RowStatistics) -> Tensor | None:
-        """Returns which anchors have a loss; None where positions say that all have, so for all processes or none."""
-        lonely = roles.lonely
-        if roles.positives is not None:
-            return None if lonely is None or self.objective.without_negatives else ~lonely
-        paired = statistics.positive_count > 0
-        return paired if lonely is None or self.objective.without_negatives else paired & ~lonely
 
     def _prepare(
         self,
@@ -385,7 +388,7 @@ class ContrastiveLoss(nn.Module):
                     f"{most}: use infonce or dcl, or masks with one positive a row."
                 )
         # On CUDA, counting what labels or masks say waits for the device: until the warning is out.
-        if roles.lonely is not None and "negative" not in self._warned:
+        if not torch.compiler.is_compiling() and roles.lonely is not None and "negative" not in self._warned:
             lonely = int(roles.lonely.sum())
             if lonely:
                 self._warn("negative", told_of_lonely(lonely, roles.anchors, name, self.objective))

@@ -6,13 +6,12 @@ Shapes as in `tempplug.layouts`: B local pairs, the first of them number ``offse
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import torch
 
 from tempplug.roles import Pairing, PairRoles
-from tempplug.transforms import dispatching, transformed
+from tempplug.transforms import shared
 
 CPU = torch.device("cpu")
 
@@ -20,18 +19,15 @@ CPU = torch.device("cpu")
 def _shared(make: Callable[..., PairRoles]) -> Callable[..., PairRoles]:
     """Returns the function as one that makes the roles of a shape once, with what they count of themselves."""
 
-    @lru_cache(maxsize=64)
-    def kept(*shape: Any) -> PairRoles:
-        with torch.inference_mode(False):
-            roles = make(*shape)
-            roles.positive_count(), roles.negative_count(), roles.lonely
+    def counted(*shape: Any) -> PairRoles:
+        roles = make(*shape)
+        roles.positive_count(), roles.negative_count(), roles.lonely
         return roles
 
-    # What is made inside of a transform or a mode is no tensor for later calls.
-    return lambda *shape: make(*shape) if transformed() or dispatching() else kept(*shape)
+    return shared(counted)
 
 
-@lru_cache(maxsize=64)
+@shared
 def of_both(size: int, offset: int, total: int, swapped: bool) -> Pairing:
     """Returns the pairing of the joined rows of two views with themselves, or with their counterpart in the other view."""
     # Anchor i of view_b is row size + i of the anchors and total + offset + i of the candidates.
@@ -46,8 +42,8 @@ def two_view(size: int, offset: int, total: int, extra: int, device: torch.devic
         anchors=2 * size,
         candidates=2 * total + extra,
         device=device,
-        positives=of_both(size, offset, total, swapped=True),
-        ignored=of_both(size, offset, total, swapped=False),
+        positives=of_both(size, offset, total, True),
+        ignored=of_both(size, offset, total, False),
         square=size == total,
         extra_start=2 * total if extra else None,
         extra_anchors=size,

@@ -13,7 +13,7 @@ HALF = frozenset({torch.float16, torch.bfloat16})
 
 def at_least_float32(values: Tensor) -> Tensor:
     """Returns half-precision values in float32 and everything else as it is."""
-    return values.float() if values.dtype in HALF else values
+    return values.float() if values.dtype.itemsize < 4 else values
 
 
 def plain_precision(device: str) -> AbstractContextManager[Any]:

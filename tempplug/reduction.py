@@ -15,7 +15,26 @@ from tempplug.errors import NonFiniteError
 from tempplug.layouts import Views
 from tempplug.objectives.base import Objective
 from tempplug.precision import at_least_float32
+from tempplug.roles import PairRoles
 from tempplug.types import Reduction
+
+
+def with_loss(roles: PairRoles, positive_count: Tensor, objective: Objective, alone: bool) -> Tensor | None:
+    """Returns which anchors have a loss, [N] booleans; None where all have, and on every process.
+
+    Args:
+        roles: of the pairs.
+        positive_count: [N] of each anchor.
+        objective: of the loss.
+        alone: whether there is one process; what labels say differs between several.
+    """
+    if alone and roles.fewest_positives and roles.lonely is None:
+        return None
+    lonely = None if roles.lonely is None or objective.without_negatives else ~roles.lonely
+    if roles.positives is not None:
+        return lonely
+    paired = positive_count > 0
+    return paired if lonely is None else paired & lonely
 
 
 def over_directions(losses: list[Tensor], valid: list[Tensor | None]) -> tuple[Tensor, Tensor | None]:

@@ -5,15 +5,15 @@ Layouts write these records, engines read them. Nothing here knows a logit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tempplug.once import once
-from tempplug.transforms import dispatching, transformed
+from tempplug.transforms import shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,6 @@ class Pairing:
         (start, stop, shift), *others = self.runs
         if not others:
             return candidates if stop - start == candidates.shape[0] else candidates[start + shift : stop + shift]
-        if transformed() or dispatching():
-            return candidates[self.columns(torch.arange(self.runs[-1][1], device=candidates.device))]
         return candidates.index_select(0, _columns(self.runs, candidates.device))
 
     def columns(self, rows: Tensor) -> Tensor:
@@ -112,17 +110,20 @@ class PairRoles:
 
     def negative(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Returns whether these pairs are negatives, in the broadcast shape of the two index tensors."""
-        found = columns >= self.negatives_start
-        for pairing in (self.positives, self.ignored):
-            if pairing is not None:
-                found = found & (columns != pairing.columns(rows))
+        return ~self.left_out(rows, columns)
+
+    def left_out(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Returns whether these pairs are no negatives, in the broadcast shape of the two index tensors."""
+        found = [columns == each.columns(rows) for each in (self.positives, self.ignored) if each is not None]
+        if self.negatives_start:
+            found.append(columns < self.negatives_start)
         if self.anchor_labels is not None:
-            found = found & ~self._same_label(rows, columns)
+            found.append(self._same_label(rows, columns))
         if self.negative_mask is not None:
-            found = found & self.negative_mask[rows, columns]
+            found.append(~self.negative_mask[rows, columns])
         if self.extra_start is not None:
-            found = found & ((columns < self.extra_start) | (rows < self.extra_anchors))
-        return found
+            found.append((columns >= self.extra_start) & (rows >= self.extra_anchors))
+        return reduce(torch.logical_or, found)
 
     def positive(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Returns whether these pairs are positives, in the broadcast shape of the two index tensors."""
@@ -265,8 +266,9 @@ class PairRoles:
 
     def tile(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
         """Returns the index tensors [R, 1] and [1, C] of a tile, for `negative` and `positive`."""
-        row_index = torch.arange(self.anchors, device=self.device)[rows]
-        column_index = torch.arange(self.candidates, device=self.device)[columns]
+        # Of 32 bits, which are compared faster.
+        row_index = torch.arange(self.anchors, dtype=torch.int32, device=self.device)[rows]
+        column_index = torch.arange(self.candidates, dtype=torch.int32, device=self.device)[columns]
         return row_index[:, None], column_index[None, :]
 
 
@@ -316,11 +318,10 @@ def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
     return PairRoles(anchors=roles.anchors, candidates=roles.candidates, device=roles.device, positives=own, ignored=ignored)
 
 
-@lru_cache(maxsize=64)
+@shared
 def _columns(runs: tuple[tuple[int, int, int], ...], device: torch.device) -> Tensor:
     """Returns the candidate of every anchor."""
-    with torch.inference_mode(False):
-        return Pairing(runs).columns(torch.arange(runs[-1][1], device=device))
+    return Pairing(runs).columns(torch.arange(runs[-1][1], device=device))
 
 
 @dataclass(slots=True)
@@ -345,4 +346,4 @@ class Block:
 
     def mirrored(self) -> Block:
         """Returns the transposed block: the candidates as anchors of the same pairs."""
-        return replace(self, anchors=self.candidates, candidates=self.anchors, bare=self.bare[::-1])
+        return Block(self.candidates, self.anchors, self.bare[::-1], self.roles, self.positive_similarity, self.precision)

@@ -1,24 +1,35 @@
-"""Whether a call runs where tensors may have no value that Python could look at: transforms of `torch.func`, FakeTensorMode.
+"""Whether a call runs where tensors may have no value that Python could look at.
 
-In a transform the loss takes its plainest way: the dense engine on plain operations, no look at values under `torch.func.vmap`,
-no record and no state. Only what no transform can do is refused. Fake tensors are refused too.
+That is in transforms of `torch.func`, where a graph is traced (`torch.compile`, `torch.export`), and under FakeTensorMode. In
+the first two the loss takes its plainest way: the dense engine on plain operations, no look at values under `torch.func.vmap`
+and in graphs, and no record. Only what no transform can do is refused. Fake tensors are refused outside of a trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, TypeVar
 
+import torch
 from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._guards import detect_fake_mode
 
 from tempplug.errors import ConfigError, TensorError
 
+T = TypeVar("T")
+
 dispatching: Callable[[], int] = _len_torch_dispatch_stack
 """Returns how many modes, FakeTensorMode among them, see every operation."""
 transformed: Callable[[], bool] = _are_functorch_transforms_active
 """Returns whether any transform of `torch.func` is at work."""
+
+
+def plain_only() -> bool:
+    """Returns whether plain operations alone will do: in a transform of `torch.func`, and where a graph is traced."""
+    return torch.compiler.is_compiling() or transformed()
 
 
 def fake_mode() -> bool:
@@ -32,16 +43,34 @@ def refuse_fake(*arguments: object) -> None:
     Raises:
         TensorError: one is, or it is.
     """
-    if detect_fake_mode(arguments) is not None:
+    if not torch.compiler.is_compiling() and detect_fake_mode(arguments) is not None:
         raise TensorError(
             "an argument of the call is a FakeTensor, or FakeTensorMode is active: the loss needs tensors with values, so call "
             "it outside of that mode."
         )
 
 
-def vectorised() -> bool:
-    """Returns whether one of them is `torch.func.vmap`."""
-    return any(each.key() == TransformType.Vmap for each in get_interpreter_stack() or ())
+def valueless() -> bool:
+    """Returns whether Python cannot look at values: under `torch.func.vmap`, and where a graph is traced."""
+    return torch.compiler.is_compiling() or any(each.key() == TransformType.Vmap for each in get_interpreter_stack() or ())
+
+
+def shared(make: Callable[..., T]) -> Callable[..., T]:
+    """Returns the function as one whose results later calls share, but for what is made in a transform, a mode or a trace."""
+
+    @lru_cache(maxsize=64)
+    def kept(*arguments: Any) -> T:
+        # Not of inference mode, because training will use it as well.
+        with torch.inference_mode(False):
+            return make(*arguments)
+
+    def found(*arguments: Any) -> T:
+        # An export without Dynamo runs in a mode.
+        alone = torch.compiler.is_dynamo_compiling() or transformed() or dispatching()
+        return make(*arguments) if alone else kept(*arguments)
+
+    found.cache_info = kept.cache_info  # type: ignore[attr-defined]
+    return found
 
 
 @contextmanager
@@ -54,7 +83,7 @@ def explained(layout: str, strategy: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not vectorised() or "vmap" not in str(error):
+        if not valueless() or "vmap" not in str(error):
             raise
         raise ConfigError(
             f"torch.func.vmap cannot run layout '{layout}' with strategy '{strategy}' here, because it has to look at values: "

@@ -58,11 +58,11 @@ class Reader:
         layout: that will read the views.
         gather: whether candidates of all processes are wanted.
         twice: whether second derivatives are wanted.
+        checked: kinds of calls that were found right, to which this adds; None where a graph is traced.
     """
 
-    def __init__(self, layout: PairLayout, gather: bool, twice: bool) -> None:
-        self.layout, self.gather, self.twice = layout, gather, twice
-        self._right: set[Hashable] = set()
+    def __init__(self, layout: PairLayout, gather: bool, twice: bool, checked: set[Hashable] | None) -> None:
+        self.layout, self.gather, self.twice, self.checked = layout, gather, twice, checked
 
     def read(
         self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
@@ -107,30 +107,26 @@ class Reader:
         self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], zero: list[Tensor]
     ) -> Views:
         """Returns the views of this process alone."""
-        kind: list[Hashable] = [self.layout, strategy.name]
-        known = True
-        for name, each in (("view_a", view_a), ("view_b", view_b), *given.items()):
-            if each is not None:
-                plain = type(each) in _PLAIN and not each.is_nested and each.layout is torch.strided
-                if not plain:
-                    known = False
-                    break
-                kind.extend((name, each.shape, each.dtype, each.device))
-        key = tuple(kind) if known else None
+        key = None if self.checked is None else self._kind(strategy, view_a, view_b, given)
         precision, uncertainty = None, None
         queue, extra = given.get("queue"), given.get("hard_negatives")
         labels, index = given.get("labels"), given.get("index")
-        if key is None or key not in self._right:
+        if self.checked is None or key is None or key not in self.checked:
             refuse_fake(view_a, view_b, *given.values())
             before = view_a, view_b, queue, extra, labels, index
             queue, extra, labels, index, uncertainty = self._check(strategy, view_a, view_b, given)
             precision, (first, view_b, queue, extra) = common_type(view_a, view_b, queue, extra)
             view_a = view_a if first is None else first
             after = view_a, view_b, queue, extra, labels, index
-            if key is not None and given.keys() <= _BY_SHAPE and all(a is b for a, b in zip(before, after, strict=True)):
-                if len(self._right) >= _MOST_KINDS:
-                    self._right.clear()
-                self._right.add(key)
+            if (
+                self.checked is not None
+                and key is not None
+                and given.keys() <= _BY_SHAPE
+                and all(a is b for a, b in zip(before, after, strict=True))
+            ):
+                if len(self.checked) >= _MOST_KINDS:
+                    self.checked.clear()
+                self.checked.add(key)
         second = [each for each in (view_b, queue, extra) if each is not None]
         joins = view_b is not None and self.layout.joins_views
         if joins and view_b is not None:
@@ -178,15 +174,27 @@ class Reader:
             views.all_b = views.view_b
         return views
 
+    def _kind(self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Hashable:
+        """Returns what the checks of shapes depend on; None where an argument is no ordinary tensor."""
+        kind: list[Hashable] = [self.layout, strategy.name]
+        for name, each in (("view_a", view_a), ("view_b", view_b), *given.items()):
+            if each is not None:
+                if type(each) not in _PLAIN or each.is_nested or each.layout is not torch.strided:
+                    return None
+                kind.extend((name, each.shape, each.dtype, each.device))
+        return tuple(kind)
+
     def _check(self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> tuple[Any, ...]:
         """Raises what is wrong; returns queue, hard negatives [H, D], labels and index as int64, and uncertainty."""
         device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
-        check_read(given, strategy, self.layout)
         size, dimension = check_embeddings("view_a", view_a, device).shape
         if view_b is not None:
             check_embeddings("view_b", view_b, device, dimension)
             if view_b.shape[0] != size and self.layout.name != "masks":
                 raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
+        if not given:
+            return None, None, None, None, None
+        check_read(given, strategy, self.layout)
         queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
         extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
         labels = check_integers("labels", given.get("labels"), device, size)

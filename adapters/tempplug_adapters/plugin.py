@@ -66,7 +66,7 @@ def tempplug_register_adapters() -> list[AdapterInfo]:
         ),
         AdapterInfo(
             name="grace",
-            target="tempplug_adapters.graph.grace",
+            target="tempplug_adapters.graph.grace_method",
             summary="GRACE node representations in PyTorch Geometric",
             reference="Zhu et al. 2020 (GRACE)",
             requires=_GRAPH,

@@ -22,9 +22,9 @@ from tempplug_adapters.training.termination import Terminated
 from tempplug_benchmarks import sweep, training
 from tempplug_benchmarks.kinds import KINDS, reports
 from tempplug_benchmarks.profile import PROFILES, Profile
-from tempplug_benchmarks.report_html import page
+from tempplug_benchmarks.report.pages import page
+from tempplug_benchmarks.run.table_plan import listing
 from tempplug_benchmarks.suite import Suite, load_suite
-from tempplug_benchmarks.table_maps import papers
 
 _RUN_HELP = """\
 Every finished run is one JSON file below DIR. Killing the command loses at most the runs in flight; the same command
@@ -179,7 +179,7 @@ def _list(options: argparse.Namespace) -> int:
     if options.papers:
         if options.suite or options.task:
             raise ConfigError("--papers must stand alone: it shows tables of papers, not a suite.")
-        print("\n".join(papers.listing()))
+        print("\n".join(listing()))
         return 0
     if options.suite:
         suite = load_suite(options.suite)

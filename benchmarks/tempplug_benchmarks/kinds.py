@@ -9,7 +9,7 @@ from typing import Protocol
 from rich.console import Console
 
 from tempplug_benchmarks import training
-from tempplug_benchmarks.comparison import check_known, compare, consistent
+from tempplug_benchmarks.report.comparison import check_known, compare, consistent
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.store import Entry
 from tempplug_benchmarks.speed import kind as speed

@@ -13,19 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from torch import Tensor
 
 from tempplug import Batch, LogitMap, Strategy, create_strategy
 from tempplug.errors import ConfigError
-from tempplug_adapters.storage.files import write_file
+from tempplug_benchmarks.report.drawing import COLOURS, STYLE, THEME, label_ratios, save
 
 FORMATS = (".png", ".svg", ".pdf")
 POINTS = 801
 UNCERTAINTIES = (-2.0, 0.0, 2.0)
-_COLOURS = ("#2563a8", "#d9622b", "#2f8f5b", "#8a4fae", "#b8325a", "#8b6d1f", "#3aa0a8", "#5a6270")
 _DASHES: tuple[tuple[float, tuple[float, ...] | None], ...] = ((0, None), (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
 
 
@@ -86,6 +85,7 @@ def curves(spec: str, positive_similarity: float = 0.8, epoch: float = 0.0) -> l
     return [replace(drawn[key], label=f"{spec}, {_together(anchors)}") for key, anchors in found.items()]
 
 
+@rc_context(STYLE)
 def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
     """Writes three panels, temperature, logit and gradient against similarity.
 
@@ -102,11 +102,11 @@ def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
         raise ConfigError(f"out={out} of a plot must end in {', '.join(FORMATS)}.")
     columns = 1 if max(len(curve.label) for curve in found) > 60 else 2
     height = 4.2 + 0.22 * math.ceil(len(found) / columns)
-    figure = Figure(figsize=(12.6, height), facecolor="white", layout="constrained")
+    figure = Figure(figsize=(12.6, height), layout="constrained")
     panels = figure.subplots(1, 3)
     for position, curve in enumerate(found):
         style = {
-            "color": _COLOURS[position % len(_COLOURS)],
+            "color": COLOURS[position % len(COLOURS)],
             "linestyle": _DASHES[position % len(_DASHES)],
             "linewidth": 2.2,
         }
@@ -118,22 +118,15 @@ def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
         ("gradient of the logit", "dl/ds, nats per unit of similarity"),
     )
     for panel, (name, unit) in zip(panels, names, strict=True):
-        panel.set_title(name, fontsize=12, loc="left", fontweight="bold")
-        panel.set_xlabel("similarity s")
-        panel.set_ylabel(unit)
-        panel.set_xlim(-1, 1)
-        panel.set_xticks((-1, -0.5, 0, 0.5, 1))
-        panel.grid(color="#e3e6ec", linewidth=0.8)
-        panel.set_axisbelow(True)
-        panel.spines[["top", "right"]].set_visible(False)
+        panel.set(title=name, xlabel="similarity s", ylabel=unit, xlim=(-1, 1), xticks=(-1, -0.5, 0, 0.5, 1))
     panels[0].set_ylim(bottom=0)
     _scale_gradient(panels[2], torch.cat([curve.gradient for curve in found]))
     handles, labels = panels[0].get_legend_handles_labels()
     legend = figure.legend(
-        handles, labels, title=caption, loc="outside lower center", ncols=columns, frameon=False, fontsize=10, handlelength=3.4
+        handles, labels, title=caption, loc="outside lower center", ncols=columns, fontsize=10, handlelength=3.4
     )
-    legend.get_title().set(fontsize=9, color="#5a6270")
-    write_file(out, lambda temporary: figure.savefig(temporary, dpi=150, format=out.suffix[1:]))
+    legend.get_title().set(fontsize=9, color=THEME["soft"])
+    save(figure, out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -190,9 +183,7 @@ def _scale_gradient(panel: Axes, gradients: Tensor) -> None:
     panel.set_yscale("log", nonpositive="mask")  # leaves a gap where a gradient is 0, outside a clamp
     positive = gradients[gradients > 0]
     decades = math.log10(float(positive.max() / positive.min()))
-    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.yaxis.set_minor_locator(NullLocator())
+    label_ratios(panel.yaxis, factors=(1.0, 2.0, 5.0) if decades < 2.5 else (1.0,))
 
 
 def _curve(label: str, logit_map: LogitMap) -> Curve:

@@ -95,7 +95,7 @@ def tempplug_register_commands() -> list[CommandInfo]:
             name="bench",
             target="tempplug_benchmarks.command:main",
             summary="run benchmark suites and report measured beside reported numbers",
-            requires=_BENCH,
+            requires=(*_BENCH, "jinja2"),
             extra="bench",
         ),
         CommandInfo(

@@ -14,18 +14,17 @@ from rich.console import Console
 from tempplug.errors import ConfigError, DataError, MissingDependencyError
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
-from tempplug_benchmarks import report as text
-from tempplug_benchmarks.comparison import Comparison, check_known, compare
-from tempplug_benchmarks.report_html import html_parts, page
+from tempplug_benchmarks.report import pages, terminal
+from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.results import Loaded, load_results
 from tempplug_benchmarks.run.controls import controls
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.progress import Progress
 from tempplug_benchmarks.run.runner import EXECUTORS, create_executor, execute
 from tempplug_benchmarks.run.store import Entry, Failure
+from tempplug_benchmarks.run.table_plan import plan_tables, tables_of
 from tempplug_benchmarks.run.tuning import expanded
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.table_maps.papers import plan_tables, tables_of
 
 TITLE = Suite.kind
 ALL = "all"
@@ -122,9 +121,9 @@ def run_all(options: argparse.Namespace) -> int:
         suites.append(suite)
         runs += planned
     status, found = _run(suites, _with_data(runs, options, "task of any suite"), options)
-    text.print_summary(Console(), found.comparisons, found.problems)
+    terminal.print_summary(Console(), found.comparisons, found.problems)
     file = options.output / PAGE
-    write_text(file, page(found.html_parts()))
+    write_text(file, pages.page(found.html_parts()))
     print(f"All tables, plots and commands: {file.resolve().as_uri()}")
     return status
 
@@ -230,15 +229,15 @@ class TrainingReport:
 
     def print(self, console: Console) -> None:
         """Prints the tables."""
-        text.print_report(console, self.comparisons, self.problems)
+        terminal.print_report(console, self.comparisons, self.problems)
 
     def markdown(self) -> str:
         """Returns the report as Markdown."""
-        return text.markdown(self.comparisons, self.problems)
+        return pages.markdown(self.comparisons, self.problems)
 
     def html_parts(self) -> list[str]:
         """Returns the report as pieces of HTML."""
-        return html_parts(self.comparisons, self.problems)
+        return pages.html_parts(self.comparisons, self.problems)
 
 
 def _data_dir(given: Path | None) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from tempplug.negatives.base import TermMap
 from tempplug.roles import Block
@@ -14,8 +15,17 @@ from tempplug.types import NOTHING, RowStatistics, Wanted
 EVERY = slice(None)
 
 
+def dense_similarity(block: Block) -> Tensor:
+    """Returns the similarities of anchors and candidates, [N, M], without columns that hold no negatives."""
+    return block.anchors @ block.candidates[block.roles.negatives_start :].T
+
+
 def dense_statistics(
-    block: Block, logit_map: LogitMap, wanted: Wanted = NOTHING, terms: Sequence[TermMap] = ()
+    block: Block,
+    logit_map: LogitMap,
+    wanted: Wanted = NOTHING,
+    terms: Sequence[TermMap] = (),
+    similarity: Tensor | None = None,
 ) -> RowStatistics:
     """Returns the statistics of every row.
 
@@ -24,17 +34,19 @@ def dense_statistics(
         logit_map: of this batch, not yet bound to a tile.
         wanted: of each row.
         terms: that are added to the logits of negatives.
+        similarity: [N, M] of all pairs but those of columns that hold no negatives; None to have it computed.
     """
     roles, pair = block.roles, wanted.pair_function
     columns = slice(roles.negatives_start, None)
-    similarity = block.anchors @ block.candidates[columns].T
+    if similarity is None:
+        similarity = dense_similarity(block)
     logits = logit_map.at(EVERY, columns).logit(similarity)
     indices = roles.tile(EVERY, columns)
     of_negatives = logits
     for term in terms:
         of_negatives = of_negatives + term.at(EVERY, columns).term(similarity.detach())
     # Map first, mask second: a mask of -inf before the division by a learned temperature makes its gradient NaN.
-    left_out = ~roles.negative(*indices)
+    left_out = roles.left_out(*indices)
     lonely = roles.lonely
     if terms:
         left_out |= of_negatives.detach() == -torch.inf
@@ -55,10 +67,16 @@ def dense_statistics(
     negative_count = roles.negative_count()
 
     if roles.positives is not None:
-        anchors = indices[0].squeeze(1)
-        positive_similarity = torch.linalg.vecdot(block.anchors, block.candidates[roles.positives.columns(anchors)])
-        pairs = logit_map.at(anchors, roles.positives.columns(anchors), paired=True)
-        positive_logit = pairs.logit(positive_similarity)
+        if roles.negatives_start:
+            anchors = indices[0].squeeze(1)
+            positive_similarity = torch.linalg.vecdot(block.anchors, roles.positives.partners(block.candidates))
+            pairs = logit_map.at(anchors, roles.positives.columns(anchors), paired=True)
+            positive_logit = pairs.logit(positive_similarity)
+        else:
+            # From the matrix, which is there: a compiler finds them on its way over the rows.
+            positive = roles.positive(*indices)
+            positive_similarity = similarity.where(positive, 0.0).sum(1)
+            positive_logit = logits.where(positive, 0.0).sum(1)
         return RowStatistics(
             positive_logit=positive_logit,
             positive_similarity=positive_similarity,

@@ -12,14 +12,14 @@ from typing import get_args
 
 import torch
 
-from tempplug.engine.dense import dense_statistics
+from tempplug.engine.dense import dense_similarity, dense_statistics
 from tempplug.engine.tiled import tiled_statistics
 from tempplug.engine.triton import mirrored_statistics, refusal, triton_statistics
 from tempplug.errors import ConfigError
 from tempplug.negatives.base import TermMap
 from tempplug.roles import Block
 from tempplug.strategies.logit_map import LogitMap
-from tempplug.transforms import transformed
+from tempplug.transforms import plain_only
 from tempplug.types import NOTHING, EngineName, RowStatistics, Wanted
 
 # CUDA compute capabilities, such as (9, 0), at which a result under benchmarks/results/speed shows ``triton`` to be faster than
@@ -68,7 +68,7 @@ def row_statistics(
             f"the negative term {one_way[0]} is not symmetric, and both directions of a block were asked for at once: ask for "
             "each direction by itself, with a term of its own rows and columns."
         )
-    inside = transformed()
+    inside = plain_only()
     if inside and engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{engine}' has no rule for the transforms of torch.func: use engine='dense', or 'auto'.")
     only_sums = not (wanted.more or wanted.pair_function or terms)
@@ -83,9 +83,10 @@ def row_statistics(
                 "engine='tiled', or 'auto'."
             )
         return list(mirrored_statistics(block, logit_map)) if mirrored else [triton_statistics(block, logit_map)], engine
-    found = [dense_statistics(block, logit_map, wanted, terms)]
+    similarity = dense_similarity(block)
+    found = [dense_statistics(block, logit_map, wanted, terms, similarity)]
     if mirrored:
-        found.append(dense_statistics(block.mirrored(), logit_map, wanted, terms))
+        found.append(dense_statistics(block.mirrored(), logit_map, wanted, terms, similarity.T))
     return found, engine
 
 

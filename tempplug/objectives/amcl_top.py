@@ -12,6 +12,7 @@ from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective
 from tempplug.options import Number
 from tempplug.strategies.maps import LogitMap, PairTemperatureMap
+from tempplug.transforms import valueless
 from tempplug.types import Auxiliary, RowStatistics
 
 
@@ -66,7 +67,7 @@ class AMCLTop(Objective):
         counts = statistics.negative_count
         present = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
         # Asking whether one is missing waits for the device, so only CPU batches are told.
-        if not self._warned and not logits.is_cuda and int(counts.min()) < self.top_k:
+        if not (self._warned or logits.is_cuda or valueless()) and int(counts.min()) < self.top_k:
             self._warned = True
             warnings.warn(
                 f"{self.where('top_k', self.top_k)} is more than the {int(counts.min())} negatives of an anchor: it takes all "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -82,8 +80,9 @@ def margin(statistics: RowStatistics) -> Tensor:
     return statistics.negative_lse - statistics.positive_logit
 
 
-softplus: Callable[[Tensor], Tensor] = partial(nn.functional.softplus, threshold=40)
-"""Returns ln(1 + exp(d)), exact to float64 (torch's own default turns linear at 20, which is 1e-10 off)."""
+def softplus(difference: Tensor) -> Tensor:
+    """Returns ln(1 + exp(d)), exact to float64 (torch's own default turns linear at 20, which is 1e-10 off)."""
+    return nn.functional.softplus(difference, threshold=40)
 
 
 def with_gradient_of(value: Tensor, source: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from tempplug.objectives.base import Objective, margin, with_gradient_of
 from tempplug.objectives.reweighted import ratio_to_scale
 from tempplug.options import Temperature
 from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.transforms import valueless
 from tempplug.types import Auxiliary, RowStatistics
 
 
@@ -51,7 +52,7 @@ class DualTemperature(Objective):
                 )
             return ScaleMap(scale / 10)
         # Comparing waits for the device, so only CPU batches are checked.
-        if scale is not None and not scale.is_cuda and scale * self.second_temperature < 1 - 1e-6:
+        if scale is not None and not (scale.is_cuda or valueless()) and scale * self.second_temperature < 1 - 1e-6:
             raise ConfigError(
                 f"{self.where('second_temperature', self.second_temperature)} must be at least the strategy's temperature "
                 f"{1 / scale.item():.3g}."

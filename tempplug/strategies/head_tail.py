@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError
+from tempplug.inputs import outside
 from tempplug.options import Number, Numbers, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -87,11 +88,10 @@ class HeadTail(Strategy):
         labels = batch.labels
         if labels.device != self.scales.device:
             raise self.elsewhere("scales", self.scales, labels.device)
-        lowest, highest = int(labels.min()), int(labels.max())
-        if lowest < 0 or highest >= len(self.class_counts):
-            outside = lowest if lowest < 0 else highest
+        found = outside("labels", labels, len(self.class_counts))
+        if found is not None:
             raise ConfigError(
-                f"labels holds the class {outside}; strategy 'head-tail' knows the classes 0 to {len(self.class_counts) - 1} "
+                f"labels holds the class {found}; strategy 'head-tail' knows the classes 0 to {len(self.class_counts) - 1} "
                 "of class_counts."
             )
         return ScaleMap(self.scales[labels].to(batch.positive_similarity.dtype))

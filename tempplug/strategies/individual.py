@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.errors import ConfigError
+from tempplug.inputs import outside
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -156,10 +157,9 @@ class Individual(Strategy):
         if index.device != self.temperatures.device:
             raise self.elsewhere("temperatures", self.temperatures, index.device)
         # On CUDA the lookup itself refuses what lies outside; asking here would wait for the device.
-        if not index.is_cuda and (int(index.min()) < 0 or int(index.max()) >= self.size):
-            outside = int(index.min()) if int(index.min()) < 0 else int(index.max())
+        found = None if index.is_cuda else outside("index", index, self.size)
+        if found is not None:
             raise ConfigError(
-                f"index holds {outside}; strategy 'individual' has size={self.size}, so positions run from 0 to "
-                f"{self.size - 1}."
+                f"index holds {found}; strategy 'individual' has size={self.size}, so positions run from 0 to {self.size - 1}."
             )
         return index

@@ -83,8 +83,9 @@ class Learnable(Strategy):
         bound, own = math.log(self.max_scale), self.log_scale
         if transformed():
             return own.clamp(max=bound)
-        if own.untyped_storage().nbytes() == own.nbytes:
-            own.detach().clamp_(max=bound)
+        if torch.compiler.is_compiling() or own.untyped_storage().nbytes() == own.nbytes:
+            with torch.no_grad():
+                own.clamp_(max=bound)
             return own
         # A part of something larger is a copy that FSDP gathered for this step: nothing written here would last. What lies
         # above the bound counts as the bound, and only a gradient that leads back may move it.

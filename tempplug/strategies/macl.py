@@ -13,7 +13,7 @@ from tempplug.options import Flag, Number, Temperature
 from tempplug.replay import recomputing
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
-from tempplug.transforms import transformed, vectorised
+from tempplug.transforms import transformed, valueless
 from tempplug.types import Batch
 
 
@@ -83,10 +83,11 @@ class MACL(Strategy):
         free = self.temperature(mean)
         (floor,) = self.bounds().values()
         hit = free < floor
-        if not (recomputing() or transformed()):  # a checkpoint computes the same batch a second time
-            self.floor_hits += hit.to(self.floor_hits)
+        # A checkpoint computes the same batch a second time.
+        if not transformed() and (torch.compiler.is_compiling() or not recomputing()):
+            self.floor_hits.add_(hit)
         # Reading `hit` waits for the device, so on CUDA only `strict` pays for it; the record shows the count everywhere.
-        if (self.strict or not (self.warned_of_bounds or hit.is_cuda or vectorised())) and hit:
+        if (self.strict or not (self.warned_of_bounds or hit.is_cuda or valueless())) and hit:
             message = (
                 f"strategy 'macl': with base_temperature={self.base_temperature:g}, alpha={self.alpha:g} and "
                 f"threshold={self.threshold:g} the mean positive similarity {mean.item():.3g} gives the temperature "

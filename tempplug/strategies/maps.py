@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tempplug.precision import HALF, at_least_float32
+from tempplug.precision import at_least_float32
 from tempplug.strategies.logit_map import LOG2E, LogitMap, Rows
+from tempplug.transforms import shared
 
 __all__ = ["LogOddsMap", "LogitMap", "PairTemperatureMap", "Profile", "ProfileMap", "ScaleMap", "constant_scale"]
 
@@ -33,7 +33,7 @@ class ScaleMap(LogitMap):
 
     Args:
         scale: [] or [N], 1/τ, greater than 0; may carry gradient.
-        constant: whether later batches have the same [].
+        number: the scale where it is the same in every batch.
 
     >>> ScaleMap(torch.tensor(10.0)).logit(torch.tensor([0.5, -0.2]))
     tensor([ 5., -2.])
@@ -41,10 +41,10 @@ class ScaleMap(LogitMap):
 
     linear = True
 
-    def __init__(self, scale: Tensor, constant: bool = False) -> None:
+    def __init__(self, scale: Tensor, number: float | None = None) -> None:
         self.scale = scale
         self.uniform = self.symmetric = scale.ndim == 0
-        self._number = scale.item() if constant else None
+        self._number = number
         self._bare = scale.detach() if scale.requires_grad else scale
         self._base_two = self._bare * LOG2E
 
@@ -57,7 +57,7 @@ class ScaleMap(LogitMap):
 
     def logit(self, similarity: Tensor) -> Tensor:
         """Returns scale · s."""
-        return (similarity.float() if similarity.dtype in HALF else similarity) * self.scale
+        return at_least_float32(similarity) * self.scale
 
     def slope(self, similarity: Tensor) -> Tensor:
         """Returns the scale, in the shape of the similarities."""
@@ -91,7 +91,7 @@ class ScaleMap(LogitMap):
         return (similarity.mul_(self._base_two),)
 
 
-@lru_cache(maxsize=64)
+@shared
 def constant_scale(scale: float, dtype: torch.dtype, device: torch.device) -> ScaleMap:
     """Returns the map of one scale that no batch changes.
 
@@ -100,9 +100,7 @@ def constant_scale(scale: float, dtype: torch.dtype, device: torch.device) -> Sc
         dtype: of the similarities.
         device: of the similarities.
     """
-    # Not of inference mode, because training will use it as well.
-    with torch.inference_mode(False):
-        return ScaleMap(torch.tensor(scale, dtype=dtype, device=device), constant=True)
+    return ScaleMap(torch.full((), scale, dtype=dtype, device=device), scale)
 
 
 class _BoundScaleMap(ScaleMap):
@@ -390,9 +388,8 @@ class ProfileMap(LogitMap):
         return similarity.mul_(slope).mul_(LOG2E), slope
 
 
-@lru_cache(maxsize=64)
+@shared
 def _polynomial(temperature_min: float, spread: float) -> tuple[Tensor, ...]:
-    """Returns the coefficients of τ(s) of the cosine profile in s², as tensors made once."""
-    with torch.inference_mode(False):
-        numbers = (temperature_min, *(coefficient * spread for coefficient in SINE_SQUARED))
-        return tuple(torch.tensor(number, dtype=torch.float32, device="cpu") for number in numbers)
+    """Returns the coefficients of τ(s) of the cosine profile in s², as tensors: numbers would become some in every call."""
+    numbers = (temperature_min, *(coefficient * spread for coefficient in SINE_SQUARED))
+    return tuple(torch.tensor(number, dtype=torch.float32, device="cpu") for number in numbers)

@@ -7,6 +7,7 @@ import random
 from typing import Annotated, Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from tempplug.errors import ConfigError
 from tempplug.options import Choice, Number, Temperature
@@ -102,6 +103,8 @@ class Schedule(Strategy):
                 f"temperature_min={self.temperature_min:g}."
             )
         self.epoch: float | None = None
+        # A tensor, so that a graph follows it.
+        self._scale: Tensor | None = None
         self._follows_length = self.period is None
 
     def set_length(self, epochs: float) -> None:
@@ -117,6 +120,7 @@ class Schedule(Strategy):
             raise ConfigError(f"epochs={epochs} of set_length must be a finite number of at least 0.")
         if self._follows_length and epochs:
             self.configure(**{**self.options, "period": epochs / PERIODS})
+            self._follow()
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
         """Sets the epoch; idempotent.
@@ -131,6 +135,7 @@ class Schedule(Strategy):
         if not math.isfinite(epoch) or epoch < 0:
             raise ConfigError(f"epoch={epoch} of set_progress must be a finite number of at least 0.")
         self.epoch = float(epoch)
+        self._follow()
 
     def temperature(self) -> float:
         """Returns τ at the epoch last told.
@@ -139,10 +144,7 @@ class Schedule(Strategy):
             ConfigError: `set_progress` was never called.
         """
         if self.epoch is None:
-            raise ConfigError(
-                "strategy 'schedule' was never told its progress: call set_progress(epoch=...) on the loss "
-                "before every epoch or step (our adapters do)."
-            )
+            raise self._untold()
         return self._between(self._height(self.epoch))
 
     def missed(self, epochs: float, steps: int) -> str:
@@ -181,6 +183,12 @@ class Schedule(Strategy):
             f"{self.temperature_max:g}: {why}. The remedy: {remedy}."
         )
 
+    def _untold(self) -> ConfigError:
+        return ConfigError(
+            "strategy 'schedule' was never told its progress: call set_progress(epoch=...) on the loss before every epoch or "
+            "step (our adapters do)."
+        )
+
     def _between(self, height: float) -> float:
         return self.temperature_min + (self.temperature_max - self.temperature_min) * height
 
@@ -200,8 +208,9 @@ class Schedule(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ(t) for every pair."""
-        similarity = batch.positive_similarity
-        return ScaleMap(torch.tensor(1 / self.temperature(), dtype=similarity.dtype, device=similarity.device))
+        if self._scale is None:
+            raise self._untold()
+        return ScaleMap(self._scale.to(batch.positive_similarity))
 
     def get_extra_state(self) -> dict[str, Any]:
         """Returns the epoch, as part of ``state_dict``."""
@@ -210,3 +219,10 @@ class Schedule(Strategy):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores the epoch."""
         self.epoch = state["epoch"]
+        self._follow()
+
+    def _follow(self) -> None:
+        self._scale = None
+        if self.epoch is not None:
+            with torch.inference_mode(False):
+                self._scale = torch.tensor(1 / self.temperature(), dtype=torch.float64, device="cpu")

@@ -32,7 +32,7 @@ ARRAYS = [
 def test_pickled_arrays_come_back(array: Any, protocol: int) -> None:
     content = {"data": array, "again": array, "words": ["a", "é", b"\xff"], "numbers": [1, -70000, 1.5, None, True, 2**40]}
     found = load_pickled(pickle.dumps(content, protocol))
-    assert found["data"].dtype == array.dtype
+    assert found["data"].dtype == pickle.loads(pickle.dumps(array)).dtype
     assert np.array_equal(found["data"], array)
     assert np.array_equal(found["again"], array)
     assert {key: found[key] for key in ("words", "numbers")} == {key: content[key] for key in ("words", "numbers")}
@@ -77,6 +77,18 @@ class Called:
 )
 def test_what_is_no_pickle_of_arrays_is_refused(content: bytes) -> None:
     with pytest.raises(DataError, match=r"^it .*\.$"):
+        load_pickled(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02})q\x00" + b"".join(b"h%c\x86q%c" % (place, place + 1) for place in range(22)) + b"Ns.",  # shared
+        b"\x80\x02})" + b"\x85" * 2000 + b"Ns.",  # deep
+    ],
+)
+def test_tuples_whose_hash_would_not_end_are_refused(content: bytes) -> None:
+    with pytest.raises(DataError, match="more tuples than data need"):
         load_pickled(content)
 
 

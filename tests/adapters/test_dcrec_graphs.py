@@ -127,5 +127,5 @@ def test_edges_are_dropped_in_training_and_where_asked_at_evaluation() -> None:
         encoder.eval()
         assert torch.equal(encoder(x, graph), encoder(x, graph)) is not at_evaluation
     torch.manual_seed(0)
-    kept = [float((graph.propagation(torch.float32, dropout=0.5).matrices[0].values() > 0).float().mean()) for _ in range(50)]
+    kept = [float((graph.propagation(torch.float32, dropout=0.5).pattern.values() > 0).float().mean()) for _ in range(50)]
     assert np.mean(kept) == pytest.approx(np.exp(-0.5), abs=0.02), "drawn with replacement"

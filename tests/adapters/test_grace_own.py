@@ -24,7 +24,7 @@ from tempplug_adapters.graph.gcn import GCN
 from tempplug_adapters.graph.grace_method import GraceMethod
 from tempplug_adapters.graph.grace_recipe import METHOD, GraceRecipe
 from tempplug_adapters.graph.nodes import Nodes
-from tempplug_adapters.graph.own_modules import OwnEncoder, create_encoder, find
+from tempplug_adapters.graph.user_modules import UserEncoder, create_encoder, find
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node_generated import citation_graph
@@ -190,7 +190,7 @@ def test_an_augmentation_that_loses_nodes_is_refused(tmp_path: Path) -> None:
 def test_pygs_models_compute_no_more_than_a_batch_reads(kind: Any) -> None:
     data = Nodes(citation_graph(0))
     torch.manual_seed(0)
-    encoder = OwnEncoder(kind(200, 16, 2)).eval()
+    encoder = UserEncoder(kind(200, 16, 2)).eval()
     part = data.part(torch.arange(7, 40), 4, 2)
     trimmed = encoder(part)
     assert len(trimmed) < part.num_nodes
@@ -316,7 +316,7 @@ def test_what_makes_an_encoder_gets_what_it_takes() -> None:
     with pytest.raises(ConfigError, match="must be a module, or a class or function"):
         create_encoder("GAT", 5, 4, 3)
     with pytest.raises(ShapeError, match="encoder Identity must return a matrix of representations, not Data"):
-        OwnEncoder(nn.Identity())(citation_graph(0))
+        UserEncoder(nn.Identity())(citation_graph(0))
 
 
 @pytest.mark.parametrize("option", ["--encoder", "--augmentations"])

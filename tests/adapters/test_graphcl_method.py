@@ -17,8 +17,7 @@ from tempplug.cli import main
 from tempplug.errors import ConfigError
 from tempplug_adapters.graph.augmentation import AUGMENTATIONS
 from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet
-from tempplug_adapters.graph.graphcl import GraphCL
-from tempplug_adapters.graph.graphcl_method import GraphCLMethod
+from tempplug_adapters.graph.graphcl_method import GraphCL, GraphCLMethod
 from tempplug_adapters.graph.graphcl_recipe import AUGMENTATIONS as NAMES
 from tempplug_adapters.graph.graphcl_recipe import METHOD, GraphCLRecipe
 from tempplug_adapters.graph.graphs import Graphs

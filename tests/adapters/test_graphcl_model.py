@@ -8,10 +8,9 @@ from graphcl_toys import batch_of, graph, ring, toy_set
 from torch_geometric.nn import GINConv, global_add_pool
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.graph.gin import GINEncoder
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.graphcl import GraphCL
-from tempplug_adapters.graph.sparse_sum import RowSums
+from tempplug_adapters.graph.graphcl_method import GINEncoder, GraphCL
+from tempplug_adapters.sparse_sums import RowSums
 
 
 def reference(encoder: GINEncoder, graphs: GraphBatch) -> torch.Tensor:

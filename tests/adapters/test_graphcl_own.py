@@ -21,12 +21,11 @@ import tempplug
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, ShapeError
 from tempplug_adapters.graph.augmentation import AUGMENTATIONS
-from tempplug_adapters.graph.gin import GINEncoder
-from tempplug_adapters.graph.graphcl_method import GraphCLMethod
+from tempplug_adapters.graph.graphcl_method import GINEncoder, GraphCLMethod
 from tempplug_adapters.graph.graphcl_recipe import METHOD
 from tempplug_adapters.graph.graphs import Graphs
-from tempplug_adapters.graph.own_graphs import own_views
-from tempplug_adapters.graph.own_modules import augmented
+from tempplug_adapters.graph.user_graphs import user_views
+from tempplug_adapters.graph.user_modules import augmented
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.method import Run
 from tempplug_adapters.training.train import train
@@ -126,7 +125,7 @@ def test_augmentations_of_ones_own(tmp_path: Path, count: int) -> None:
 def test_a_view_is_drawn_of_each_graph_from_the_whole_pool() -> None:
     graphs = [graph(40, ring(40)) for _ in range(60)]
     torch.manual_seed(0)
-    batch = own_views(graphs, ["drop-nodes", fewer_edges, AddSelfLoops()])
+    batch = user_views(graphs, ["drop-nodes", fewer_edges, AddSelfLoops()])
     assert batch.num_graphs == 60
     nodes = torch.bincount(batch.batch, minlength=60)
     edges = torch.bincount(batch.batch[batch.edge_index[0]], minlength=60)
@@ -137,17 +136,17 @@ def test_a_view_is_drawn_of_each_graph_from_the_whole_pool() -> None:
 
 def test_what_takes_a_batch_gets_one() -> None:
     graphs = toy_set(9).graphs()
-    assert own_views(graphs, [of_batches]).num_graphs == 9
+    assert user_views(graphs, [of_batches]).num_graphs == 9
     with pytest.raises(ConfigError, match="takes a whole batch, and so must be the only one"):
-        own_views(graphs, [of_batches, fewer_edges])
+        user_views(graphs, [of_batches, fewer_edges])
 
     def fewer_graphs(batch: Batch) -> Batch:
         return Batch.from_data_list(batch.to_data_list()[1:])
 
     with pytest.raises(ConfigError, match="must return a Batch of 9 graphs"):
-        own_views(graphs, [fewer_graphs])
+        user_views(graphs, [fewer_graphs])
     with pytest.raises(ConfigError, match="must return a Data, not tuple"):
-        own_views(graphs, [lambda data: (data, data)])
+        user_views(graphs, [lambda data: (data, data)])
 
 
 def test_edges_keep_what_they_have_in_our_augmentations(tmp_path: Path) -> None:
@@ -155,7 +154,7 @@ def test_edges_keep_what_they_have_in_our_augmentations(tmp_path: Path) -> None:
     for each in graphs:
         each.edge_attr = each.edge_index.T.float()
     torch.manual_seed(0)
-    views = own_views(graphs, ["subgraph", "drop-nodes", "drop-edges"])
+    views = user_views(graphs, ["subgraph", "drop-nodes", "drop-edges"])
     assert views.edge_attr.shape == (views.num_edges, 2)
     assert views.num_edges < sum(each.num_edges for each in graphs)
 
@@ -174,7 +173,7 @@ def test_edges_keep_what_they_have_in_our_augmentations(tmp_path: Path) -> None:
     for each in graphs:
         each.x = each.x.long()
     with pytest.raises(ConfigError, match="'mask-attributes' puts noise in place of features, which must be floating"):
-        own_views(graphs, ["mask-attributes"])
+        user_views(graphs, ["mask-attributes"])
 
 
 def test_graphs_of_one_node_and_without_features(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from transformers import AutoTokenizer
 
 from tempplug.cli import main
 from tempplug.errors import ConfigError, UnknownNameError
-from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder
-from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
+from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder, load_encoder
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
 
 SENTENCES = ["the dog runs", "a", "the man plays a red guitar in the park", "horse sleeps"]
@@ -96,7 +95,7 @@ def test_the_longest_input_can_be_chosen_where_there_is_one(tiny_bert: Path, tmp
     with pytest.raises(ConfigError, match="max_length=21 must be a whole number from 1 to 20 for this model"):
         load_encoder(tmp_path / "dense", max_length=21)
     model_of(tiny_bert, "static").save(str(tmp_path / "static"))
-    with pytest.raises(ConfigError, match="max_length=5 says nothing to StaticEmbedding, which reads sentences of any length"):
+    with pytest.raises(ConfigError, match="max_length=5 does not apply to StaticEmbedding, which reads sentences"):
         load_encoder(tmp_path / "static", max_length=5)
 
 

@@ -16,7 +16,7 @@ from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.graph import molecule_files
 from tempplug_adapters.graph.molecule_data import BOND_TYPES, CHIRALITIES, MoleculeSet
 from tempplug_adapters.graph.molecule_files import DATASETS, read_labelled, read_smiles
-from tempplug_adapters.graph.molecule_split import scaffold_split
+from tempplug_adapters.graph.molecule_finetune import scaffold_split
 from tempplug_benchmarks.tasks.molecule_generated import generate
 
 # a ring, a lone atom, a salt of two atoms without bonds, stereo bonds and centres, a wildcard, a dative bond

@@ -11,8 +11,7 @@ import pytest
 import torch
 from rdkit import Chem
 
-from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet
-from tempplug_adapters.graph.molecule_views import random_view
+from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet, random_view
 from tempplug_benchmarks.tasks.molecule_generated import generate
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tempplug_adapters.recommendation.all_items import cross_entropy
-from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
+from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder, cross_entropy
 
 LENGTHS = torch.tensor([3, 1, 2])
 HISTORIES = torch.tensor([[1, 2, 3], [4, 0, 0], [5, 6, 0]])

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from tempplug_adapters.recommendation.evaluation import evaluate_ranker, popularity_ranker
+from tempplug_adapters.recommendation.evaluation import (
+    SAMPLED,
+    draw_negatives,
+    evaluate_ranker,
+    figures,
+    full_ranks,
+    popularity_ranker,
+    sampled_ranks,
+)
 from tempplug_adapters.recommendation.interactions import Interactions
-from tempplug_adapters.recommendation.ranking import SAMPLED, draw_negatives, figures, full_ranks, sampled_ranks
 
 
 def brute_rank(scores: list[float], target: int, among: set[int]) -> int:

@@ -314,7 +314,7 @@ def test_other_sentence_transformers_need_that_library(
     folder: Path, kinds: list[str], pooling: dict[str, Any] | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    monkeypatch.delitem(sys.modules, "tempplug_adapters.sentence_evaluation.library_encoder", raising=False)
+    monkeypatch.delitem(sys.modules, "tempplug_adapters.sentence_evaluation.encoder", raising=False)
     write_modules(folder, kinds, pooling)
     with pytest.raises(ConfigError, match=message):
         load_encoder(folder)

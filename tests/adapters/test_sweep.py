@@ -14,7 +14,7 @@ from tempplug.cli import main
 from tempplug.errors import DataError, TempplugError
 from tempplug_adapters.sweep.command import plan
 from tempplug_adapters.sweep.metric import read_metric
-from tempplug_adapters.sweep.picture import draw
+from tempplug_adapters.sweep.picture import draw, ticks
 
 SCRIPT = """
 import json, pathlib, sys
@@ -199,3 +199,12 @@ def test_the_picture_has_a_dot_a_temperature_and_a_band_a_strategy() -> None:
     assert {"0.05", "0.5", "macl 2.25", "a<b 2.3"} <= set(texts)
     assert draw({0.1: [1.0]}, {}, "x").count("<circle") == 1
     assert draw({}, {"macl": [1.0]}, "x").count("stroke-dasharray") == 1
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.7, 12.2), (76.41, 76.49), (0.0, 1e5)])
+def test_ticks_are_few_and_inside(low: float, high: float) -> None:
+    found = ticks(low, high)
+    assert 3 <= len(found) <= 9
+    assert low <= found[0]
+    assert found[-1] <= high
+    assert found == sorted(set(found))

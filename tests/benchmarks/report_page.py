@@ -27,7 +27,7 @@ class HtmlTable:
 class Page(HTMLParser):
     """Collects what is on a page and checks that every element is closed."""
 
-    VOID = ("meta", "circle", "path", "rect", "br", "wbr")
+    VOID = ("meta", "br", "wbr")
 
     def __init__(self, content: str) -> None:
         super().__init__()

@@ -11,9 +11,9 @@ import pytest
 from report_page import HtmlTable, Page
 from scipy import stats
 
-from tempplug_benchmarks.cross_modality import REFERENCES
 from tempplug_benchmarks.kinds import reports
-from tempplug_benchmarks.report_html import page
+from tempplug_benchmarks.report.across import REFERENCES
+from tempplug_benchmarks.report.pages import page
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

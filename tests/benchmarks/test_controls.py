@@ -13,13 +13,12 @@ from scipy import stats
 
 from tempplug.errors import DataError
 from tempplug_benchmarks.arm import Arm, parse_arm
-from tempplug_benchmarks.comparison import Comparison, compare, consistent
-from tempplug_benchmarks.report import reading
-from tempplug_benchmarks.report_tables import CONTROLS, conclusion, headline
+from tempplug_benchmarks.report.comparison import Comparison, compare, consistent
+from tempplug_benchmarks.report.significance import Significance
+from tempplug_benchmarks.report.tables import CONTROLS, conclusion, headline, reading
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.controls import controls
 from tempplug_benchmarks.run.plan import Run, plan
-from tempplug_benchmarks.significance import Significance
 
 SEEDS = (0, 1, 2, 5)
 

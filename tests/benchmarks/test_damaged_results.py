@@ -18,7 +18,7 @@ from suite_checks import bench
 from tempplug.errors import DataError
 from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.kinds import reports
-from tempplug_benchmarks.report_html import page
+from tempplug_benchmarks.report.pages import page
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.store import read_result
 from tempplug_benchmarks.speed.cases import SUITE

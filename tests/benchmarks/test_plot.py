@@ -10,7 +10,7 @@ from matplotlib.image import imread
 import tempplug
 from tempplug.cli import main
 from tempplug.errors import ConfigError
-from tempplug_benchmarks.plot import curves
+from tempplug_benchmarks.plot import curves, draw
 
 NEEDED = {"head-tail": "head-tail:class_counts=450/270/162"}
 # Their temperature belongs to two embeddings or to an example, not to a similarity.
@@ -34,6 +34,16 @@ def test_the_ending_chooses_the_format(suffix: str, start: bytes, tmp_path: Path
     assert main(["plot", "fixed", "macl", "dystress:detach=false,temperature_min=0.01", "--out", str(out)]) == 0
     assert out.read_bytes().startswith(start)
     assert capsys.readouterr().out == f"wrote {out}\n"
+
+
+@pytest.mark.parametrize("suffix", ["svg", "pdf", "png"])
+def test_a_picture_has_no_date(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    for day in ("0", "1000000000"):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", day)  # the day that matplotlib writes
+        draw(curves("fixed"), tmp_path / f"{day}.{suffix}", "none")
+        made.append((tmp_path / f"{day}.{suffix}").read_bytes())
+    assert made[0] == made[1]
 
 
 def test_curves_are_the_formulas() -> None:

@@ -11,13 +11,13 @@ from report_figures import FIGURES, SEEDS
 from rich.console import Console
 from run_checks import write_failure, write_result
 
-from tempplug_benchmarks.comparison import Comparison, compare
-from tempplug_benchmarks.report import fitting, markdown, print_report
-from tempplug_benchmarks.report_tables import Row, Table, all_metrics, conclusion, headline, ordered, remarks
-from tempplug_benchmarks.reproduce import commands
+from tempplug_benchmarks.report.comparison import Comparison, compare
+from tempplug_benchmarks.report.pages import markdown
+from tempplug_benchmarks.report.significance import Significance, Verdict
+from tempplug_benchmarks.report.tables import Row, Table, all_metrics, commands, conclusion, headline, ordered, remarks
+from tempplug_benchmarks.report.terminal import fitting, print_report
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import plan
-from tempplug_benchmarks.significance import Significance, Verdict
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 
@@ -167,7 +167,7 @@ def test_the_terminal_shows_every_arm_and_the_failure(comparisons: tuple[Compari
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_table_with_many_metrics_is_shown_whole(width: int) -> None:
-    from tempplug_benchmarks.report import terminal_table
+    from tempplug_benchmarks.report.terminal import terminal_table
 
     names = [f"metric{number}" for number in range(9)]
     rows = [

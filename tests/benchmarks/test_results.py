@@ -7,7 +7,7 @@ import pytest
 from run_checks import write_failure, write_result
 
 from tempplug.errors import DataError
-from tempplug_benchmarks.comparison import compare
+from tempplug_benchmarks.report.comparison import compare
 from tempplug_benchmarks.results import load_results, paired_difference, summarise
 from tempplug_benchmarks.run.plan import plan
 

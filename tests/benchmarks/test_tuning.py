@@ -14,12 +14,11 @@ from suite_checks import bench as main
 
 from tempplug.errors import ConfigError
 from tempplug_benchmarks.arm import Arm, arms
-from tempplug_benchmarks.comparison import Comparison, compare
-from tempplug_benchmarks.report_tables import remarks
+from tempplug_benchmarks.report.comparison import Comparison, compare
+from tempplug_benchmarks.report.tables import remarks
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import plan
-from tempplug_benchmarks.run.tuning import configurations, expanded, fixed_temperatures
-from tempplug_benchmarks.selection import best
+from tempplug_benchmarks.run.tuning import best, configurations, expanded, fixed_temperatures
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks import long_tail, node, sentence
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tempplug
+from tempplug_benchmarks.papers.maps import PAPERS
 
 pytestmark = pytest.mark.slow
 
@@ -71,11 +72,12 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path, produc
 def test_the_wheel_holds_no_data_and_no_results(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         sizes = {each.filename: each.file_size for each in archive.infolist() if not each.filename.startswith(METADATA)}
-    assert {Path(name).suffix for name in sizes} <= {".py", ".json", ".toml", ".typed", ".css", ".js"}
-    data = {name for name in sizes if name.endswith((".json", ".toml"))}
-    assert {name for name in data if not name.startswith("tempplug_benchmarks/papers/")} == {
-        "tempplug_benchmarks/speed/cases.toml"
-    }
+    assert {Path(name).suffix for name in sizes} <= {".py", ".json", ".toml", ".typed", ".css", ".js", ".html", ".md"}
+    transcribed = {name for name in sizes if name.startswith("tempplug_benchmarks/papers/") and name.endswith(".json")}
+    assert {name for name in sizes if name.endswith(".json")} == transcribed
+    settings = {name for name in sizes if name.endswith(".toml")}
+    maps = {f"tempplug_benchmarks/papers/maps/{key}.toml" for key in PAPERS}
+    assert settings == {*maps, "tempplug_benchmarks/speed/cases.toml", "tempplug_benchmarks/tasks/vision.toml"}
     assert max(sizes.values()) < 200_000
 
 

@@ -1,17 +1,19 @@
-"""Compiled models call the loss as it is: no graph takes it in, nothing of it is compiled, nobody else loads the compiler."""
+"""Compiled and exported models: what a graph takes in of the loss gives the numbers of a plain call, the rest stays outside."""
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss
+from tempplug import ContrastiveLoss, create_strategy
+from tempplug.errors import ConfigError
 
 WITHOUT_PRIVATE_NAMES = """
 import torch
@@ -25,7 +27,7 @@ COMPILED = """
 import torch
 from tempplug import ContrastiveLoss
 from tempplug.compiler import _lean
-loss_fn = ContrastiveLoss()
+loss_fn = ContrastiveLoss(engine="tiled")
 view_a, view_b = torch.randn(2, 8, 4).unbind()
 graphs = []
 def backend(module, inputs):
@@ -35,10 +37,83 @@ compiled = torch.compile(lambda: loss_fn(view_a * 2, view_b) * 3, backend=backen
 assert torch.allclose(compiled(), loss_fn(view_a * 2, view_b) * 3)
 print(_lean, graphs)
 """
+ROWS, DIMENSION = 9, 6
+SPECS = [
+    "fixed",
+    "learnable",
+    "macl",
+    "uncertainty",
+    "head-tail:class_counts=5/50/20",
+    f"amcl:dimension={DIMENSION}",
+    "temperature-free",
+    "dystress",
+    "dystress:profile=shifted,shift=0.3,detach=false",
+    "schedule:period=5",
+    "individual:size=50",
+]
+LAYOUTS = ["two-view", "cross-view", "symmetric", "queue"]
+OBJECTIVES = ["dcl", "dclw", "reweighted", "flatnce", "dual-temperature:second_temperature=2"]
+every_strategy = pytest.mark.parametrize("strategy", SPECS)
+every_layout = pytest.mark.parametrize("layout", LAYOUTS)
+# The compiler looks at what it is given.
+quiet = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 def run(script: str) -> str:
     return subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def case(strategy: str, layout: str, hard: bool = False) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The arguments of the loss, and those of a call."""
+    torch.manual_seed(0)
+    given: dict[str, Any] = {}
+    both = layout in ("two-view", "symmetric")
+    if strategy.startswith("uncertainty"):
+        given["uncertainty"] = (torch.randn(ROWS), torch.randn(ROWS)) if both else torch.randn(ROWS)
+    if strategy.startswith("head-tail"):
+        given["labels"] = torch.arange(ROWS) % 3
+    if strategy.startswith("individual"):
+        given["index"] = torch.arange(ROWS) * 5
+    if layout == "queue":
+        given["queue"] = torch.randn(7, DIMENSION)
+    if hard:
+        given["hard_negatives"] = torch.randn(ROWS, 2, DIMENSION)
+    return {"layout": "cross-view", "symmetric": True} if layout == "symmetric" else {"layout": layout}, given
+
+
+def make(strategy: str, **arguments: Any) -> ContrastiveLoss:
+    loss_fn = ContrastiveLoss(strategy, **arguments)
+    loss_fn.set_progress(epoch=1)
+    # Temperatures that a strategy learns from batches are fixed where it is not trained.
+    return loss_fn.train(not loss_fn.strategy.observes)
+
+
+def views(seed: int = 0) -> list[Tensor]:
+    torch.manual_seed(seed)
+    return [torch.randn(ROWS, DIMENSION).requires_grad_() for _ in range(2)]
+
+
+def compare(loss_fn: ContrastiveLoss, given: dict[str, Any], backend: str) -> ContrastiveLoss:
+    """Makes sure that a compiled twin has the same loss, gradients and buffers, and returns it."""
+    twin, inputs = copy.deepcopy(loss_fn), views()
+    expected = loss_fn(*inputs, **given)
+    found = torch.compile(twin, backend=backend, fullgraph=True)(*inputs, **given)
+    torch.testing.assert_close(found, expected)
+    for ours, plain in zip(
+        torch.autograd.grad(found, [*inputs, *twin.parameters()]),
+        torch.autograd.grad(expected, [*inputs, *loss_fn.parameters()]),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(dict(twin.named_buffers()), dict(loss_fn.named_buffers()))
+    return twin
 
 
 def test_the_compiler_is_not_loaded_by_those_who_do_not_compile() -> None:
@@ -48,33 +123,202 @@ def test_the_compiler_is_not_loaded_by_those_who_do_not_compile() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "lean"), [("", True), (WITHOUT_PRIVATE_NAMES, False)], ids=["lean", "fallback"])
-def test_graphs_end_before_the_loss_and_go_on_behind_it(before: str, lean: bool) -> None:
+def test_graphs_end_before_tiles_and_go_on_behind_them(before: str, lean: bool) -> None:
     assert run(before + COMPILED) == f"{lean} [['mul'], ['mul']]"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["fixed", "macl", "learnable"])
-def test_training_a_compiled_model_compiles_nothing_of_the_loss(strategy: str) -> None:
-    torch._dynamo.reset()
-    taken_in: list[set[str]] = []
+@every_layout
+@every_strategy
+def test_a_compiled_loss_has_the_same_value_gradients_and_record(strategy: str, layout: str) -> None:
+    arguments, given = case(strategy, layout)
+    loss_fn = make(strategy, **arguments)
+    twin = compare(loss_fn, given, "aot_eager")
+    ours, plain = twin.record, loss_fn.record
+    assert ours.engine == "dense"
+    assert ours.numbers() == pytest.approx(plain.numbers(), rel=1e-4, abs=1e-6)
+
+
+@every_layout
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_can_be_compiled(objective: str, layout: str) -> None:
+    arguments, given = case("fixed", layout, hard=True)
+    compare(make("fixed", objective=objective, **arguments), given, "eager")
+
+
+def test_the_top_negatives_of_amcl_can_be_compiled() -> None:
+    compare(make("amcl:dimension=6", objective="amcl-top:top_k=3,beta=0.1"), {}, "aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # of torch itself
+@pytest.mark.parametrize(("strategy", "layout"), [("fixed", "two-view"), ("learnable", "symmetric"), ("macl", "queue")])
+def test_inductor_gives_the_same(strategy: str, layout: str) -> None:
+    arguments, given = case(strategy, layout)
+    compare(make(strategy, **arguments), given, "inductor")
+
+
+def test_a_model_is_trained_in_one_graph() -> None:
+    graphs: list[set[Any]] = []
 
     def backend(module: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        taken_in.append({node.name for node in module.graph.nodes if node.op.startswith("call")})
+        graphs.append({node.target for node in module.graph.nodes})
         return module.forward
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.encoder = nn.Linear(4, 3)
-            self.loss = ContrastiveLoss(strategy)
+            self.encoder = nn.Linear(DIMENSION, 3)
+            self.loss = ContrastiveLoss("learnable")
 
         def forward(self, view_a: Tensor, view_b: Tensor) -> Tensor:
             return self.loss(self.encoder(view_a), self.encoder(view_b))
 
     model = Model()
-    compiled = torch.compile(model, backend=backend)
-    for _ in range(3):
-        view_a, view_b = torch.randn(2, 8, 4).unbind()
-        compiled(view_a, view_b).backward()
-    assert len(taken_in) == 1
-    assert all(name.startswith("linear") for name in taken_in[0])
+    twin, compiled = copy.deepcopy(model), torch.compile(model, backend=backend, fullgraph=True)
+    for seed in range(3):
+        for each, call in ((model, compiled), (twin, twin)):
+            optimizer = torch.optim.SGD(each.parameters(), lr=0.1)
+            optimizer.zero_grad()
+            call(*views(seed)).backward()
+            optimizer.step()
+    torch.testing.assert_close(model.state_dict(), twin.state_dict())
+    assert len(graphs) == 1
+    assert torch.logsumexp in graphs[0]
+
+
+def test_sizes_may_change() -> None:
+    loss_fn = ContrastiveLoss("macl", layout="cross-view", symmetric=True)
+    compiled = torch.compile(loss_fn, backend="eager", fullgraph=True, dynamic=True)
+    for rows in (8, 5, 13):
+        view_a, view_b = torch.randn(2, rows, DIMENSION).unbind()
+        torch.testing.assert_close(compiled(view_a, view_b), loss_fn(view_a, view_b))
+
+
+def test_a_schedule_moves_on_without_another_graph() -> None:
+    loss_fn = make("schedule:period=5")
+    compiled = torch.compile(loss_fn, backend="eager", fullgraph=True)
+    compiled(*views())
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for epoch in (1.5, 2.0):
+            loss_fn.set_progress(epoch=epoch)
+            torch.testing.assert_close(compiled(*views()), loss_fn(*views()))
+
+
+def test_a_learned_temperature_is_brought_back_to_its_bound() -> None:
+    loss_fn = make("learnable:initial_temperature=0.02,max_scale=50")
+    with torch.no_grad():
+        loss_fn.strategy.log_scale.fill_(9.0)  # type: ignore[union-attr, operator]
+    compare(loss_fn, {}, "aot_eager")
+
+
+@pytest.mark.parametrize("row", [0.0, 1e-7, 1e15])
+def test_short_and_long_rows(row: float) -> None:
+    loss_fn, (view_a, view_b) = ContrastiveLoss(), views()
+    long = view_a.detach().clone()
+    long[2] *= row
+    long.requires_grad_()
+    expected = loss_fn(long, view_b)
+    found = torch.compile(loss_fn, backend="aot_eager", fullgraph=True)(long, view_b)
+    torch.testing.assert_close(found, expected)
+    ours, plain = (torch.autograd.grad(loss, long)[0] for loss in (found, expected))
+    # In units of each row's own gradient, which shrinks with its length.
+    size = plain.norm(dim=1, keepdim=True).clamp(min=1e-30)
+    torch.testing.assert_close(ours / size, plain / size, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_whose_square_is_infinite_gives_no_number_in_a_graph() -> None:
+    view_a, view_b = torch.randn(2, ROWS, DIMENSION).unbind()
+    assert torch.compile(ContrastiveLoss(), backend="eager", fullgraph=True)(view_a * 1e30, view_b).isnan()
+
+
+@pytest.mark.parametrize(("strategy", "argument"), [("individual:size=3", "index"), ("head-tail:class_counts=4/5/6", "labels")])
+@pytest.mark.parametrize("outside", [-1, 3])
+def test_a_graph_stops_at_positions_that_do_not_exist(strategy: str, argument: str, outside: int) -> None:
+    given = {argument: torch.zeros(ROWS, dtype=torch.int64)}
+    compiled = torch.compile(make(strategy), backend="aot_eager", fullgraph=True)
+    compiled(*views(), **given)
+    given[argument][4] = outside
+    with pytest.raises(RuntimeError, match=f"{argument} must lie between 0 and 2"):
+        compiled(*views(), **given)
+
+
+def test_transforms_may_be_compiled_and_leave_no_record() -> None:
+    loss_fn, (view_a, view_b) = ContrastiveLoss("macl"), views()
+    gradient = torch.func.grad(lambda rows: loss_fn(rows, view_b))
+    torch.testing.assert_close(torch.compile(gradient, backend="aot_eager", fullgraph=True)(view_a), gradient(view_a))
+    with pytest.raises(ConfigError, match="record is empty"):
+        loss_fn.record  # noqa: B018
+
+
+@quiet
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize(
+    ("strategy", "arguments", "given"),
+    [
+        ("fixed", {"engine": "tiled"}, {}),
+        ("fixed", {"layout": "labels"}, {"labels": torch.arange(ROWS) % 3}),
+        ("fixed", {"layout": "masks"}, {"positive_mask": torch.eye(ROWS) > 0, "negative_mask": torch.eye(ROWS) < 1}),
+        ("individual:size=50", {}, {"index": torch.arange(ROWS)}),
+    ],
+    ids=["tiled", "labels", "masks", "individual"],
+)
+def test_what_looks_at_values_stays_outside(strategy: str, arguments: Any, given: Any, fullgraph: bool) -> None:
+    loss_fn = ContrastiveLoss(strategy, **arguments)
+    twin = copy.deepcopy(loss_fn)
+    compiled = torch.compile(twin, backend="aot_eager", fullgraph=fullgraph)
+    if fullgraph:
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="this call of the loss stays outside of graphs"):
+            compiled(*views(), **given)
+        return
+    assert torch.equal(compiled(*views(), **given), loss_fn(*views(), **given))
+    assert twin.record.engine == "tiled"
+
+
+@quiet
+def test_large_blocks_stay_outside_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempplug.compiler.LARGEST", 4 * ROWS**2 - 1)
+    for engine, expected in (("auto", "tiled"), ("dense", "dense")):
+        loss_fn = ContrastiveLoss(engine=engine)  # type: ignore[arg-type]
+        torch.compile(loss_fn, backend="eager")(*views())
+        assert loss_fn.record.engine == expected
+    loss_fn = ContrastiveLoss(layout="cross-view")
+    torch.compile(loss_fn, backend="eager")(*views())
+    assert loss_fn.record.engine == "dense"
+
+
+class Model(nn.Module):
+    """An encoder and a loss."""
+
+    def __init__(self, loss_fn: ContrastiveLoss) -> None:
+        super().__init__()
+        self.encoder, self.loss_fn = nn.Linear(DIMENSION, DIMENSION), loss_fn
+
+    def forward(self, view_a: Tensor, view_b: Tensor, given: dict[str, Any]) -> Tensor:
+        return self.loss_fn(self.encoder(view_a), self.encoder(view_b), **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strict", [False, True])
+@every_layout
+@every_strategy
+def test_a_model_and_its_loss_can_be_exported(strategy: str, layout: str, strict: bool) -> None:
+    arguments, given = case(strategy, layout)
+    model = Model(make(strategy, **arguments))
+    expected = copy.deepcopy(model)(*views(), given)
+    program = torch.export.export(model, (*views(), given), strict=strict)
+    torch.testing.assert_close(program.module()(*views(), given), expected)
+
+
+@pytest.mark.parametrize("given", [{"labels": torch.arange(ROWS) % 3}, {}], ids=["labels", "tiled"])
+def test_what_looks_at_values_is_not_exported(given: dict[str, Tensor]) -> None:
+    loss_fn = ContrastiveLoss(layout="labels") if given else ContrastiveLoss(engine="tiled")
+    with pytest.raises(ConfigError, match="this call of the loss stays outside of graphs"):
+        torch.export.export(Model(loss_fn), (*views(), given))
+
+
+def test_every_strategy_is_among_them() -> None:
+    import tempplug
+
+    names = {create_strategy(spec).name for spec in SPECS}
+    assert names == {info.name for info in tempplug.strategies()}

@@ -95,6 +95,7 @@ def test_half_precision_of_an_encoder_under_autocast_stays_outside(engine: str) 
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # the compiler looks at it
 @both_engines
 @every_strategy
 def test_a_compiled_model_has_the_same_loss_and_gradients(strategy: str, engine: str) -> None:
@@ -102,7 +103,11 @@ def test_a_compiled_model_has_the_same_loss_and_gradients(strategy: str, engine:
     inputs = [each.detach() for each in views()]
     expected = model.step(model, *inputs)
     torch._dynamo.reset()
-    assert_same(model.step(torch.compile(model, backend="eager"), *inputs), expected)
+    found = model.step(torch.compile(model, backend="eager"), *inputs)
+    if engine == "tiled":
+        assert_same(found, expected)  # it stays outside of the graph
+    # Log-odds divide by 1 - |s|, so that the last digit of a similarity is the fourth of a gradient.
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=3e-5)
 
 
 @both_engines

@@ -256,7 +256,13 @@ def test_compiled_models_are_watched(with_loss: bool) -> None:
     encoder, loss_fn = learned()
     compiled = torch.compile(encoder, backend="aot_eager")
     optimizer = sgd(encoder, *([loss_fn] if with_loss else []))
-    assert len(train(compiled, torch.compile(loss_fn, backend="aot_eager"), [optimizer])) == (not with_loss)
+    assert len(train(compiled, loss_fn, [optimizer])) == (not with_loss)
+
+
+def test_a_loss_inside_of_a_graph_is_not_watched() -> None:
+    torch._dynamo.reset()
+    encoder, loss_fn = learned()
+    assert not train(encoder, torch.compile(loss_fn, backend="aot_eager", fullgraph=True), [sgd(encoder)])
 
 
 def test_a_loss_made_in_inference_mode_serves_there() -> None:

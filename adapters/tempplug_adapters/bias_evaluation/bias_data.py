@@ -1,4 +1,4 @@
-"""Where the files of word lists and bias benchmarks lie. It must not know what is in them."""
+"""Where the files of word lists and bias benchmarks lie."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ PLACES = ("", "text/bias", "bias")
 
 
 def find_bias_file(data_dir: str | Path | None, name: str, purpose: str) -> Path:
-    """Returns a file of the data folder, of its ``text/bias`` or of its ``bias``.
-
-    Args:
-        data_dir: the folder; None where the user named none.
-        name: of the file.
-        purpose: what wants it, for the message.
-
-    Raises:
-        DataError: there is no such file.
-    """
+    """Returns a file of the data folder, of its ``text/bias`` or of its ``bias``; raises `DataError` where there is none."""
     if data_dir is None:
         raise DataError(f"{purpose} needs {name}: name the folder that holds it by --data-dir, or set TEMPPLUG_DATA.")
     found = _found(data_dir, name)

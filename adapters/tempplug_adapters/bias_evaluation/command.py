@@ -1,7 +1,4 @@
-"""``tempplug eval bias MODEL``: the stereotypes that a masked language model prefers, as a table and as a JSON file.
-
-Holds the command line and its table. The protocols are in `stereoset` and `crows_pairs`.
-"""
+"""``tempplug eval bias MODEL``: the stereotypes that a masked language model prefers, as a table and as a JSON file."""
 
 from __future__ import annotations
 
@@ -24,17 +21,7 @@ TASKS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command: prints the table, writes the JSON file.
-
-    Args:
-        arguments: the command line after ``tempplug eval bias``.
-
-    Returns:
-        0.
-
-    Raises:
-        TempplugError: the input is at fault.
-    """
+    """Runs the command, given the words after its name: prints the table, writes the JSON file, returns 0."""
     options = _parser().parse_args(arguments)
 
     def load() -> MaskedLanguageModel:

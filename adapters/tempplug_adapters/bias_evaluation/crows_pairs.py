@@ -1,7 +1,4 @@
-"""CrowS-Pairs: which of two sentences that differ in the group they speak of a masked language model finds more probable.
-
-Both published ways to ask. Knows nothing of transformers: a model is what `masked_language_model` makes of it.
-"""
+"""CrowS-Pairs: which of two sentences that differ in a group a masked language model finds more probable, asked in two ways."""
 
 from __future__ import annotations
 
@@ -149,16 +146,8 @@ def evaluate_crows_pairs(model: MaskedLanguageModel, pairs: Sequence[Pair], vari
 
 
 def _places(more: Sequence[int], less: Sequence[int], variant: Variant, *, swapped: bool) -> tuple[list[int], list[int]]:
-    """Returns the places of the tokens to be masked in each of two sentences.
-
-    Args:
-        more: tokens of the first sentence.
-        less: of the second.
-        variant: which ones are masked.
-        swapped: whether the second one is compared with the first, as the code of both publications does where a pair goes
-            against a stereotype: difflib may find other common tokens then.
-    """
-    if swapped:
+    """Returns the places of the tokens to be masked in each of two sentences."""
+    if swapped:  # as both publications' code does for pairs against a stereotype: difflib may find other common tokens then
         first, second = _places(less, more, variant, swapped=False)
         return second, first
     places: tuple[list[int], list[int]] = ([], [])

@@ -1,4 +1,4 @@
-"""A transformers model as what bias benchmarks ask: how probable a token is in a masked place.
+"""A transformers model for bias benchmarks: how probable a token is in a masked place.
 
 Any checkpoint that `transformers.AutoModelForMaskedLM` loads, head included. Runs no code from model repositories. Knows
 nothing of the data that it is asked about.
@@ -61,21 +61,11 @@ class MaskedLanguageModel:
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
 
     def tokens(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """Returns the tokens of a text.
-
-        Args:
-            text: it may hold the tokenizer's mask token.
-            special: whether those that begin and end a sentence are added.
-        """
+        """Returns the tokens of a text, by default with those that begin and end a sentence."""
         return tuple(self.tokenizer(text, add_special_tokens=special)["input_ids"])
 
     def masked(self, tokens: Sequence[int], place: int) -> Question:
-        """Returns how probable the token in a place of a sentence is, given all others.
-
-        Args:
-            tokens: of the sentence.
-            place: in it.
-        """
+        """Returns how probable the token in a place of a sentence is, given all others."""
         return Question((*tokens[:place], self.tokenizer.mask_token_id, *tokens[place + 1 :]), place, tokens[place])
 
     def log_probabilities(self, questions: Sequence[Question]) -> Tensor:
@@ -131,17 +121,7 @@ class MaskedLanguageModel:
 
 
 def load_masked_language_model(name: str | Path, device: str = "auto", batch_size: int = 64) -> MaskedLanguageModel:
-    """Returns the masked language model of a checkpoint, in float32.
-
-    Args:
-        name: a folder or a name on the Hugging Face hub.
-        device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto``: a GPU where there is one.
-        batch_size: sentences of a forward pass, at least 1.
-
-    Raises:
-        ConfigError: it cannot be loaded; it is no masked language model, or its head is not in the checkpoint; or the device
-            does not exist.
-    """
+    """Returns the masked language model of a folder or a name on the hub, in float32; raises `ConfigError` for another one."""
     chosen = choose_device(device)
     tokenizer = load_tokenizer(str(name))
     model: nn.Module = load_pretrained(AutoModelForMaskedLM, str(name), purpose=MODEL)

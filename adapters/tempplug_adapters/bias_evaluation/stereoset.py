@@ -1,7 +1,6 @@
 """StereoSet, intrasentence: whether a masked language model prefers stereotypes to their opposites, and sense to nonsense.
 
-The protocol of Meade et al. 2022, which MABEL and Kim & Kim 2025 use, on the 771 rows of its gender test set. Knows nothing of
-transformers: a model is what `masked_language_model` makes of it.
+The protocol of Meade et al. 2022, which MABEL and Kim & Kim 2025 use, on the 771 rows of its gender test set.
 """
 
 from __future__ import annotations
@@ -76,15 +75,7 @@ class StereoSetResult:
 
 
 def read_stereoset(data_dir: str | Path | None, file: str = FILE) -> list[Row]:
-    """Returns the rows about gender of the test set, intrasentence, or of the development set.
-
-    Args:
-        data_dir: the folder with the file, or one that holds it as ``text/bias`` or ``bias``.
-        file: `FILE` or `DEVELOPMENT_FILE`.
-
-    Raises:
-        DataError: the file is missing, damaged or malformed.
-    """
+    """Returns the rows about gender of the test set or of `DEVELOPMENT_FILE`; raises `DataError` for a missing or bad file."""
     path = find_bias_file(data_dir, file, "StereoSet")
     lines = enumerate(read_text(path).splitlines(), start=1)
     rows = [row for number, line in lines if (row := _row(f"{path}, line {number}", line)) is not None]
@@ -94,7 +85,7 @@ def read_stereoset(data_dir: str | Path | None, file: str = FILE) -> list[Row]:
 
 
 def _row(place: str, line: str) -> Row | None:
-    """Returns the row of a line, None where it says that it is of another bias."""
+    """Returns the row of a line, None where it is of another bias."""
     try:
         found = json.loads(line)
         target, context, *sentences = (found[key] for key in ("target", "context", *KINDS))
@@ -153,21 +144,12 @@ def evaluate_stereoset(model: MaskedLanguageModel, rows: Sequence[Row]) -> Stere
 
 
 def word_questions(model: MaskedLanguageModel, context: str, word: str) -> list[Question]:
-    """Returns a question for each token of a word in the blank of a context.
-
-    Args:
-        model: whose tokens these are.
-        context: it holds ``BLANK`` once.
-        word: to be filled in.
-
-    Raises:
-        DataError: the word has no tokens, or the context has another masked place.
-    """
+    """Returns a question for each token of a word in the blank of a context; raises `DataError` where there is none."""
     from tempplug_adapters.bias_evaluation.masked_language_model import Question
 
     mask = model.tokenizer.mask_token_id
     sentence = model.tokens(context.replace(BLANK, model.tokenizer.mask_token))
-    # With a space before it, as words inside a sentence have for tokenizers that tell (RoBERTa's); the others drop it.
+    # With a space before it, as words inside a sentence have for tokenizers that keep it (RoBERTa's); others drop it.
     answers = model.tokens(f" {word}", special=False)
     if not answers or sentence.count(mask) != 1:
         raise DataError(f"StereoSet: {word!r} in {context!r} makes no tokens, or more than one masked place.")

@@ -1,7 +1,6 @@
 """What packed files hold: NumPy archives, tar and zip archives of texts, texts packed with gzip. Nothing is written.
 
-A small file can unpack to more than a machine has. Everything here stops at `MOST_BYTES`, before memory is taken. It must
-not know which data sets there are.
+A small file can unpack to more than a machine has. Everything here stops at `MOST_BYTES`, before memory is taken.
 """
 
 from __future__ import annotations
@@ -46,11 +45,7 @@ _FAULTS: Final = (
 
 
 def read_whole(path: Path) -> bytes:
-    """Returns a file's bytes, unpacked where its name ends in ``.gz``.
-
-    Raises:
-        DataError: it cannot be read, is damaged, or holds more than `MOST_BYTES`.
-    """
+    """Returns a file's bytes, unpacked where its name ends in ``.gz``; raises `DataError` where it is damaged or too large."""
     opened: Any = gzip.open if path.suffix == ".gz" else Path.open
     try:
         with opened(path, "rb") as stream:
@@ -60,11 +55,7 @@ def read_whole(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Returns a file's text, unpacked where its name ends in ``.gz``.
-
-    Raises:
-        DataError: it cannot be read, is damaged, is not UTF-8, or holds more than `MOST_BYTES`.
-    """
+    """Returns a file's text in UTF-8, unpacked where its name ends in ``.gz``; raises like `read_whole`."""
     return _decoded(read_whole(path), path)
 
 
@@ -108,7 +99,7 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             wanted = {name: members[name] for name in names if name in members}
-            # What an archive says of its sizes is a bound: reading ends there.
+            # The sizes that an archive states are a bound: reading ends there.
             if sum(info.file_size for info in wanted.values()) > MOST_BYTES:
                 raise _too_large(path)
             return {name: _array(archive.read(info), name) for name, info in wanted.items()}
@@ -173,9 +164,9 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, tarfile.ReadError):
-        return "it is no archive, or a damaged one."  # Python tells what each of its openers thinks of it
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"{told[:200] or type(error).__name__}."
+        return "it is no archive, or a damaged one."  # Python lists the fault of each of its openers
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"{reason[:200] or type(error).__name__}."
 
 
 def _too_large(path: Path) -> DataError:

@@ -1,4 +1,4 @@
-"""Files fetched from the web, whose checksums are known and compared. It must not know which data sets there are."""
+"""Files fetched from the web, whose checksums are known and compared."""
 
 from __future__ import annotations
 
@@ -47,15 +47,7 @@ def download(url: str, file: Path, checksum: str | None) -> Path:
 
 
 def check(file: Path, checksum: str) -> None:
-    """Makes sure that a file is the one that was published.
-
-    Args:
-        file: to check.
-        checksum: ``sha256:`` and the sum in hexadecimal digits, or ``git:`` and the name that git gives to the content.
-
-    Raises:
-        DataError: it cannot be read or is another one.
-    """
+    """Raises `DataError` unless a file has a checksum, ``sha256:`` and digits or ``git:`` and git's name of the content."""
     _compare(str(file), read_whole(file), checksum)
 
 

@@ -1,7 +1,4 @@
-"""Matrices of numbers from files: text with commas, tabs or blanks, NumPy arrays, tensors. Nothing in them is run.
-
-This module must not know data sets.
-"""
+"""Matrices of numbers from files: text with commas, tabs or blanks, NumPy arrays, tensors. Nothing in them is run."""
 
 from __future__ import annotations
 

@@ -1,16 +1,27 @@
 """Tables as text: UTF-8, a header, fields split by tabs, nothing quoted. Every fault names the file and the line.
 
-Sentences hold bare quotation marks, with which a reader that unquotes loses rows. This module must not know data sets.
+Sentences hold bare quotation marks, with which a reader that unquotes loses rows.
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import read_whole
+
+
+def find_folder(data_dir: str | Path, kind: str, wanted: str, holds: Callable[[Path], bool]) -> Path:
+    """Returns ``data_dir``, its ``text/KIND`` or its ``KIND``: the first that holds what is wanted, else raises `DataError`."""
+    data_dir = Path(data_dir)
+    if not data_dir.is_dir():
+        raise DataError(f"data_dir='{data_dir}' is not a folder; name the one that holds {wanted}.")
+    for folder in (data_dir, data_dir / "text" / kind, data_dir / kind):
+        if holds(folder):
+            return folder
+    raise DataError(f"data_dir='{data_dir}' holds none of {wanted}, nor do its text/{kind} and {kind}.")
 
 
 def read_tsv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

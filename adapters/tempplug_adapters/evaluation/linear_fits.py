@@ -1,8 +1,7 @@
 """Many linear classifiers at once: one product for the logits of all, one for the gradients, one optimizer step.
 
-A classifier of a few thousand rows spends its time between operations, not in them. Those that learn from as many rows a step
-therefore share every operation, also those that differ in the strength of their weight decay alone. This module must not know
-who draws the rows, when training ends, or what is measured.
+A classifier of a few thousand rows spends its time between operations, not in them, so that all share every operation,
+also those that differ in the strength of their weight decay alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""GraphCL's augmentations, each drawn for a whole batch at once. It must not know any model.
+"""GraphCL's augmentations, each drawn for a whole batch at once.
 
-The authors' code is followed where it departs from their paper: edges are only dropped, never added, a direction at a time,
-and their subgraph never leaves the start's neighbours (here ``neighbourhood``; ``subgraph`` grows as the paper says). It is
-not followed where it adds self-loops to the view that is not augmented.
+Their code is followed where it departs from the paper: edges are only dropped, a direction at a time, and their subgraph
+never leaves the start's neighbours (here ``neighbourhood``; ``subgraph`` grows as the paper says).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import UnknownNameError, nearest
-from tempplug_adapters.graph.graph_data import GraphBatch
+from tempplug_adapters.graph.graph_data import GraphBatch, rank
 
 DROPPED = 0.1
 """Fraction of a graph's nodes, edges or features that an augmentation takes away."""
@@ -27,20 +26,7 @@ Kept = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def augment(graphs: GraphBatch, pool: Sequence[str], generator: torch.Generator | None = None) -> GraphBatch:
-    """Returns a view of each graph, made by one augmentation of the pool that is drawn for it.
-
-    Every graph keeps at least one node; nodes that lose all their edges stay. Features are not changed in place.
-
-    Args:
-        graphs: on the CPU.
-        pool: names of `AUGMENTATIONS`, at least one.
-        generator: of all random choices; None is the global one.
-
-    Raises:
-        UnknownNameError: there is no such augmentation.
-
-    Source: You et al. 2020 (GraphCL), section 3.1.
-    """
+    """Returns a view of each graph, made by one augmentation drawn from the pool of names; each keeps a node at least."""
     check_pool(pool)
     kept = keep(graphs, pool, torch.randint(len(pool), (graphs.num_graphs,), generator=generator), generator)
     new_place = torch.cumsum(kept.nodes, 0) - 1
@@ -92,11 +78,7 @@ def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor, generator: tor
 
 
 def check_pool(pool: Sequence[str]) -> None:
-    """Makes sure that all augmentations of a pool exist.
-
-    Raises:
-        UnknownNameError: one does not, or there is none.
-    """
+    """Raises `UnknownNameError` unless the pool names augmentations, and one at least."""
     known = ", ".join((*AUGMENTATIONS, "MODULE:NAME of your own"))
     if not pool:
         raise UnknownNameError(f"no augmentation is named. Known: {known}.")
@@ -133,11 +115,7 @@ def _neighbourhood(graphs: GraphBatch, generator: torch.Generator | None) -> Kep
 
 
 def _subgraph(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
-    """Keeps what grows from a random node, a random node next to the grown part at a time.
-
-    Where each node waits an exponential time once a neighbour has joined, the next one to join is equally likely to be any
-    that waits. The order of joining is therefore that of the shortest paths from the start, with those times as lengths.
-    """
+    """Keeps what grows from a random node, a random node next to the grown part at a time."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
@@ -150,7 +128,7 @@ def _subgraph(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
     starts[1:] = torch.bincount(source, minlength=count).cumsum(0)
     lengths = csr_array((waiting[target].numpy(), target.numpy(), starts.numpy()), shape=(count, count))
     joined = torch.from_numpy(dijkstra(lengths, indices=start.numpy(), min_only=True))
-    place = _rank(graphs.batch, torch.argsort(joined, stable=True))
+    place = rank(graphs.batch, torch.argsort(joined, stable=True))
     return (place <= _subgraph_size(graphs)[graphs.batch]) & joined.isfinite(), None, None
 
 
@@ -176,17 +154,7 @@ def _share(group: Tensor, groups: int, fraction: float, generator: torch.Generat
 
 
 def _random_rank(group: Tensor, generator: torch.Generator | None) -> Tensor:
-    return _rank(group, torch.randperm(len(group), generator=generator))
-
-
-def _rank(group: Tensor, order: Tensor) -> Tensor:
-    """Returns the place of each member within its group when all are put in the given order, [n]."""
-    by_group = order[torch.argsort(group[order], stable=True)]
-    sizes = torch.bincount(group)
-    first = torch.cumsum(sizes, 0) - sizes
-    place = torch.empty_like(order)
-    place[by_group] = torch.arange(len(order)) - first[group[by_group]]
-    return place
+    return rank(group, torch.randperm(len(group), generator=generator))
 
 
 AUGMENTATIONS: dict[str, Callable[[GraphBatch, torch.Generator | None], Kept]] = {

@@ -1,11 +1,7 @@
-"""The GCN of GRACE, which takes several views of one graph at once and computes no more than is asked for.
+"""The GCN of GRACE, for several views of one graph at once; it computes no more than is asked for (Kipf and Welling 2017).
 
-The first layer is where graphs with wide, sparse features spend their time, so it is told what it needs to know: a view hides
-whole columns of the features, X·diag(m), and X·diag(m)·W = X·(diag(m)·W), so that only the small W is written anew for a view
-and both views share one product with an X that stays as it is. Around sampled nodes, a layer computes the nodes that the next
-one reads. This module must not know the loss, the data sets or the training loop.
-
-Source: Kipf and Welling 2017, Semi-Supervised Classification with Graph Convolutional Networks.
+A view hides whole columns of the features: X·diag(m)·W = X·(diag(m)·W), so that both views share one product with an X
+that stays as it is. Around sampled nodes, a layer computes the nodes that the next one reads.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.graph.node_features import NodeFeatures
-from tempplug_adapters.graph.sparse_sum import RowSums
+from tempplug_adapters.sparse_sums import RowSums
 
 _ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
 _AT_ONCE = 2**14  # nodes whose sums are computed together where no gradient is wanted

@@ -11,29 +11,73 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph.gcn import GCN, View
-from tempplug_adapters.graph.grace import GRACE, corrupt, corrupted
 from tempplug_adapters.graph.grace_recipe import GraceRecipe
 from tempplug_adapters.graph.node_data import load_graph
 from tempplug_adapters.graph.node_evaluation import check_evaluation, evaluate_nodes
 from tempplug_adapters.graph.node_features import NodeFeatures
 from tempplug_adapters.graph.nodes import Nodes
-from tempplug_adapters.graph.own_modules import (
+from tempplug_adapters.graph.user_modules import (
     Augmentation,
-    OwnEncoder,
+    UserEncoder,
+    UserModules,
     augmented,
-    create_augmentation,
+    corrupted,
     create_encoder,
-    find,
-    names_of,
     warn_of_unused,
 )
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.method_info import MethodInfo
+
+
+def corrupt(
+    edge_index: Tensor, columns: int, edge_removal: float, feature_masking: float, edge_weight: Tensor | None = None
+) -> View:
+    """Returns a view without random edges, each direction by itself, and without random columns of the features."""
+    kept_edges, kept = dropout_edge(edge_index, p=edge_removal)
+    shown, _ = mask_feature(torch.ones(1, columns, device=edge_index.device), p=feature_masking, mode="col")
+    return View(kept_edges, shown[0], None if edge_weight is None else edge_weight[kept])
+
+
+class GRACE(nn.Module):
+    """The encoder whose representations are kept, and the projection head that only the loss sees.
+
+    Args:
+        encoder: a `GCN`; or a module from a graph to representations [N, width], such as an `UserEncoder`.
+        width: of the representations.
+        projection: width inside the projection head.
+        embedding: width of what the loss sees; None for that of the representations.
+
+    >>> from tempplug_adapters.graph.gcn import GCN
+    >>> graph = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> views = [corrupt(graph, 3, 0.3, 0.3) for _ in range(2)]
+    >>> view_a, view_b = GRACE(GCN(3))(views, NodeFeatures(torch.eye(3)))
+    >>> view_a.shape
+    torch.Size([3, 32])
+    """
+
+    def __init__(self, encoder: nn.Module, width: int = 32, projection: int = 32, embedding: int | None = None) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+        outwards = width if embedding is None else embedding
+        self.projection_head = nn.Sequential(nn.Linear(width, projection), nn.ELU(), nn.Linear(projection, outwards))
+
+    def forward(
+        self,
+        views: Sequence[View | Data],
+        features: NodeFeatures | None = None,
+        nodes: Tensor | None = None,
+        first: int | None = None,
+    ) -> list[Tensor]:
+        """Returns the embeddings [N, embedding] of each view, of its ``first`` nodes; a `View` needs a `GCN` and features."""
+        hidden = self.encoder.of_views(features, views, nodes) if features is not None else map(self.encoder, views)
+        return [self.projection_head(each[:first]) for each in hidden]
+
 
 REPRESENTATIONS_FILE = "representations.pt"
 """Of all nodes, [N, width], in the output folder."""
@@ -57,7 +101,7 @@ class GraceModule(nn.Module):
         recipe: GraceRecipe,
         data: Nodes,
         loss_fn: ContrastiveLoss,
-        encoder: OwnEncoder | None = None,
+        encoder: UserEncoder | None = None,
         plain: bool = False,
     ) -> None:
         super().__init__()
@@ -74,16 +118,10 @@ class GraceModule(nn.Module):
     def encoder(self) -> nn.Module:
         """What representations are kept of: the graph convolutions, or the user's module."""
         own: nn.Module = self.grace.encoder
-        return own.module if isinstance(own, OwnEncoder) else own
+        return own.module if isinstance(own, UserEncoder) else own
 
     def forward(self, views: Sequence[View | Data], nodes: Tensor | None, seeds: Tensor) -> Tensor:
-        """Returns the loss in nats, [].
-
-        Args:
-            views: two, which number the nodes as they stand in ``nodes``.
-            nodes: [n] positions in the graph; None where the views number all.
-            seeds: [s] positions of the nodes to contrast, which come first.
-        """
+        """Returns the loss [] of two views that number the nodes [n] of the graph (None: all), the seeds [s] first."""
         device = seeds.device
         features = None if self.features is None else self.features.to(device)
         moved = [view.to(device) for view in views]
@@ -107,8 +145,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 
     def __init__(self, info: MethodInfo, encoder: Any = None, augmentations: Sequence[Augmentation] = ()) -> None:
         super().__init__(info)
-        self._encoder, self._augmentations = encoder, tuple(map(create_augmentation, augmentations))
-        self._named: dict[tuple[str, ...], tuple[Augmentation, ...]] = {}
+        self._user = UserModules(encoder, augmentations)
 
     def load(self, recipe: GraceRecipe, source: Source) -> Nodes:
         """Returns a public graph, or the graph of files, after a look at the user's encoder and augmentations."""
@@ -116,13 +153,13 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         files = (recipe.node_features, recipe.node_labels)
         graph = load_graph(source.dataset, source.data_dir, source.cache_dir, not recipe.raw_features, *files)
         nodes = Nodes(graph, source.dataset, source.evaluated)
-        if nodes.labels is not None:  # said now, what has no figure in the end
+        if nodes.labels is not None:  # refuses now what has no figure in the end
             check_evaluation(nodes.labels, recipe.protocols, nodes.masks)
         return nodes
 
     def origin(self, recipe: GraceRecipe, data: Nodes) -> dict[str, Any]:
         """Returns the names of what came from Python."""
-        return names_of(self._encoder, self._augmentations)
+        return self._user.names()
 
     def describe(self, data: Nodes) -> str:
         """Returns the numbers of nodes, edges and features."""
@@ -140,15 +177,12 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
             if data.edge_weight is not None and bool((data.edge_weight < 0).any()):
                 raise DataError("edge_weight must be at least 0 for the GCN, which divides by the roots of sums of weights.")
             return GraceModule(recipe, data, loss, None, bool(augmentations))
-        encoder = OwnEncoder(create_encoder(given, data.x.shape[1], recipe.hidden, recipe.layers))
+        encoder = UserEncoder(create_encoder(given, data.x.shape[1], recipe.hidden, recipe.layers))
         encoder.warn_of_unused(data.graph)
         return GraceModule(recipe, data, loss, encoder)
 
     def collate(self, recipe: GraceRecipe, data: Nodes, index: Tensor) -> dict[str, Any]:
-        """Returns two corrupted views of the graph, or of the part around some nodes.
-
-        The whole graph keeps the order of its nodes: where all are contrasted, that of the anchors is of no consequence.
-        """
+        """Returns two corrupted views of the graph, which keeps the order of its nodes, or of the part around some nodes."""
         whole = len(index) == len(data)
         encoder, augmentations = self._of_user(recipe)
         shares = list(zip(_both(recipe.edge_removal), _both(recipe.feature_masking), strict=True))
@@ -171,9 +205,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         return {"views": views, "nodes": nodes, "seeds": seeds}
 
     def evaluate(self, recipe: GraceRecipe, module: nn.Module, data: Nodes, run: Run) -> dict[str, float]:
-        """Returns F1-micro and F1-macro × 100 by protocol, and the F1-micro of the nodes to validate as ``f1_validation`` (see
-        `evaluate_nodes`); nothing where the graph has no classes.
-        """
+        """Returns F1-micro, F1-macro and that of validation × 100 by protocol (`evaluate_nodes`); nothing without classes."""
         if data.labels is None:
             return {}
         scores = evaluate_nodes(
@@ -215,13 +247,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 
     def _of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
         """Returns the user's encoder, or what makes it, and augmentations, from Python or by their names."""
-        encoder, augmentations = self._encoder, self._augmentations
-        if encoder is None and recipe.encoder is not None:
-            encoder = find(recipe.encoder, "encoder")
-        if not augmentations and recipe.augmentations not in self._named:
-            made = tuple(create_augmentation(find(word, "augmentations")) for word in recipe.augmentations)
-            self._named[recipe.augmentations] = made
-        augmentations = augmentations or self._named[recipe.augmentations]
+        encoder, augmentations = self._user.of(recipe)
         if len(augmentations) > 2:
             raise ConfigError(f"{len(augmentations)} augmentations must be one for both views, or one for each.")
         return encoder, augmentations

@@ -1,7 +1,5 @@
-"""Graphs for graph classification: many small graphs in one record, and batches cut from it.
-
-Batches carry the names of PyTorch Geometric (``x``, ``edge_index``, ``batch``, ``num_graphs``). This module must not know any
-model, augmentation or file.
+"""Many small graphs in one record, under the names of PyTorch Geometric, whose batches are joined graph by graph: here a
+batch is cut without a loop.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import DataError
-from tempplug_adapters.graph.sparse_sum import RowSums
+from tempplug_adapters.sparse_sums import RowSums
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -96,10 +94,10 @@ class GraphSet:
         """
         nodes = self.node_start[graphs + 1] - self.node_start[graphs]
         edges = self.edge_start[graphs + 1] - self.edge_start[graphs]
-        edge_index = self.edge_index[:, _ranges(self.edge_start[graphs], edges)]
+        edge_index = self.edge_index[:, ranges(self.edge_start[graphs], edges)]
         first = torch.cumsum(nodes, 0) - nodes
         return GraphBatch(
-            x=self.x[_ranges(self.node_start[graphs], nodes)],
+            x=self.x[ranges(self.node_start[graphs], nodes)],
             edge_index=edge_index + first.repeat_interleave(edges),
             batch=torch.arange(len(graphs)).repeat_interleave(nodes),
             num_graphs=len(graphs),
@@ -123,7 +121,7 @@ class GraphSet:
         Args:
             graphs: each with ``edge_index`` [2, e] and ``x`` [n, F] or, where no graph has features, ``num_nodes``; ``y``
                 is its class where there is one (not where it is -1 or NaN), or T labels [1, T], each 0, 1, or -1 or NaN where
-                it is not known; a warning tells of another ``y``, which is not used. Edges may be absent, isolated nodes are
+                it is not known; there is a warning of another ``y``, which is not used. Edges may be absent, isolated nodes are
                 kept.
 
         Raises:
@@ -205,7 +203,17 @@ def starts(counts: Tensor) -> Tensor:
     return torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
 
 
-def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
+def ranges(starts: Tensor, counts: Tensor) -> Tensor:
     """Returns the positions from each start on, as many as its count, one range after the other."""
     shift = starts - (torch.cumsum(counts, 0) - counts)
     return torch.arange(int(counts.sum())) + shift.repeat_interleave(counts)
+
+
+def rank(group: Tensor, order: Tensor) -> Tensor:
+    """Returns the place of each member within its group [n] when all are put in the given order."""
+    by_group = order[torch.argsort(group[order], stable=True)]
+    sizes = torch.bincount(group)
+    first = torch.cumsum(sizes, 0) - sizes
+    place = torch.empty_like(order)
+    place[by_group] = torch.arange(len(order)) - first[group[by_group]]
+    return place

@@ -6,34 +6,108 @@ import copy
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError
 from tempplug_adapters.graph.augmentation import augment, check_pool
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.graphcl import GraphCL
 from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
 from tempplug_adapters.graph.graphs import Graphs
 from tempplug_adapters.graph.label_probe import evaluate_labels, measurable_labels
 from tempplug_adapters.graph.ogb_files import load_ogb
-from tempplug_adapters.graph.own_graphs import OwnGraphEncoder, own_views
-from tempplug_adapters.graph.own_modules import (
-    Augmentation,
-    create_augmentation,
-    create_encoder,
-    find,
-    names_of,
-    warn_of_unused,
-)
 from tempplug_adapters.graph.saved_graphs import read_graphs
 from tempplug_adapters.graph.svm import check_classes, evaluate_svm
 from tempplug_adapters.graph.tu_files import load_tu
+from tempplug_adapters.graph.user_graphs import UserGraphEncoder, user_views
+from tempplug_adapters.graph.user_modules import (
+    Augmentation,
+    UserModules,
+    create_encoder,
+    warn_of_unused,
+)
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.method_info import MethodInfo
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+class GINEncoder(nn.Module):
+    """Turns graphs into representations [B, layers · hidden]; a graph without nodes becomes zero.
+
+    Args:
+        features: width of the node features, at least 1.
+        hidden: width of every layer, at least 1.
+        layers: at least 1.
+
+    Raises:
+        ConfigError: a size is less than 1.
+
+    Source: Xu et al. 2019 (GIN), eq. 4.1 with ε = 0; You et al. 2020 normalise after the ReLU and concatenate the sums over
+    nodes of all layers.
+
+    >>> graphs = GraphBatch(torch.ones(3, 2), torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 0, 1]), num_graphs=2)
+    >>> GINEncoder(features=2, hidden=4, layers=3)(graphs).shape
+    torch.Size([2, 12])
+    """
+
+    def __init__(self, features: int, hidden: int = 32, layers: int = 3) -> None:
+        super().__init__()
+        for name, value in (("features", features), ("hidden", hidden), ("layers", layers)):
+            if value < 1:
+                raise ConfigError(f"{name}={value} of the encoder must be at least 1.")
+        widths = [features, *[hidden] * layers]
+        self.updates = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden)) for width in widths[:-1]
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in range(layers))
+        self.width = layers * hidden
+
+    def forward(self, graphs: GraphBatch | Data) -> Tensor:
+        """Returns the representations, [B, layers · hidden], also of a ``Data`` or ``Batch`` of PyTorch Geometric."""
+        graphs = GraphBatch.of(graphs)
+        x, pooled = graphs.x, []
+        for update, norm in zip(self.updates, self.norms, strict=True):
+            x = norm(torch.relu(update(x + graphs.neighbours(x))))
+            pooled.append(graphs.members(x))
+        return torch.cat(pooled, 1)
+
+
+class GraphCL(nn.Module):
+    """Turns graphs into embeddings for a contrastive loss; ``encoder`` gives the representations that are evaluated.
+
+    Args:
+        features: width of the node features.
+        hidden: width of every layer.
+        layers: of the encoder; an embedding has layers · hidden numbers.
+        encoder: in place of GIN, from graphs to representations [B, ``encoder.width``]; its weights stay as they are.
+
+    Raises:
+        ConfigError: a size is less than 1.
+
+    Source: You et al. 2020, figure 1; widths and initial weights (Xavier, no bias) are those of the authors' code.
+    """
+
+    def __init__(self, features: int, hidden: int = 32, layers: int = 3, encoder: Any = None) -> None:
+        super().__init__()
+        self.encoder = GINEncoder(features, hidden, layers) if encoder is None else encoder
+        width = layers * hidden
+        self.projection_head = nn.Sequential(nn.Linear(self.encoder.width, width), nn.ReLU(), nn.Linear(width, width))
+        for module in (self if encoder is None else self.projection_head).modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, graphs: GraphBatch | Data) -> Tensor:
+        """Returns the embeddings, [B, layers · hidden]."""
+        embeddings: Tensor = self.projection_head(self.encoder(graphs))
+        return embeddings
+
 
 _AT_ONCE = 128  # graphs whose representations are computed together
 
@@ -49,7 +123,7 @@ class GraphCLModule(nn.Module):
     """
 
     def __init__(
-        self, recipe: GraphCLRecipe, features: int, loss_fn: ContrastiveLoss, encoder: OwnGraphEncoder | None = None
+        self, recipe: GraphCLRecipe, features: int, loss_fn: ContrastiveLoss, encoder: UserGraphEncoder | None = None
     ) -> None:
         super().__init__()
         self.graphcl = GraphCL(features, recipe.hidden, recipe.layers, encoder)
@@ -59,16 +133,10 @@ class GraphCLModule(nn.Module):
     def encoder(self) -> nn.Module:
         """What representations are measured of: the graph convolutions, or the user's module."""
         encoder = self.graphcl.encoder
-        return encoder.own.module if isinstance(encoder, OwnGraphEncoder) else encoder
+        return encoder.own.module if isinstance(encoder, UserGraphEncoder) else encoder
 
     def forward(self, graphs: GraphBatch | Batch, views: GraphBatch | Batch, index: Tensor) -> Tensor:
-        """Returns the loss in nats, [].
-
-        Args:
-            graphs: B as they are.
-            views: one of each.
-            index: [B] their positions in the data set.
-        """
+        """Returns the loss [] in nats of B graphs and a view of each, at positions [B] of the data set."""
         device = index.device
         embeddings = self.graphcl(graphs.to(device)), self.graphcl(views.to(device))
         loss: Tensor = self.loss_fn(*embeddings, **self.loss_fn.taken(index=index))
@@ -82,7 +150,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         info: its declaration.
         encoder: any module with ``forward(x, edge_index, …)`` or ``forward(batch)``, or what makes one (see `create_encoder`);
             None: the recipe's.
-        augmentations: of which one is drawn for each graph, see `own_views`; empty: the recipe's.
+        augmentations: of which one is drawn for each graph, see `user_views`; empty: the recipe's.
 
     Source: You et al. 2020 (GraphCL), and its code, which shuffles before the first epoch only.
     """
@@ -91,8 +159,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     def __init__(self, info: MethodInfo, encoder: Any = None, augmentations: Sequence[str | Augmentation] = ()) -> None:
         super().__init__(info)
-        self._encoder, self._augmentations = encoder, tuple(augmentations)
-        self._found: dict[str, Augmentation] = {}
+        self._user = UserModules(encoder, augmentations, builtin=True)
 
     def load(self, recipe: GraphCLRecipe, source: Source) -> Graphs:
         """Returns a data set of the TU collection or of OGB, or the graphs of a file."""
@@ -132,7 +199,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
             warn_of_unused(data.each[0], (), "GIN")
             return GraphCLModule(recipe, features, loss)
         like = next((graph for graph in data.each if int(graph.num_nodes or 0) > 1), data.each[0])
-        own = OwnGraphEncoder(create_encoder(encoder, features, recipe.hidden, recipe.layers), like)
+        own = UserGraphEncoder(create_encoder(encoder, features, recipe.hidden, recipe.layers), like)
         own.own.warn_of_unused(like)
         return GraphCLModule(recipe, features, loss, own)
 
@@ -143,12 +210,12 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         if encoder is None and len(names) == len(pool):
             graphs = data.batch(index)
             return {"graphs": graphs, "views": augment(graphs, names), "index": index}
-        views = own_views([data.each[place] for place in index.tolist()], pool)
+        views = user_views([data.each[place] for place in index.tolist()], pool)
         return {"graphs": data.pyg_batch(index), "views": views, "index": index}
 
     def origin(self, recipe: GraphCLRecipe, data: Graphs) -> dict[str, Any]:
         """Returns the names of what came from Python."""
-        return names_of(self._encoder, [each for each in self._augmentations if not isinstance(each, str)])
+        return self._user.names()
 
     def evaluate(self, recipe: GraphCLRecipe, module: nn.Module, data: Graphs, run: Run) -> dict[str, float]:
         """Returns the accuracy in % of a support vector machine, mean over the folds, and its ``validation_accuracy`` on what
@@ -168,28 +235,16 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     @torch.no_grad()
     def representations(self, module: Any, data: Graphs) -> Tensor:
-        """Returns the representations of all graphs, without the projection head, [G, width], on the CPU.
-
-        Args:
-            module: in evaluation mode.
-            data: in the order of the result.
-        """
+        """Returns the representations [G, width] of all graphs without the projection head, on the CPU; for evaluation mode."""
         device, encoder = next(module.parameters()).device, module.graphcl.encoder
-        own = isinstance(encoder, OwnGraphEncoder)
+        own = isinstance(encoder, UserGraphEncoder)
         parts = torch.split(torch.arange(len(data)), _AT_ONCE)
         batches = (copy.copy(data.pyg_batch(part)) if own else data.all.batch(part) for part in parts)
         return torch.cat([encoder(batch.to(device)).cpu() for batch in batches])
 
     def _of_user(self, recipe: GraphCLRecipe) -> tuple[Any, tuple[str | Augmentation, ...]]:
         """Returns the user's encoder, or what makes it, and all augmentations, those of the user's found by their names."""
-        encoder = self._encoder
-        if encoder is None and recipe.encoder is not None:
-            encoder = find(recipe.encoder, "encoder")
-        pool = self._augmentations or recipe.augmentations
-        names = [each for each in pool if isinstance(each, str) and ":" not in each]
-        if names:
+        encoder, pool = self._user.of(recipe)
+        if names := [each for each in pool if isinstance(each, str)]:
             check_pool(names)
-        for word in pool:
-            if isinstance(word, str) and ":" in word and word not in self._found:
-                self._found[word] = create_augmentation(find(word, "augmentations"))
-        return encoder, tuple(self._found.get(each, each) if isinstance(each, str) else each for each in pool)
+        return encoder, pool

@@ -14,15 +14,13 @@ its head embeds; its loss and its metrics take the place of a classifier's::
       drop_edge: [0.2, 0.4]     # share of the edges that each view lacks
       mask_feature: [0.3, 0.4]  # share of the columns of x that each view lacks
 
-In GraphGym's ``main.py``, `create_model` of this module in place of its own is all: schedules hear of the progress, what is
+In GraphGym's ``main.py``, `create_model` of this module in place of its own is all: schedules get the progress, what is
 learned has its own rate and no weight decay, and Lightning's logs have the record. GraphGym's own `create_model` trains all
-strategies but schedules. Training sees all nodes; validation and test contrast those of their masks. This module must not
-know data sets.
+strategies but schedules. Training sees all nodes; validation and test contrast those of their masks.
 """
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +31,10 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import GNN
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from torch_geometric.graphgym.register import register_config, register_loss, register_metric, register_network
-from torch_geometric.utils import dropout_edge
 
 from tempplug.errors import MissingDependencyError
 from tempplug_adapters.announcement import announce_once
+from tempplug_adapters.graph.user_modules import corrupted
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.lightning import TemperatureCallback
 from tempplug_adapters.parameter_groups import optimizer_groups
@@ -73,7 +71,7 @@ class Contrasted:
     Attributes:
         loss: [].
         numbers: [N, 4] of `METRICS`, the same for each of N anchors.
-        ndim: GraphGym asks a prediction for it.
+        ndim: GraphGym reads it of a prediction.
     """
 
     loss: Tensor
@@ -105,7 +103,7 @@ class ContrastiveGNN(nn.Module):
         cfg.custom_metrics = cfg.custom_metrics or list(METRICS)
 
     def __getattr__(self, name: str) -> Any:
-        # GraphGym's module asks for the parts of its GNN
+        # GraphGym's module reads the parts of its GNN
         if name in ("encoder", "mp", "pre_mp", "post_mp"):
             return getattr(self.gnn, name)
         return super().__getattr__(name)
@@ -135,15 +133,11 @@ def view(batch: Any, drop_edge: float, mask_feature: float) -> Any:
         drop_edge: share of the edges, in [0, 1].
         mask_feature: share of the columns; integers are left alone.
     """
-    changed = copy.copy(batch)
+    changed = corrupted(batch, drop_edge, mask_feature)
     if "split" in changed and changed.split == "train":
         del changed["split"]
-    edge_level = [name for name in batch.edge_attrs() if name != "edge_index"]
-    changed.edge_index, kept = dropout_edge(batch.edge_index, p=drop_edge)
-    for name in edge_level:
-        changed[name] = batch[name][kept]
-    if batch.x.is_floating_point():
-        changed.x = batch.x * (torch.rand(batch.x.shape[1], device=batch.x.device) >= mask_feature)
+    if not batch.x.is_floating_point():
+        changed.x = batch.x
     return changed
 
 
@@ -159,7 +153,7 @@ class ContrastiveModule(model_builder.GraphGymModule):  # type: ignore[misc]
     """GraphGym's LightningModule, with what temperatures need of Lightning."""
 
     def configure_callbacks(self) -> list[Any]:
-        """Returns the callback that tells the progress and logs the record."""
+        """Returns the callback that sets the progress and logs the record."""
         return [TemperatureCallback()]
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
@@ -172,12 +166,7 @@ class ContrastiveModule(model_builder.GraphGymModule):  # type: ignore[misc]
 
 
 def create_model(dim_in: int | None = None, dim_out: int | None = None) -> Any:
-    """Returns the model of the configuration, which Lightning moves to its device: GraphGym's own for any other ``model.type``.
-
-    Args:
-        dim_in: features of a node; None: those of the data set.
-        dim_out: of GraphGym's own models.
-    """
+    """Returns the model of the configuration, which Lightning moves to its device; other ``model.type`` are GraphGym's own."""
     if cfg.model.type != NAME:
         return model_builder.create_model(to_device=False, dim_in=dim_in, dim_out=dim_out)
     return ContrastiveModule(cfg.share.dim_in if dim_in is None else dim_in, cfg.contrastive.dimension, cfg)

@@ -1,4 +1,4 @@
-"""Graphs as GraphCL trains on them: batches that are cut once. It must not know encoders, views or losses."""
+"""Graphs as GraphCL trains on them: batches that are cut once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How well several labels a graph are read off its representation by linear probes, one a label, in cross-validation.
-
-It must not know how the representations were made.
-"""
+"""How well several labels a graph are read off its representation by scikit-learn's linear probes, one a label."""
 
 from __future__ import annotations
 
@@ -32,11 +29,7 @@ class LabelScores:
 
 
 def measurable_labels(labels: Tensor, folds: int) -> list[int]:
-    """Returns the labels that a cross-validation can be held with; a warning tells of others.
-
-    Args:
-        labels: [G, T] 0, 1 or NaN where it is not known.
-        folds: how many, at least 2.
+    """Returns the labels [G, T] (0, 1 or NaN) that a cross-validation can be held with; a warning counts the others.
 
     Raises:
         ConfigError: there is no such label.
@@ -88,7 +81,7 @@ def evaluate_labels(
     if not np.isfinite(points).all():
         raise NonFiniteError("representations hold NaN or infinite values.")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # said when the data were loaded
+        warnings.simplefilter("ignore")  # warned of when the data were loaded
         tasks = measurable_labels(labels, folds)
     found: list[tuple[float, float]] = []
     for task in tasks:

@@ -1,7 +1,6 @@
-"""Molecules as tensors: atoms and bonds of many SMILES in one packed set, from which batches are cut.
+"""Molecules as tensors: atoms and bonds of many SMILES in one packed set, batches cut from it, and random views of these.
 
-The features are the four of Hu et al.: element and chirality of an atom, type and direction of a bond. This module must not
-know files, models or training.
+The features are the four of Hu et al.: element and chirality of an atom, type and direction of a bond.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from rdkit import Chem, rdBase
 from torch import Tensor
 
 from tempplug.errors import DataError
+from tempplug_adapters.graph.graph_data import ranges, rank
 
 # RDKit's values of each feature, by the number that an embedding knows them under; what is not listed counts as the last.
 _BOND_TYPES = {Chem.BondType.SINGLE: 0, Chem.BondType.DOUBLE: 1, Chem.BondType.TRIPLE: 2, Chem.BondType.AROMATIC: 3}
@@ -135,14 +135,13 @@ class MoleculeSet:
             rows: [B] positions in the set, in any order.
         """
         atom_counts, edge_counts = self._atom_counts[rows], self._edge_counts[rows]
-        atoms, molecule = _ranges(self._atom_starts[rows], atom_counts)
-        edges, owner = _ranges(self._edge_starts[rows], edge_counts)
+        edges = ranges(self._edge_starts[rows], edge_counts)
         first = atom_counts.cumsum(0) - atom_counts
         return MoleculeBatch(
-            atoms=self._atoms[atoms].long(),
-            edges=self._edges[:, edges] + first[owner],
+            atoms=self._atoms[ranges(self._atom_starts[rows], atom_counts)].long(),
+            edges=self._edges[:, edges] + first.repeat_interleave(edge_counts),
             bonds=self._bonds[edges].long(),
-            molecule=molecule,
+            molecule=torch.arange(len(rows)).repeat_interleave(atom_counts),
             size=len(rows),
         )
 
@@ -157,8 +156,32 @@ def _directed_bonds(molecule: Chem.Mol) -> list[tuple[int, int, int, int]]:
     return sorted(found, key=lambda each: each[1])
 
 
-def _ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the numbers of several ranges behind each other, and which range each of them is of."""
-    owner = torch.repeat_interleave(torch.arange(len(counts)), counts)
-    before = counts.cumsum(0) - counts
-    return torch.arange(len(owner)) + (starts - before)[owner], owner
+def random_view(batch: MoleculeBatch, ratio: float) -> MoleculeBatch:
+    """Returns a view of each molecule of a batch on the CPU, without ⌊ratio · atoms⌋ of its atoms, ratio in [0, 1).
+
+    With equal chance, atoms are dropped at random, or a piece is kept that grows from a random atom by one random neighbour
+    after the other until it has its share, as You et al. 2020 say (table 1, section 4); one piece of a salt stays.
+    """
+    grown = torch.rand(batch.size) < 0.5
+    # The atoms with the lowest numbers of a molecule stay.
+    order = torch.where(grown[batch.molecule], _arrival(batch), torch.rand(len(batch.molecule)))
+    counts = torch.bincount(batch.molecule, minlength=batch.size)
+    lost = (counts * ratio).floor().long()
+    stays = (rank(batch.molecule, order.argsort()) < (counts - lost)[batch.molecule]) & order.isfinite()
+    return batch.kept(stays)
+
+
+def _arrival(batch: MoleculeBatch) -> Tensor:
+    """Returns when a growing piece of each molecule reaches each atom [A], infinite for never; see `augmentation._subgraph`."""
+    counts = torch.bincount(batch.molecule, minlength=batch.size)
+    roots = counts.cumsum(0) - counts + (torch.rand(batch.size) * counts).long().clamp(max=counts - 1)
+    waiting = torch.empty(len(batch.molecule)).exponential_()
+    arrival = torch.full_like(waiting, torch.inf)
+    arrival[roots] = 0.0
+    source, target = batch.edges
+    while True:
+        beside = torch.full_like(arrival, torch.inf).scatter_reduce_(0, target, arrival[source], "amin")
+        sooner = torch.minimum(arrival, beside + waiting)
+        if torch.equal(sooner, arrival):
+            return arrival
+        arrival = sooner

@@ -1,7 +1,6 @@
 """Files of molecules: unlabelled SMILES for pre-training, the data sets of MoleculeNet, and a user's own tables.
 
-Nothing is unpacked to the disk, and nothing is written but what is downloaded. Every fault of a file is a `DataError` that
-names it.
+PyTorch Geometric's ``MoleculeNet`` has other features than the papers, and keeps pickles of what it has processed.
 """
 
 from __future__ import annotations
@@ -45,15 +44,7 @@ _TABLES = {
 
 
 def read_smiles(path: Path, limit: int | None = None) -> list[str]:
-    """Returns the SMILES of a file: the first word of each line that is not empty.
-
-    Args:
-        path: text, or text compressed as ``.gz``.
-        limit: the first so many only.
-
-    Raises:
-        DataError: the file is missing, unreadable or empty.
-    """
+    """Returns the first word of each line that is not empty, of the first ``limit``; raises `DataError` without any."""
     if not path.is_file():
         raise DataError(f"{path} does not exist or is not a file: it must hold one SMILES a line.")
     found: list[str] = []

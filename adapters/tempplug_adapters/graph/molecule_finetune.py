@@ -1,16 +1,16 @@
-"""Fine-tuning an encoder of molecules on labels, as a method without a contrastive loss: what pre-training is measured by.
-
-This module must not know pre-training, files or the command line.
-"""
+"""Fine-tuning an encoder of molecules on labels, as a method without a contrastive loss: what pre-training is measured by."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from rdkit import Chem, rdBase
+from rdkit.Chem.Scaffolds import MurckoScaffold
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,9 +20,50 @@ from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet
 from tempplug_adapters.graph.molecule_files import read_labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
 from tempplug_adapters.graph.molecule_recipe import FineTuneRecipe
-from tempplug_adapters.graph.molecule_split import scaffold_split
 from tempplug_adapters.training.checkpoints import weights_checksum
 from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
+
+
+def scaffold_split(smiles: Sequence[str], train: float = 0.8, valid: float = 0.1) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the positions of the training, validation and test molecules; the same for the same molecules, always.
+
+    The largest groups of one Bemis-Murcko scaffold (chirality included) come first, of equal ones the one that begins later:
+    each goes to training where it fits in whole, else to validation, else to test.
+
+    Args:
+        smiles: of the molecules, all readable.
+        train: share of training, in (0, 1).
+        valid: share of validation; the rest is for testing.
+
+    Raises:
+        DataError: one of the three would be empty.
+
+    Source: Hu et al. 2020, section 5.1, and its code.
+
+    >>> [part.tolist() for part in scaffold_split(["c1ccccc1" + "C" * n for n in range(8)] + ["C1CC1", "CC"])]
+    [[0, 1, 2, 3, 4, 5, 6, 7], [9], [8]]
+    """
+    groups: dict[str, list[int]] = {}
+    with rdBase.BlockLogs():
+        for position, text in enumerate(smiles):
+            molecule = Chem.MolFromSmiles(text)
+            scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)  # type: ignore[no-untyped-call]
+            groups.setdefault(scaffold, []).append(position)
+    parts: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for group in sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True):
+        if len(parts[0]) + len(group) <= train * len(smiles):
+            parts[0].extend(group)
+        elif len(parts[0]) + len(parts[1]) + len(group) <= (train + valid) * len(smiles):
+            parts[1].extend(group)
+        else:
+            parts[2].extend(group)
+    if not all(parts):
+        raise DataError(
+            f"{len(smiles)} molecules of {len(groups)} scaffolds leave the training, validation or test set empty: "
+            f"they would have {', '.join(str(len(part)) for part in parts)}."
+        )
+    return torch.tensor(parts[0]), torch.tensor(parts[1]), torch.tensor(parts[2])
+
 
 _AT_ONCE = 256  # molecules that are scored together
 
@@ -47,14 +88,7 @@ class Labelled:
 
     @classmethod
     def split(cls, molecules: MoleculeSet) -> Labelled:
-        """Returns the scaffold split of molecules.
-
-        Args:
-            molecules: with labels.
-
-        Raises:
-            DataError: there are no labels, a part is empty, or no task of validation or test has both classes.
-        """
+        """Returns the scaffold split of molecules; raises `DataError` without labels, or without both classes in a part."""
         if molecules.labels is None:
             raise DataError("fine-tuning needs labels.")
         parts = scaffold_split(molecules.smiles)
@@ -84,7 +118,7 @@ class FineTuneModule(nn.Module):
         return scores
 
     def forward(self, molecules: MoleculeBatch, labels: Tensor) -> Tensor:
-        """Returns the loss in nats, []; labels are [B, T]."""
+        """Returns the loss [] in nats for labels [B, T]."""
         return masked_loss(self.scores(molecules).float(), labels)
 
 
@@ -133,15 +167,7 @@ class FineTuning(Method[FineTuneRecipe, Labelled]):
 
 
 def masked_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Returns the mean binary cross-entropy over what was measured, in nats; 0 where nothing was.
-
-    Args:
-        scores: [n, T] logits.
-        labels: [n, T] 0, 1 or NaN.
-
-    >>> masked_loss(torch.zeros(2, 1), torch.tensor([[1.0], [float("nan")]]))
-    tensor(0.6931)
-    """
+    """Returns the mean binary cross-entropy of logits [n, T] over labels [n, T] that are no NaN, in nats; 0 without any."""
     measured = ~labels.isnan()
     losses = functional.binary_cross_entropy_with_logits(
         scores, labels.nan_to_num(), measured.to(scores.dtype), reduction="sum"
@@ -150,18 +176,10 @@ def masked_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def mean_roc_auc(scores: Tensor, labels: Tensor) -> float:
-    """Returns ROC-AUC × 100, averaged over the tasks of which both classes were measured.
-
-    Args:
-        scores: [n, T] higher where a 1 is likelier.
-        labels: [n, T] 0, 1 or NaN.
+    """Returns ROC-AUC × 100 of scores [n, T], averaged over the tasks with both classes among the labels [n, T] (0, 1 or NaN).
 
     Raises:
         DataError: there is no such task.
-
-    >>> nan = float("nan")
-    >>> mean_roc_auc(torch.tensor([[0.1, 3], [0.2, 2], [0.3, 1]]), torch.tensor([[0, 1], [1, nan], [0, 1]]))
-    50.0
     """
     found = []
     for column in range(labels.shape[1]):

@@ -1,4 +1,4 @@
-"""The encoder of molecules: a graph isomorphism network that hears bonds, mean-pooled. It must not know loss or training."""
+"""The encoder of molecules: a graph isomorphism network with embeddings of bonds, mean-pooled."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class MoleculeEncoder(nn.Module):
         """Returns the mean over the atoms of each molecule, [B, D]."""
         atoms = self.element(batch.atoms[:, 0]) + self.chirality(batch.atoms[:, 1])
         source, target = batch.edges
-        # Edges stand in the order of their targets: atom i hears the atoms source[starts[i]:starts[i + 1]].
-        heard = torch.bincount(target, minlength=len(atoms))
-        starts = heard.cumsum(0) - heard
+        # Edges stand in the order of their targets: atom i sums the atoms source[starts[i]:starts[i + 1]].
+        degrees = torch.bincount(target, minlength=len(atoms))
+        starts = degrees.cumsum(0) - degrees
         types, directions = _bond_counts(batch, len(atoms), atoms.dtype)
         for depth, layer in enumerate(self.layers, 1):
             atoms = layer(atoms, source, starts, types, directions)
             if depth < len(self.layers):
                 atoms = functional.relu(atoms)
             atoms = functional.dropout(atoms, self.dropout, self.training)
-        atoms = atoms.to(self.element.weight.dtype)  # a mean of half-precision atoms would lose what tells molecules apart
+        atoms = atoms.to(self.element.weight.dtype)  # a mean of half-precision atoms would lose small differences of molecules
         pooled: Tensor = atoms.new_zeros(batch.size, self.width).index_add(0, batch.molecule, atoms)
         return pooled / torch.bincount(batch.molecule, minlength=batch.size)[:, None]
 
@@ -82,11 +82,7 @@ class MoleculeEncoder(nn.Module):
 
 
 class MoleculeLayer(nn.Module):
-    """One round of messages between the atoms.
-
-    Args:
-        width: D of atoms, at least 1.
-    """
+    """One round of messages between atoms [A, width]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -98,20 +94,12 @@ class MoleculeLayer(nn.Module):
             nn.init.xavier_uniform_(table.weight)
 
     def forward(self, atoms: Tensor, source: Tensor, starts: Tensor, types: Tensor, directions: Tensor) -> Tensor:
-        """Returns the atoms [A, D] after the round.
-
-        Args:
-            atoms: [A, D].
-            source: [E] whom they hear, atom by atom.
-            starts: [A] where the sources of each atom begin.
-            types: [A, BOND_TYPES + 1] how many bonds of each type an atom has.
-            directions: [A, BOND_DIRECTIONS] how many of each direction.
-        """
+        """Returns the atoms [A, D] after a round, from the sources [E] of each (from ``starts`` [A]) and its bonds."""
         neighbours = functional.embedding_bag(source, atoms, starts, mode="sum")
         # A sum over bonds of their embeddings is a sum over kinds of bonds: two small products in place of E rows.
         bonds = types @ self.bond_type.weight + directions @ self.bond_direction.weight
-        heard: Tensor = self.norm(self.update(atoms + neighbours + bonds))
-        return heard
+        updated: Tensor = self.norm(self.update(atoms + neighbours + bonds))
+        return updated
 
 
 def _bond_counts(batch: MoleculeBatch, atoms: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

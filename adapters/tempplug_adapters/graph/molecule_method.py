@@ -12,12 +12,11 @@ from transformers import TrainerCallback
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet
+from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet, random_view
 from tempplug_adapters.graph.molecule_files import read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, projection_head
 from tempplug_adapters.graph.molecule_recipe import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
-from tempplug_adapters.graph.molecule_views import random_view
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
 from tempplug_adapters.training.train import train
@@ -52,12 +51,7 @@ class MoleculeModule(nn.Module):
         self.loss_fn = loss_fn
 
     def forward(self, views: tuple[MoleculeBatch, MoleculeBatch], index: Tensor) -> Tensor:
-        """Returns the loss in nats, [].
-
-        Args:
-            views: of the same B molecules.
-            index: [B] their positions.
-        """
+        """Returns the loss [] in nats of two views of the same B molecules at positions [B]."""
         view_a, view_b = (self.head(self.encoder(view.to(index.device))) for view in views)
         loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.taken(index=index))
         return loss
@@ -131,7 +125,7 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
                 dataset=name,
                 resume_from_checkpoint=run.resume_from_checkpoint,
                 training={key: value for key, value in run.training.items() if key not in _PRETRAINING},
-                callbacks=[_Told(run.progress, number, len(data.labelled))],
+                callbacks=[_FineTuningProgress(run.progress, number, len(data.labelled))],
             )
             found |= {f"{figure} {name}": value for figure, value in results["evaluation"].items()}
         return found
@@ -141,8 +135,8 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
         module.encoder.save(output_dir / ENCODER_FILE)
 
 
-class _Told(TrainerCallback):
-    """Tells how far one of several fine-tunings is."""
+class _FineTuningProgress(TrainerCallback):
+    """Reports the progress of one of several fine-tunings."""
 
     def __init__(self, progress: Callable[[float], None], number: int, total: int) -> None:
         self.progress, self.number, self.total = progress, number, total

@@ -1,9 +1,6 @@
-"""Mini-batches of a graph: some nodes to contrast, and around them what an encoder of a few layers reads, neighbours sampled.
+"""Mini-batches of a graph: some nodes to contrast, and the sampled neighbours that an encoder of a few layers reads.
 
-For graphs whose nodes do not fit one similarity matrix. Where pyg-lib is installed, PyTorch Geometric samples.
-This module must not know the model.
-
-Source: Hamilton et al. 2017, Inductive Representation Learning on Large Graphs (sampling a fixed number of neighbours a layer).
+PyTorch Geometric samples where pyg-lib is installed, which its sampler needs (Hamilton et al. 2017).
 """
 
 from __future__ import annotations

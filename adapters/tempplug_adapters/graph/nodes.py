@@ -1,4 +1,4 @@
-"""A graph as GRACE trains on it: its features, its labels, its parts around some nodes. It must not know encoders or losses."""
+"""A graph as GRACE trains on it: its features, its labels, its parts around some nodes."""
 
 from __future__ import annotations
 
@@ -93,13 +93,7 @@ class LoaderSampler:
         self.loader = loader
 
     def around(self, seeds: Tensor, neighbours: int | None, layers: int) -> NodeBatch:
-        """Returns the batch that contrasts some nodes.
-
-        Args:
-            seeds: [s] positions.
-            neighbours: not used.
-            layers: not used.
-        """
+        """Returns the batch around seeds [s]; the loader decides how many neighbours and how far."""
         found = self.loader(seeds)
         counts = found.get("num_sampled_nodes") or [len(seeds), found.num_nodes - len(seeds)]
         return NodeBatch(found.n_id, found.edge_index, found.e_id, tuple(accumulate(map(int, counts))))

@@ -1,6 +1,6 @@
-"""Data sets of the Open Graph Benchmark as the package ``ogb`` leaves them: packed tables, and the numbers of split items.
+"""Data sets of the Open Graph Benchmark (Hu et al. 2020) as the package ``ogb`` leaves them: packed tables and splits.
 
-Source: Hu et al. 2020, Open Graph Benchmark. This module must not know any model.
+The package's own readers unpickle what they have processed before, and write to the folder.
 """
 
 from __future__ import annotations
@@ -29,15 +29,7 @@ def place_of(data_dir: Path | None, kind: str, name: str, last: str) -> Path | N
 
 
 def load_ogb(name: str, data_dir: Path | None) -> list[Data]:
-    """Returns the graphs of a data set; see `read_ogb`.
-
-    Args:
-        name: such as ``ogbn-arxiv``.
-        data_dir: the root that the package ogb was given, or a folder that holds it as ``graph/ogb`` or ``ogb``.
-
-    Raises:
-        DataError: there is no folder, or a file is missing or damaged.
-    """
+    """Returns the graphs of a data set such as ``ogbn-arxiv`` below ogb's root; see `read_ogb`."""
     place = place_of(data_dir, "ogb", name.lower().replace("-", "_"), "")
     if place is None:
         raise DataError(f"{name} is not downloaded here: let the package ogb do it, and pass its root as --data-dir.")

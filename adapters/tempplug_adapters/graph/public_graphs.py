@@ -1,21 +1,17 @@
-"""Public graphs by name, from the folders that PyTorch Geometric's classes leave: Planetoid, CitationFull, Coauthor, Amazon.
-
-Nothing in the files is run, and nothing is written but what is downloaded. This module must not know any model.
-"""
+"""Public graphs by name, from the folders that PyTorch Geometric's classes leave: Planetoid, CitationFull, Coauthor, Amazon."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import torch
 from torch_geometric.data import Data
-from torch_geometric.utils import remove_self_loops, to_undirected
+from torch_geometric.io import parse_npz
 
 from tempplug.errors import DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.archives import read_arrays
 from tempplug_adapters.data_files.downloads import download
 from tempplug_adapters.data_files.pickled_arrays import SparseRows
+from tempplug_adapters.data_files.sparse_rows import checked_rows
 from tempplug_adapters.graph.ogb_files import load_ogb, place_of
 from tempplug_adapters.graph.planetoid import load_planetoid
 
@@ -90,14 +86,10 @@ def read_archive(file: Path) -> Data:
     labels = arrays["labels"]
     words, links = (SparseRows(*(arrays[name] for name in names)) for names in (_ARRAYS[:4], _ARRAYS[4:]))
     try:
-        x = torch.from_numpy(words.dense(_MOST_BYTES)).float()
-        rows = links.row_of_each()
+        nodes, _ = checked_rows(words, _MOST_BYTES).shape
+        shape = checked_rows(links).shape
     except DataError as error:
         raise DataError(f"{file} cannot be read: {error}") from error
-    nodes = len(x)
-    if tuple(map(int, links.shape)) != (nodes, nodes) or labels.shape != (nodes,) or labels.dtype.kind not in "iu":
+    if shape != (nodes, nodes) or labels.shape != (nodes,) or labels.dtype.kind not in "iu":
         raise DataError(f"{file} must have links between its {nodes} nodes, and a class, an integer, of each.")
-    x[x > 0] = 1
-    edges, _ = remove_self_loops(torch.from_numpy(np.stack([rows, links.indices.astype(np.int64)])))
-    y = torch.from_numpy(labels.astype(np.int64))
-    return Data(x=x, edge_index=to_undirected(edges, num_nodes=nodes), y=y)
+    return parse_npz(arrays)

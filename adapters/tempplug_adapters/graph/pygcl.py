@@ -7,7 +7,6 @@ that contract without importing ``GCL``, whose published wheel does not import o
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.options import format_value
-from tempplug.transforms import transformed
 from tempplug.types import EngineName
 from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.training.recipe import around, in_context
@@ -51,7 +49,7 @@ class PyGCLLoss(nn.Module):
         **debiased: ``tau_plus`` and ``beta`` of PyGCL's debiased losses, which are refused with what to use instead.
 
     Attributes:
-        contrastive_loss: the loss itself: its ``record`` speaks of the last direction, and ``set_progress`` drives schedules.
+        contrastive_loss: the loss itself: its ``record`` is of the last direction, and ``set_progress`` drives schedules.
 
     Raises:
         UnknownNameError: no such strategy, objective or option.
@@ -119,17 +117,11 @@ class PyGCLLoss(nn.Module):
         anchors, candidates = anchor.shape[0], sample.shape[0]
         if pos_mask is None:
             pos_mask = torch.eye(anchors, candidates, dtype=torch.bool, device=anchor.device)
+        positive, negative = _truths_of_both(pos_mask, neg_mask, anchors, candidates)
         # What the model appended is recognised by its values: M = 2N alone may also be two nodes a graph.
-        intra_view = candidates == 2 * anchors and torch.equal(sample[anchors:], anchor)
-        masks = None
-        if (anchors == candidates or intra_view) and tuple(pos_mask.shape) == (anchors, candidates):
-            masks = _usual_masks(pos_mask, neg_mask, intra_view)
-        if masks is None:
-            positive, negative = _truths_of_both(pos_mask, neg_mask, anchors, candidates)
-            if intra_view:
-                negative[:, anchors:].fill_diagonal_(False)
-            masks = positive, negative
-        loss: Tensor = self.contrastive_loss(anchor, sample, positive_mask=masks[0], negative_mask=masks[1], **given)
+        if candidates == 2 * anchors and torch.equal(sample[anchors:], anchor):
+            negative[:, anchors:].fill_diagonal_(False)
+        loss: Tensor = self.contrastive_loss(anchor, sample, positive_mask=positive, negative_mask=negative, **given)
         return loss
 
 
@@ -147,41 +139,11 @@ def _around(strategy: str | Strategy, tau: float) -> Strategy:
     name, written = parse_spec(strategy)
     options = around(tau).get(name)
     if options is None:
-        create_strategy(strategy)  # a name that does not exist is told first
+        create_strategy(strategy)  # an unknown name is refused first
         raise ConfigError(f"tau={format_value(tau)} has no meaning for strategy '{name}': leave it out, or write its options.")
     if twice := [option for option in written if option in options and "temperature" in option]:
         raise ConfigError(f"the temperature is given twice: tau={format_value(tau)} and {twice[0]} of strategy '{name}'.")
     return in_context(strategy, around(tau))
-
-
-@lru_cache(maxsize=4)
-def _one_to_one(rows: int, columns: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Returns the masks [N, M] that PyGCL makes where row i belongs to row i, and what they mean as booleans.
-
-    They are: its positives and negatives; the positives, the negatives, and those without the anchor itself behind the others.
-    """
-    with torch.inference_mode(False):
-        positive = torch.eye(rows, columns, dtype=torch.bool)
-        negative = ~positive
-        others = negative.clone()
-        if columns == 2 * rows:
-            others[:, rows:].fill_diagonal_(False)
-        return positive.to(dtype), negative.to(dtype), positive, negative, others
-
-
-def _usual_masks(pos_mask: Tensor, neg_mask: Tensor | None, intra_view: bool) -> tuple[Tensor, Tensor] | None:
-    """Returns the booleans of two small masks that are those of rows that belong one to one, None where they are others.
-
-    Two comparisons instead of the dozen operations by which any masks are looked at.
-    """
-    # Within a transform of torch.func, what is made belongs to it alone and cannot be kept.
-    if neg_mask is None or transformed() or not (pos_mask.is_cpu and neg_mask.is_cpu):
-        return None
-    if neg_mask.dtype != pos_mask.dtype or pos_mask.numel() > PART:
-        return None
-    pos, neg, positive, negative, others = _one_to_one(*pos_mask.shape, pos_mask.dtype)
-    same = torch.equal(pos_mask, pos) and torch.equal(neg_mask, neg)
-    return (positive, others if intra_view else negative) if same else None
 
 
 def _truths_of_both(pos_mask: Tensor, neg_mask: Tensor | None, anchors: int, candidates: int) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,6 @@
-"""The TU collection's data sets of many graphs, read from the texts of their archives; nothing is unpacked to the disk.
+"""The TU collection (Morris et al. 2020): data sets of many graphs, read from the texts of their archives.
 
-The result is, number by number, that of PyTorch Geometric's ``TUDataset``. This module must not know any model.
-
-Source: Morris et al. 2020 (TUDataset), https://chrsmrrs.github.io/datasets.
+The result is that of PyTorch Geometric's ``TUDataset``, whose reader needs unpacked files and trusts every number in them.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import read_archived_texts, read_text
 from tempplug_adapters.data_files.downloads import download
 from tempplug_adapters.graph.graph_data import GraphSet, starts
+from tempplug_adapters.graph.ogb_files import place_of
 
 _URL = "https://www.chrsmrrs.com/graphkerneldatasets/{name}.zip"
 _MOST_BYTES = 2**30
@@ -41,15 +40,12 @@ def load_tu(name: str, cache_dir: Path, data_dir: Path | None = None) -> GraphSe
     if data_dir is None:
         archive = download(_URL.format(name=name), cache_dir / f"{name}.zip", None)
     else:
-        archive = data_dir / "graph" / "tu" / f"{name}.tar.xz"
-        if not archive.is_file() and archive.with_name(f"{name}.zip").is_file():
-            archive = archive.with_name(f"{name}.zip")
-        left = [data_dir / each / name / "raw" for each in ("graph/tu", "tu", "")]
-        folder = next((each for each in left if each.is_dir()), None)
-        if not archive.is_file() and folder is not None:
-            archive = folder
-        elif not archive.is_file():
-            raise DataError(f"{archive} does not exist: the data folder must hold the TU data set '{name}' there.")
+        packed = [data_dir / "graph" / "tu" / f"{name}{ending}" for ending in (".tar.xz", ".zip")]
+        found = [each for each in packed if each.is_file()]
+        found += [each for each in [place_of(data_dir, "tu", name, "raw")] if each is not None and each.is_dir()]
+        if not found:
+            raise DataError(f"{packed[0]} does not exist: the data folder must hold the TU data set '{name}' there.")
+        archive = found[0]
     if archive.is_dir():
         texts = {file: read_text(archive / file) for file in parts.values() if (archive / file).is_file()}
     else:

@@ -1,1 +1,1 @@
-"""Sequential recommendation: who took which item when, a transformer over histories, and DCRec on top of it."""
+"""Sequential recommendation: histories of items, a transformer over them, and DCRec on top of it."""

@@ -1,8 +1,6 @@
-"""DCRec: a transformer over histories, two graphs of items, and two contrastive terms weighted by how much users conform.
+"""DCRec (Yang et al. 2023): a transformer over histories, two graphs of items, and two weighted contrastive terms.
 
-What is not in the paper is as in the authors' code. This module must not know data sets or the training loop.
-
-Source: Yang et al. 2023, Debiased Contrastive Learning for Sequential Recommendation.
+What is not in the paper is as in the authors' code.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
 
 _FLOOR = 1e-8
 """Added to a probability before its logarithm, and the least value of a sample of the weights that are expected."""
-_ALONE = 0.5
-"""The weight of a history of one item, which says nothing of conformity."""
+_ONE_ITEM_WEIGHT = 0.5
+"""The weight of a history of one item, from which no conformity can be computed."""
 _DEVIATION = 0.02
 
 
@@ -43,15 +41,9 @@ class Terms:
 
 
 def neighbour_means(graph: ItemGraph, own: Tensor, nodes: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean features of the neighbours of some nodes along own edges and along all others, each [B, D]; 0 of none.
+    """Returns the mean features [B, D] of the neighbours of nodes [B] along own edges [E], and along all others; 0 of none.
 
-    (The authors' code takes the mean of ten of each kind, drawn at random, where there are more.)
-
-    Args:
-        graph: whose edges are looked at, without the loops that propagation adds.
-        own: [E] which edges are the batch's own.
-        nodes: [B].
-        features: [n, D].
+    The authors' code takes the mean of ten of each kind, drawn at random, where there are more.
     """
     first, count = graph.starts[nodes], graph.starts[nodes + 1] - graph.starts[nodes]
     row = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), count)
@@ -67,7 +59,7 @@ def neighbour_means(graph: ItemGraph, own: Tensor, nodes: Tensor, features: Tens
 def conformity_weights(
     output: Tensor, without_own: Tensor, own: Tensor, foreign: Tensor, lengths: Tensor, mean: float
 ) -> Tensor:
-    """Returns how much each history goes with the crowd, [B]: σ of the mean of three cosines, min-max scaled, of given mean.
+    """Returns the conformity of each history, [B]: σ of the mean of three cosines, min-max scaled, of given mean.
 
     Histories of one item then get 0.5. Where all others are equal, as in a batch of one, they get the mean.
 
@@ -86,19 +78,11 @@ def conformity_weights(
     flat = high == low
     scaled = (agreement - low) / torch.where(flat, 1.0, high - low)
     weights = torch.where(flat, mean, scaled * (mean / torch.where(flat, 1.0, scaled.mean())))
-    return torch.where(lengths <= 1, _ALONE, weights)
+    return torch.where(lengths <= 1, _ONE_ITEM_WEIGHT, weights)
 
 
 def weight_divergence(weights: Tensor, sample: Tensor) -> Tensor:
-    """Returns the divergence of weights from a sample of those that are expected, [], as the authors' code has it.
-
-    Both are sorted; the sample is taken as a distribution without being scaled to one, the weights through a softmax. The
-    sum of p·(ln p − ln q) over the batch is divided by the size of the batch. It may be negative.
-
-    Args:
-        weights: [B].
-        sample: [B] of a normal distribution.
-    """
+    """Returns Σ p·(ln p − ln q) / B between weights [B] and a sample [B] of the expected ones, both sorted."""
     expected = (sample.sort()[0].clamp(min=_FLOOR) + _FLOOR).log()
     return functional.kl_div(weights.sort()[0].log_softmax(0), expected, reduction="batchmean", log_target=True)
 
@@ -136,21 +120,12 @@ class DCRec(nn.Module):
         self.attention = nn.Parameter(torch.randn(width) * _DEVIATION)
 
     def graph_output(self, graph: ItemGraph, removed: Tensor | None = None) -> Tensor:
-        """Returns what a graph makes of the embeddings of the items, [I + 1, D].
-
-        Args:
-            graph: on the device of the embeddings.
-            removed: [E] edges that are not there.
-        """
+        """Returns what a graph, without the ``removed`` edges [E], makes of the embeddings of the items, [I + 1, D]."""
         out: Tensor = self.graph_encoder(self.encoder.items.weight, graph, removed)
         return out
 
     def fused(self, views: list[Tensor]) -> Tensor:
-        """Returns the sum of views weighted by attention, softmax over Σ (xW)∘a, [B, D].
-
-        Args:
-            views: [B, D] each: of the history, and of its last item in both graphs.
-        """
+        """Returns the sum of views [B, D] weighted by attention, softmax over Σ (xW)∘a."""
         stacked = torch.stack(views)
         shares = ((stacked @ self.fusion) * self.attention).sum(-1).softmax(0)
         return (stacked * shares[..., None]).sum(0)

@@ -57,15 +57,7 @@ class DCRecModule(nn.Module):
         return self.model
 
     def forward(self, histories: Tensor, lengths: Tensor, targets: Tensor, index: Tensor, users: Tensor) -> Tensor:
-        """Returns the loss in nats, [].
-
-        Args:
-            histories: [B, L] items, padded with 0.
-            lengths: [B].
-            targets: [B] items.
-            index: [B] positions of the examples.
-            users: [B] whose the examples are.
-        """
+        """Returns the loss [] in nats of histories [B, L], padded with 0, and targets [B], at positions [B] of users [B]."""
         device = histories.device
         co_interaction, similarity = self.train_graphs = self.train_graphs[0].to(device), self.train_graphs[1].to(device)
         edges = self.own_edges(users.cpu()).to(device)
@@ -104,7 +96,7 @@ class DCRecMethod(RecommendationMethod[DCRecRecipe]):
         return DCRecModule(recipe, data, loss)
 
     def collate(self, recipe: DCRecRecipe, data: Interactions, index: Tensor) -> dict[str, Any]:
-        """Returns histories, what came next, and whose they are."""
+        """Returns histories, what came next, and their users."""
         examples = data.train[index.numpy()]
         histories, lengths, targets = data.batch(examples)
         users = torch.from_numpy(examples.users)

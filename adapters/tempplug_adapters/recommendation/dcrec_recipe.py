@@ -37,10 +37,7 @@ class DCRecRecipe(SequenceRecipe):
 
 
 def _recipes() -> dict[str, DCRecRecipe]:
-    """Returns the papers' settings by name: that of Kim & Kim 2025 first, then those of the authors' code for their data sets.
-
-    Source: Kim & Kim 2025, appendix on sequential recommendation; run_DCRec.py of the authors' code.
-    """
+    """Returns the settings of Kim & Kim 2025 (appendix), and those of the authors' run_DCRec.py, by name."""
     first = DCRecRecipe()
     own = replace(first, loss=replace(_LOSS, temperatures=around(1.0)), conformity_mean=0.5)
     return {

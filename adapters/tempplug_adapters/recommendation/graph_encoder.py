@@ -1,16 +1,15 @@
-"""A graph of items and LightGCN on it, without weights of its own. It must not know users, losses or data sets.
+"""A graph of items and LightGCN on it, without weights of its own.
 
 Source: He et al. 2020 (LightGCN), as DCRec's code (Yang et al. 2023) has it.
 """
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch_geometric.utils import degree
+
+from tempplug_adapters.sparse_sums import RowSums, compressed_rows
 
 
 class ItemGraph:
@@ -46,7 +45,7 @@ class ItemGraph:
             return self
         return ItemGraph(self.sources.to(device), self.targets.to(device), self.weights.to(device), self.nodes)
 
-    def propagation(self, dtype: torch.dtype, removed: Tensor | None = None, dropout: float = 0.0) -> Propagation:
+    def propagation(self, dtype: torch.dtype, removed: Tensor | None = None, dropout: float = 0.0) -> RowSums:
         """Returns one step of messages along the edges, w / √(edges out of the source · edges into the target) each.
 
         Args:
@@ -63,36 +62,12 @@ class ItemGraph:
         weights = self._weights.to(dtype) * there * (out_degree[self._from] * in_degree[self._to]).rsqrt()
         drawn = torch.randint(len(edges), (int(dropout * len(edges)),), device=edges.device)
         weights[edges[drawn]] = 0
-        return Propagation([_matrix(starts, ends, weights[order], self.nodes) for order, starts, ends in self._patterns])
 
+        def matrix(order: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+            return compressed_rows(starts, ends, self.nodes, self.nodes, weights[order])
 
-class Propagation:
-    """A step of messages.
-
-    Args:
-        matrices: [n, n] in compressed rows, targets by sources, and the same turned.
-    """
-
-    def __init__(self, matrices: list[Tensor]) -> None:
-        self.matrices = matrices
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Returns the sums of what arrives at each node, [n, D], for x [n, D]."""
-        sent: Tensor = _Product.apply(x, *self.matrices)  # type: ignore[no-untyped-call]
-        return sent
-
-
-class _Product(torch.autograd.Function):
-    """PyTorch's own product would turn the matrix anew in every backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Tensor, turned: Tensor) -> Tensor:
-        ctx.turned = turned
-        return matrix @ x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.turned @ gradient.contiguous(), None, None
+        forwards, backwards = self._patterns
+        return RowSums(matrix(*forwards), lambda: matrix(*backwards))
 
 
 class GraphEncoder(nn.Module):
@@ -125,20 +100,12 @@ class GraphEncoder(nn.Module):
         dropped = self.edge_dropout if self.training or self.edge_dropout_at_evaluation else 0.0
         propagation = graph.propagation(embeddings.dtype, removed, dropped)
         hidden = total = embeddings
-        # sparse products have no half precision
-        with torch.autocast(embeddings.device.type, enabled=False):
-            for _ in range(self.layers):
-                hidden = propagation(hidden)
-                total = total + hidden
+        for _ in range(self.layers):
+            hidden = propagation(hidden)
+            total = total + hidden
         out: Tensor = self.norm(total / (self.layers + 1) + embeddings)
         return out
 
 
 def _starts(ascending: Tensor, count: int) -> Tensor:
     return torch.searchsorted(ascending, torch.arange(count + 1, device=ascending.device))
-
-
-def _matrix(starts: Tensor, columns: Tensor, values: Tensor, size: int) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(starts, columns, values, (size, size), check_invariants=False)

@@ -1,6 +1,6 @@
-"""Who took which item when, read from files: DCRec's own data sets, and any log as a table of user, item and time.
+"""Interactions of users with items, read from files: DCRec's own data sets, and any log as a table of user, item and time.
 
-Every fault names the file and the line. This module must not know how sequences are split, or any model.
+Read by hand, since readers of tables do not give the line of a fault.
 """
 
 from __future__ import annotations

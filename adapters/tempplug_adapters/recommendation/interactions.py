@@ -1,7 +1,4 @@
-"""Sequences of items by user, and their split: the last item is for the test, of some users the one before it for validation.
-
-Nothing of the test is seen in training: neither targets nor what is known only at test time. This module must not know models.
-"""
+"""Sequences of items by user, and their split: the last item is for the test, of some users the one before for validation."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ class Ranges:
     """Pieces of the items of all users, one behind the other: ``items[start:end]``.
 
     Attributes:
-        users: [R] whose they are.
+        users: [R] the user of each.
         starts: [R].
         ends: [R].
     """
@@ -106,13 +103,7 @@ class Interactions:
         return len(self._ends)
 
     def histories(self, split: str) -> Ranges:
-        """Returns what is known of every user when a split is asked about, without the targets.
-
-        For ``train`` that is all of the training but each user's last target, as DCRec has it.
-
-        Args:
-            split: ``train``, ``validation`` or ``test``.
-        """
+        """Returns what is known of every user when ``train``, ``validation`` or ``test`` is asked about."""
         ends = {"train": self._train_ends - 1, "validation": self._train_ends, "test": self._ends - 1}[split]
         return Ranges(np.arange(self.user_count), self._starts, np.maximum(ends, self._starts))
 

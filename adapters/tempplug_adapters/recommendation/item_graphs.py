@@ -1,8 +1,6 @@
 """Graphs of items out of histories: which followed each other, and which were taken by the same users.
 
-What is not in the paper is as in the authors' code, and said where it is. This module must not know models.
-
-Source: Yang et al. 2023 (DCRec), section 3.1, and code.
+As in DCRec (Yang et al. 2023, section 3.1); what is not in the paper is as in the authors' code.
 """
 
 from __future__ import annotations
@@ -37,11 +35,7 @@ class ItemGraphs:
         self.of = cache(self._of)
 
     def _of(self, split: str) -> tuple[ItemGraph, ItemGraph]:
-        """Returns the co-interaction graph and the similarity graph.
-
-        Args:
-            split: ``train``, ``validation`` or ``test``.
-        """
+        """Returns the co-interaction graph and the similarity graph for ``train``, ``validation`` or ``test``."""
         histories, nodes = self._data.histories(split), self._data.item_count + 1
         similar = similarity_edges(self._data.items, histories, nodes, self._similar_items, faithful=self._faithful)
         return co_interaction_graph(self._data.items, histories, nodes), _graph(*similar, nodes)
@@ -64,13 +58,7 @@ class OwnEdges:
         self._pairs = torch.from_numpy(np.maximum(histories.ends - histories.starts - 1, 0))
 
     def __call__(self, users: Tensor) -> Tensor:
-        """Returns which edges any of the users' histories have, in either direction, [E] boolean.
-
-        The authors' code takes the edges of all users of a batch out at once; so an edge of one is missing for all.
-
-        Args:
-            users: [B], on the CPU.
-        """
+        """Returns which edges the users' [B] histories have, in either direction, [E] boolean, as the authors' code does."""
         users = torch.unique(users)
         pairs = self._pairs[users]
         first = torch.repeat_interleave(self._starts[users] - (pairs.cumsum(0) - pairs), pairs)
@@ -84,15 +72,10 @@ class OwnEdges:
 
 
 def co_interaction_graph(items: NDArray[np.int64], histories: Ranges, nodes: int) -> ItemGraph:
-    """Returns the graph whose edges join items that followed each other in a history, both ways.
+    """Returns the graph with an edge, both ways, between items that followed each other in a history.
 
-    The weight is D^(-1/2) A D^(-1/2), where A holds twice the number of times (the authors' code meets each pair from both of
-    its ends), and 1 for every item with itself.
-
-    Args:
-        items: [n] of all users.
-        histories: pieces of them.
-        nodes: how many, items are below that.
+    The weight is D^(-1/2) A D^(-1/2), where A holds twice the number of times (the authors' code counts each pair from both of
+    its ends), and 1 for every item with itself. Items [n] of all users are below ``nodes``.
     """
     places, _ = Ranges(histories.users, histories.starts, np.maximum(histories.ends - 1, histories.starts)).places()
     one, other = items[places], items[places + 1]
@@ -110,7 +93,7 @@ def similarity_edges(
     """Returns edges from each item to itself and the most similar others, their weights its similarities scaled to sum 1.
 
     Two items are as similar as the cosine between the users who took them. Of equally similar ones the item itself comes first,
-    then the lower number; an item that nobody took has no edges. (The authors' code fills up with items that have nothing in
+    then the lower number; an item in no history has no edges. (The authors' code fills up with items that have nothing in
     common, with weight 0, and leaves ties to NumPy.)
 
     Args:
@@ -142,14 +125,10 @@ def similarity_edges(
 
 
 def cut_rows(count: int, block: int = SLICE) -> NDArray[np.int64]:
-    """Returns whose similarities the authors' code takes for items 0, 1, 2, …; there are fewer than items.
+    """Returns the rows whose similarities the authors' code takes for items 0, 1, 2, …; there are fewer than items.
 
-    It means to go through the rows in slices, but cuts what is left of them at every turn by as much as it has passed
-    altogether: the slices begin at 0, 1, 3, 6, … times ``block``. What it has then is counted from 0 on.
-
-    Args:
-        count: of the rows.
-        block: rows of a slice.
+    It cuts the remaining rows at every turn by as much as it has passed altogether: slices of ``block`` rows begin at 0, 1, 3,
+    6, … times ``block``, and what is left counts from there.
 
     >>> cut_rows(9, 2)
     array([0, 1, 2, 3, 6, 7, 8])

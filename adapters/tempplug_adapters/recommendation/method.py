@@ -49,13 +49,7 @@ class SequenceModule(nn.Module):
         self.encoder, self.loss_fn = encoder, None
 
     def forward(self, histories: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
-        """Returns the cross-entropy of the next items, in nats, [].
-
-        Args:
-            histories: [B, L] items, padded with 0.
-            lengths: [B].
-            targets: [B] items.
-        """
+        """Returns the cross-entropy [] of the next items [B] in nats, for histories [B, L], padded with 0, of lengths [B]."""
         return self.encoder.loss(self.encoder(histories, lengths), targets)
 
 
@@ -111,11 +105,7 @@ class SequenceMethod(RecommendationMethod[SequenceRecipe]):
     def create_loss(
         self, recipe: SequenceRecipe, data: Interactions, temperature: TemperatureArguments, *, gather: bool = False
     ) -> None:
-        """Returns None.
-
-        Raises:
-            ConfigError: a temperature or an objective was asked for.
-        """
+        """Returns None; raises `ConfigError` where a temperature or an objective was asked for."""
         for name in ("temperature_strategy", "temperature_args", "contrastive_objective"):
             if value := getattr(temperature, name):
                 raise ConfigError(f"{name}={value} does not apply: sasrec has no contrastive loss. dcrec adds one to it.")

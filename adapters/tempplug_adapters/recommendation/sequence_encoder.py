@@ -1,15 +1,48 @@
-"""A transformer over histories of items, in the manner of SASRec and BERT4Rec. It must not know losses, graphs or data sets."""
+"""A transformer over histories of items, in the manner of SASRec and BERT4Rec."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tempplug_adapters.recommendation.all_items import cross_entropy
+
+class _CrossEntropy(torch.autograd.Function):
+    """Scores become probabilities and then gradients in the one place where they lie, and are gone before anything else is.
+
+    Left to autograd, tables of that size live until the backward pass; among the small tensors that come and go meanwhile, the
+    allocator of the C library finds no room for the next step's, and takes gigabytes more.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, items: Tensor, targets: Tensor) -> Tensor:
+        table = (states @ items.T).to(states.dtype)
+        highest = table.amax(1, keepdim=True)
+        own = table.gather(1, targets[:, None]) - highest
+        sums = table.sub_(highest).exp_().sum(1, keepdim=True)
+        if any(ctx.needs_input_grad):
+            # ∂ of the mean over the rows: (softmax − one-hot) / B
+            share = table.div_(sums * len(states))
+            share.scatter_add_(1, targets[:, None], share.new_full((len(states), 1), -1 / len(states)))
+            ctx.save_for_backward((share @ items).to(states.dtype), (share.T @ states).to(items.dtype))
+        return (sums.log() - own).mean()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        of_states, of_items = ctx.saved_tensors
+        return gradient * of_states, gradient * of_items, None
+
+
+def cross_entropy(states: Tensor, items: Tensor, targets: Tensor) -> Tensor:
+    """Returns the mean of −ln softmax(states · itemsᵀ) at the targets [B], in nats [], for states [B, D] and items [I, D]."""
+    loss: Tensor = _CrossEntropy.apply(states, items, targets)  # type: ignore[no-untyped-call]
+    return loss
+
 
 _DEVIATION = 0.02
-# as in the authors' code; float32 cannot tell it from 0 beside any variance that occurs
+# as in the authors' code; in float32 it equals 0 beside any variance that occurs
 _EPS = 1e-12
 
 
@@ -99,7 +132,7 @@ class SequenceEncoder(nn.Module):
             self.items.weight[0] = 0
 
     def forward(self, histories: Tensor, lengths: Tensor) -> Tensor:
-        """Returns the state at the last item of each history, [B, D]; an empty one is a single item that nobody knows.
+        """Returns the state at the last item of each history, [B, D]; an empty one counts as a single unknown item.
 
         Args:
             histories: [B, L] items, oldest first, padded with 0 at the right.
@@ -111,25 +144,16 @@ class SequenceEncoder(nn.Module):
         places = known.flatten().nonzero()[:, 0]
         embedded = self.items(histories.flatten()[places]) + self.positions(places % histories.shape[1])
         tokens: Tensor = self.dropout(self.norm(embedded))
-        # nobody looks at what the last layer makes of the other items
+        # of the last layer, the output for the last item alone is used
         ends = lengths.cumsum(0) - 1
         for number, layer in enumerate(self.layers, 1):
             tokens = layer(tokens, known, places, ends if number == len(self.layers) else None)
         return tokens
 
     def scores(self, states: Tensor) -> Tensor:
-        """Returns how well each item goes with each state, [B, I + 1]; column 0 stands for none.
-
-        Args:
-            states: [B, D].
-        """
+        """Returns how well each item goes with each state [B, D], [B, I + 1]; column 0 stands for none."""
         return states @ self.items.weight.T
 
     def loss(self, states: Tensor, targets: Tensor) -> Tensor:
-        """Returns the mean cross-entropy of the targets among all items, in nats, [].
-
-        Args:
-            states: [B, D].
-            targets: [B] in 1 … I.
-        """
+        """Returns the mean cross-entropy [] of the targets [B] in 1 … I among all items, in nats, for states [B, D]."""
         return cross_entropy(states, self.items.weight[1:], targets - 1)

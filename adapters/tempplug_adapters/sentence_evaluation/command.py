@@ -1,7 +1,4 @@
-"""What ``tempplug eval sts`` and ``tempplug eval transfer`` share: the flags of an encoder, and the report as table and file.
-
-Knows no protocol. Models are loaded in `encoder`.
-"""
+"""What ``tempplug eval sts`` and ``tempplug eval transfer`` share: the flags of an encoder, and the report."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.sentence_evaluation import model_command
 
 if TYPE_CHECKING:
-    from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
-    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
+    from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
 
 
 def encoder_parser(command: str, description: str, epilog: str, data_help: str) -> argparse.ArgumentParser:

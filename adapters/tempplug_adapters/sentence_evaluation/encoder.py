@@ -1,11 +1,11 @@
 """A model as a sentence encoder: a callable from sentences to vectors, for `sts.evaluate_sts` and the like.
 
-Transformers with a pooling, from a folder or from the Hugging Face hub; other models of sentence-transformers by that library.
-Runs no code from model repositories. Knows nothing of the data that it encodes or of training.
+Transformers with a pooling; other models of sentence-transformers by that library. No code of a model repository runs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers import AutoModel
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.huggingface.loading import explained, load_pretrained, load_tokenizer
+from tempplug_adapters.huggingface.loading import explained, load_pretrained, load_sentence_transformer, load_tokenizer
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, check_pooling, pool
 from tempplug_adapters.sentence_evaluation.encoder_settings import (
     ENCODER_FILE,
@@ -27,8 +27,63 @@ from tempplug_adapters.sentence_evaluation.encoder_settings import (
     TRANSFORMER_FILE,
     read_encoder_settings,
 )
-from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder, load_library_encoder
 from tempplug_adapters.training.command_line import choose_device
+
+
+class LibraryEncoder:
+    """Turns sentences into vectors as ``SentenceTransformer.encode`` does.
+
+    Args:
+        model: a SentenceTransformer, on its device.
+        prompt: what stands before every sentence.
+
+    Attributes:
+        pooling: what the model consists of, in words, for reports.
+        pooling_source: the library that pools, in words.
+        max_length: longest input in tokens; None where any length is read.
+    """
+
+    def __init__(self, model: Any, prompt: str = "") -> None:
+        self.model = model
+        self.prompt = prompt
+        self.pooling = " + ".join(type(module).__name__ for module in model)
+        self.pooling_source = "by sentence-transformers" + (f", prompt {prompt!r}" if prompt else "")
+        limit = model.max_seq_length
+        self.max_length: int | None = int(limit) if isinstance(limit, int | float) and math.isfinite(limit) else None
+
+    def __call__(self, sentences: list[str]) -> Tensor:
+        """Returns the vectors of the sentences, [n, D], in their order and on the model's device."""
+        # a prompt of no characters keeps the library from taking the model's default one
+        vectors: Tensor = self.model.encode(sentences, prompt=self.prompt, convert_to_tensor=True, show_progress_bar=False)
+        return vectors
+
+
+def load_library_encoder(name: str, prompt: str, max_length: int | None, device: torch.device) -> LibraryEncoder:
+    """Returns the encoder of a model, in float32.
+
+    Args:
+        name: a folder or a name on the Hugging Face hub.
+        prompt: what stands before every sentence.
+        max_length: tokens after which a sentence is cut; None: as the model says.
+        device: where it computes.
+
+    Raises:
+        ConfigError: the model cannot be loaded, or ``max_length`` is out of range.
+        ModuleNotFoundError: sentence-transformers is not installed.
+    """
+    model = load_sentence_transformer(name, device)
+    encoder = LibraryEncoder(model.float().eval(), prompt)
+    if max_length is not None:
+        limit = encoder.max_length
+        if limit is None:
+            raise ConfigError(
+                f"max_length={max_length} does not apply to {encoder.pooling}, which reads sentences of any length."
+            )
+        if not 1 <= max_length <= limit:
+            raise ConfigError(f"max_length={max_length} must be a whole number from 1 to {limit} for this model.")
+        model.max_seq_length = encoder.max_length = max_length
+    return encoder
+
 
 SETTINGS_FILES = [ENCODER_FILE, MODULES_FILE, LIBRARY_FILE, "*_Pooling/config.json", f"*{TRANSFORMER_FILE}"]
 SHORTEST = 3  # [CLS], one token, [SEP]
@@ -45,7 +100,7 @@ class SentenceEncoder:
         pooling: one of `pooling.POOLINGS`.
         max_length: tokens, special ones included, after which a sentence is cut; at least 3 and at most what the model has
             positions for, which is the default.
-        pooling_source: who chose the pooling, in words, for reports.
+        pooling_source: where the pooling is stated, in words, for reports.
         normalised: whether vectors get the length 1.
         prompt: what stands before every sentence.
 
@@ -75,11 +130,7 @@ class SentenceEncoder:
         self.max_length = limit if max_length is None else max_length
 
     def __call__(self, sentences: list[str]) -> Tensor:
-        """Returns the vectors of the sentences, [n, D], in their order and on the model's device.
-
-        Args:
-            sentences: at least one; several hundred at a time leave the least padding.
-        """
+        """Returns the vectors of the sentences (one at least), [n, D], in their order and on the model's device."""
         device = next(self.model.parameters()).device
         prompted = [self.prompt + sentence for sentence in sentences]
         encoded = self.tokenizer(prompted, truncation=True, max_length=self.max_length)

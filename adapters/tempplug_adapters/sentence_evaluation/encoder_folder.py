@@ -1,8 +1,4 @@
-"""The files that make a folder of transformers one of sentence-transformers, so that both give the same vectors.
-
-Written without that library and in the form that all its versions read. `encoder_settings` reads them. Knows nothing of
-training.
-"""
+"""The files that make a folder of transformers one of sentence-transformers, so that both give the same vectors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a model's folder says of its use as a sentence encoder: pooling, prompt, longest input, where the transformer lies.
+"""How a model's folder is used as a sentence encoder: pooling, prompt, longest input, folder of the transformer.
 
-Reads small JSON files only: ``tempplug_encoder.json`` (a statement for a folder of transformers, written by hand: ``{"pooling":
-"avg", "max_length": 128}``), else the files of sentence-transformers. Loads no model.
+Read from ``tempplug_encoder.json`` (written by hand: ``{"pooling": "avg", "max_length": 128}``), else from the files of
+sentence-transformers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MODULES_FILE = "modules.json"
 LIBRARY_FILE = "config_sentence_transformers.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
 OWN_POOLING = "tempplug_pooling"
-"""Key in `LIBRARY_FILE` by which we tell how the transformer is pooled. sentence-transformers does not read it, and leaves it
+"""Key in `LIBRARY_FILE` for the pooling of the transformer. sentence-transformers does not read it, and leaves it
 out where it writes the folder anew, whose modules may no longer say the same."""
 POOLING_OF_MODE = {"mean": "avg", "cls": "cls_before_pooler"}
-# What a Transformer that hands on token vectors says of itself, in new folders.
+# The settings of a Transformer that passes token vectors on, in new folders.
 PLAIN_TRANSFORMER = {
     "transformer_task": "feature-extraction",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
@@ -45,8 +45,8 @@ class EncoderSettings:
 
     Attributes:
         pooling: a name of `pooling.POOLINGS`.
-        source: who says so, in words.
-        max_length: longest input in tokens, special ones included; ``None`` where nobody says.
+        source: where that is stated, in words.
+        max_length: longest input in tokens, special ones included; ``None`` where it is not stated.
         subfolder: where the transformer lies in the folder; empty for the folder itself.
         normalised: whether vectors get the length 1.
         prompt: what stands before every sentence.
@@ -144,8 +144,8 @@ def _plain_mode(folder: Path, kinds: list[tuple[str, str]], transformer: dict[st
         return "", f"{file} pools by {' and '.join(map(str, modes))}"
     if prompt and not config.get("include_prompt", True):
         return "", f"{file} leaves out the tokens of a prompt"
-    told = {key: value for key, value in transformer.items() if value and key != "max_seq_length"}
-    if others := [key for key, value in told.items() if value != PLAIN_TRANSFORMER.get(key)]:
+    stated = {key: value for key, value in transformer.items() if value and key != "max_seq_length"}
+    if others := [key for key, value in stated.items() if value != PLAIN_TRANSFORMER.get(key)]:
         return "", f"{folder / kinds[0][1] / TRANSFORMER_FILE} sets {', '.join(others)}"
     return modes[0], ""
 

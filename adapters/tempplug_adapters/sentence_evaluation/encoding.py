@@ -1,15 +1,13 @@
-"""What every evaluation asks of an encoder: a callable from sentences to vectors, called once for each distinct sentence.
-
-Knows nothing of models or tasks.
-"""
+"""Encoders as every evaluation uses them: a callable from sentences to vectors, called once for each distinct sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
+from tempplug.distributed import active
 from tempplug.errors import ConfigError, ShapeError
 
 Encode = Callable[[list[str]], Tensor]
@@ -20,6 +18,13 @@ def check_batch_size(batch_size: int) -> None:
     """Raises `ConfigError` unless it is a whole number of at least 1."""
     if not isinstance(batch_size, int) or batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} must be a whole number of at least 1.")
+
+
+def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Returns the tasks; raises `ConfigError` unless they are a list of one or more different names."""
+    if isinstance(tasks, str) or not tasks or len(set(tasks)) != len(tasks):
+        raise ConfigError(f"tasks={tasks!r} must be a list of one or more different names out of {', '.join(known)}.")
+    return tuple(tasks)
 
 
 def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -> tuple[dict[str, int], Tensor]:
@@ -55,3 +60,25 @@ def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -
             )
         batches.append(vectors)
     return {sentence: row for row, sentence in enumerate(ordered)}, torch.cat(batches)
+
+
+def shared(encode: Encode) -> Encode:
+    """Returns an encoder that all processes must call together, with the same sentences; one process has its own back.
+
+    Args:
+        encode: of this process; on all of them it must give the same vectors, on a device that they can communicate from.
+    """
+    if not active():
+        return encode
+    rank, world = distributed.get_rank(), distributed.get_world_size()
+
+    def encode_together(sentences: list[str]) -> Tensor:
+        most = -(-len(sentences) // world)
+        # every other one, so that the shares of batches by length are equal work; a process without any repeats one
+        share = (sentences[rank::world] + sentences[:1])[:most]
+        own = encode(share).contiguous()
+        parts = [torch.empty_like(own) for _ in range(world)]
+        distributed.all_gather(parts, own)
+        return torch.stack(parts, dim=1).flatten(0, 1)[: len(sentences)]
+
+    return encode_together

@@ -1,8 +1,4 @@
-"""The three ways in which SentEval turns vectors and classes into an accuracy: nested folds, folds on train, a dev split.
-
-The strength of the weight decay is always chosen on rows that the reported accuracy is not of. Knows nothing of tasks or
-encoders.
-"""
+"""The three ways in which SentEval turns vectors and classes into an accuracy: nested folds, folds on train, a dev split."""
 
 from __future__ import annotations
 
@@ -77,15 +73,7 @@ def nested_folds(rows: Split, classes: int, folds: int, classifier: Classifier) 
 
 
 def folds_on_train(train: Split, test: Split, classes: int, folds: int, classifier: Classifier) -> Accuracy:
-    """Returns the accuracy on the test rows; folds of the others chose the strength (TREC, MRPC).
-
-    Args:
-        train: to learn and to choose from.
-        test: to report.
-        classes: their number.
-        folds: at least 2, at most the rows of the rarest class.
-        classifier: see `Classifier`.
-    """
+    """Returns the accuracy on the test rows; ``folds`` of the others chose the strength (TREC, MRPC)."""
     fits = [Fit(a, b, STRENGTHS) for a, b in _folds(train.labels.cpu().numpy(), folds)]
     best, dev = _choice(fit_all(*train, fits, classes, classifier))
     (fitted,) = fit_all(*train, [Fit.held_out(np.arange(len(train.labels)), (best,))], classes, classifier)
@@ -94,15 +82,7 @@ def folds_on_train(train: Split, test: Split, classes: int, folds: int, classifi
 
 
 def dev_split(train: Split, dev: Split, test: Split, classes: int, classifier: Classifier) -> Accuracy:
-    """Returns the accuracy on the test rows; the dev rows chose the strength and when to stop (SST2).
-
-    Args:
-        train: to learn from.
-        dev: to choose by.
-        test: to report.
-        classes: their number.
-        classifier: see `Classifier`.
-    """
+    """Returns the accuracy on the test rows; the dev rows chose the strength and when to stop (SST2)."""
     rows = np.arange(len(train.labels) + len(dev.labels))
     fit = Fit(rows[: len(train.labels)], rows[len(train.labels) :], STRENGTHS)
     joined = Split(torch.cat([train.features, dev.features]), torch.cat([train.labels, dev.labels]))

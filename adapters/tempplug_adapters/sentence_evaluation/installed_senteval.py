@@ -1,7 +1,6 @@
 """An installed package `senteval` as what trains the classifiers: an encoder's vectors through its ``SE(…).eval(task)``.
 
-For who wants SentEval's own code, or a fork of it, to have the last word. The package is on no index; as published it needs
-Python below 3.11 and a CUDA device, so that a fork is what runs today. Nothing of it is patched here.
+It is on no index; as published it needs Python below 3.11 and a CUDA device, so that a fork is what runs today.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import importlib
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +58,9 @@ class InstalledSentEval:
                 "package of that name."
             )
         self.engine = package.SE
-        self.settings = {
-            "usepytorch": True,
-            "kfold": folds,
-            "batch_size": BATCH,
-            "classifier": {
-                "nhid": 0,
-                "optim": classifier.optimizer,
-                "batch_size": classifier.batch_size,
-                "tenacity": classifier.tenacity,
-                "epoch_size": classifier.epoch_size,
-                "max_epoch": classifier.max_epoch,
-            },
-        }
+        chosen = asdict(classifier)
+        trained = {"nhid": 0, "optim": chosen.pop("optimizer"), **chosen}
+        self.settings = {"usepytorch": True, "kfold": folds, "batch_size": BATCH, "classifier": trained}
 
     def evaluate(
         self,

@@ -1,7 +1,4 @@
-"""What every ``tempplug eval`` of a text model shares: the flags of a model, and the report as a table and as a file.
-
-Knows no protocol, and no kind of model.
-"""
+"""What every ``tempplug eval`` of a text model shares: the flags of a model, and the report as a table and as a file."""
 
 from __future__ import annotations
 
@@ -48,13 +45,7 @@ def report(
     measure: Callable[[M], dict[str, Any]],
     lines: Callable[[dict[str, Any]], list[str]],
 ) -> None:
-    """Loads a model, measures it, prints a table and writes the JSON file.
-
-    Args:
-        options: of a parser that `model_parser` made.
-        load: returns the model.
-        measure: from the model to what is reported; ``seconds`` are added.
-        lines: from that to the lines of the table.
+    """Loads a model, measures it, prints the lines of a table and writes the JSON file, with ``seconds`` added.
 
     Raises:
         ConfigError: the file cannot be written where ``--output`` says.

@@ -1,8 +1,4 @@
-"""SentEval's own data folder, ``downstream/MR/rt-polarity.pos`` and so on: its files as rows, and rows as its files.
-
-So that who has SentEval's data needs no other, and who has our tables can run SentEval on them. Encodings and columns are those
-that SentEval's code reads. Knows nothing of order, folds or encoders.
-"""
+"""SentEval's own data folder, ``downstream/MR/rt-polarity.pos`` and so on: its files as rows, and rows as its files."""
 
 from __future__ import annotations
 
@@ -47,16 +43,7 @@ def senteval_folder(data_dir: str | Path) -> Path | None:
 
 
 def read_transfer_files(folder: Path, task: str, split: str) -> Iterator[tuple[str, Row]]:
-    """Yields where each row stands, and the row, in the order in which SentEval reads them.
-
-    Args:
-        folder: ``downstream``.
-        task: one of the transfer tasks.
-        split: of it, empty for all rows.
-
-    Raises:
-        DataError: a file is missing, or a line is not what SentEval reads there.
-    """
+    """Yields where each row stands, and the row, in SentEval's order; raises `DataError` for a missing file or a bad line."""
     files = TRANSFER_FILES[task, split]
     for number, file in enumerate(files):
         for place, line in _lines(folder / file, "latin-1" if task in _LATIN_1 else "utf-8", task == "MRPC"):
@@ -89,13 +76,7 @@ def write_transfer_files(folder: Path, task: str, split: str, rows: Iterable[Row
 
 
 def read_sts_files(folder: Path, task: str, subset: str, split: str) -> Iterator[tuple[str, Row]]:
-    """Yields where each pair stands, and its score and two sentences.
-
-    Args:
-        folder: ``downstream``.
-        task: one of the STS tasks.
-        subset: part of a year's test set, empty for STSB and SICKR.
-        split: ``test`` or ``dev``.
+    """Yields where each pair of a task, a subset of its year and a split stands, and its score and two sentences.
 
     Raises:
         DataError: a file is missing, or a line is not what SentEval reads there.
@@ -110,7 +91,7 @@ def read_sts_files(folder: Path, task: str, subset: str, split: str) -> Iterator
     scores = list(_lines(year / f"STS.gs.{subset}.txt", "utf-8"))
     if len(pairs) != len(scores):
         raise DataError(f"{year} has {len(pairs)} pairs of {subset}, but {len(scores)} scores.")
-    # Some years publish pairs that nobody scored.
+    # Some years publish pairs without a score.
     for (place, line), (_, score) in zip(pairs, scores, strict=True):
         if score:
             yield place, (score, *_chosen(place, line, (0, 1)))

@@ -1,11 +1,12 @@
-"""The STS protocol: cosine similarity of sentence pairs against people's scores, as Spearman correlation × 100.
+"""The STS protocol: cosine similarity of sentence pairs against people's scores, as Spearman correlation × 100 by SciPy.
 
-The "all" setting of the literature: the subsets of a year are concatenated and get one correlation. Knows nothing of models:
-an encoder is any callable from a list of sentences to a tensor of vectors.
+The "all" setting of the literature: the subsets of a year are concatenated and get one correlation. mteb's own task classes
+are a backend: they take seconds to import, and have their data from the hub, untokenised.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,76 @@ from torch import Tensor
 from torch.nn import functional
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, encode_distinct
-from tempplug_adapters.sentence_evaluation.mteb_sts import InstalledMteb
+from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, check_tasks, encode_distinct
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, StsPairs, find_task, load_sts
 
+NAMES = {"STSB": "STSBenchmark", "SICKR": "SICK-R"}
+"""What mteb calls the data sets; the others have its names."""
+BATCH = 4096
+"""Rows that are asked for at once; vectors are looked up, so it decides nothing."""
+
+
+class InstalledMteb:
+    """The installed package, ready to be called.
+
+    Raises:
+        ConfigError: it is not installed, or is not what it was at version 2.
+    """
+
+    def __init__(self) -> None:
+        try:
+            package: Any = importlib.import_module("mteb")
+        except ModuleNotFoundError as error:
+            fault = "is not installed" if error.name == "mteb" else f"lacks {error.name}"
+            raise ConfigError(f"backend='mteb' needs the package mteb, which {fault}: pip install 'tempplug[mteb]'.") from error
+        if not hasattr(package, "EncoderProtocol") or not hasattr(package, "get_task"):
+            version = getattr(package, "__version__", "of unknown version")
+            raise ConfigError(f"backend='mteb' needs mteb 2, but {version} is installed: pip install 'tempplug[mteb]'.")
+        self.package = package
+
+    def spearman(self, name: str, pairs: StsPairs, split: str, rows: dict[str, int], vectors: Tensor) -> float:
+        """Returns mteb's ``cosine_spearman`` × 100 of pairs by the vectors [U, D] of their rows, NaN where undefined."""
+        from datasets import Dataset  # type: ignore[import-untyped]
+
+        task = self.package.get_task(NAMES.get(name, name))
+        columns = {"sentence1": pairs.sentences_a, "sentence2": pairs.sentences_b, "score": pairs.scores}
+        task.dataset, task.data_loaded = {split: Dataset.from_dict(columns)}, True
+        found = task.evaluate(_Vectors(rows, vectors), split, encode_kwargs={"batch_size": BATCH})
+        return 100.0 * float(found["default"]["cosine_spearman"])
+
+
+class _Vectors:
+    """An encoder with the methods that mteb calls, which looks vectors up.
+
+    Args:
+        rows: row of each sentence.
+        vectors: [U, D].
+    """
+
+    mteb_model_meta = None
+
+    def __init__(self, rows: dict[str, int], vectors: Tensor) -> None:
+        self.rows, self.vectors = rows, vectors.double().numpy()
+
+    def encode(self, inputs: Any, **known: Any) -> NDArray[np.float64]:
+        """Returns the vectors [n, D] of mteb's batches of sentences."""
+        return np.concatenate([self.vectors[[self.rows[text] for text in batch["text"]]] for batch in inputs])
+
+    def similarity(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the cosine similarities [n, m] of the rows of two arrays, [n, D] and [m, D]."""
+        return (_unit(torch.from_numpy(a)) @ _unit(torch.from_numpy(b)).T).numpy()
+
+    def similarity_pairwise(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the cosine similarity [n] of each row of an array [n, D] with that of another."""
+        return (_unit(torch.from_numpy(a)) * _unit(torch.from_numpy(b))).sum(1).numpy()
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return functional.normalize(rows.double(), dim=1, eps=torch.finfo(torch.float64).tiny)
+
+
 BACKENDS = ("tempplug", "mteb")
-"""Who correlates: this package, or an installed mteb."""
+"""What computes correlations: this package, or an installed mteb."""
 # The cosine similarities of one and the same float32 vector with its own rounding noise (1e-7) differ by about 1e-14.
 CONSTANT_WITHIN = 1e-12
 
@@ -42,7 +107,7 @@ class StsResult:
         sentences: number of distinct sentences that were encoded.
         backend: one of `BACKENDS`.
         resampled: the mean over the tasks, on samples of the pairs of each with replacement, the same for every encoder: what
-            two encoders differ by on them is how sure of their difference these pairs are. Empty where nobody asked.
+            two encoders differ by on them is how sure of their difference these pairs are. Empty without ``resamples``.
     """
 
     spearman: dict[str, float]
@@ -62,15 +127,8 @@ class StsResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it but ``resampled`` as plain values for JSON, ``average`` among them."""
-        return {
-            "spearman": dict(self.spearman),
-            "average": self.average,
-            "pairs": dict(self.pairs),
-            "split": self.split,
-            "source": self.source,
-            "sentences": self.sentences,
-            "backend": self.backend,
-        }
+        names = ("spearman", "average", "pairs", "split", "source", "sentences", "backend")
+        return {name: getattr(self, name) for name in names}
 
 
 def evaluate_sts(
@@ -108,7 +166,7 @@ def evaluate_sts(
     Source:
         SimCSE (Gao et al. 2021), appendix B: "all" setting, Spearman, no regressor.
     """
-    names = _check_tasks(tasks, split)
+    names = _tasks_of(tasks, split)
     check_batch_size(batch_size)
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
@@ -129,33 +187,24 @@ def evaluate_sts(
 
 
 def evaluate_stsb(encode: Encode, data_dir: str | Path | None = None, split: str = "dev", batch_size: int = 512) -> float:
-    """Returns Spearman × 100 on STS-B: the number by which training chooses its checkpoint.
-
-    Args and errors are those of `evaluate_sts`.
-    """
+    """Returns Spearman × 100 on STS-B, by which training chooses its checkpoint; see `evaluate_sts`."""
     return evaluate_sts(encode, data_dir, ("STSB",), split, batch_size).spearman["STSB"]
 
 
-def _check_tasks(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:
+def _tasks_of(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:
     if split not in ("test", "dev"):
         raise ConfigError(f"split='{split}' must be test or dev.")
     if tasks is None:
         return tuple(name for name in STS_TASKS if split in find_task(name).splits)
-    if isinstance(tasks, str) or not tasks or len(set(tasks)) != len(tasks):
-        raise ConfigError(f"tasks={tasks!r} must be a list of one or more different names out of {', '.join(STS_TASKS)}.")
-    for name in tasks:
+    names = check_tasks(tasks, STS_TASKS)
+    for name in names:
         find_task(name).files(split)
-    return tuple(tasks)
+    return names
 
 
 def _cosine_similarity(vectors: Tensor, rows: dict[str, int], pairs: StsPairs) -> Tensor:
     """Returns the cosine similarity of each pair, in float64."""
-    tiny = torch.finfo(torch.float64).tiny
-    sides = (
-        functional.normalize(vectors[[rows[sentence] for sentence in sentences]].double(), dim=1, eps=tiny)
-        for sentences in (pairs.sentences_a, pairs.sentences_b)
-    )
-    a, b = sides
+    a, b = (_unit(vectors[[rows[text] for text in side]]) for side in (pairs.sentences_a, pairs.sentences_b))
     return (a * b).sum(dim=1)
 
 

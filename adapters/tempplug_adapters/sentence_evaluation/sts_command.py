@@ -1,7 +1,4 @@
-"""``tempplug eval sts MODEL``: a model's Spearman correlations as a table, and as a JSON file where one is asked for.
-
-Holds the command line and its table. The protocol is in `sts`.
-"""
+"""``tempplug eval sts MODEL``: a model's Spearman correlations as a table, and as a JSON file."""
 
 from __future__ import annotations
 
@@ -11,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tempplug_adapters.sentence_evaluation.command import encoder_parser, report
 
 if TYPE_CHECKING:
-    from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
-    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
+    from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
 
 HUB_NOTE = (
     "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK: "
@@ -21,17 +17,7 @@ HUB_NOTE = (
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command: prints the table, writes the JSON file.
-
-    Args:
-        arguments: the command line after ``tempplug eval sts``.
-
-    Returns:
-        0.
-
-    Raises:
-        TempplugError: the input is at fault.
-    """
+    """Runs the command, given the words after its name: prints the table, writes the JSON file, returns 0."""
     options = _parser().parse_args(arguments)
 
     def measure(encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
@@ -57,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backend",
         choices=("tempplug", "mteb"),
         default="tempplug",
-        help="who correlates: tempplug, or the task classes of an installed mteb, on the same pairs (default: tempplug)",
+        help="correlations by tempplug, or by the task classes of an installed mteb on the same pairs (default: tempplug)",
     )
     return parser
 

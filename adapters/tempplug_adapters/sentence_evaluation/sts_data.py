@@ -1,9 +1,7 @@
 """The seven STS data sets: which files each has, and how they are read from a folder or from the Hugging Face hub.
 
-Knows nothing of encoders or correlations. The folder layout is ``STS12/MSRpar.tsv`` … ``STSB/test.tsv``, ``SICKR/test.tsv``:
-UTF-8, a header with ``score``, ``sentence1`` and ``sentence2``, fields split by tabs, nothing quoted. Every fault of a file is
-a `tempplug.errors.DataError` that names the file and the line; nothing is skipped or guessed. SentEval's own data folder, with
-``downstream`` in it, is read as it is.
+The layout is ``STS12/MSRpar.tsv`` … ``STSB/test.tsv``: UTF-8, tabs, a header with ``score``, ``sentence1`` and ``sentence2``,
+nothing quoted; or SentEval's own data folder, with ``downstream`` in it.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.tables import read_tsv
+from tempplug_adapters.data_files.tables import find_folder, read_tsv
 from tempplug_adapters.sentence_evaluation.senteval_files import read_sts_files, senteval_folder
 
 COLUMNS = ("score", "sentence1", "sentence2")
@@ -44,11 +42,7 @@ class StsTask:
         return ("test",) if self.subsets else ("test", "dev")
 
     def files(self, split: str) -> tuple[str, ...]:
-        """Returns the files of a split, relative to the folder of the data set.
-
-        Raises:
-            ConfigError: the data set has no such split.
-        """
+        """Returns the files of a split in the folder of the data set; raises `ConfigError` where it has no such split."""
         if split not in self.splits:
             raise ConfigError(f"split='{split}' of {self.name} does not exist; it has {' and '.join(self.splits)}.")
         return tuple(f"{subset}.tsv" for subset in self.subsets) or (f"{split}.tsv",)
@@ -113,32 +107,14 @@ class StsPairs:
 
 
 def find_task(name: str) -> StsTask:
-    """Returns the data set of that name.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
+    """Returns the data set of that name; raises `UnknownNameError` where there is none."""
     if name not in TASKS:
         raise UnknownNameError(f"unknown STS task '{name}'.{nearest(name, TASKS)} Known: {', '.join(TASKS)}.")
     return TASKS[name]
 
 
 def load_sts(name: str, data_dir: str | Path | None = None, split: str = "test") -> StsPairs:
-    """Returns the pairs of one data set, the subsets of a year concatenated.
-
-    Args:
-        name: one of `STS_TASKS`.
-        data_dir: the folder with the data sets, or one that holds it as ``text/sts`` or ``sts``, or SentEval's; ``None`` loads
-            from the Hugging Face hub, at pinned revisions. The texts there are the original ones, whereas results in the
-            literature are mostly on the Moses-tokenised, partly lowercased text of SentEval; and SICK-R's "test" there is all
-            of SICK (9,927 pairs in place of 4,927). Numbers from the hub are thus near those of a folder, but not the same.
-        split: ``test``, or ``dev`` for STSB and SICKR.
-
-    Raises:
-        UnknownNameError: there is no such data set.
-        ConfigError: the data set has no such split.
-        DataError: a file is missing, empty or malformed, or the hub cannot be reached.
-    """
+    """Returns the pairs of one data set, the subsets of a year concatenated; see `load_sts_subsets`."""
     parts = load_sts_subsets(name, data_dir, split).values()
     return StsPairs(*([entry for part in parts for entry in getattr(part, side)] for side in StsPairs.__slots__))
 
@@ -146,7 +122,16 @@ def load_sts(name: str, data_dir: str | Path | None = None, split: str = "test")
 def load_sts_subsets(name: str, data_dir: str | Path | None = None, split: str = "test") -> dict[str, StsPairs]:
     """Returns the pairs of each subset of a year in order, or all pairs under an empty name.
 
-    Args and errors are those of `load_sts`.
+    Args:
+        name: one of `STS_TASKS`.
+        data_dir: the folder with the data sets, or one that holds it as ``text/sts`` or ``sts``, or SentEval's; ``None`` loads
+            from the Hugging Face hub, whose texts are not tokenised as SentEval's, and whose SICK-R is all of SICK.
+        split: ``test``, or ``dev`` for STSB and SICKR.
+
+    Raises:
+        UnknownNameError: there is no such data set.
+        ConfigError: the data set has no such split.
+        DataError: a file is missing, empty or malformed, or the hub cannot be reached.
     """
     task = find_task(name)
     files = task.files(split)
@@ -161,18 +146,9 @@ def load_sts_subsets(name: str, data_dir: str | Path | None = None, split: str =
 
 
 def find_sts_folder(data_dir: str | Path) -> Path:
-    """Returns ``data_dir``, its ``text/sts`` or its ``sts``: the first that holds the folder of any data set.
-
-    Raises:
-        DataError: none does.
-    """
-    data_dir = Path(data_dir)
-    if not data_dir.is_dir():
-        raise DataError(f"data_dir='{data_dir}' is not a folder; name the one that holds {', '.join(STS_TASKS)}.")
-    for folder in (data_dir, data_dir / "text" / "sts", data_dir / "sts"):
-        if any((folder / name).is_dir() for name in STS_TASKS):
-            return folder
-    raise DataError(f"data_dir='{data_dir}' holds none of the folders {', '.join(STS_TASKS)}, nor do its text/sts and sts.")
+    """Returns ``data_dir``, its ``text/sts`` or its ``sts``: the first with a data set, else raises `DataError`."""
+    wanted = f"the folders {', '.join(STS_TASKS)}"
+    return find_folder(data_dir, "sts", wanted, lambda folder: any((folder / name).is_dir() for name in STS_TASKS))
 
 
 def _pairs(rows: Iterable[tuple[str, Sequence[object]]]) -> StsPairs:

@@ -1,7 +1,4 @@
-"""The transfer protocol of SentEval: what a linear classifier learns from frozen sentence vectors, on seven tasks.
-
-Knows nothing of models: an encoder is any callable from a list of sentences to a tensor of vectors.
-"""
+"""The transfer protocol of SentEval: what a linear classifier learns from frozen sentence vectors, on seven tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, encode_distinct
+from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, check_tasks, encode_distinct
 from tempplug_adapters.sentence_evaluation.folds import Accuracy, Split, dev_split, folds_on_train, nested_folds
 from tempplug_adapters.sentence_evaluation.installed_senteval import InstalledSentEval
 from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
@@ -123,9 +120,7 @@ def evaluate_transfer(
     Source:
         SentEval (Conneau and Kiela 2018), section 4; SimCSE (Gao et al. 2021), appendix E, reports its accuracy.
     """
-    names = TRANSFER_TASKS if tasks is None else tuple(tasks)
-    if isinstance(tasks, str) or not names or len(set(names)) != len(names):
-        raise ConfigError(f"tasks={tasks!r} must be a list of one or more different names out of {', '.join(TRANSFER_TASKS)}.")
+    names = check_tasks(TRANSFER_TASKS if tasks is None else tasks, TRANSFER_TASKS)
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
     check_batch_size(batch_size)

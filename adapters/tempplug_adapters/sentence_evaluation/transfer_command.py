@@ -1,7 +1,4 @@
-"""``tempplug eval transfer MODEL``: what linear classifiers learn from a model's vectors, as a table and as a JSON file.
-
-Holds the command line and its table. The protocol is in `transfer`.
-"""
+"""``tempplug eval transfer MODEL``: what linear classifiers learn from a model's vectors, as a table and as a JSON file."""
 
 from __future__ import annotations
 
@@ -14,22 +11,11 @@ from tempplug_adapters.sentence_evaluation.command import encoder_parser, report
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 
 if TYPE_CHECKING:
-    from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
-    from tempplug_adapters.sentence_evaluation.library_encoder import LibraryEncoder
+    from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command: prints the table, writes the JSON file.
-
-    Args:
-        arguments: the command line after ``tempplug eval transfer``.
-
-    Returns:
-        0.
-
-    Raises:
-        TempplugError: the input is at fault.
-    """
+    """Runs the command, given the words after its name: prints the table, writes the JSON file, returns 0."""
     options = _parser().parse_args(arguments)
     if options.data_dir is None:
         raise ConfigError("--data-dir is missing: name the folder with MR.tsv.gz and the other tasks, or set TEMPPLUG_DATA.")
@@ -66,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backend",
         choices=("tempplug", "senteval"),
         default="tempplug",
-        help="who trains the classifiers: tempplug, or an installed senteval, with the same vectors (default: tempplug)",
+        help="trainer of the classifiers: tempplug, or an installed senteval, with the same vectors (default: tempplug)",
     )
     parser.add_argument("--fast", action="store_true", help="five folds and short fits, for the dev accuracy during training")
     return parser

@@ -1,9 +1,7 @@
-"""The seven transfer tasks: their files, and sentences with classes out of them in the order that SentEval gives them.
+"""The seven transfer tasks: their files, and sentences with classes in SentEval's order, by which it makes its folds.
 
-SentEval sorts by the number of words before it makes folds, so the order is part of the protocol. Knows nothing of encoders
-or classifiers. The layout of the folder is ``MR.tsv.gz`` … ``TREC.test.tsv.gz``, packed or not, each a table with ``label`` and
-``text`` (MRPC: ``sentence1`` and ``sentence2``), its texts as SentEval has them: split into words by spaces. SentEval's own
-data folder, with ``downstream`` in it, is read as it is.
+The layout is ``MR.tsv.gz`` … ``TREC.test.tsv.gz``, packed or not, tables with ``label`` and ``text`` (MRPC: ``sentence1``,
+``sentence2``), words split by spaces; or SentEval's own data folder, with ``downstream`` in it.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tempplug.errors import DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.tables import read_tsv
+from tempplug_adapters.data_files.tables import find_folder, read_tsv
 from tempplug_adapters.sentence_evaluation.senteval_files import Row, read_transfer_files, senteval_folder
 
 
@@ -67,35 +65,27 @@ class Labelled:
 
 
 def find_transfer_task(name: str) -> TransferTask:
-    """Returns the task of that name.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
+    """Returns the task of that name; raises `UnknownNameError` where there is none."""
     if name not in TASKS:
         raise UnknownNameError(f"unknown transfer task '{name}'.{nearest(name, TASKS)} Known: {', '.join(TASKS)}.")
     return TASKS[name]
 
 
 def load_transfer(name: str, data_dir: str | Path) -> dict[str, Labelled]:
-    """Returns the splits of a task: ``train``, ``test`` and ``dev`` as far as it has them, or all rows under an empty name.
-
-    Args:
-        name: one of `TRANSFER_TASKS`.
-        data_dir: the folder with the files, or one that holds it as ``text/transfer`` or ``transfer``, or SentEval's. SST2
-            trains on the phrases, ``SST2_phrases.train.tsv.gz``, as SentEval does.
-
-    Raises:
-        UnknownNameError: there is no such task.
-        DataError: a file is missing, empty or malformed.
-    """
+    """Returns the splits of a task, each sorted as SentEval sorts it; see `load_rows`."""
     return {split: _sorted(rows, find_transfer_task(name)) for split, rows in load_rows(name, data_dir).items()}
 
 
 def load_rows(name: str, data_dir: str | Path) -> dict[str, list[Row]]:
-    """Returns the splits of a task in the order of its files: the label, then one text or two, words split by single spaces.
+    """Returns the splits ``train``, ``dev``, ``test`` of a task, or all rows under an empty name, in the order of its files.
 
-    Args and errors are those of `load_transfer`.
+    Args:
+        name: one of `TRANSFER_TASKS`; SST2 trains on the phrases, as SentEval does.
+        data_dir: the folder with the files, or one that holds it as ``text/transfer`` or ``transfer``, or SentEval's.
+
+    Raises:
+        UnknownNameError: there is no such task.
+        DataError: a file is missing, empty or malformed.
     """
     task = find_transfer_task(name)
     folder = senteval_folder(data_dir)
@@ -108,18 +98,12 @@ def load_rows(name: str, data_dir: str | Path) -> dict[str, list[Row]]:
 
 
 def find_transfer_folder(data_dir: str | Path) -> Path:
-    """Returns ``data_dir``, its ``text/transfer`` or its ``transfer``: the first that holds a file of any task.
+    """Returns ``data_dir``, its ``text/transfer`` or its ``transfer``: the first with a task, else raises `DataError`."""
 
-    Raises:
-        DataError: none does.
-    """
-    data_dir = Path(data_dir)
-    if not data_dir.is_dir():
-        raise DataError(f"data_dir='{data_dir}' is not a folder; name the one that holds MR.tsv.gz and the other tasks.")
-    for folder in (data_dir, data_dir / "text" / "transfer", data_dir / "transfer"):
-        if any(_file(folder, task, split) for task in _TASKS for split in task.splits):
-            return folder
-    raise DataError(f"data_dir='{data_dir}' holds none of the files MR.tsv.gz …, nor do its text/transfer and transfer.")
+    def holds(folder: Path) -> bool:
+        return any(_file(folder, task, split) for task in _TASKS for split in task.splits)
+
+    return find_folder(data_dir, "transfer", "the files MR.tsv.gz …", holds)
 
 
 def _stem(task: TransferTask, split: str) -> str:

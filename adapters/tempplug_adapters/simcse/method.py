@@ -17,7 +17,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, longest_input
 from tempplug_adapters.sentence_evaluation.encoder_folder import write_sentence_folder
-from tempplug_adapters.sentence_evaluation.shared_encoding import shared
+from tempplug_adapters.sentence_evaluation.encoding import shared
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
 from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer

@@ -1,8 +1,6 @@
-"""Figures that papers report, transcribed and quoted with their source: paper, table, method, metric.
+"""Figures that papers report, as printed (one JSON file a field), and the runs that answer their tables (``maps/``, TOML).
 
-One JSON file a field of research; `load` reads it. ``sentence.json`` has MACL's tables 3, B.4 (its STS half) and B.5, and
-DySTreSS's tables 5 (without the transfer row of DySTreSS*, which equals that of table 11) and 11. Figures stand as printed;
-where a printed average is not the mean of its row, the cell's note says so.
+``sentence.json`` leaves out the transfer row of DySTreSS* in table 5 of DySTreSS, which equals that of table 11.
 """
 
 from tempplug_benchmarks.papers.tables import Cell, Paper, PaperRow, PaperTables, load

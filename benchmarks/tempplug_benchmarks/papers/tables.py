@@ -95,10 +95,7 @@ class PaperTables:
 
 @cache
 def load(name: str) -> PaperTables:
-    """Returns the transcribed tables of that name, e.g. ``sentence``.
-
-    Raises:
-        DataError: there is no such file.
+    """Returns the transcribed tables of that name, or raises `DataError` where there is no such file.
 
     >>> load("sentence").papers["macl"].name
     'MACL'

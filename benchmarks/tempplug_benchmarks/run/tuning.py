@@ -1,15 +1,14 @@
-"""What an arm is tuned over: as many configurations as its task has fixed temperatures, so that none has a larger budget.
+"""What an arm is tuned over, and which configuration is best on validation data, over all seeds together.
 
-One rule makes them for all strategies: the temperatures of the arm are moved as the fixed ones stand beside the baseline's.
-What has no temperature has values of its own, declared here. Which configuration counts is decided on validation data, over
-all seeds together, as it is for the fixed temperatures (`tempplug_benchmarks.selection`): a row of a table is then one
-configuration, which is what somebody who trains several seeds would use. This module must not know results.
+An arm has as many configurations as its task has fixed temperatures: its own temperatures times the ratios of the fixed ones to
+the baseline's, or values declared here where it has no temperature. This module must not know files of results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from tempplug.arguments import parse_spec
@@ -17,7 +16,7 @@ from tempplug.errors import ConfigError
 from tempplug.options import Temperature, format_spec, options_of
 from tempplug.plugins import StrategyInfo, registry
 from tempplug_adapters.training.recipe import filled
-from tempplug_benchmarks.arm import Arm, resolve
+from tempplug_benchmarks.arm import Arm, parse_arm, resolve
 from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.task import Task
@@ -28,6 +27,9 @@ OWN: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 """Options by strategy, the paper's first, in the order in which a grid takes them."""
 _RECIPROCALS = ("max_scale",)
 """Bounds of 1/temperature, which stay where they are."""
+
+Values = Mapping[str, Mapping[str, Mapping[int, float]]]
+"""By label, metric and seed."""
 
 
 def fixed_temperatures(task: Task, labels: Iterable[str]) -> list[str]:
@@ -85,13 +87,7 @@ def configurations(task: Task, profile: Profile, arm: Arm) -> tuple[Arm, ...]:
 
 
 def _grid(name: str, options: Mapping[str, Any], factors: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns the options that each configuration but the arm's own changes.
-
-    Args:
-        name: of the strategy.
-        options: of the arm, those of its recipe among them.
-        factors: of its temperatures, as many as there are to be configurations.
-    """
+    """Returns the options that each configuration but the arm's own changes: its temperatures times each of the factors."""
     declared = options_of(registry().load(registry().get(StrategyInfo, name)))
     moved = (each for each in declared if isinstance(each.kind, Temperature) and each.name not in _RECIPROCALS)
     values = {each.name: options.get(each.name, each.default) for each in moved}
@@ -124,3 +120,56 @@ def expanded(runs: Sequence[Run]) -> list[Run]:
             specs = run.specs if arm.label == run.arm.label else resolve(arm, run.sizes.recipe)
             found.setdefault(key, replace(run, arm=arm, specs=specs))
     return list(found.values())
+
+
+def best(candidates: Sequence[str], values: Values, profile: Profile) -> str | None:
+    """Returns the label with the best mean on validation data; None where one was not measured there.
+
+    The mean is over the seeds that all candidates have; where they have none in common, over those of each.
+
+    Args:
+        candidates: at least one label.
+        values: of results.
+        profile: declares the validation metric.
+    """
+    by_label = {label: values.get(label, {}).get(profile.validation) for label in candidates}
+    found = {label: by_seed for label, by_seed in by_label.items() if by_seed}
+    if not profile.validation or len(found) < len(candidates):
+        return None
+    metric = next(each for each in profile.metrics if each.name == profile.validation)
+    seeds = set.intersection(*map(set, found.values()))
+    sign = 1 if metric.higher_is_better else -1
+    return max(candidates, key=lambda label: sign * fmean(found[label][seed] for seed in seeds or found[label]))
+
+
+def best_baseline(task: Task, values: Values, profile: Profile) -> tuple[str, bool]:
+    """Returns the label of the arm that others are compared with, and whether validation data chose it or the task did."""
+    fixed = [label for label in fixed_temperatures(task, list(values)) if values[label]]
+    chosen = best(fixed, values, profile) if len(fixed) > 1 else None
+    return (task.baseline, False) if chosen is None else (chosen, True)
+
+
+def best_configurations(task: Task, values: Values, profile: Profile) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Returns, by the label of an arm, its best configuration and all of them, where all have results.
+
+    Fixed temperatures are left out: the best of them is the baseline.
+
+    Args:
+        task: of the results.
+        values: of results.
+        profile: declares arms and the validation metric.
+    """
+    if not profile.validation or all(profile.arm(label) for label in values):
+        return {}  # nothing that only tuning plans
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    used = set(fixed_temperatures(task, values))
+    # what tuning made of an arm has more options, and stands behind it
+    for label in sorted(values, key=lambda label: (profile.arm(label) is None, len(label))):
+        if label in used or not Arm(label).contrasts:
+            continue
+        arm = profile.arm(label) or parse_arm(label, profile.recipe)
+        labels = tuple(each.label for each in configurations(task, profile, arm))
+        if len(labels) > 1 and (chosen := best(labels, values, profile)) is not None:
+            found[label] = chosen, labels
+            used |= set(labels)
+    return found

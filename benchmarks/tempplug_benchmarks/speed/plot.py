@@ -10,17 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
-from tempplug_adapters.storage.files import write_file
+from tempplug_benchmarks.report.drawing import COLOURS, DASHED, STYLE, THEME, label_ratios, save
 from tempplug_benchmarks.speed.recipe import OURS, SMALL_ROWS, told_time
 from tempplug_benchmarks.speed.report import Section
 
 COLUMNS = 3
-COLOURS, MARKERS = 10, "os^Dv"
-"""How many colours matplotlib has in turn, and the markers of lines that have the same one."""
+MARKERS = "os^Dv"
+"""Markers of lines that have the same colour."""
 _WORDS = {"milliseconds": "time", "mebibytes": "peak memory", "gradient_error": "gradient error"}
 
 
@@ -64,6 +65,7 @@ def points(section: Section) -> dict[str, list[Point]]:
     return {label: sorted(line, key=lambda point: point.rows) for label, line in found.items()}
 
 
+@rc_context(STYLE)
 def draw(found: Sequence[Section], out: Path) -> bool:
     """Writes the plot, a panel for each task, with a short bar wherever something is wanted.
 
@@ -78,7 +80,7 @@ def draw(found: Sequence[Section], out: Path) -> bool:
     if not drawn:
         return False
     rows = math.ceil(len(drawn) / COLUMNS)
-    figure = Figure(figsize=(6.4 * COLUMNS, 4.2 * rows + 0.4), facecolor="white", layout="constrained")
+    figure = Figure(figsize=(6.4 * COLUMNS, 4.2 * rows + 0.4), layout="constrained")
     axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
     for panel in axes[len(drawn) :]:
         panel.set_visible(False)
@@ -87,30 +89,28 @@ def draw(found: Sequence[Section], out: Path) -> bool:
     first = found[0]
     title = f"{first.suite} / {first.profile} / {first.setting.slug}: times tempplug's figure, above 1 where tempplug is better"
     figure.suptitle(f"{title}; time cold up to {SMALL_ROWS} pairs where that was measured", x=0.01, ha="left")
-    kind = out.suffix[1:]
-    dates = {"Date": None} if kind == "svg" else None
-    write_file(out, lambda temporary: figure.savefig(temporary, dpi=120, format=kind, metadata=dates))
+    save(figure, out)
     return True
 
 
 def _panel(panel: Axes, section: Section, lines: Mapping[str, Sequence[Point]]) -> None:
     for position, (label, line) in enumerate(lines.items()):
+        colour, marker = COLOURS[position % len(COLOURS)], MARKERS[position // len(COLOURS) % len(MARKERS)]
         sizes, ratios = [point.rows for point in line], [point.ratio for point in line]
-        (drawn,) = panel.plot(sizes, ratios, label=label, marker=MARKERS[position // COLOURS % len(MARKERS)])
+        panel.plot(sizes, ratios, label=label, color=colour, marker=marker)
         wanted = [(point.rows, point.wanted) for point in line if point.wanted is not None]
-        panel.plot(*zip(*wanted, strict=True), linestyle="none", marker="_", markersize=16, color=drawn.get_color())
+        panel.plot(*zip(*wanted, strict=True), linestyle="none", marker="_", markersize=16, color=colour)
     sizes = sorted({point.rows for line in lines.values() for point in line})
-    panel.axhline(1.0, color="grey", linewidth=1.0, linestyle="--")
-    panel.set_title(section.task.name, loc="left", fontweight="bold")
+    panel.axhline(1.0, color=THEME["soft"], linewidth=1.0, linestyle=DASHED)
+    panel.set(
+        title=section.task.name,
+        yscale="log",
+        xlabel="N, pairs in a batch",
+        ylabel=f"{_WORDS[section.figure]} over tempplug's",
+    )
     panel.set_xscale("log", base=2)
     panel.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
     panel.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
-    panel.set_yscale("log")
-    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-    for axis in (panel.xaxis, panel.yaxis):
-        axis.set_minor_locator(NullLocator())
-    panel.set(xlabel="N, pairs in a batch", ylabel=f"{_WORDS[section.figure]} over tempplug's")
-    panel.grid(alpha=0.3)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    label_ratios(panel.yaxis, "×")
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))

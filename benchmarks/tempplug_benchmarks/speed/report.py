@@ -12,10 +12,10 @@ from rich.markup import escape as escape_markup
 from rich.text import Text
 
 from tempplug.errors import ConfigError, UnknownNameError
-from tempplug_benchmarks.comparison import check_known
-from tempplug_benchmarks.report import escape_markdown, fitting, markdown_table, terminal_table
-from tempplug_benchmarks.report_html import html_list, html_table
-from tempplug_benchmarks.report_tables import NOTHING, Row, Table, Tone
+from tempplug_benchmarks.report.comparison import check_known
+from tempplug_benchmarks.report.pages import escape_markdown, html_list, html_table, markdown_table
+from tempplug_benchmarks.report.tables import NOTHING, Row, Table, Tone
+from tempplug_benchmarks.report.terminal import fitting, terminal_table
 from tempplug_benchmarks.run.environment import describe_environment
 from tempplug_benchmarks.run.fields import plain
 from tempplug_benchmarks.run.store import Entry, Failure, Result

@@ -1,29 +1,30 @@
 """The suite ``vision``: SimCLR with every temperature strategy, measured on the frozen backbone; other methods by name.
 
-Importing this loads no framework.
-
-The baseline of CIFAR-10 is temperature 0.1 in all profiles, as in MACL: its paper alone prints recipe, temperatures, neighbours
-and linear probe of NT-Xent beside DCL and MACL, each of which then changes one thing of the baseline. SimCLR's code has 0.5 for
-CIFAR, Kukleva et al. have 0.2: both are arms.
+The baseline of CIFAR-10 is temperature 0.1 in all profiles, as in MACL, the one paper with a recipe of NT-Xent beside DCL and
+MACL. SimCLR's code has 0.5 for CIFAR, Kukleva et al. have 0.2: both are arms. Importing this loads no framework.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.resources import files
 from typing import Any
 
 from tempplug_adapters.vision.recipe import VisionRecipe
 from tempplug_adapters.vision.recipes import METHODS, SIMCLR
 from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
+from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.run.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.images import QUICK, SMALL, read_images
-from tempplug_benchmarks.tasks.vision_papers import PAPERS, PaperProfile, fixed
-from tempplug_benchmarks.tasks.vision_tables import AMCL_ALONE, PLAIN, TABLES
 
+PLAIN, AMCL_ALONE = "plain@heads=1", "amcl+none"
+"""Arms of methods without a softmax: as they are with one head, and with AMCL, which has a form for them and no objective."""
 SMALL_IMAGES = 10_000
 DIGITS = {
     **QUICK,
@@ -107,7 +108,7 @@ _MORE_METRICS = {
 _EVALUATIONS = ("knn", "linear-probe", "report")
 _WITHOUT_SOFTMAX = ("simsiam", "barlow-twins")
 QUICKSTART = (
-    *(fixed(temperature) for temperature in (0.01, 0.1, 1)),
+    *("fixed:temperature=0.01+infonce", "fixed:temperature=0.1+infonce", "fixed:temperature=1+infonce"),
     "macl+infonce",
     "dystress+infonce",
     "temperature-free+infonce",
@@ -115,32 +116,78 @@ QUICKSTART = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class PaperProfile:
+    """The paper's profile of one task, an entry of ``vision.toml``.
+
+    Attributes:
+        name: of the task.
+        dataset: name, as `tempplug_adapters.images.image_data.load_images` takes it.
+        images: how many there are to train on.
+        summary: which they are, and whose recipe; without their number, which other profiles have another of.
+        method: what trains, by name.
+        recipe: of the method, whose settings.
+        changes: to them.
+        baseline: the fixed temperature that others are compared with.
+        temperatures: all fixed ones, the baseline's among them.
+        macl: spec of MACL, whose options are the recipe's where it has none.
+        dystress: likewise.
+        more: further arms.
+        reported: the rows of paper tables that an arm answers, by its label.
+        evaluations: beyond those of all tasks: ``top-5`` and ``few-labels``.
+        workers: processes that read images beside the training.
+        only_by_name: whether a run of all tasks leaves it out.
+    """
+
+    name: str
+    dataset: str
+    images: int
+    summary: str
+    method: str = "simclr"
+    recipe: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    baseline: float = 0.1
+    temperatures: Sequence[float] = (0.1, 0.2, 0.5, 1)
+    macl: str = "macl"
+    dystress: str = "dystress"
+    more: Sequence[str] = ()
+    reported: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    evaluations: Sequence[str] = ()
+    workers: int = 0
+    only_by_name: bool = False
+
+    def rows(self) -> dict[str, tuple[PaperRow, ...]]:
+        """Returns the rows of paper tables that an arm answers, by its label."""
+        return {label: tuple(PaperRow(*row) for row in rows) for label, rows in self.reported.items()}
+
+
+def _read_papers() -> list[PaperProfile]:
+    text = files("tempplug_benchmarks.tasks").joinpath("vision.toml").read_text(encoding="utf-8")
+    return [PaperProfile(**entry) for entry in tomllib.loads(text)["tasks"]]
+
+
+def _fixed(temperature: float, objective: str = "infonce") -> str:
+    return f"fixed:temperature={temperature:g}+{objective}"
+
+
 def _arms(
     each: PaperProfile, schedule: str = "schedule", amcl: str = "amcl", *, reported: bool = True, more: bool = True
 ) -> tuple[Arm, ...]:
-    """Returns the arms of a profile.
-
-    Args:
-        each: which fixed temperatures there are, and how some strategies are set.
-        schedule: spec; a training of a few epochs has fewer periods than the paper's.
-        amcl: spec.
-        reported: whether the papers' rows answer the same question.
-        more: whether there are the further arms of the paper.
-    """
+    """Returns the arms of a profile; ``schedule`` and ``amcl`` are the specs of these two."""
     if each.method in _WITHOUT_SOFTMAX:
         return (*arms(PLAIN, AMCL_ALONE), UNTRAINED)
     return (
         *arms(
-            *map(fixed, each.temperatures),
+            *map(_fixed, each.temperatures),
             f"{each.macl}+infonce",
             f"{each.macl}+reweighted",
-            fixed(each.baseline, "dcl"),
+            _fixed(each.baseline, "dcl"),
             f"{each.dystress}+infonce",
             "temperature-free+infonce",
             f"{schedule}+infonce",
             f"{amcl}+dcl",
             *(each.more if more else ()),
-            reported=each.reported if reported else None,
+            reported=each.rows() if reported else None,
         ),
         UNTRAINED,
     )
@@ -206,7 +253,7 @@ def _digits(each: PaperProfile) -> Profile:
         "scikit-learn's digits: 1,437 to train on, 360 to test on, 8 x 8",
         "digits",
         each.recipe,
-        (*arms(fixed(0.01)), *_arms(each, reported=False, more=False)),
+        (*arms(_fixed(0.01)), *_arms(each, reported=False, more=False)),
         DIGITS,
         stands_in="digits",
         training={"save_strategy": "no"},
@@ -214,10 +261,7 @@ def _digits(each: PaperProfile) -> Profile:
 
 
 def _stand_ins(each: PaperProfile) -> dict[str, Profile]:
-    """Returns quick and small profiles: CIFAR-10's training, with the method, arms and temperatures of another.
-
-    Its images are also those of CIFAR-10, but where the data folder has copies of the data set itself.
-    """
+    """Returns quick and small profiles: images and training of CIFAR-10 or copies of the data set, with own arms."""
     own = METHODS[each.method].recipe(each.recipe)
     found = {}
     for name, profile in _REDUCED.items():
@@ -241,10 +285,10 @@ def _measured(profile: Profile, each: PaperProfile) -> Profile:
 
 def _task(each: PaperProfile, by_name: tuple[str, ...], reduced: dict[str, Profile]) -> Task:
     return Task(
-        name=each.task,
+        name=each.name,
         summary=f"{each.summary}; two views of an image are a positive pair, all other views of the batch negatives",
         method=METHODS[each.method],
-        baseline=PLAIN if each.method in _WITHOUT_SOFTMAX else fixed(each.baseline),
+        baseline=PLAIN if each.method in _WITHOUT_SOFTMAX else _fixed(each.baseline),
         papers="vision",
         by_name=by_name,
         resources={"paper": replace(GPU, cpus=max(GPU.cpus, each.workers))},
@@ -252,13 +296,13 @@ def _task(each: PaperProfile, by_name: tuple[str, ...], reduced: dict[str, Profi
     )
 
 
-_REDUCED = _reduced(PAPERS[0])
+_FIRST, *_OTHERS = _read_papers()
+_REDUCED = _reduced(_FIRST)
 SUITE = Suite(
     "vision",
     "SimCLR image representations, measured by neighbours and a linear classifier",
     (
-        replace(_task(PAPERS[0], (), {**_REDUCED, "quick": _digits(PAPERS[0])}), quickstart=QUICKSTART),
-        *(_task(each, PROFILES[:2], _stand_ins(each)) for each in PAPERS[1:]),
-        *(_task(each, PROFILES, _stand_ins(each)) for each in TABLES),
+        replace(_task(_FIRST, (), {**_REDUCED, "quick": _digits(_FIRST)}), quickstart=QUICKSTART),
+        *(_task(each, PROFILES if each.only_by_name else PROFILES[:2], _stand_ins(each)) for each in _OTHERS),
     ),
 )

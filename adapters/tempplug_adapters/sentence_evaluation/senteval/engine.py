@@ -1,9 +1,7 @@
 """SentEval's ``SE(params, batcher, prepare).eval(tasks)`` over this package's protocols: same keys, same numbers, less time.
 
-The seven transfer tasks return what SentEval returns. STS12 to STS16 return its correlations, and those of a year's subsets
-concatenated under ``all``, which SimCSE's fork adds. STSBenchmark and SICKRelatedness are cosine similarities of ``dev`` and
-``test``, as in that fork; SentEval itself trains a regression on them, which is not had here. Nor are its other tasks. Knows
-nothing of models.
+It has the transfer tasks, STS12 to STS16 (with ``all``, as SimCSE's fork), STSBenchmark and SICKRelatedness as cosine
+similarities of ``dev`` and ``test``; not SentEval's regressions on these two, nor its other tasks.
 """
 
 from __future__ import annotations

@@ -1,0 +1,244 @@
+"""Encoders and augmentations that users bring: found by ``module:name``, made, and called as each requires."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import dropout_edge, mask_feature
+
+from tempplug.errors import ConfigError, ShapeError
+from tempplug_adapters.storage.files import one_line
+
+Augmentation = Callable[[Any], Any]
+"""From a ``Data`` to a ``Data``, or from a ``Batch`` to one where its argument is annotated so."""
+
+_OPTIONAL = ("edge_weight", "edge_attr", "batch")
+
+
+def find(word: str, option: str) -> Any:
+    """Returns what ``module:name`` names; modules are also looked for in the working directory.
+
+    Args:
+        word: the two parts.
+        option: what messages call it.
+
+    Raises:
+        ConfigError: there is no such module or name, its import fails, or it is a function that is not written in Python.
+    """
+    module, _, name = word.partition(":")
+    if not module or not name:
+        raise ConfigError(f"{option}='{word}' must be MODULE:NAME, such as torch_geometric.nn:GAT or my_module:MyEncoder.")
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # a module of the user's can raise anything
+        raise ConfigError(f"{option}='{word}' cannot be imported: {type(error).__name__}: {one_line(error)}") from error
+    finally:
+        sys.path.remove(here)
+    if inspect.isbuiltin(found):  # such as os:system, which must not be tried out
+        raise ConfigError(f"{option}='{word}' is a built-in function: name a module, a class or a function written in Python.")
+    return found
+
+
+def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Module:
+    """Returns an encoder: a copy of a module, or what a class or function makes.
+
+    Args:
+        given: a module; or a class or function, which gets ``in_channels`` (else its first argument, whatever its name),
+            ``hidden_channels`` or ``hidden``, and ``num_layers`` or ``layers``, each where it takes one, as PyTorch
+            Geometric's models do.
+        features: number of node features.
+        hidden: width.
+        layers: how many.
+
+    Raises:
+        ConfigError: it is none of these, needs other arguments, or raises.
+    """
+    if isinstance(given, nn.Module):
+        return copy.deepcopy(given)
+    called = getattr(given, "__name__", repr(given))
+    if not callable(given) or (inspect.isclass(given) and not issubclass(given, nn.Module)):
+        raise ConfigError(f"encoder {called} must be a module, or a class or function that makes one.")
+    wanted = inspect.signature(given).parameters
+    known = {
+        "in_channels": features,
+        "hidden_channels": hidden,
+        "hidden": hidden,
+        "num_layers": layers,
+        "layers": layers,
+    }
+    needed = [name for name, each in wanted.items() if each.default is each.empty and each.kind not in _ANY_NUMBER]
+    options = {name: value for name, value in known.items() if name in wanted}
+    if "out_channels" in needed:
+        options["out_channels"] = hidden
+    if "in_channels" not in wanted and needed and needed[0] not in options:
+        options[needed[0]] = features
+    missing = [name for name in needed if name not in options]
+    if missing:
+        raise ConfigError(f"encoder {called} needs {', '.join(missing)}: name a function that makes it with them.")
+    try:
+        made = given(**options)
+    except Exception as error:  # the user's own code can raise anything
+        stated = ", ".join(f"{name}={value}" for name, value in options.items())
+        raise ConfigError(f"encoder {called}({stated}) cannot be made: {type(error).__name__}: {one_line(error)}") from error
+    if not isinstance(made, nn.Module):
+        raise ConfigError(f"encoder {called} must make a torch.nn.Module, not {type(made).__name__}.")
+    return made
+
+
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class UserEncoder(nn.Module):
+    """Calls a module that has ``forward(x, edge_index)`` or ``forward(batch)`` with graphs.
+
+    The first kind also gets ``edge_weight``, ``edge_attr`` and ``batch`` where it takes them and the graphs have them. One that
+    takes ``num_sampled_nodes_per_hop``, as PyTorch Geometric's models do, computes no more of a sampled graph than is read.
+
+    Args:
+        module: any.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        wanted = inspect.signature(module.forward).parameters
+        many = any(each.kind in _ANY_NUMBER for each in wanted.values())
+        needed = [each for each in wanted.values() if each.default is each.empty]
+        self.takes_graphs = not many and "edge_index" not in wanted and len(needed) == 1
+        self.takes = [name for name in _OPTIONAL if name in wanted and getattr(module, f"supports_{name}", True)]
+        self.trims = "num_sampled_nodes_per_hop" in wanted
+
+    def forward(self, graphs: Data) -> Tensor:
+        """Returns what the module makes of a ``Data`` or ``Batch``, [N, W] or [B, W]; raises `ShapeError` for no matrix."""
+        if self.takes_graphs:
+            found = self.module(graphs)
+        else:
+            options = {name: graphs[name] for name in self.takes if graphs.get(name) is not None}
+            steps = graphs.get("num_sampled_edges")
+            if self.trims and steps is not None and len(steps) == getattr(self.module, "num_layers", None):
+                options |= {"num_sampled_nodes_per_hop": graphs.num_sampled_nodes, "num_sampled_edges_per_hop": steps}
+            found = self.module(graphs.x, graphs.edge_index, **options)
+        if not isinstance(found, Tensor) or found.ndim != 2:
+            shape = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise ShapeError(f"encoder {type(self.module).__name__} must return a matrix of representations, not {shape}.")
+        return found
+
+    @torch.no_grad()
+    def probe(self, graphs: Data) -> Tensor:
+        """Returns what the module does in evaluation mode, which settles layers that learn their sizes from the first input."""
+        training = self.training
+        found: Tensor = self.eval()(graphs)
+        self.train(training)
+        return found
+
+    def warn_of_unused(self, graph: Data) -> None:
+        """Warns of weights and attributes of edges that the module does not take."""
+        if not self.takes_graphs:
+            warn_of_unused(graph, self.takes, type(self.module).__name__)
+
+
+def warn_of_unused(graph: Data, accepted: Sequence[str], encoder: str) -> None:
+    """Warns of weights and attributes of edges that a graph has and an encoder does not take."""
+    for name in ("edge_weight", "edge_attr"):
+        if name not in accepted and _some(graph, name):
+            hint = "; call it edge_weight if it weighs edges" if name == "edge_attr" else ""
+            warnings.warn(f"{name} of the data is not used: the encoder {encoder} does not take it{hint}.", stacklevel=2)
+
+
+def create_augmentation(given: Any) -> Augmentation:
+    """Returns an augmentation: a callable, or an object of a class that needs no arguments, as some of PyTorch Geometric's.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if inspect.isclass(given):
+        try:
+            given = given()
+        except TypeError as error:
+            raise ConfigError(f"augmentation {given.__name__} cannot be made without arguments: name an object.") from error
+    if not callable(given):
+        raise ConfigError(f"augmentation {given!r} must be callable on a Data.")
+    augmentation: Augmentation = given
+    return augmentation
+
+
+class UserModules:
+    """An encoder and augmentations of the user: objects from Python, else those that a recipe names by ``MODULE:NAME``.
+
+    Args:
+        encoder: a module, or what makes one; None: the recipe's.
+        augmentations: empty: the recipe's.
+        builtin: whether a word without a colon is the name of a built-in augmentation.
+    """
+
+    def __init__(self, encoder: Any, augmentations: Sequence[Any], *, builtin: bool = False) -> None:
+        self.encoder, self.builtin, self._found = encoder, builtin, dict[str, Augmentation]()
+        self.augmentations = tuple(each if isinstance(each, str) else create_augmentation(each) for each in augmentations)
+
+    def of(self, recipe: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Returns the encoder, or what makes it, and all augmentations; names of built-in ones stay as they are."""
+        named = self.encoder is None and recipe.encoder is not None
+        pool = self.augmentations or recipe.augmentations
+        for word in pool:
+            if isinstance(word, str) and word not in self._found and (":" in word or not self.builtin):
+                self._found[word] = create_augmentation(find(word, "augmentations"))
+        augmentations = tuple(self._found.get(each, each) if isinstance(each, str) else each for each in pool)
+        return find(recipe.encoder, "encoder") if named else self.encoder, augmentations
+
+    def names(self) -> dict[str, Any]:
+        """Returns the names of what came from Python, for the record of a run; empty without any."""
+        augmentations = [each for each in self.augmentations if not isinstance(each, str)]
+        named = {"own_encoder": [] if self.encoder is None else [self.encoder], "own_augmentations": augmentations}
+        return {name: [_name(each) for each in every] for name, every in named.items() if every}
+
+
+def _name(each: Any) -> str:
+    kind = each if inspect.isclass(each) or inspect.isroutine(each) else type(each)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def takes_batch(augmentation: Augmentation) -> bool:
+    """Returns whether an augmentation takes a whole ``Batch``, by the annotation of its argument."""
+    called: Any = augmentation if inspect.isroutine(augmentation) else type(augmentation).__call__
+    notes = [each.annotation for each in inspect.signature(called).parameters.values() if each.name != "self"]
+    return bool(notes) and (notes[0] is Batch or (isinstance(notes[0], str) and notes[0].split(".")[-1] == "Batch"))
+
+
+def augmented(graph: Data, augmentation: Augmentation) -> Data:
+    """Returns what an augmentation makes of a graph; raises `ConfigError` where that is no graph."""
+    found = augmentation(copy.copy(graph))
+    if not isinstance(found, Data):
+        raise ConfigError(f"augmentation {augmentation!r} must return a Data, not {type(found).__name__}.")
+    return found
+
+
+def corrupted(graph: Data, edge_removal: float, feature_masking: float) -> Data:
+    """Returns `corrupt`'s view of a graph written out, with what its edges have, for encoders that take a ``Data``."""
+    view = copy.copy(graph)
+    view.edge_index, kept = dropout_edge(graph.edge_index, p=edge_removal)
+    view.x, _ = mask_feature(graph.x, p=feature_masking, mode="col")
+    for name in graph.edge_attrs():
+        if name != "edge_index":
+            view[name] = graph[name][kept]
+    steps = graph.get("num_sampled_edges")
+    if steps is not None:
+        view.num_sampled_edges = [int(each.sum()) for each in kept.split(steps)]
+    return view
+
+
+def _some(graph: Data, name: str) -> bool:
+    return graph.get(name) is not None and len(graph[name]) > 0

@@ -1,0 +1,281 @@
+"""The table of all tasks: strategies by tasks, and what ranks over tasks tell.
+
+A strategy is an arm as its task's recipe has it. Fixed temperatures beside the baseline and untrained arms are not ranked.
+Source: Demšar 2006, Statistical Comparisons of Classifiers over Multiple Data Sets (Friedman's test, Nemenyi's difference).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tempplug.arguments import parse_spec
+from tempplug_benchmarks.arm import UNTRAINED, Arm, parse_arm
+from tempplug_benchmarks.profile import PROFILES
+from tempplug_benchmarks.report.comparison import ArmRow, Comparison
+from tempplug_benchmarks.report.significance import LEVEL, Verdict
+from tempplug_benchmarks.report.tables import (
+    NOTHING,
+    SEPARATOR,
+    Row,
+    Table,
+    format_difference,
+    format_summary,
+    task_title,
+    title,
+)
+from tempplug_benchmarks.run.tuning import fixed_temperatures
+
+BASELINE = "fixed"
+"""What the baseline of every task is called here: the temperature differs."""
+LOWEST, HIGHEST = "fixed, lowest", "fixed, highest"
+"""What the ends of a task's fixed temperatures are called, where they are not its baseline."""
+REFERENCES = (LOWEST, HIGHEST, UNTRAINED.label)
+TITLE = "All tasks"
+MARKS = {"better": "▲", "worse": "▼"}
+QUIET = ("no signal", "one seed")
+"""Verdicts of which nothing can be concluded."""
+READING_CROSS = (
+    "rank of the mean within the task, and difference to its baseline with the 95 % interval; ▲ better and ▼ worse: at least "
+    "five seeds, p below 0.05 after correction, and a difference that matters; without a mark nothing is shown. A strategy is "
+    "as its task's recipe has it; other objectives and temperatures are in the tables of the tasks. Lowest and highest are the "
+    "ends of the fixed temperatures that were run, without a rank."
+)
+
+
+@dataclass(frozen=True)
+class TaskColumn:
+    """One task of the table.
+
+    Attributes:
+        comparison: of its arms.
+        rows: by strategy.
+        references: rows that are no strategy's, by name: those of `REFERENCES` that there are.
+        ranks: by strategy, 1 is best, equals share; empty where there is no signal.
+    """
+
+    comparison: Comparison
+    rows: Mapping[str, ArmRow]
+    references: Mapping[str, ArmRow]
+    ranks: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What ranks over data sets tell of the strategies that all of them have.
+
+    Attributes:
+        strategies: mean rank by strategy, best first.
+        data_sets: how many.
+        p: of the Friedman test that all are alike; 1 where all ranks are equal.
+        critical: difference of mean ranks that Nemenyi's test asks for.
+    """
+
+    strategies: Mapping[str, float]
+    data_sets: int
+    p: float
+    critical: float
+
+
+def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
+    """Returns a column for each task that compares strategies.
+
+    Args:
+        comparisons: of any suites, profiles and tasks.
+    """
+    found = []
+    for comparison in comparisons:
+        rows = _strategies(comparison)
+        if len(rows) > 1:
+            ranks = {} if comparison.signal is False else _ranks(comparison, rows)
+            found.append(TaskColumn(comparison, rows, _references(comparison), ranks))
+    return found
+
+
+def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
+    """Returns what the ranks tell; None where no three data sets have three strategies in common.
+
+    Of the strategies that two tasks share, and all data sets that have these, the ones that make the largest table are taken.
+    Friedman's test wants rows that are independent, so that each data set is one row.
+
+    Args:
+        found: see `columns`.
+    """
+    from scipy.stats import friedmanchisquare, studentized_range
+
+    ranked = [each for each in found if each.ranks]
+    best: tuple[list[TaskColumn], list[str]] | None = None
+    for start in ranked:
+        for other in ranked:
+            names = [name for name in start.ranks if name in other.ranks]
+            tasks = _one_a_data_set([each for each in ranked if all(name in each.ranks for name in names)])
+            size = len(names) * len(tasks)
+            if len(names) >= 3 and len(tasks) >= 3 and (best is None or size > len(best[0]) * len(best[1])):
+                best = tasks, names
+    if best is None:
+        return None
+    tasks, names = best
+    table = [_ranks(each.comparison, {name: each.rows[name] for name in names}) for each in tasks]
+    all_equal = all(len(set(row.values())) == 1 for row in table)
+    p = 1.0 if all_equal else float(friedmanchisquare(*([row[name] for row in table] for name in names)).pvalue)
+    spread = float(studentized_range.ppf(1 - LEVEL, len(names), math.inf)) / math.sqrt(2)
+    means = {name: sum(row[name] for row in table) / len(table) for name in names}
+    critical = spread * math.sqrt(len(names) * (len(names) + 1) / (6 * len(table)))
+    return Ranking(dict(sorted(means.items(), key=lambda item: item[1])), len(table), p, critical)
+
+
+def _one_a_data_set(found: Sequence[TaskColumn]) -> list[TaskColumn]:
+    """Returns the columns without those of the task or the data of another; a task's largest profile stands for it."""
+    kept, seen = [], set[tuple[str, str]]()
+    for column in sorted(found, key=lambda each: -PROFILES.index(each.comparison.profile_name)):
+        each = column.comparison
+        names = {(each.suite, each.task.name), (each.suite, each.dataset)}
+        if not names & seen:
+            kept.append(column)
+        seen |= names
+    return kept
+
+
+def _strategies(comparison: Comparison) -> dict[str, ArmRow]:
+    """Returns the rows that stand for a strategy, by its name: the arm of the recipe, or the first where there is none."""
+    chosen: dict[str, ArmRow] = {}
+    for row in comparison.rows:
+        parts = Arm(row.label).parts
+        if comparison.primary.name not in row.summaries or not parts:
+            continue
+        if row.label == comparison.baseline:
+            chosen[BASELINE] = row
+            continue
+        name, _ = parse_spec(parts[0])
+        own = parse_arm(name, comparison.task.profile(comparison.profile_name).recipe).label
+        if name != BASELINE and (name not in chosen or row.label == own):
+            chosen[name] = row
+    return chosen
+
+
+def temperature(row: ArmRow) -> float:
+    """Returns the temperature of an arm of strategy ``fixed`` that has results."""
+    strategy, _ = Arm(row.resolved).parts or ("", "")
+    return float(parse_spec(strategy)[1]["temperature"])
+
+
+def _references(comparison: Comparison) -> dict[str, ArmRow]:
+    """Returns the rows of the lowest and highest fixed temperature and of what was not trained."""
+    measured = {row.label: row for row in comparison.rows if comparison.primary.name in row.summaries}
+    fixed = sorted((measured[label] for label in fixed_temperatures(comparison.task, measured)), key=temperature)
+    found = {LOWEST: fixed[0], HIGHEST: fixed[-1]} if len(fixed) > 1 else {}
+    found |= {UNTRAINED.label: measured[UNTRAINED.label]} if UNTRAINED.label in measured else {}
+    return {name: row for name, row in found.items() if row.label != comparison.baseline}
+
+
+def _ranks(comparison: Comparison, rows: Mapping[str, ArmRow]) -> dict[str, float]:
+    """Returns ranks by mean, 1 is best, equals share theirs."""
+    from scipy.stats import rankdata
+
+    sign = -1 if comparison.primary.higher_is_better else 1
+    means = [sign * row.summaries[comparison.primary.name].mean for row in rows.values()]
+    return dict(zip(rows, rankdata(means).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class CrossCell:
+    """One strategy on one task.
+
+    Attributes:
+        rank: by the mean; ``no signal`` where nothing is ranked; empty where the strategy was not run, or is none.
+        figure: the difference to the baseline with its interval; of the baseline the mean; empty where it was not run.
+        verdict: on the difference, or ``baseline``; ``no signal`` where nothing is ranked, empty where there is no difference.
+    """
+
+    rank: str = ""
+    figure: str = ""
+    verdict: Verdict | str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it: rank, difference and mark; then the interval."""
+        figure, bracket, interval = self.figure.partition(" [")
+        ranked = " · ".join(filter(None, (self.rank, figure)))
+        first = " ".join(filter(None, (ranked, MARKS.get(self.verdict))))
+        return SEPARATOR.join(filter(None, (first, (bracket + interval).strip()))) if self.figure else NOTHING
+
+
+@dataclass(frozen=True)
+class CrossTable:
+    """Strategies by tasks.
+
+    Attributes:
+        columns: the tasks.
+        mean_ranks: by strategy, best first, those that are not ranked last; empty text for these.
+        cells: by strategy, one a task.
+        remarks: what is to be said about it.
+    """
+
+    columns: tuple[TaskColumn, ...]
+    mean_ranks: dict[str, str]
+    cells: dict[str, tuple[CrossCell, ...]]
+    remarks: tuple[str, ...]
+
+
+def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
+    """Returns the table; None where fewer than two tasks compare strategies.
+
+    Args:
+        comparisons: of any suites, profiles and tasks.
+    """
+    found = tuple(columns(comparisons))
+    if len(found) < 2:
+        return None
+    ranked = ranking(found)
+    means = ranked.strategies if ranked else {}
+    others = sorted({name for column in found for name in column.rows} - means.keys())
+    names = [*means, *sorted(others, key=lambda name: name != BASELINE)]
+    names += [name for name in REFERENCES if any(name in column.references for column in found)]
+    remarks = [READING_CROSS, _ranks_in_words(ranked)]
+    quiet = [title(column.comparison) for column in found if not column.ranks]
+    if quiet:
+        remarks.append(f"no signal, so that nothing is ranked: {', '.join(quiet)}")
+    return CrossTable(
+        found,
+        {name: f"{means[name]:.2f}" if name in means else "" for name in names},
+        {name: tuple(_cell(column, name) for column in found) for name in names},
+        tuple(remarks),
+    )
+
+
+def cross_table(comparisons: Sequence[Comparison]) -> tuple[Table, tuple[str, ...]] | None:
+    """Returns the table as plain strings, a line for each task, and what is to be said about it; see `cross`."""
+    found = cross(comparisons)
+    if found is None:
+        return None
+    means = tuple(mean or NOTHING for mean in found.mean_ranks.values())
+    rows = [Row(("mean rank", *means), "baseline")] if any(found.mean_ranks.values()) else []
+    for position, column in enumerate(found.columns):
+        each = column.comparison
+        cells = (found.cells[name][position].text for name in found.mean_ranks)
+        rows.append(Row((f"{each.suite} / {task_title(each)}: {each.primary.name}", *cells), "measured"))
+    return Table(("task", *found.mean_ranks), tuple(rows)), found.remarks
+
+
+def _cell(column: TaskColumn, name: str) -> CrossCell:
+    row = column.rows.get(name, column.references.get(name))
+    if row is None:
+        return CrossCell()
+    metric, difference = column.comparison.primary, row.differences.get(column.comparison.primary.name)
+    figure = format_summary(row.summaries[metric.name], metric) if difference is None else format_difference(difference, metric)
+    if row.label in fixed_temperatures(column.comparison.task, [row.label]):
+        figure = f"τ {temperature(row):g}: {figure}"
+    if not column.ranks:
+        return CrossCell(QUIET[0], figure, QUIET[0])
+    verdict = "baseline" if row.label == column.comparison.baseline else row.significance.verdict if row.significance else ""
+    return CrossCell(f"{column.ranks[name]:g}" if name in column.ranks else "", figure, verdict)
+
+
+def _ranks_in_words(found: Ranking | None) -> str:
+    if found is None:
+        return "mean ranks: fewer than three data sets with a signal have three strategies in common."
+    told = f"mean ranks over {found.data_sets} data sets of {len(found.strategies)} strategies: Friedman p = {found.p:.2g}"
+    if found.p >= LEVEL:
+        return f"{told}, so that no order of the strategies is shown."
+    return f"{told}; two differ where their mean ranks are {found.critical:.2f} apart (Nemenyi, level {LEVEL})."

@@ -1,0 +1,171 @@
+"""The style of all plots, their axes, and how a figure of matplotlib becomes a file or a part of a page.
+
+It must not know what is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from tempplug_adapters.storage.files import write_file
+
+WIDTH = 332
+"""Pixels of a plot on a page: as wide as a phone shows it, so that no letter is made smaller."""
+LETTER = 6.2  # pixels, a generous mean at 11 px
+FAR = 6.0
+"""An axis ends so many times the usual distance from the middle; see `limits`."""
+EDGE = 8
+"""Pixels between a plot and the right side of its page."""
+_CSS = files("tempplug_benchmarks.report").joinpath("templates/report.css").read_text(encoding="utf-8")
+THEME: dict[str, str] = dict(re.findall(r"--([\w-]+): (#\w{6})", _CSS.partition("@media")[0]))
+"""Colours of the page by name, those of its light scheme."""
+_VARIABLES = {colour: f"var(--{name})" for name, colour in THEME.items()}
+COLOURS = tuple(THEME[f"c{number}"] for number in range(8))
+DASHED = (0, (4, 3))
+STYLE: Any = {
+    "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
+    "axes.grid": True,
+    "axes.labelcolor": THEME["soft"],
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.unicode_minus": False,
+    "grid.color": THEME["line"],
+    "legend.frameon": False,
+    "svg.hashsalt": "tempplug",
+    "text.color": THEME["ink"],
+}
+"""Settings of matplotlib for every plot."""
+PAGE_STYLE: Any = {
+    **STYLE,
+    "axes.spines.bottom": False,
+    "axes.spines.left": False,
+    "figure.dpi": 72,  # a pixel is a point
+    "font.size": 11,
+    "svg.fonttype": "none",
+    "xtick.bottom": False,
+    "xtick.color": THEME["soft"],
+    "ytick.color": THEME["soft"],
+    "ytick.left": False,
+}
+"""Settings for plots of a page: letters are text, in the font of the page."""
+_UNDATED = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def panel(above: float = 8, height: float = 142, below: float = 42, left: float = EDGE) -> tuple[Figure, Axes]:
+    """Returns a plot of a page and its axes; arguments are pixels, ``height`` that of the axes."""
+    figure = Figure(facecolor="none")
+    axes = figure.add_axes((0, 0, 1, 1), facecolor="none")
+    place(figure, axes, above, height, below, left)
+    return figure, axes
+
+
+def place(figure: Figure, axes: Axes, above: float, height: float, below: float, left: float = EDGE) -> None:
+    """Gives a plot of a page and its axes their sizes, see `panel`."""
+    total = above + height + below
+    figure.set_size_inches(WIDTH / 72, total / 72)
+    axes.set_position((left / WIDTH, below / total, (WIDTH - EDGE - left) / WIDTH, height / total))
+
+
+def label_ratios(axis: Axis, unit: str = "", factors: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """Labels a logarithmic axis at these factors of every power of ten."""
+    axis.set_major_locator(LogLocator(subs=factors))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def save(figure: Figure, out: Path) -> None:
+    """Writes a figure in the format that the file's ending names, the same bytes on every day."""
+    kind = out.suffix[1:].lower()
+    undated = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else None
+    write_file(out, lambda temporary: figure.savefig(temporary, dpi=150, format=kind, metadata=undated))
+
+
+def inline(figure: Figure, name: str, title: str, description: str) -> str:
+    """Returns a plot in the colours of its page, which a screen reader reads as one picture.
+
+    What was given a ``gid`` is a group of that class.
+
+    Args:
+        figure: made in `PAGE_STYLE`.
+        name: of the plot, unique on its page; letters, digits and minus signs.
+        title: what is drawn.
+        description: what it shows, in words.
+    """
+    written = io.StringIO()
+    with rc_context({**PAGE_STYLE, "svg.hashsalt": name}):
+        figure.savefig(written, format="svg", metadata=_UNDATED)
+    drawn = re.sub(r"<clipPath.*?</clipPath>|<!--.*?-->", "", written.getvalue().partition("</defs>")[2], flags=re.S)
+    drawn = re.sub(r">\s+<", "><", re.sub("<[^>]*>", _tag, drawn)).replace("<defs></defs>", "").strip()
+    height = figure.get_figheight() * 72
+    size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}"'
+    labels = f'role="img" aria-labelledby="{name}-title" aria-describedby="{name}-words"'
+    told = f'<title id="{name}-title">{escape(title)}</title>\n<desc id="{name}-words">{escape(description)}</desc>'
+    return f"<svg {size} {labels}>{told}\n{drawn}"
+
+
+def _tag(found: re.Match[str]) -> str:
+    """Returns a tag of matplotlib's SVG in the colours of the page, its name as a class, numbers with one decimal."""
+    tag = found[0]
+    for pattern, new in (
+        (r"\s+", " "),
+        (r' clip-path="[^"]*"| transform="rotate\(-0 [^)]*\)"| font-family: [^;"]*;?|(?<=<g) id="[\w.]+_\d+"', ""),
+        (r"(?<=<g) id=", " class="),
+        (r"xlink:href", "href"),
+        (r"(\.\d)\d+", r"\1"),
+        (r"([:;]) ", r"\1"),
+        (r" ?([LCz]) ", r"\1"),
+    ):
+        tag = re.sub(pattern, new, tag)
+    return re.sub(r"#\w{6}", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
+
+
+def padded(values: Sequence[float], share: float = 0.05) -> tuple[float, float]:
+    """Returns the ends of an axis that shows all values, at least one of them, with a margin."""
+    low, high = min(values), max(values)
+    margin = (high - low) * share or abs(low) * share or 1.0
+    return low - margin, high + margin
+
+
+def limits(
+    values: Sequence[float], halves: Sequence[float] = (), ends: Sequence[float] = (), reference: float | None = None
+) -> tuple[float, float]:
+    """Returns the ends of an axis, at most `FAR` times the usual distance from the median of the values.
+
+    The usual distance is 1.5 times the median distance of the values from their median, or the median half interval where that
+    is larger.
+
+    Args:
+        values: positions of dots, at least one.
+        halves: half the length of each interval.
+        ends: what else is drawn, such as the ends of the intervals.
+        reference: what is always shown; None for nothing.
+    """
+    middle, always = median(values), [] if reference is None else [reference]
+    usual = max(1.5 * median(abs(value - middle) for value in values), median(halves or (0.0,)))
+    if not usual:
+        return padded([*values, *ends, *always])
+    low, high = (pick([middle + way * FAR * usual, *always]) for pick, way in ((min, -1), (max, 1)))
+    return padded([min(max(end, low), high) for end in (*values, *ends, *always)])
+
+
+def shortened(text: str, room: float) -> str:
+    """Returns text that fits into so many pixels."""
+    letters = int(room / LETTER)
+    return text if len(text) <= letters else text[: max(1, letters - 1)] + "…"

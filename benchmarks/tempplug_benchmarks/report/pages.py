@@ -1,0 +1,123 @@
+"""The report as Markdown and as one self-contained HTML page, both by templates. What they say is decided in `tables`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from tempplug_benchmarks.report import across, tables
+from tempplug_benchmarks.report.comparison import Comparison
+from tempplug_benchmarks.report.tables import SEPARATOR, Row, Table
+from tempplug_benchmarks.run.fields import plain
+from tempplug_benchmarks.run.plan import slug
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+# Of what could also be meant as it is, only where it would not be: links, entities, emphasis around a word, headings.
+_MARKUP = re.compile(r"[|*`<\\]|\](?=\()|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|_(?![^\W_])|^[#>]|^[-+](?= )")
+_INTERVAL = re.compile(r" (\[[^\]]*\])")
+
+
+def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
+    """Returns the report as Markdown, with messages about files that could not be read."""
+    found = _render("training.md", comparisons=comparisons, problems=problems, across=across.cross_table(comparisons))
+    return found.rstrip("\n") + "\n"
+
+
+def html(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
+    """Returns the report as a page, with messages about files that could not be read."""
+    return page(html_parts(comparisons, problems))
+
+
+def html_parts(comparisons: Sequence[Comparison], problems: Sequence[str]) -> list[str]:
+    """Returns the report as pieces of HTML for a page, with messages about files that could not be read."""
+    from tempplug_benchmarks.report import plots  # matplotlib takes half a second that listings and tables should not
+
+    found = across.cross(comparisons)
+    return [_render("training.html", comparisons=comparisons, problems=problems, across=found, plots=plots)]
+
+
+def page(parts: Sequence[str]) -> str:
+    """Returns a page of these pieces of HTML, in the style of the reports."""
+    return _render("page.html", parts=parts)
+
+
+def html_table(table: Table, label: str, *, sortable: bool = False) -> str:
+    """Returns a table as HTML; a screen reader reads its label, and its headings sort it where it is sortable."""
+    return str(_macros().table(table, label, sortable))
+
+
+def html_list(lines: Sequence[str]) -> str:
+    """Returns lines as an HTML list."""
+    return str(_macros().bullets(lines))
+
+
+def markdown_table(table: Table) -> str:
+    """Returns a table as Markdown."""
+    header = _markdown_row([escape_markdown(name) for name in table.header])
+    lines = [header, "|" + "|".join([" :-- ", *[" --: "] * (len(table.header) - 1)]) + "|"]
+    return "\n".join([*lines, *(_markdown_row(_emphasised(row)) for row in table.rows)])
+
+
+def escape_markdown(text: str) -> str:
+    """Returns text that Markdown shows as it is: ``w/ DySTreSS**`` is a name, not emphasis, nor is a name a link or HTML."""
+    return _MARKUP.sub(r"\\\g<0>", plain(text))
+
+
+def _emphasised(row: Row) -> list[str]:
+    mark = {"reported": "*", "baseline": "**"}.get(row.kind, "")
+    return [f"{mark}{escape_markdown(cell)}{mark}" for cell in row.cells]
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _render(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(values)
+
+
+def _macros() -> Any:
+    return _environment().get_template("macros.html").module
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+    from markupsafe import Markup, escape
+
+    def intervals(text: str) -> Markup:
+        """Returns a figure with its interval apart, each of several on its own line."""
+        marked = _INTERVAL.sub(r' <span class="interval">\1</span>', str(escape(text)))
+        return Markup(marked.replace(SEPARATOR, f"{SEPARATOR}<br>"))
+
+    def breakable(label: str) -> Markup:
+        """Returns a label that a narrow column may break after a punctuation mark."""
+        return Markup(re.sub(r"(?<=[:+,=])", "<wbr>", str(escape(label))))
+
+    made = Environment(
+        loader=PackageLoader("tempplug_benchmarks.report"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"intervals": intervals, "breakable": breakable, "escaped": escape_markdown}
+    made.globals |= vars(tables)  # all words of the report
+    made.globals |= {"marks": across.MARKS, "quiet": across.QUIET, "TITLE": across.TITLE}
+    made.globals |= {"markdown_table": markdown_table, "anchor": _anchor, "runs_of": _runs_of}
+    return made
+
+
+def _anchor(comparison: Comparison) -> str:
+    return slug(f"{comparison.suite}-{comparison.task.name}-{comparison.profile_name}").replace(".", "-")
+
+
+def _runs_of(items: Sequence[Any], attribute: str) -> list[tuple[str, list[Any]]]:
+    """Returns groups of neighbouring items whose attribute is equal, with its value."""
+    return [(name, list(group)) for name, group in groupby(items, attrgetter(attribute))]

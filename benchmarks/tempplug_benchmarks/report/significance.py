@@ -1,0 +1,155 @@
+"""Paired t tests over seeds, corrected for looks and comparisons, and the difference that could have been detected.
+
+Source: Holm 1979, A Simple Sequentially Rejective Multiple Test Procedure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from tempplug_benchmarks.results import Difference
+
+LEVEL = 0.05
+POWER = 0.8
+FEW = 5
+"""With fewer seeds than this nothing is said to be better or worse."""
+
+Verdict = Literal["better", "worse", "too small", "no difference seen", "underpowered", "one seed", "no signal"]
+
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class Comparable:
+    """A difference that is one of a family.
+
+    Attributes:
+        difference: to the baseline.
+        higher_is_better: which way is better.
+        signal: whether there is anything to compare: False where the baseline is no better than what was not trained, None
+            where that was not measured.
+        smallest: absolute difference that is called better or worse, in the unit of the difference, at least 0.
+        looks: how often the results were read while seeds were added, at least 1.
+    """
+
+    difference: Difference
+    higher_is_better: bool
+    signal: bool | None
+    smallest: float = 0.0
+    looks: int = 1
+
+
+@dataclass(frozen=True)
+class Significance:
+    """What one difference among several says.
+
+    Attributes:
+        p: of the paired t test, two-sided.
+        adjusted: p times the looks, after Holm's correction for all comparisons of the family.
+        detectable: the difference that four of five such experiments would find, at the level divided by comparisons and looks.
+        verdict: in a word.
+    """
+
+    p: float | None
+    adjusted: float | None
+    detectable: float | None
+    verdict: Verdict
+
+
+def p_value(difference: Difference) -> float | None:
+    """Returns the p value of the paired t test, two-sided; None for a single seed.
+
+    Figures of few test items can differ by the same at every seed. That leaves the t test nothing to divide by, and is no
+    certainty: the p of the sign test stands in, 2 to the power of 1 minus the number of seeds.
+    """
+    from scipy.stats import t
+
+    if difference.deviation is None:
+        return None
+    if _all_equal(difference):
+        return 2.0 ** (1 - difference.count) if difference.mean else 1.0
+    statistic = abs(difference.mean) / (difference.deviation / math.sqrt(difference.count))
+    return float(2 * t.sf(statistic, difference.count - 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Returns the p values after Holm's correction, in the order given.
+
+    >>> [round(p, 3) for p in holm([0.03, 0.01, 0.04])]
+    [0.06, 0.03, 0.06]
+    """
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, position in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[position]))
+        adjusted[position] = largest
+    return adjusted
+
+
+def detectable(difference: Difference, comparisons: int) -> float | None:
+    """Returns the true difference that would be found with a probability of 0.8, at the level divided by all comparisons.
+
+    The deviation is taken as known, so that it is a little too small. None for a single seed, and where all seeds differ by the
+    same, which tells no deviation.
+
+    Args:
+        difference: whose deviation and number of seeds count.
+        comparisons: of the family, times the looks.
+    """
+    from scipy.stats import t
+
+    if difference.deviation is None or _all_equal(difference):
+        return None
+    degrees = difference.count - 1
+    needed = t.ppf(1 - LEVEL / comparisons / 2, degrees) + t.ppf(POWER, degrees)
+    return float(needed * difference.deviation / math.sqrt(difference.count))
+
+
+def _all_equal(difference: Difference) -> bool:
+    """Returns whether all seeds differ by the same, but for rounding."""
+    return difference.deviation is not None and difference.deviation <= 1e-9 * abs(difference.mean)
+
+
+def judge(family: Mapping[K, Comparable]) -> dict[K, Significance]:
+    """Returns what the differences of one family of comparisons say, by name.
+
+    Args:
+        family: every comparison that is made to answer one question, by name.
+    """
+    p_values = {name: p for name, each in family.items() if (p := p_value(each.difference)) is not None}
+    adjusted = dict(zip(p_values, holm([min(1.0, family[name].looks * p) for name, p in p_values.items()]), strict=True))
+    return {
+        name: Significance(
+            p_values.get(name),
+            adjusted.get(name),
+            detectable(each.difference, each.looks * len(p_values)),
+            _verdict(each, adjusted.get(name)),
+        )
+        for name, each in family.items()
+    }
+
+
+def _verdict(each: Comparable, adjusted: float | None) -> Verdict:
+    if each.signal is False:
+        return "no signal"
+    if adjusted is None:
+        return "one seed"
+    if each.difference.count < FEW:
+        return "underpowered"
+    if adjusted >= LEVEL:
+        return "no difference seen"
+    if abs(each.difference.mean) < each.smallest:
+        return "too small"
+    return "better" if (each.difference.mean > 0) == each.higher_is_better else "worse"
+
+
+def has_signal(over_untrained: Difference | None, higher_is_better: bool) -> bool | None:
+    """Returns whether a baseline is clearly better than the untrained arm; None where their difference was not measured."""
+    p = None if over_untrained is None else p_value(over_untrained)
+    if over_untrained is None or p is None:
+        return None
+    return p < LEVEL and (over_untrained.mean > 0) == higher_is_better

@@ -1,0 +1,360 @@
+"""The tables and remarks of a report, as plain strings: what is said, not how it looks.
+
+Terminal, Markdown and HTML render the same `Table`, so that the three always agree.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tempplug.options import format_value
+from tempplug_benchmarks.arm import Arm
+from tempplug_benchmarks.papers import Cell
+from tempplug_benchmarks.profile import Metric
+from tempplug_benchmarks.report.comparison import ArmRow, Comparison, ReportedLine
+from tempplug_benchmarks.report.significance import Significance
+from tempplug_benchmarks.results import Difference, Summary
+from tempplug_benchmarks.run.fields import plain
+from tempplug_benchmarks.task import Task
+
+Kind = Literal["measured", "baseline", "reported", "failed"]
+Tone = Literal["", "better", "worse"]
+NOTHING = "-"
+DATA, OUTPUT = "DATA", "runs"
+"""What stands in a command for the folder of real data, and for any folder of results."""
+SEPARATOR = "; "
+STILL = 1e-4
+"""Share of a temperature that it may move by, as rounding does, and still be the same."""
+READING = (
+    "measured: mean ± sample standard deviation over seeds. Difference: paired over the seeds that both arms have, with its "
+    "95 % t interval. Better and worse want three things: at least five seeds (fewer are underpowered), a p below 0.05, and "
+    "the smallest difference that matters in the metric (less is too small). p: of the paired t test, after Holm's correction "
+    "for all strategies of the family, times looks: how often the results were read where seeds were added in between. "
+    "Detectable: what four of five such experiments would find."
+)
+REPORTED = (
+    "reported: as printed in the papers, for their models and data; where the recipe here is smaller, compare directions, "
+    "not values."
+)
+
+CONTROLS = (
+    "control: fixed at the mean temperature that the arm's run of the same seed had; minus control is what adapting buys, its "
+    "verdict corrected for all arms of the family that have a control."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table.
+
+    Attributes:
+        cells: as many as the table has columns.
+        kind: what the line is about.
+        tone: whether the figure in the table's tone column is good or bad news.
+    """
+
+    cells: tuple[str, ...]
+    kind: Kind
+    tone: Tone = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", tuple(map(plain, self.cells)))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and lines; the first column holds words, the others figures.
+
+    Attributes:
+        header: names of the columns.
+        rows: the lines.
+        tone_column: position of the column that the rows' tones are about.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[Row, ...]
+    tone_column: int = 1
+
+
+def title(comparison: Comparison) -> str:
+    """Returns suite, task and profile."""
+    return f"{comparison.suite} / {task_title(comparison)} / {comparison.profile_name}"
+
+
+def task_title(comparison: Comparison) -> str:
+    """Returns the name of the task, and what stands in for its data."""
+    data = comparison.profile.stands_in
+    return f"{comparison.task.name} (on {data})" if data else comparison.task.name
+
+
+def format_summary(summary: Summary | None, metric: Metric) -> str:
+    """Returns ``76.25 ± 0.31``, without the deviation for a single seed."""
+    if summary is None:
+        return NOTHING
+    mean = f"{summary.mean:.{metric.decimals}f}"
+    return mean if summary.std is None else f"{mean} ± {summary.std:.{metric.decimals}f}"
+
+
+def format_difference(difference: Difference | None, metric: Metric) -> str:
+    """Returns ``+0.41 [-0.10, +0.92]``, without the interval for a single common seed."""
+    if difference is None:
+        return NOTHING
+    digits = metric.decimals
+    mean = f"{difference.mean:+.{digits}f}"
+    if difference.low is None or difference.high is None:
+        return mean
+    return f"{mean} [{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
+
+
+def format_cell(cell: Cell | None, metric: Metric) -> str:
+    """Returns the printed figure of a paper."""
+    if cell is None or cell.value is None:
+        return NOTHING
+    value = f"{cell.value:.{metric.decimals}f}"
+    return value if cell.std is None else f"{value} ± {cell.std:.{metric.decimals}f}"
+
+
+def ordered(comparison: Comparison) -> list[ArmRow]:
+    """Returns the arms, best mean of the primary metric first; those without a result come last."""
+    metric = comparison.primary
+    sign = -1 if metric.higher_is_better else 1
+    means = {row.label: sign * row.summaries[metric.name].mean for row in comparison.rows if metric.name in row.summaries}
+    return sorted(comparison.rows, key=lambda row: means.get(row.label, math.inf))
+
+
+def headline(comparison: Comparison) -> Table:
+    """Returns the table of the primary metric: the deciding difference to the baseline first, reported beside measured."""
+    metric = comparison.primary
+    with_reported, with_control = any(row.reported for row in comparison.rows), has_controls(comparison)
+    header = (
+        *("arm", "minus baseline", f"{metric.name} measured", *([f"{metric.name} reported"] if with_reported else [])),
+        *("verdict", holm_p(comparison), "p", "detectable", *(["minus control", "adapting"] if with_control else []), "seeds"),
+    )
+    rows = []
+    for row in ordered(comparison):
+        summary, difference = row.summaries.get(metric.name), row.differences.get(metric.name)
+        found, is_baseline = row.significance, row.label == comparison.baseline
+        parts = [(format_cell(line.cells.get(metric.name), metric), line) for line in row.reported]
+        shown = [f"{value} {line.paper.name} {line.table}" for value, line in parts if value != NOTHING]
+        cells = (
+            row.label,
+            "baseline" if is_baseline else _with_count(difference, summary, metric),
+            format_summary(summary, metric) if summary or not row.failures else "failed",
+            *([SEPARATOR.join(shown) or NOTHING] if with_reported else []),
+            found.verdict if found else NOTHING,
+            format_p(found.adjusted if found else None),
+            format_p(found.p if found else None),
+            NOTHING if found is None or found.detectable is None else f"{found.detectable:.{metric.decimals}f}",
+            *([format_difference(row.adapting, metric), _adapting(row)] if with_control else []),
+            _seeds(summary, row),
+        )
+        kind: Kind = "failed" if summary is None else "baseline" if is_baseline else "measured"
+        rows.append(Row(cells, kind, tone(found)))
+    return Table(header, tuple(rows))
+
+
+def reading(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """Returns how the figures are to be read."""
+    with_reported = any(row.reported for comparison in comparisons for row in comparison.rows)
+    with_controls = any(map(has_controls, comparisons))
+    return (READING, *([REPORTED] if with_reported else []), *([CONTROLS] if with_controls else []))
+
+
+def holm_p(comparison: Comparison) -> str:
+    """Returns the heading of corrected p values, with the number of looks where they count."""
+    return f"Holm p, {len(comparison.looks)} looks" if len(comparison.looks) > 1 else "Holm p"
+
+
+def has_controls(comparison: Comparison) -> bool:
+    """Returns whether an arm of the task was set beside its control."""
+    return any(row.adapting is not None for row in comparison.rows)
+
+
+def _adapting(row: ArmRow) -> str:
+    """Returns the verdict on what adapting buys, with its corrected p."""
+    found = row.adapting_significance
+    if found is None:
+        return NOTHING
+    return found.verdict if found.adjusted is None else f"{found.verdict}, {format_p(found.adjusted)}"
+
+
+def conclusion(comparison: Comparison) -> str:
+    """Returns in a few sentences what the differences of a task say, by their verdicts alone."""
+    judged = {row.label: row.significance for row in ordered(comparison) if row.significance}
+    labels = _by_verdict(judged)
+    baseline = comparison.baseline
+    if "no signal" in labels:
+        return f"No signal: {baseline} is not clearly better than what was not trained, so that nothing is concluded."
+    if set(labels) <= {"one seed"}:
+        return "One seed: nothing is concluded." if labels else "Nothing is compared."
+    said = [f"{name} than {baseline}: {', '.join(labels[name])}." for name in ("better", "worse") if name in labels]
+    if not said:
+        said = [f"No arm is shown to be better or worse than {baseline}."]
+    for name in ("too small", "underpowered", "no difference seen", "one seed"):
+        if name in labels:
+            needed = [least for label in labels[name] if (least := judged[label].detectable) is not None]
+            digits = comparison.primary.decimals
+            ends = " to ".join(dict.fromkeys(f"{end:.{digits}f}" for end in (min(needed), max(needed)))) if needed else ""
+            said.append(f"{name}: {_arms(labels[name])}" + (f" (detectable: {ends})." if ends else "."))
+    controlled = _by_verdict({row.label: row.adapting_significance for row in ordered(comparison) if row.adapting_significance})
+    news = [f"{name} for {', '.join(controlled[name])}" for name in ("better", "worse") if name in controlled]
+    said += [f"adapting is {' and '.join(news)} than the mean temperature held."] if news else []
+    said += ["no arm is shown to gain or lose by adapting."] if controlled and not news else []
+    return " ".join(sentence[0].upper() + sentence[1:] for sentence in said)
+
+
+def _by_verdict(judged: Mapping[str, Significance]) -> dict[str, list[str]]:
+    """Returns the labels of each verdict."""
+    labels: dict[str, list[str]] = {}
+    for label, found in judged.items():
+        labels.setdefault(found.verdict, []).append(label)
+    return labels
+
+
+def _arms(labels: Sequence[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{len(labels)} arms"
+
+
+def format_p(p: float | None) -> str:
+    """Returns two significant digits, ``<0.001`` below that."""
+    if p is None:
+        return NOTHING
+    return "<0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def all_metrics(comparison: Comparison) -> Table:
+    """Returns the table of every metric, each arm's measured line followed by the lines that papers report for it."""
+    metrics = comparison.profile.metrics
+    rows = []
+    for row in ordered(comparison):
+        if row.summaries:
+            cells = tuple(format_summary(row.summaries.get(metric.name), metric) for metric in metrics)
+            rows.append(Row((row.label, *cells), "baseline" if row.label == comparison.baseline else "measured"))
+        for line in row.reported:
+            cells = tuple(format_cell(line.cells.get(metric.name), metric) for metric in metrics)
+            if set(cells) != {NOTHING}:
+                rows.append(Row((f"{row.label}: {line.source}", *cells), "reported"))
+    return Table(("arm", *(metric.name for metric in metrics)), tuple(rows))
+
+
+def tone(found: Significance | None) -> Tone:
+    """Returns whether a difference is news after correction, and whether it is good."""
+    if found is None or found.verdict not in ("better", "worse"):
+        return ""
+    return found.verdict
+
+
+_SIGNAL = {
+    True: "the baseline is clearly better than what was not trained",
+    False: "the baseline is not clearly better than what was not trained",
+    None: "not known, as fewer than two seeds have both the baseline and what was not trained",
+}
+
+
+def remarks(comparison: Comparison) -> tuple[str, ...]:
+    """Returns what a reader must know beside the tables: data, recipe, metric, specs, failures, notes of papers, machines."""
+    metric = comparison.primary
+    direction = "higher" if metric.higher_is_better else "lower"
+    lines = [
+        f"data: {comparison.dataset}",
+        "recipe: " + (", ".join(f"{key}={format_value(value)}" for key, value in comparison.recipe.items()) or "none"),
+        f"{metric.name}: {metric.summary}; {direction} is better",
+    ]
+    lines.append(_baseline(comparison))
+    lines.append(f"family of comparisons: the strategies of {_family(comparison.task)}")
+    if len(comparison.looks) > 1:
+        dated = "; ".join(f"{look.date} {look.seeds}" for look in comparison.looks)
+        lines.append(f"looks: {len(comparison.looks)}, by which each p is multiplied before Holm's correction: {dated}")
+    if metric.smallest_difference:
+        lines.append(f"smallest difference that matters: {metric.smallest_difference:g}")
+    lines.append(f"signal: {_SIGNAL[comparison.signal]}")
+    lines += [
+        f"{row.label}: {row.selected}, the best of {row.configurations} by {comparison.profile.validation}"
+        for row in comparison.rows
+        if row.configurations > 1
+    ]
+    if sampled := [each for each in comparison.rows if each.over_samples]:
+        ends = {row.label: [f"{end:+.{metric.decimals}f}" for end in row.over_samples or ()] for row in sampled}
+        shown = "; ".join(f"{label} [{', '.join(each)}]" for label, each in ends.items())
+        lines.append(f"minus baseline over samples of the test data, these runs alone, 95 %: {shown}")
+    lines += [f"{row.label}: {row.resolved}" for row in comparison.rows if row.resolved not in ("", row.label)]
+    lines += [f"{row.label}: {moved}" for row in comparison.rows if (moved := _moved(row))]
+    lines += [
+        f"failed: {row.label}, seed {failure.seed}: {failure.error}" for row in comparison.rows for failure in row.failures
+    ]
+    reported = [line for row in comparison.rows for line in row.reported]
+    lines += dict.fromkeys(f"{line.paper.name}: {line.paper.citation}" for line in reported)
+    lines += dict.fromkeys(f"{line.source}: {_settings(line)}" for line in reported)
+    lines += [f"{line.source}, {cell.metric}: {cell.note}" for line in reported for cell in line.cells.values() if cell.note]
+    lines += [f"made on: {environment}" for environment in comparison.environments]
+    days = sorted(day for row in comparison.rows if row.trainings for day in row.trainings.days)
+    lines += [f"finished: {' to '.join(dict.fromkeys((days[0], days[-1])))}"] if days else []
+    return tuple(map(plain, lines))
+
+
+def _baseline(comparison: Comparison) -> str:
+    chosen = f"the best of the fixed temperatures by {comparison.profile.validation}"
+    return f"baseline: {comparison.baseline}, {chosen if comparison.chosen else 'as declared, not chosen on validation data'}"
+
+
+def _family(task: Task) -> str:
+    return f"{task.family} of the suite" if task.family else "this task"
+
+
+def _settings(line: ReportedLine) -> str:
+    """Returns what the paper says about a row; the cells of a row share their settings."""
+    settings = next(iter(line.cells.values())).settings
+    return ", ".join(f"{key}={value}" for key, value in settings.items()) or "no settings printed"
+
+
+def _moved(row: ArmRow) -> str:
+    """Returns the first, last, lowest and highest temperature of an arm; empty where it is unknown or constant."""
+    if not row.temperatures:
+        return ""
+    first, last = (row.temperatures[name] for name in ("first", "last"))
+    low, high = min(row.temperatures["min"].values.values()), max(row.temperatures["max"].values.values())
+    spread = "" if last.std is None else f" ± {last.std:.2g}"
+    moved = f"temperature {first.mean:.3g} at first, {last.mean:.3g}{spread} at last, between {low:.3g} and {high:.3g}"
+    return moved if high - low > STILL * high else ""
+
+
+def _seeds(summary: Summary | None, row: ArmRow) -> str:
+    count = summary.count if summary else 0
+    return f"{count} of {count + len(row.failures)}" if row.failures else str(count)
+
+
+def _with_count(difference: Difference | None, summary: Summary | None, metric: Metric) -> str:
+    text = format_difference(difference, metric)
+    if difference is not None and summary is not None and difference.count < summary.count:
+        text += f" over {difference.count} common"
+    return text
+
+
+def commands(comparison: Comparison) -> list[str]:
+    """Returns commands, as a shell takes them, that together run every arm of a task with the seeds that it has here.
+
+    Arms with the same seeds share one; the task's declared baseline runs with each. Tuned arms, and arms with a control,
+    stand apart from others.
+
+    Args:
+        comparison: of the task.
+    """
+    arms: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = {}
+    for row in comparison.rows:
+        if Arm(row.label).controlled:
+            continue
+        measured = {seed for summary in row.summaries.values() for seed in summary.values}
+        seeds = tuple(sorted(measured | {each.seed for each in row.failures}))
+        flags = (*(("--tuned",) if row.configurations > 1 else ()), *(("--controls",) if row.adapting else ()))
+        arms.setdefault((seeds, flags), []).append(row.label)
+    found = []
+    for (seeds, flags), labels in arms.items():
+        words = ["tempplug", "bench", "run", comparison.suite, "--profile", comparison.profile_name]
+        words += ["--tasks", comparison.task.name, "--strategies", *labels, *flags, "--seeds", *map(str, seeds)]
+        words += ["--data-dir", DATA] if comparison.profile.needs else []
+        found.append(shlex.join([*words, "--output", OUTPUT]))
+    return found

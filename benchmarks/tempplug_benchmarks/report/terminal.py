@@ -1,0 +1,139 @@
+"""The report on a terminal. What it says is decided in `tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from tempplug_benchmarks.report.across import MARKS, TITLE, cross_table
+from tempplug_benchmarks.report.comparison import Comparison
+from tempplug_benchmarks.report.tables import (
+    SEPARATOR,
+    Row,
+    Table,
+    all_metrics,
+    commands,
+    conclusion,
+    headline,
+    reading,
+    remarks,
+    title,
+)
+
+_STYLES = {"baseline": "bold", "reported": "dim", "failed": "red", "measured": ""}
+_TONES = {"better": "green", "worse": "red", "": ""}
+
+
+def print_report(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
+    """Prints the tables of every comparison on a terminal.
+
+    Args:
+        console: where to print.
+        comparisons: what to print.
+        problems: messages about files that could not be read.
+    """
+    for comparison in comparisons:
+        console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(comparison.task.summary)}", highlight=False)
+        several = len(comparison.profile.metrics) > 1
+        print_tables(console, [headline(comparison), *([all_metrics(comparison)] if several else [])])
+        console.print(Text(conclusion(comparison), style="bold"))
+        print_lines(console, [*remarks(comparison), *commands(comparison)])
+        console.print()
+    _print_end(console, comparisons, problems)
+
+
+def print_summary(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
+    """Prints what a glance wants: the primary metric and the conclusion of every comparison, then the table of all.
+
+    Args:
+        console: where to print.
+        comparisons: what to print.
+        problems: messages about files that could not be read.
+    """
+    for comparison in comparisons:
+        metric = comparison.primary
+        console.print(
+            f"[bold]{escape(title(comparison))}[/bold]  {escape(metric.name)}: {escape(metric.summary)}", highlight=False
+        )
+        print_lines(console, [f"data: {comparison.dataset}"])
+        console.print(terminal_table(fitting(headline(comparison), console.width)[0]))
+        console.print(Text(conclusion(comparison), style="bold"))
+        print_lines(console, [line for line in remarks(comparison) if line.startswith("failed:")])
+        console.print()
+    _print_end(console, comparisons, problems)
+
+
+def _print_end(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
+    """Prints how to read the figures, and the table of all tasks last, because a terminal is read from its end."""
+    print_lines(console, [*(f"left out: {problem}" for problem in problems), *reading(comparisons)])
+    across = cross_table(comparisons)
+    if across is None:
+        return
+    table, told = across
+    if len(table.rows) < len(table.header):
+        _, *strategies = zip(table.header, *(row.cells for row in table.rows), strict=True)
+        header = ("strategy", *(row.cells[0] for row in table.rows))
+        table = Table(header, tuple(Row(cells, "measured") for cells in strategies))
+    console.print(f"\n[bold]{TITLE}[/bold]")
+    print_tables(console, [table])
+    print_lines(console, told)
+
+
+def print_tables(console: Console, tables: Sequence[Table]) -> None:
+    """Prints tables in parts that fit the terminal."""
+    for table in tables:
+        for part in fitting(table, console.width):
+            console.print(terminal_table(part))
+
+
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    """Prints lines, those about what failed or was left out in red."""
+    for line in lines:
+        console.print(Text(line, style="red" if line.startswith(("failed:", "left out:")) else "dim"))
+
+
+def fitting(table: Table, width: int) -> list[Table]:
+    """Returns the table in parts that fit a terminal, each with the first column; a column wider than that stands alone.
+
+    Args:
+        table: any.
+        width: of the terminal, in letters.
+    """
+    columns = zip(table.header, *(row.cells for row in table.rows), strict=True)
+    needed = [max(len(line) for cell in column for line in cell.split(SEPARATOR)) + 2 for column in columns]
+    # The label may fold, but not below half the terminal; the box adds a letter on either side.
+    room = width - 2 - min(needed[0], width // 2)
+    parts: list[list[int]] = [[]]
+    for position in range(1, len(needed)):
+        if parts[-1] and sum(needed[each] for each in parts[-1]) + needed[position] > room:
+            parts.append([])
+        parts[-1].append(position)
+    return [_columns(table, (0, *part)) for part in parts]
+
+
+def _columns(table: Table, kept: Sequence[int]) -> Table:
+    has_tone = table.tone_column in kept
+    rows = tuple(Row(tuple(row.cells[each] for each in kept), row.kind, row.tone if has_tone else "") for row in table.rows)
+    return Table(tuple(table.header[each] for each in kept), rows, kept.index(table.tone_column) if has_tone else 0)
+
+
+def terminal_table(table: Table) -> TerminalTable:
+    """Returns a table as a terminal shows it."""
+    shown = TerminalTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for position, name in enumerate(table.header):
+        first, last = position == 0, position == len(table.header) - 1
+        shown.add_column(name, justify="left" if first else "right", overflow="fold", no_wrap=not first and not last)
+    for row in table.rows:
+        cells = [Text(cell.replace(SEPARATOR, "\n"), style=_STYLES[row.kind]) for cell in row.cells]
+        if row.tone:
+            cells[table.tone_column].stylize(_TONES[row.tone])
+        for tone, mark in MARKS.items():
+            for cell in cells:
+                cell.highlight_regex(rf".*{mark}", _TONES[tone])
+        shown.add_row(*cells)
+    return shown
