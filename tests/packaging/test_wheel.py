@@ -74,7 +74,8 @@ def test_the_wheel_holds_no_data_and_no_results(wheel: Path) -> None:
         sizes = {each.filename: each.file_size for each in archive.infolist() if not each.filename.startswith(METADATA)}
     assert {Path(name).suffix for name in sizes} <= {".py", ".json", ".toml", ".typed", ".css", ".js", ".html", ".md"}
     transcribed = {name for name in sizes if name.startswith("tempplug_benchmarks/papers/") and name.endswith(".json")}
-    assert {name for name in sizes if name.endswith(".json")} == transcribed
+    checksums = "tempplug_adapters/graph/planetoid_checksums.json"
+    assert {name for name in sizes if name.endswith(".json")} == {*transcribed, checksums}
     settings = {name for name in sizes if name.endswith(".toml")}
     maps = {f"tempplug_benchmarks/papers/maps/{key}.toml" for key in PAPERS}
     assert settings == {*maps, "tempplug_benchmarks/speed/cases.toml", "tempplug_benchmarks/tasks/vision.toml"}
