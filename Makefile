@@ -36,9 +36,9 @@ lint: .venv/dev.stamp
 bench: .venv/bench.stamp
 	$(BIN)/tempplug bench run sentence --profile small --data-dir "$(DATA)" --output outputs/small
 
-# The page and the tables of the committed results, those of the guides too, anew from their files; the speed suite writes its own.
+# The page and the tables of the committed results, those of the guides too, anew from their files.
 RESULTS := benchmarks/results
-REPORTED := $(patsubst $(RESULTS)/%/,%,$(filter-out $(RESULTS)/speed/%,$(wildcard $(RESULTS)/*/*/)))
+REPORTED := $(patsubst $(RESULTS)/%/,%,$(wildcard $(RESULTS)/*/*/))
 
 report: .venv/bench.stamp
 	$(BIN)/tempplug bench report $(RESULTS) --format html --out $(RESULTS)/index.html

@@ -20,13 +20,14 @@ from typing import Any
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm
+from tempplug_benchmarks.kinds import reports
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.across import columns
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
 from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p
 from tempplug_benchmarks.speed import guide_tables
-from tempplug_benchmarks.training import report
+from tempplug_benchmarks.training import TrainingReport
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
@@ -208,9 +209,9 @@ LARGE = "batches of 1,024"
 
 
 def _of_speed(kind: str, arguments: str) -> list[str]:
-    """``MACHINE [LOSS …]``: one of the tables of the speed suite; ``speed`` may be of some losses alone."""
-    machine, *losses = arguments.split()
-    return _table(guide_tables.TABLES[kind](RESULTS / "speed" / "small" / machine, *losses))
+    """``SETTING [LOSS …]``: one of the tables of the speed suite; ``speed`` may be of some losses alone."""
+    setting, *losses = arguments.split()
+    return _table(guide_tables.TABLES[kind](guide_tables.results_of(RESULTS / "speed" / "small", setting), *losses))
 
 
 def _figures(of: Mapping[str, float], *names: str) -> list[str]:
@@ -231,9 +232,9 @@ def _json(name: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _comparisons() -> tuple[Comparison, ...]:
-    found = report(RESULTS)
-    if found is None or found.problems:
-        raise SystemExit(f"{RESULTS} cannot be reported: {found.problems if found else 'it has no results'}")
+    found = reports(RESULTS)[0]
+    if not isinstance(found, TrainingReport) or found.problems:
+        raise SystemExit(f"{RESULTS} cannot be reported: it has no results of trainings, or such as cannot be read.")
     return found.comparisons
 
 

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from tempplug.errors import ConfigError
+from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import Folder, write_text
 from tempplug_adapters.training.termination import Terminated
 from tempplug_benchmarks import sweep, training
-from tempplug_benchmarks.kind import Kind, load_suite
-from tempplug_benchmarks.kinds import kind_of, kinds, reports
-from tempplug_benchmarks.profile import PROFILES
+from tempplug_benchmarks.kinds import KINDS, reports
+from tempplug_benchmarks.profile import PROFILES, Profile
 from tempplug_benchmarks.report.pages import page
-from tempplug_benchmarks.table_plan import listing
+from tempplug_benchmarks.run.table_plan import listing
+from tempplug_benchmarks.suite import Suite, load_suite
 
 _RUN_HELP = """\
 Every finished run is one JSON file below DIR. Killing the command loses at most the runs in flight; the same command
@@ -37,8 +39,8 @@ Two commands may work on one folder at the same time: each leaves to the other w
 In profile quick, all is the quickstart: tasks and arms that show at once what a temperature does; name a suite for its others.
 A suite whose packages are not installed is left out, and said so. A page with all tables and plots is written, too.
 
-Suites that measure speed take one case at a time, all its implementations in turn in a process of its own, and write
-report.md, speed.svg and speed.png beside the results:
+Suites that measure speed take one case at a time, all its implementations in turn in a process of its own, and draw their
+results as SVG and PNG beside them:
 
   tempplug bench run speed --output runs                      a few sizes, about a minute
   tempplug bench run speed --profile small --output runs      what is promised, beside what is measured
@@ -137,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     own_of_sweep = _add_run_options(sweeping)
 
     def swept(options: argparse.Namespace) -> int:
-        _refuse_foreign(options, training, own_of_sweep)
+        _refuse_foreign(options, training.TITLE, own_of_sweep)
         if options.table or options.paper:
             raise ConfigError("a sweep must not go together with --table or --paper, which name arms of their own.")
         return sweep.run(options)
@@ -170,7 +172,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> dict[str, Sequence[argpars
     run.add_argument(
         "--rerun-changed", action="store_true", help="replace stored results of another recipe, data or spec (default: stop)"
     )
-    return {kind.TITLE: kind.add_options(run.add_argument_group(kind.TITLE)) for kind in kinds()}
+    return {title: kind.add_options(run.add_argument_group(title)) for title, kind in KINDS.items()}
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -181,9 +183,8 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     if options.suite:
         suite = load_suite(options.suite)
-        kind = kind_of(suite)
         print(f"{suite.name}: {suite.summary}")
-        for line in kind.listing(suite) if options.task is None else kind.details(suite, options.task):
+        for line in _listing(suite) if options.task is None else _details(suite, options.task):
             print(f"  {line}")
         return 0
     if options.task is not None:
@@ -201,9 +202,43 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
+def _listing(suite: Suite) -> Iterator[str]:
+    """Returns a line about each task and each of its profiles."""
+    for task in suite.tasks:
+        yield f"{task.name}: {task.summary}"
+        for name, profile in task.profiles.items():
+            named = "; runs where the task is named alone" if name in task.by_name else ""
+            yield f"  {name}: {_data(profile)}; {len(profile.arms)} arms{named}"
+
+
+def _details(suite: Suite, task: str) -> Iterator[str]:
+    """Returns lines about the profiles of a task: data, recipe, arms and metrics."""
+    found = suite.task(task)
+    yield f"{found.name}: {found.summary}; method {found.method.name}"
+    for name, profile in found.profiles.items():
+        yield f"  {name}: {_data(profile)}"
+        yield f"    recipe: {_values(profile.settings())}"
+        if profile.training:
+            yield f"    training: {_values(profile.training)}"
+        yield f"    sets aside on a cluster: {found.resources_of(name)}"
+        for arm in profile.arms:
+            changes = f" ({_values(arm.changes)})" if arm.changes else ""
+            yield f"    arm {arm.label}{changes}{' (baseline)' if arm.label == found.baseline else ''}"
+        for metric in profile.metrics:
+            yield f"    metric {metric.name}: {metric.summary}{' (primary)' if metric.name == profile.primary else ''}"
+
+
+def _data(profile: Profile) -> str:
+    return profile.dataset + (f"; needs {', '.join(profile.needs)}" if profile.needs else "")
+
+
+def _values(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={format_value(value)}" for name, value in settings.items())
+
+
 def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
     if options.suite in (None, training.ALL) or options.table or options.paper:
-        _refuse_foreign(options, training, own)
+        _refuse_foreign(options, training.TITLE, own)
         if not (options.table or options.paper):
             if options.suite is None:
                 raise ConfigError("name a suite, all, --table PAPER/NUMBER or --paper PAPER: tempplug bench list shows them.")
@@ -212,17 +247,17 @@ def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action
             raise ConfigError(f"suite '{options.suite}' must not go together with --table or --paper, which name their own.")
         return training.run_tables(options)
     suite = load_suite(options.suite)
-    kind = kind_of(suite)
-    _refuse_foreign(options, kind, own)
+    _refuse_foreign(options, suite.kind, own)
     with registry().explaining(registry().get(SuiteInfo, options.suite)):
-        return kind.run(suite, options)
+        status: int = KINDS[suite.kind].run(suite, options)
+        return status
 
 
-def _refuse_foreign(options: argparse.Namespace, kind: Kind, own: Mapping[str, Sequence[argparse.Action]]) -> None:
+def _refuse_foreign(options: argparse.Namespace, kind: str, own: Mapping[str, Sequence[argparse.Action]]) -> None:
     """Raises `ConfigError` where an option was given that only another kind of suites takes."""
     for title, actions in own.items():
         given = [each.option_strings[0] for each in actions if getattr(options, each.dest) != each.default]
-        if title != kind.TITLE and given:
+        if title != kind and given:
             raise ConfigError(f"{', '.join(given)} of {_named(options)}: only {title} take that.")
 
 

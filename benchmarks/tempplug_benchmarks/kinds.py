@@ -1,45 +1,70 @@
-"""The kinds of suites: those that train, and those that measure time. It must not know any particular suite."""
+"""The kinds of suites, those that train and those that measure speed, and the reports of a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from tempplug.errors import ConfigError, DataError
+from rich.console import Console
+
 from tempplug_benchmarks import training
-from tempplug_benchmarks.kind import Kind, Report
+from tempplug_benchmarks.report.comparison import check_known, compare, consistent
+from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.store import Entry
 from tempplug_benchmarks.speed import kind as speed
+from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
+from tempplug_benchmarks.speed.targets import SpeedSuite
+from tempplug_benchmarks.suite import Suite, load_suite
+from tempplug_benchmarks.training import TrainingReport
+
+KINDS = {training.TITLE: training, speed.TITLE: speed}
+"""By `Suite.kind`, modules with ``add_options`` and ``run``."""
 
 
-def kinds() -> Sequence[Kind]:
-    """Returns all kinds."""
-    return (training, speed)
+class Report(Protocol):
+    """The results of one kind in a folder."""
 
+    def print(self, console: Console) -> None:
+        """Prints them on a terminal."""
+        ...
 
-def kind_of(suite: Any) -> Kind:
-    """Returns the kind of a suite.
+    def markdown(self) -> str:
+        """Returns them as Markdown."""
+        ...
 
-    Raises:
-        ConfigError: it is no suite of any kind.
-    """
-    for kind in kinds():
-        if isinstance(suite, kind.SUITE):
-            return kind
-    raise ConfigError(
-        f"a suite must be one of {', '.join(kind.SUITE.__name__ for kind in kinds())}, not {type(suite).__name__}."
-    )
+    def html_parts(self) -> list[str]:
+        """Returns them as pieces of HTML for a page."""
+        ...
 
 
 def reports(folder: Path) -> list[Report]:
-    """Returns the reports of every kind that has results below a folder, at least one.
+    """Returns the reports of every kind that has results below a folder, at least one; the first has all problems.
 
     Raises:
         DataError: the folder is missing or has no results.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: give the --output of tempplug bench run.")
-    found = [report for kind in kinds() if (report := kind.report(folder)) is not None]
-    if not found:
-        raise DataError(f"{folder} has no results: run tempplug bench run SUITE --output {folder} first.")
+    suites: dict[str, Suite] = {}
+
+    def check(entry: Entry) -> None:
+        suite = suites[entry.suite] = suites.get(entry.suite) or load_suite(entry.suite)
+        if isinstance(suite, SpeedSuite):
+            read_case(entry, suite)
+        else:
+            check_known(entry, suite)
+
+    loaded = load_results(folder, check)
+    measuring = {name: suite for name, suite in suites.items() if isinstance(suite, SpeedSuite)}
+    measured = [each for each in (*loaded.results, *loaded.failures) if each.suite in measuring]
+    trained = replace(
+        loaded,
+        results=tuple(each for each in loaded.results if each.suite not in measuring),
+        failures=tuple(each for each in loaded.failures if each.suite not in measuring),
+    )
+    found: list[Report] = []
+    if trained.results or trained.failures or not measured:
+        trained = consistent(trained)
+        found.append(TrainingReport(compare(trained, suites), trained.problems))
+    if measured:
+        found.append(SpeedReport(sections(measured, measuring), () if found else loaded.problems))
     return found

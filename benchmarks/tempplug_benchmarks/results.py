@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tempplug.errors import DataError, TempplugError
-from tempplug_benchmarks.fields import check_fields, plain, read_object
-from tempplug_benchmarks.store import FAILED, LOOKS, Entry, Failure, Result, read_failure, read_result, result_files
+from tempplug_benchmarks.run.fields import check_fields, plain, read_object
+from tempplug_benchmarks.run.store import FAILED, LOOKS, Entry, Failure, Result, read_failure, read_result, result_files
 
 CONFIDENCE = 0.95
 PATTERN = "*/*/*/*/seed-*.json"

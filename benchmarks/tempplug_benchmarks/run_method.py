@@ -47,6 +47,7 @@ class RunContext:
         course: where it notes what its training looked like over the steps, likewise.
         resampled: where it notes its metrics on samples of what was tested on, likewise.
         launch: where it notes its processes and how many items a step has, likewise.
+        implementations: where it notes what it measured of each implementation, likewise.
     """
 
     method: MethodInfo
@@ -61,6 +62,7 @@ class RunContext:
     course: dict[str, list[float]] = field(default_factory=dict)
     resampled: dict[str, list[float]] = field(default_factory=dict)
     launch: dict[str, float] = field(default_factory=dict)
+    implementations: dict[str, dict[str, float | str]] = field(default_factory=dict)
 
 
 def run_method(context: RunContext) -> dict[str, float]:

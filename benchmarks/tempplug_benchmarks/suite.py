@@ -3,61 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import ClassVar
 
-from tempplug.errors import UnknownNameError, nearest
+from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.plugins import SuiteInfo, registry
 from tempplug_benchmarks.arm import split_changes
 from tempplug_benchmarks.task import Task
 
 
-class Named(Protocol):
-    """A task of any kind of suites."""
-
-    @property
-    def name(self) -> str:
-        """Short name, unique within its suite."""
-        ...
-
-    @property
-    def profiles(self) -> Any:
-        """What there is to run, by name of the profile."""
-        ...
-
-
-AnyTask = TypeVar("AnyTask", bound=Named)
-
-
 @dataclass(frozen=True)
-class TaskList(Generic[AnyTask]):
+class Suite:
     """Tasks that are run and reported together.
 
     Attributes:
         name: as ``tempplug bench run`` takes it.
         summary: one line for listings.
         tasks: at least one.
+        kind: of suite, as ``tempplug bench run --help`` heads its options.
     """
+
+    kind: ClassVar[str] = "suites that train"
 
     name: str
     summary: str
-    tasks: tuple[AnyTask, ...]
-
-    def task(self, name: str) -> AnyTask:
-        """Returns the task of that name.
-
-        Raises:
-            UnknownNameError: the suite has none; the nearest name and all names are in the message.
-        """
-        known = {task.name: task for task in self.tasks}
-        if name not in known:
-            raise UnknownNameError(
-                f"suite '{self.name}' has no task '{name}'.{nearest(name, known)} It has: {', '.join(known)}."
-            )
-        return known[name]
-
-
-@dataclass(frozen=True)
-class Suite(TaskList[Task]):
-    """Tasks that train."""
+    tasks: tuple[Task, ...]
 
     def task(self, name: str) -> Task:
         """Returns the task of that name; ``TASK@SETTING=VALUE,...`` is one whose recipe is changed for all arms.
@@ -68,9 +37,26 @@ class Suite(TaskList[Task]):
             ConfigError: a setting is malformed or out of range.
         """
         base, changes = split_changes(name)
-        found = super().task(base)
-        return found.changed(name, changes) if changes else found
+        known = {task.name: task for task in self.tasks}
+        if base not in known:
+            raise UnknownNameError(
+                f"suite '{self.name}' has no task '{base}'.{nearest(base, known)} It has: {', '.join(known)}."
+            )
+        return known[base].changed(name, changes) if changes else known[base]
 
     def unasked(self, profile: str) -> tuple[Task, ...]:
         """Returns the tasks that a profile of the whole suite runs: all that have it, but for those that must be named."""
         return tuple(task for task in self.tasks if profile in task.profiles and profile not in task.by_name)
+
+
+def load_suite(name: str) -> Suite:
+    """Returns the registered suite of that name.
+
+    Raises:
+        TempplugError: there is none, or it cannot be loaded, or it is no suite.
+    """
+    known = registry()
+    suite = known.load(known.get(SuiteInfo, name))
+    if not isinstance(suite, Suite):
+        raise ConfigError(f"a suite must be a Suite, not {type(suite).__name__}.")
+    return suite

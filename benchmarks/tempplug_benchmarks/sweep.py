@@ -17,11 +17,10 @@ from tempplug_adapters.storage.files import write_text
 from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES
 from tempplug_adapters.sweep.picture import draw
 from tempplug_benchmarks import training
-from tempplug_benchmarks.kind import load_suite
-from tempplug_benchmarks.plan import Run, plan
 from tempplug_benchmarks.results import load_results
-from tempplug_benchmarks.store import Result
-from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.run.plan import Run, plan
+from tempplug_benchmarks.run.store import Result
+from tempplug_benchmarks.suite import load_suite
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         ConfigError: the suite trains nothing, or a temperature is out of range.
     """
     suite = load_suite(options.suite)
-    if not isinstance(suite, Suite):
+    if suite.kind != training.TITLE:
         raise ConfigError(f"suite '{options.suite}' must be one that trains: it has no temperature to sweep.")
     for temperature in options.temperatures:
         if not (math.isfinite(temperature) and temperature > 0):

@@ -25,7 +25,7 @@ class Task:
         name: short name, unique within its suite.
         summary: one line for listings.
         method: what is trained.
-        baseline: label of the arm that the others are compared with, present in every profile.
+        baseline: label of the arm that the others are compared with, present in every profile; empty where they are not.
         profiles: by name, ``quick``, ``small`` and ``paper``; a task may lack one.
         family: tasks of a suite whose family has one name ask one question, and are corrected for all their comparisons
             together; empty where the task asks its own.
@@ -36,6 +36,8 @@ class Task:
         train: trains one arm with one seed and returns the metrics; a function of a module, so that a worker process
             can import it.
         resources: by profile, what a cluster sets aside for a run; one processor where a profile is not named.
+        variables: returns from a run's recipe the variables of the environment of a process that the run has alone; None where
+            runs may share one.
 
     Raises:
         ConfigError: a profile is unknown or lacks its baseline, its primary metric or that of validation; two of its arms share
@@ -53,6 +55,7 @@ class Task:
     quickstart: tuple[str, ...] = ()
     train: Callable[[RunContext], Mapping[str, float]] = field(default=run_method, repr=False)
     resources: Mapping[str, Resources] = field(default_factory=dict)
+    variables: Callable[[Any], Mapping[str, str]] | None = None
 
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.resources) - set(self.profiles)):
@@ -70,7 +73,7 @@ class Task:
             where = f"profile '{name}' of task '{self.name}'"
             if name not in PROFILES:
                 raise ConfigError(f"{where} must be one of {', '.join(PROFILES)}.")
-            if self.baseline not in labels:
+            if self.baseline and self.baseline not in labels:
                 raise ConfigError(f"{where} must have an arm labelled '{self.baseline}', the baseline.")
             if len(set(labels)) < len(labels):
                 raise ConfigError(f"{where} must not have two arms of one label: {', '.join(labels)}.")

@@ -5,33 +5,28 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from tempplug.errors import ConfigError, DataError, MissingDependencyError
-from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
-from tempplug_benchmarks.controls import controls
-from tempplug_benchmarks.executors import NAMES, create_executor
-from tempplug_benchmarks.kind import load_suite
-from tempplug_benchmarks.plan import Run, plan
-from tempplug_benchmarks.profile import Profile
-from tempplug_benchmarks.progress import Progress
 from tempplug_benchmarks.report import pages, terminal
-from tempplug_benchmarks.report.comparison import Comparison, check_known, compare, consistent
-from tempplug_benchmarks.results import PATTERN, Loaded, load_results
-from tempplug_benchmarks.runner import execute
-from tempplug_benchmarks.store import Entry, Failure, result_files
+from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
+from tempplug_benchmarks.results import Loaded, load_results
+from tempplug_benchmarks.run.controls import controls
+from tempplug_benchmarks.run.plan import Run, plan
+from tempplug_benchmarks.run.progress import Progress
+from tempplug_benchmarks.run.runner import EXECUTORS, create_executor, execute
+from tempplug_benchmarks.run.store import Entry, Failure
+from tempplug_benchmarks.run.table_plan import plan_tables, tables_of
+from tempplug_benchmarks.run.tuning import expanded
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.table_plan import plan_tables, tables_of
-from tempplug_benchmarks.tuning import expanded
 
-TITLE = "suites that train"
+TITLE = Suite.kind
 ALL = "all"
 """What stands for every suite of this kind where the command wants a name."""
 QUICK = "quick"
@@ -39,7 +34,6 @@ SEEDS, QUICKSTART_SEEDS = (0, 1, 2), (5, 6, 7, 8, 9)
 """Where none are given; those of a quick run of all suites are such as no recipe was chosen with."""
 PAGE = "index.html"
 """The report of a run of all suites, in the folder of its results."""
-SUITE: type = Suite
 
 
 def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
@@ -87,7 +81,7 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
             help="of one run; what takes longer is ended and noted as failed (default: none)",
         ),
         group.add_argument(
-            "--executor", choices=NAMES, default="local", help="local: this machine; ray: a Ray cluster (default: local)"
+            "--executor", choices=EXECUTORS, default="local", help="local: this machine; ray: a Ray cluster (default: local)"
         ),
         group.add_argument(
             "--ray-address",
@@ -95,40 +89,6 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
             help="of the cluster (default: the environment's RAY_ADDRESS, or the cluster that this machine is of)",
         ),
     ]
-
-
-def listing(suite: Suite) -> Iterator[str]:
-    """Returns a line about each task and each of its profiles."""
-    for task in suite.tasks:
-        yield f"{task.name}: {task.summary}"
-        for name, profile in task.profiles.items():
-            named = "; runs where the task is named alone" if name in task.by_name else ""
-            yield f"  {name}: {_data(profile)}; {len(profile.arms)} arms{named}"
-
-
-def details(suite: Suite, task: str) -> Iterator[str]:
-    """Returns lines about the profiles of a task: data, recipe, arms and metrics."""
-    found = suite.task(task)
-    yield f"{found.name}: {found.summary}; method {found.method.name}"
-    for name, profile in found.profiles.items():
-        yield f"  {name}: {_data(profile)}"
-        yield f"    recipe: {_values(profile.settings())}"
-        if profile.training:
-            yield f"    training: {_values(profile.training)}"
-        yield f"    sets aside on a cluster: {found.resources_of(name)}"
-        for arm in profile.arms:
-            changes = f" ({_values(arm.changes)})" if arm.changes else ""
-            yield f"    arm {arm.label}{changes}{' (baseline)' if arm.label == found.baseline else ''}"
-        for metric in profile.metrics:
-            yield f"    metric {metric.name}: {metric.summary}{' (primary)' if metric.name == profile.primary else ''}"
-
-
-def _data(profile: Profile) -> str:
-    return profile.dataset + (f"; needs {', '.join(profile.needs)}" if profile.needs else "")
-
-
-def _values(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={format_value(value)}" for name, value in settings.items())
 
 
 def run(suite: Suite, options: argparse.Namespace) -> int:
@@ -150,7 +110,7 @@ def run_all(options: argparse.Namespace) -> int:
     suites, runs = [], []
     for info in known.all(SuiteInfo):
         suite = known.load(info)
-        planned = _planned(suite, options) if isinstance(suite, Suite) else []
+        planned = _planned(suite, options) if isinstance(suite, Suite) and suite.kind == TITLE else []
         if not planned:
             continue
         try:
@@ -278,24 +238,6 @@ class TrainingReport:
     def html_parts(self) -> list[str]:
         """Returns the report as pieces of HTML."""
         return pages.html_parts(self.comparisons, self.problems)
-
-
-def report(folder: Path) -> TrainingReport | None:
-    """Returns the comparisons of a folder, None where nothing was trained."""
-    if not result_files(folder, PATTERN):
-        return None
-    suites: dict[str, Suite] = {}
-
-    def check(entry: Entry) -> None:
-        if entry.suite not in suites:
-            suite = load_suite(entry.suite)
-            if not isinstance(suite, Suite):
-                raise ConfigError(f"suite '{entry.suite}' does not train.")
-            suites[entry.suite] = suite
-        check_known(entry, suites[entry.suite])
-
-    loaded = consistent(load_results(folder, check))
-    return TrainingReport(compare(loaded, suites), loaded.problems)
 
 
 def _data_dir(given: Path | None) -> Path | None:

@@ -13,9 +13,9 @@ from report_figures import FIGURES, SEEDS
 from run_checks import write_failure, write_result
 
 from tempplug.plugins import registry
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report.comparison import Comparison, compare
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.plan import plan
 
 HERE = Path(__file__).parent
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from tempplug_benchmarks.executors import create_executor
-from tempplug_benchmarks.plan import Run
-from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.runner import execute
-from tempplug_benchmarks.store import Failure, Result, failure_of, result_of, write
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.progress import Progress
+from tempplug_benchmarks.run.runner import create_executor, execute
+from tempplug_benchmarks.run.store import Failure, Result, failure_of, result_of, write
 
 
 def run_all(
@@ -26,9 +25,9 @@ def run_all(
     return failures, shown.getvalue()
 
 
-def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: float, *more: Any, **others: Any) -> Result:
+def write_result(run: Run, output: Path, metrics: Mapping[str, float], seconds: float, **noted: Any) -> Result:
     """Writes and returns what `result_of` returns."""
-    result = result_of(run, metrics, seconds, *more, **others)
+    result = result_of(run, metrics, seconds, **noted)
     write(run, output, result)
     return result
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tempplug.cli import main as tempplug
 from tempplug_adapters.training.method import Source
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks import anomaly, bias, graph, long_tail, molecule, node, recommendation, sentence, vision

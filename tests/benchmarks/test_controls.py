@@ -13,12 +13,12 @@ from scipy import stats
 
 from tempplug.errors import DataError
 from tempplug_benchmarks.arm import Arm, parse_arm
-from tempplug_benchmarks.controls import controls
-from tempplug_benchmarks.plan import Run, plan
 from tempplug_benchmarks.report.comparison import Comparison, compare, consistent
 from tempplug_benchmarks.report.significance import Significance
 from tempplug_benchmarks.report.tables import CONTROLS, conclusion, headline, reading
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.controls import controls
+from tempplug_benchmarks.run.plan import Run, plan
 
 SEEDS = (0, 1, 2, 5)
 
@@ -38,7 +38,7 @@ def temperatures(mean: float) -> dict[str, float]:
 def measure(runs: list[Run], folder: Path, mean: bool = True) -> None:
     for run in runs:
         temperature = temperatures(0.0712345678 + run.seed) if mean and run.arm.contrasts else {}
-        write_result(run, folder, {"STSB": score(run), "error": 0.1}, 1, temperature)
+        write_result(run, folder, {"STSB": score(run), "error": 0.1}, 1, temperature=temperature)
 
 
 def controlled(toy: ModuleType, folder: Path) -> tuple[list[Run], list[Run], Comparison]:
@@ -47,7 +47,7 @@ def controlled(toy: ModuleType, folder: Path) -> tuple[list[Run], list[Run], Com
     found, without = controls(runs, load_results(folder).results)
     assert not without
     for run in found:
-        write_result(run, folder, {"STSB": score(run), "error": 0.1}, 1, temperatures(0.07 + run.seed))
+        write_result(run, folder, {"STSB": score(run), "error": 0.1}, 1, temperature=temperatures(0.07 + run.seed))
     (comparison,) = compare(consistent(load_results(folder)), {"toy": toy.SUITE})
     return runs, found, comparison
 

@@ -12,12 +12,12 @@ from rich.console import Console
 from run_checks import write_result
 from scipy import stats
 
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report.across import columns, cross_table, ranking
 from tempplug_benchmarks.report.comparison import Comparison, compare
 from tempplug_benchmarks.report.pages import html, markdown
 from tempplug_benchmarks.report.terminal import print_report, print_summary
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import Suite
 
 SEEDS = range(5)

@@ -16,12 +16,12 @@ from run_checks import write_failure, write_result
 from suite_checks import bench
 
 from tempplug.errors import DataError
+from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.kinds import reports
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report.pages import page
-from tempplug_benchmarks.speed.case import Case, Setting
-from tempplug_benchmarks.speed.store import SpeedRun, read_speed_result, write_speed_result
-from tempplug_benchmarks.store import read_result
+from tempplug_benchmarks.run.plan import Run, plan
+from tempplug_benchmarks.run.store import read_result
+from tempplug_benchmarks.speed.cases import SUITE
 
 DEEP = "[" * 100_000 + "]" * 100_000
 Change = Callable[[dict[str, Any]], object]
@@ -191,54 +191,52 @@ def test_what_is_printed_is_escaped(output: Path) -> None:
     assert html.count("<script>") == 1, "the page's own"
 
 
-CASE = Case(name="toy", quantity="time", loss="nt-xent", rows=2, dimension=2, implementations=("tempplug", "eager"))
-ANSWER = {
-    "outcomes": {
-        name: {"status": "measured", "numbers": {"milliseconds": 1.5, "loss": 2.0}, "note": ""}
-        for name in ("tempplug", "eager")
-    },
-    "versions": {"python": "3"},
-    "hardware": {"cpu": "Abacus", "cores": 2, "threads": 1},
-}
+NUMBERS = {"milliseconds": 1.5, "loss": 2.0}
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    """A result of one speed case; another is undamaged."""
+    task = SUITE.task("nt-xent")
+    for arm in task.profile("quick").arms[:2]:
+        run = Run("speed", "quick", task, arm, Specs(), 0)
+        outcomes = {name: dict(NUMBERS) for name in arm.changes["implementations"]}
+        write_result(run, tmp_path, {"milliseconds": 1.5}, 1, implementations=outcomes)
+    return next(tmp_path.rglob("nt-xent-32x64/seed-0.json"))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        put("case", value=None),
-        put("case", value=[1]),
-        put("case", "rows", value="2"),
-        put("case", "name", value="other"),
-        put("case", "implementations", value=["eager"]),
-        put("case", "implementations", value=["tempplug", "eager", "third"]),
-        put("setting", "threads", value=0),
-        put("setting", "threads", value=[1]),
-        put("setting", "more", value=1),
-        put("outcomes", value=[]),
-        put("outcomes", "eager", value=3),
-        put("outcomes", "eager", "numbers", value={"milliseconds": "fast"}),
-        put("outcomes", "eager", "status", value=["measured"]),
-        put("installed", value=None),
+        put("changes", value=None),
+        put("changes", value=[1]),
+        put("changes", "rows", value="2"),
+        put("changes", "loss_name", value=""),
+        put("arm", value="other"),
+        put("changes", "implementations", value=["tempplug", "eager", "third"]),
+        put("recipe", "threads", value=0),
+        put("recipe", "threads", value=[1]),
+        put("recipe", "more", value=1),
+        put("implementations", value=[]),
+        put("implementations", value={}),
+        put("implementations", "eager", value=3),
+        put("implementations", "eager", value={}),
+        put("implementations", "eager", "milliseconds", value=[1]),
+        put("implementations", "eager", "loss", value=float("nan")),
+        put("implementations", "eager", "note", value="a\x1b[2J"),
+        put("changes", "packages", value=None),
         put("hardware", value={"cpu": "Abacus"}),
-        put("error", value=None),
         drop("suite"),
+        drop("metrics", "milliseconds"),
     ],
 )
-def test_a_speed_result_is_what_it_should_be_or_is_refused(tmp_path: Path, change: Change) -> None:
-    run = SpeedRun("race", "quick", CASE, Setting(), ())
-    write_speed_result(run, tmp_path, ANSWER, 1.0)
-    path = run.path(tmp_path)
-    assert read_speed_result(path).run == run
-    changed(path, change)
-    with pytest.raises(DataError, match=str(path)):
-        read_speed_result(path)
-
-
-def test_numbers_of_another_library_may_be_no_numbers(tmp_path: Path) -> None:
-    run = SpeedRun("race", "quick", CASE, Setting(), ())
-    write_speed_result(run, tmp_path, ANSWER, 1.0)
-    changed(run.path(tmp_path), put("outcomes", "eager", "numbers", "loss", value=float("nan")))
-    assert read_speed_result(run.path(tmp_path)).number("eager", "loss") != 2.0
+def test_a_speed_result_is_what_it_should_be_or_is_left_out(measured: Path, tmp_path: Path, change: Change) -> None:
+    assert "left out" not in every_form(tmp_path)
+    changed(measured, change)
+    told = every_form(tmp_path)
+    assert str(measured) in told.replace("\n", "").replace("\\", "")
+    assert "128×64" in told
+    assert "32×64" not in told
 
 
 def test_a_result_is_refused_for_its_own_reason(output: Path) -> None:

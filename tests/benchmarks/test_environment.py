@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tempplug.processor import Processor
-from tempplug_benchmarks import environment
+from tempplug_benchmarks.run import environment
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,9 @@ def test_the_processor_is_named_by_vendor_family_model_and_instructions(monkeypa
 
 
 def test_the_commit_is_named_and_whether_code_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "__file__", str(tmp_path / "benchmarks" / "tempplug_benchmarks" / "environment.py"))
+    monkeypatch.setattr(
+        environment, "__file__", str(tmp_path / "benchmarks" / "tempplug_benchmarks" / "run" / "environment.py")
+    )
     assert "commit" not in environment.versions(), "no checkout"
 
     def git(*words: str) -> str:
@@ -45,7 +47,7 @@ def test_the_commit_is_named_and_whether_code_was_changed(tmp_path: Path, monkey
     (tmp_path / "tempplug" / "loss.py").write_text("one\n")
     git("init", "-q"), git("add", "."), git("commit", "-qm", "first")
     commit = git("rev-parse", "--short=12", "HEAD").strip()
-    for file, expected in (("notes.md", commit), ("tempplug/loss.py", f"{commit}+changes")):
-        (tmp_path / file).write_text("two\n")
+    for name, expected in (("notes.md", commit), ("tempplug/loss.py", f"{commit}+changes")):
+        (tmp_path / name).write_text("two\n")
         environment._commit.cache_clear()
-        assert environment.versions()["commit"] == expected, file
+        assert environment.versions()["commit"] == expected, name

@@ -10,9 +10,9 @@ from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.papers import PaperRow
-from tempplug_benchmarks.plan import choose_arms, plan, slug
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.resources import GPU
+from tempplug_benchmarks.run.plan import choose_arms, plan, slug
 from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task

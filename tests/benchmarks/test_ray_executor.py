@@ -20,11 +20,11 @@ from test_runner import alive, executed, figures, wait_for
 
 from tempplug.errors import ConfigError, MissingDependencyError
 from tempplug_adapters.storage.files import write_text
-from tempplug_benchmarks import ray_executor
-from tempplug_benchmarks.executors import create_executor
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.resources import Resources
-from tempplug_benchmarks.store import failure_path, read_failure, read_result
+from tempplug_benchmarks.run import ray_executor
+from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.run.runner import create_executor
+from tempplug_benchmarks.run.store import failure_path, read_failure, read_result
 from tempplug_benchmarks.suite import Suite
 
 HERE = Path(__file__).parent
@@ -217,7 +217,7 @@ def test_software_that_a_machine_lacks_is_named(
 HOLDS = """
 import sys
 from pathlib import Path
-from tempplug_benchmarks.ray_executor import _private_folder
+from tempplug_benchmarks.run.ray_executor import _private_folder
 with _private_folder() as folder:
     (folder / "checkpoint-5").mkdir()
     (folder / "checkpoint-5" / "optimizer.pt").write_text("weights")

@@ -11,13 +11,13 @@ from report_figures import FIGURES, SEEDS
 from rich.console import Console
 from run_checks import write_failure, write_result
 
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report.comparison import Comparison, compare
 from tempplug_benchmarks.report.pages import markdown
 from tempplug_benchmarks.report.significance import Significance, Verdict
 from tempplug_benchmarks.report.tables import Row, Table, all_metrics, commands, conclusion, headline, ordered, remarks
 from tempplug_benchmarks.report.terminal import fitting, print_report
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.plan import plan
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 
@@ -79,7 +79,7 @@ def test_where_a_temperature_went_is_told_and_not_where_it_stood_still(toy: Modu
         for run in plan(toy.SUITE, "quick", [seed], strategies=["macl+infonce", "fixed+infonce"]):
             still = {"first": 0.2, "last": 0.2, "min": 0.2, "max": 0.2000001}
             moved = {"first": 0.1, "last": last, "min": last - 0.01, "max": 0.11}
-            write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, moved if "macl" in run.arm.label else still)
+            write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, temperature=moved if "macl" in run.arm.label else still)
     (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
     assert [line for line in remarks(comparison) if " at first" in line] == [
         "macl+infonce: temperature 0.1 at first, 0.04 ± 0.014 at last, between 0.02 and 0.11"

@@ -12,12 +12,12 @@ import pytest
 from matplotlib.figure import Figure
 from run_checks import write_result
 
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report.comparison import Comparison, compare
 from tempplug_benchmarks.report.drawing import label_ratios, limits
 from tempplug_benchmarks.report.pages import html
 from tempplug_benchmarks.report.plots import cost_plot, course_plot, difference_plot, score_plot, spread_plot, temperature_plot
 from tempplug_benchmarks.results import load_results, summarise
+from tempplug_benchmarks.run.plan import plan
 
 DOT = r'<g class="dot[^"]*">(?:<defs>.*?</defs>)?<g><use href="#\w+" x="([\d.]+)"'
 TICK = r'<text style="[^"]*text-anchor:middle;[^"]*" x="([\d.]+)"[^>]*>([-\d.]+)</text>'
@@ -115,7 +115,7 @@ def trained(toy: ModuleType, tmp_path: Path) -> Comparison:
             "alignment": [0.5, 0.4, 0.3],
         }
         if run.arm.label in arms:
-            write_result(run, tmp_path, {"STSB": 70.0 + run.seed, "error": 0.5}, 2.0 + run.seed, None, course)
+            write_result(run, tmp_path, {"STSB": 70.0 + run.seed, "error": 0.5}, 2.0 + run.seed, course=course)
     (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
     return comparison
 
@@ -141,7 +141,7 @@ def test_seeds_that_took_other_steps_are_not_averaged(toy: ModuleType, tmp_path:
     for run in plan(toy.SUITE, "quick", [0, 1, 2], strategies=["fixed+infonce"]):
         steps = [1.0, 9.0] if run.seed == 1 else [1.0, 8.0]
         course = {"step": steps, "temperature": [0.1, float(run.seed)]}
-        write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1.0, None, course)
+        write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1.0, course=course)
     (comparison,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
     found = comparison.rows[0].trainings
     assert found is not None

@@ -13,8 +13,8 @@ import pytest
 from run_checks import run_all
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.store import read_failure
+from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.run.store import read_failure
 
 HERE = Path(__file__).parent
 
@@ -208,6 +208,31 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path, log: Path) -> None:
         for pid in filter(alive, workers):
             os.kill(pid, signal.SIGKILL)
     assert figures(tmp_path / "out") == {}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
+def test_an_interruption_ends_the_workers_at_once(tmp_path: Path, log: Path) -> None:
+    search_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, str(HERE / "toy_main.py"), "run", "toy", "--output", str(tmp_path / "out"), "--seeds", "0"]
+    process = subprocess.Popen(
+        [*command, "--workers", "2"],
+        env={**os.environ, "PYTHONPATH": search_path, "TOY_SLEEP": "600"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(lambda: len(executed(log)) >= 2, seconds=120)
+        process.send_signal(signal.SIGINT)
+        _, shown = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "finished runs are kept, the same command goes on." in shown
+    workers = [int(line.rpartition(" ")[2]) for line in log.read_text().splitlines()]
+    wait_for(lambda: not any(map(alive, workers)), seconds=10)
+    assert not list((tmp_path / "out").rglob(".lock"))
 
 
 def wait_for(condition: object, seconds: float = 60) -> None:

@@ -15,9 +15,9 @@ from run_checks import run_all
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.storage.lock import locked
-from tempplug_benchmarks.claim import claim
-from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.store import Result, read_failure
+from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.run.runner import claim
+from tempplug_benchmarks.run.store import Result, read_failure
 
 HERE = Path(__file__).parent
 HOLDER = "import sys, time\nfrom tempplug_adapters.storage.lock import locked\nwith locked(sys.argv[1]):\n"

@@ -12,11 +12,11 @@ from run_checks import write_result
 from scipy import stats
 
 from tempplug_benchmarks.kinds import reports
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.report.significance import Comparable, detectable, has_signal, holm, judge, p_value
 from tempplug_benchmarks.report.tables import headline, remarks
 from tempplug_benchmarks.results import Loaded, load_results, over_samples, paired_difference
+from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import Suite
 
 SEEDS = range(5)

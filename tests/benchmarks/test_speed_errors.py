@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tempplug_benchmarks.speed.case import Setting
 from tempplug_benchmarks.speed.losses import LOSSES
+from tempplug_benchmarks.speed.recipe import SpeedRecipe
 from tempplug_benchmarks.speed.step import Step, views
 
 SEEDS = range(8)
@@ -25,9 +25,9 @@ def gradient(function: object, pair: tuple[Tensor, Tensor]) -> Tensor:
 def test_errors_against_float64_are_smaller_than_eager_ones(loss: str, rows: int) -> None:
     errors: dict[str, list[float]] = {"ours": [], "eager": []}
     for seed in SEEDS:
-        setting = Setting(seed=seed)
-        exact = gradient(LOSSES[loss].eager(0.1), views(rows, 128, setting, torch.float64))
+        case = SpeedRecipe(rows=rows, dimension=128, seed=seed)
+        exact = gradient(LOSSES[loss].eager(0.1), views(case, torch.float64))
         for name, found in errors.items():
             made = getattr(LOSSES[loss], name)(0.1)
-            found.append(((gradient(made, views(rows, 128, setting)) - exact).abs().max() / exact.abs().max()).item())
+            found.append(((gradient(made, views(case)) - exact).abs().max() / exact.abs().max()).item())
     assert mean(errors["ours"]) < 0.9 * mean(errors["eager"])

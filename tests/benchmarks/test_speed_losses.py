@@ -10,9 +10,8 @@ import torch
 
 from tempplug import LogitMap
 from tempplug.errors import UnknownNameError
-from tempplug_benchmarks.speed.case import Setting
-from tempplug_benchmarks.speed.losses import LOSSES
-from tempplug_benchmarks.speed.plugin_map import CosineMap
+from tempplug_benchmarks.speed.losses import LOSSES, CosineMap
+from tempplug_benchmarks.speed.recipe import SpeedRecipe
 from tempplug_benchmarks.speed.step import Step, views
 
 # Compiling takes seconds; its own tests are below. The Triton kernels take no float64.
@@ -27,7 +26,7 @@ COMPARED = [
 @pytest.mark.parametrize(("loss", "name"), COMPARED)
 def test_every_implementation_computes_the_loss_and_gradient_of_tempplug(loss: str, name: str) -> None:
     temperature = 0.2
-    pair = views(24, 8, Setting(), torch.float64)
+    pair = views(SpeedRecipe(rows=24, dimension=8), torch.float64)
     ours = Step(LOSSES[loss].ours(temperature), *pair)
     ours()
     expected = ours.gradient()
@@ -39,7 +38,7 @@ def test_every_implementation_computes_the_loss_and_gradient_of_tempplug(loss: s
 
 
 def test_the_temperature_of_the_case_reaches_every_implementation_that_has_one() -> None:
-    pair = views(24, 8, Setting(), torch.float64)
+    pair = views(SpeedRecipe(rows=24, dimension=8), torch.float64)
     for loss, name in COMPARED:
         way = LOSSES[loss].implementation(name)
         low, high = (float(way.make(temperature)(*pair).detach()) for temperature in (0.1, 0.3))
@@ -54,7 +53,7 @@ def test_the_compiled_formula_is_the_eager_one(monkeypatch: pytest.MonkeyPatch) 
         return function
 
     monkeypatch.setattr(torch, "compile", compile_)
-    pair = views(8, 4, Setting())
+    pair = views(SpeedRecipe(rows=8, dimension=4))
     found = LOSSES["nt-xent"].compiled(0.1)(*pair)
     assert torch.equal(found, LOSSES["nt-xent"].eager(0.1)(*pair))
     assert [dynamic for _, dynamic in compiled] == [False]
@@ -63,7 +62,7 @@ def test_the_compiled_formula_is_the_eager_one(monkeypatch: pytest.MonkeyPatch) 
 def test_only_the_formula_is_compiled_not_what_makes_its_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
     monkeypatch.setattr(torch, "compile", lambda function, **_: compiled.append(function) or function)
-    pair = views(8, 4, Setting())
+    pair = views(SpeedRecipe(rows=8, dimension=4))
     found = LOSSES["masks"].compiled(0.1)(*pair)
     assert compiled == [LOSSES["masks"].formula]
     assert torch.equal(found, LOSSES["masks"].eager(0.1)(*pair))
@@ -77,7 +76,7 @@ def test_tempplug_is_compiled_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> N
         return function
 
     monkeypatch.setattr(torch, "compile", compile_)
-    pair = views(8, 4, Setting())
+    pair = views(SpeedRecipe(rows=8, dimension=4))
     found = LOSSES["two-way"].implementation("tempplug-compiled").make(0.1)(*pair)
     assert torch.equal(found, LOSSES["two-way"].ours(0.1)(*pair))
     assert asked == [{"fullgraph": True, "dynamic": False}]
@@ -90,14 +89,14 @@ def test_the_map_of_the_plugin_has_three_methods_and_nothing_else() -> None:
 
 
 def test_some_masks_have_several_positives_in_every_row() -> None:
-    (view, _) = views(24, 4, Setting())
+    (view, _) = views(SpeedRecipe(rows=24, dimension=4))
     counts = {name: of(view)["positive_mask"].sum(1) for name in ("masks", "masks-several") if (of := LOSSES[name].inputs)}
     assert counts["masks"].tolist() == [1] * 24
     assert counts["masks-several"].min() == 2
 
 
 def test_a_step_drops_the_gradient_of_the_one_before() -> None:
-    step = Step(LOSSES["one-way"].eager(0.1), *views(8, 4, Setting()))
+    step = Step(LOSSES["one-way"].eager(0.1), *views(SpeedRecipe(rows=8, dimension=4)))
     step()
     once = step.gradient()
     step()
@@ -105,15 +104,15 @@ def test_a_step_drops_the_gradient_of_the_one_before() -> None:
 
 
 def test_views_follow_the_seed_and_are_correlated() -> None:
-    first = views(64, 16, Setting(seed=1))
-    assert torch.equal(first[0], views(64, 16, Setting(seed=1))[0])
-    assert not torch.equal(first[0], views(64, 16, Setting(seed=2))[0])
+    first = views(SpeedRecipe(rows=64, dimension=16, seed=1))
+    assert torch.equal(first[0], views(SpeedRecipe(rows=64, dimension=16, seed=1))[0])
+    assert not torch.equal(first[0], views(SpeedRecipe(rows=64, dimension=16, seed=2))[0])
     similarity = torch.nn.functional.cosine_similarity(*first).mean().detach()
     assert 0.4 < float(similarity) < 0.6
 
 
 def test_half_precision_runs_under_autocast() -> None:
-    pair = views(8, 4, Setting(precision="bfloat16"))
+    pair = views(SpeedRecipe(rows=8, dimension=4, precision="bfloat16"))
     seen: list[bool] = []
 
     def loss(view_a: torch.Tensor, view_b: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
@@ -12,18 +11,25 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 
-from tempplug_benchmarks.speed import losses, matmul
-from tempplug_benchmarks.speed.case import Case, Setting
-from tempplug_benchmarks.speed.child import ChildError, in_child
-from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, SAMPLE_SECONDS, alternate
-from tempplug_benchmarks.speed.matmul import executed_operations
+from tempplug.errors import NonFiniteError
+from tempplug_benchmarks.arm import Specs
+from tempplug_benchmarks.run.child import Lost
+from tempplug_benchmarks.run.executor import InProcesses, Job
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.speed import losses, machine
+from tempplug_benchmarks.speed.cases import SUITE
+from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, SAMPLE_SECONDS, alternate, neighbours
+from tempplug_benchmarks.speed.machine import executed_operations
 from tempplug_benchmarks.speed.measure import measure
-from tempplug_benchmarks.speed.neighbours import neighbours
+from tempplug_benchmarks.speed.recipe import SpeedRecipe
 from tempplug_benchmarks.speed.step import network_step
+from tempplug_benchmarks.task import Task
 
 
 def status(pid: int) -> list[str]:
@@ -50,15 +56,8 @@ def ends(pid: int) -> bool:
     return not alive
 
 
-QUICK = Setting(budget=0.01)
-CASE = Case(
-    name="nt-xent-16x8",
-    quantity="time",
-    loss="nt-xent",
-    rows=16,
-    dimension=8,
-    implementations=("tempplug", "eager", "lightly"),
-)
+TIME, ACCURACY, MEMORY = "milliseconds", "gradient_error", "mebibytes"
+CASE = SpeedRecipe(rows=16, dimension=8, implementations=("tempplug", "eager", "lightly"), budget=0.01, cold=0)
 
 
 def test_calls_alternate_in_reversed_order_and_medians_are_taken() -> None:
@@ -72,8 +71,9 @@ def test_calls_alternate_in_reversed_order_and_medians_are_taken() -> None:
     times = alternate({name: lambda name=name: order.append(name) for name in taken}, clock, budget=1e-9)  # type: ignore[misc]
     # The first call of each finds out how often a sample repeats it.
     assert order == ["slow", "fast", *("slow", "fast"), *("fast", "slow"), *("slow", "fast")]
-    assert (times["slow"].median, times["slow"].rounds, times["slow"].cold) == (4.0, MIN_ROUNDS, None)
-    assert times["fast"].median == 1.0
+    assert (times["slow"]["milliseconds"], times["slow"]["rounds"]) == (4000.0, MIN_ROUNDS)
+    assert "milliseconds_cold" not in times["slow"]
+    assert times["fast"]["milliseconds"] == 1000.0
 
 
 def test_a_cold_call_is_timed_alone_after_other_work_that_is_not_timed() -> None:
@@ -94,7 +94,7 @@ def test_a_cold_call_is_timed_alone_after_other_work_that_is_not_timed() -> None
     times = alternate({"a": lambda: None, "b": lambda: None}, clock, 1e-9, work)
     assert events[:2] == ["timed 1", "timed 1"], "of each, how often a sample repeats it"
     assert events[2:] == ["work", "timed 1", "timed 2", "timed 3"] * 2 * MIN_ROUNDS, "cold, warm again, hot"
-    assert [(each.cold, each.median) for each in times.values()] == [(10.0, 1.0)] * 2
+    assert [(each["milliseconds_cold"], each["milliseconds"]) for each in times.values()] == [(10_000.0, 1000.0)] * 2
 
 
 def test_a_fast_call_is_repeated_within_a_sample() -> None:
@@ -102,7 +102,7 @@ def test_a_fast_call_is_repeated_within_a_sample() -> None:
         return 1e-4 * calls
 
     found = alternate({"any": lambda: None}, clock, budget=1e-9)["any"]
-    assert (found.calls, found.median) == (20, pytest.approx(1e-4))
+    assert (found["calls"], found["milliseconds"]) == (20, pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("name", ["cpu", "wall"])
@@ -114,28 +114,27 @@ def test_clocks_tell_work_from_rest(name: str) -> None:
 
 def test_time_is_measured_and_a_missing_package_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "find_spec", lambda package: None)
-    found = measure(CASE, QUICK)
+    found = measure(CASE, TIME)
     assert list(found) == list(CASE.implementations)
-    assert [outcome.status for outcome in found.values()] == ["measured", "measured", "not installed"]
-    assert (found["lightly"].note, found["lightly"].numbers) == ("not installed", {})
+    assert found["lightly"] == {"note": "not installed"}
     ours = found["tempplug"]
     named = {"milliseconds", "rounds", "calls", "cpu_per_wall", "loss"}
-    assert set(ours.numbers) == named | {"matmul_teraflops", "matmul_share"}
-    assert set(found["eager"].numbers) == named
-    assert ours.numbers["rounds"] >= MIN_ROUNDS
-    assert ours.numbers["loss"] == pytest.approx(found["eager"].numbers["loss"], rel=1e-5)
-    assert ours.note in ("dense", "tiled")
-    seconds = ours.numbers["milliseconds"] * 1e-3
-    rate = 1.5 * 32 * 32 * 2 * 8 / seconds / ours.numbers["matmul_share"]
-    assert rate == pytest.approx(ours.numbers["matmul_teraflops"] * 1e12)
+    assert set(ours) == named | {"matmul_teraflops", "matmul_share", "note"}
+    assert set(found["eager"]) == named
+    assert float(ours["rounds"]) >= MIN_ROUNDS
+    assert ours["loss"] == pytest.approx(found["eager"]["loss"], rel=1e-5)
+    assert ours["note"] in ("dense", "tiled")
+    seconds = float(ours["milliseconds"]) * 1e-3
+    rate = 1.5 * 32 * 32 * 2 * 8 / seconds / float(ours["matmul_share"])
+    assert rate == pytest.approx(float(ours["matmul_teraflops"]) * 1e12)
     assert 1e9 < rate < 1e13, "of one core"
 
 
 def test_small_cases_are_timed_cold_too(monkeypatch: pytest.MonkeyPatch) -> None:
     case = replace(CASE, implementations=("tempplug", "eager"))
     for rows, expected in ((16, True), (15, False)):
-        for outcome in measure(case, replace(QUICK, cold=rows)).values():
-            assert (outcome.numbers.get("milliseconds_cold", 0) > 0) == expected
+        for outcome in measure(replace(case, cold=rows), TIME).values():
+            assert (float(outcome.get("milliseconds_cold", 0)) > 0) == expected
 
 
 def test_the_work_between_two_calls_trains_a_network() -> None:
@@ -161,9 +160,10 @@ def test_what_would_compile_again_when_timed_fails(monkeypatch: pytest.MonkeyPat
         return lambda a, b: function(a, b, next(calls))
 
     monkeypatch.setattr(losses.Loss, "compiled", compiled)
-    found = measure(replace(CASE, implementations=("tempplug", "compiled")), QUICK)["compiled"]
-    assert found.status == "failed"
-    assert "recompil" in found.note
+    found = measure(replace(CASE, implementations=("tempplug", "compiled")), TIME)["compiled"]
+    assert set(found) == {"note"}
+    assert str(found["note"]).startswith("failed: ")
+    assert "recompil" in str(found["note"])
 
 
 def broken(temperature: float) -> Callable[..., torch.Tensor]:
@@ -174,35 +174,53 @@ def test_what_another_implementation_raises_is_its_outcome(monkeypatch: pytest.M
     case = replace(CASE, implementations=("tempplug", "eager"))
     loss = losses.LOSSES["nt-xent"]
     monkeypatch.setattr(losses.Loss, "eager", lambda self, temperature: broken(temperature))
-    found = measure(case, QUICK)["eager"]
-    assert (found.status, found.note) == ("failed", "RuntimeError: no 0.1 here")
+    assert measure(case, TIME)["eager"] == {"note": "failed: RuntimeError: no 0.1 here"}
     monkeypatch.setattr(losses.Loss, "ours", lambda self, temperature: broken(temperature))
     with pytest.raises(RuntimeError, match=r"no 0\.1"):
-        measure(case, QUICK)
+        measure(case, TIME)
     assert loss.formula is not None
 
 
 def test_the_error_of_the_gradient_is_that_of_single_precision() -> None:
-    case = replace(CASE, quantity="accuracy", implementations=("tempplug", "eager"), temperature=0.05)
-    found = measure(case, QUICK)
-    for outcome in found.values():
-        assert 1e-9 < outcome.numbers["gradient_error"] < 1e-5
-        assert outcome.numbers["loss_error"] < 1e-5
+    case = replace(CASE, implementations=("tempplug", "eager"), temperature=0.05)
+    for outcome in measure(case, ACCURACY).values():
+        assert 1e-9 < float(outcome["gradient_error"]) < 1e-5
+        assert float(outcome["loss_error"]) < 1e-5
+
+
+def test_a_loss_that_is_no_number_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_a_number(self: losses.Loss, temperature: float) -> Callable[..., torch.Tensor]:
+        return lambda a, b: (a * b).sum() * torch.nan
+
+    case = replace(CASE, rows=512, implementations=("tempplug", "eager"))
+    monkeypatch.setattr(losses.Loss, "eager", not_a_number)
+    found = measure(case, TIME)
+    assert found["eager"] == {"note": "failed: loss is nan"}
+    assert float(found["tempplug"]["milliseconds"]) > 0
+    monkeypatch.setattr(losses.Loss, "ours", not_a_number)
+    with pytest.raises(NonFiniteError, match="tempplug: loss is nan"):
+        measure(case, TIME)
 
 
 @pytest.mark.slow
-def test_memory_is_measured_for_the_one_that_is_asked() -> None:
-    # In a process of its own, as cases are: pages that earlier tests left behind would hide a need.
-    case = replace(CASE, quantity="memory", rows=512, implementations=("tempplug", "eager"))
+def test_memory_is_measured_in_a_fresh_process_for_each() -> None:
+    # In a process of its own, whose memory is limited from then on, and where glibc keeps the pages that are freed.
+    case = replace(CASE, rows=512, implementations=("eager", "tempplug", "eager"))
+    (kept,) = SUITE.task("kept-memory").profile("quick").arms[0].changes["environment"]
+    environment = {**os.environ, **dict([kept.split("=", 1)])}
     program = (
-        "import pickle, sys\nfrom tempplug_benchmarks.speed.measure import measure\n"
-        "found = measure(*pickle.load(sys.stdin.buffer), 'eager')\n"
-        "print(*found, found['eager'].numbers['mebibytes'])"
+        "import pickle, sys\nfrom tempplug_benchmarks.speed.measure import measure_alone\n"
+        "if __name__ == '__main__':\n"
+        "    found = measure_alone(pickle.load(sys.stdin.buffer), 'mebibytes')\n"
+        "    print(*found, found['eager']['mebibytes'])"
     )
-    asked = subprocess.run([sys.executable, "-c", program], input=pickle.dumps((case, QUICK)), capture_output=True, check=True)
-    name, mebibytes = asked.stdout.split()
-    assert name == b"eager"
-    # four matrices of 1024 × 1024 float32 at the least: similarities, logits, softmax and a gradient, less what was free
+    asked = subprocess.run(
+        [sys.executable, "-c", program], input=pickle.dumps(case), capture_output=True, check=True, env=environment
+    )
+    *names, mebibytes = asked.stdout.split()
+    assert names == [b"eager", b"tempplug"]
+    # four matrices of 1024 × 1024 float32 at the least: similarities, logits, softmax and a gradient, less what was free; next
+    # to nothing where the second measurement of eager meets the pages of the first
     assert 8 < float(mebibytes) < 64
 
 
@@ -210,7 +228,7 @@ def test_memory_is_measured_for_the_one_that_is_asked() -> None:
 def test_the_peak_counts_what_is_freed_again() -> None:
     # a process of its own: pages that earlier tests left behind would hide the need
     program = (
-        "import torch\nfrom tempplug_benchmarks.speed.memory import peak_growth\n"
+        "import torch\nfrom tempplug_benchmarks.speed.machine import peak_growth\n"
         "torch.ones(2).sum()\n"
         "print(peak_growth(lambda: torch.ones(16 * 2**20).sum(), 'cpu'), peak_growth(lambda: None, 'cpu'))\n"
     )
@@ -229,7 +247,7 @@ def test_neighbours_spin_beside_the_block_and_end_with_it() -> None:
 
 def test_neighbours_end_with_their_parent() -> None:
     program = (
-        "import os\nfrom tempplug_benchmarks.speed.neighbours import neighbours\n"
+        "import os\nfrom tempplug_benchmarks.speed.clock import neighbours\n"
         "with neighbours(1) as spinners:\n    print(spinners[0].pid, flush=True)\n    os.kill(os.getpid(), 9)\n"
     )
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -238,60 +256,77 @@ def test_neighbours_end_with_their_parent() -> None:
 
 
 @pytest.mark.slow
-def test_a_case_in_a_process_of_its_own_meets_its_environment() -> None:
-    answer = in_child(replace(CASE, implementations=("tempplug", "eager")), QUICK)
-    assert {outcome["status"] for outcome in answer["outcomes"].values()} == {"measured"}
-    assert answer["hardware"]["threads"] == 1
-    assert "torch" in answer["versions"]
-    with pytest.raises(ChildError, match=r"without a result \(exit code 1\)(?s:.*)nowhere"):
-        in_child(replace(CASE, environment={"PYTHONSTARTUP": "", "PYTHONHOME": "nowhere"}), QUICK)
+def test_a_case_has_a_process_and_an_environment_of_its_own(
+    toy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WIND", "1")
+    task = replace(SUITE.task("nt-xent"), train=toy.wind)
+    (arm, *_) = task.profile("quick").arms
+
+    def executed(task: Task, *environment: str) -> Any:
+        changed = replace(arm, changes={**arm.changes, "environment": environment})
+        run = Run("speed", "quick", task, changed, Specs(), 0)
+        return processes.submit(Job(run, tmp_path / "work", lambda fraction, text: None)).result()
+
+    sharing = replace(task, variables=None)
+    with InProcesses(None) as processes:
+        outcomes = [executed(sharing), executed(task, "WIND=7"), executed(task, "WIND=8"), executed(sharing)]
+        lost = executed(task, "WIND=9", "PYTHONHOME=nowhere")
+    found = [each.implementations["tempplug"] for each in outcomes]
+    assert [each["milliseconds"] for each in found] == [1, 7, 8, 1]
+    first, second, third, last = (each["calls"] for each in found)
+    assert first == last
+    assert len({os.getpid(), first, second, third}) == 4
+    assert {each["rounds"] for each in found[1:3]} == {1}, "threads of OpenMP"
+    assert lost == Lost("its process ended without a result (exit code 1)")
+    assert os.environ["WIND"] == "1"
 
 
-def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    case = replace(CASE, rows=2048, implementations=("tempplug", "eager"))  # the whole budget, left alone
+@pytest.mark.slow
+def test_processes_that_measure_memory_end_when_their_parent_is_killed() -> None:
     program = (
-        "import json, sys\nfrom tempplug_benchmarks.speed.case import Case, Setting\n"
-        "from tempplug_benchmarks.speed.child import in_child\n"
-        "in_child(Case.read(json.loads(sys.argv[1])), Setting(budget=60))\n"
+        "from tempplug_benchmarks.speed.measure import measure_alone\n"
+        "from tempplug_benchmarks.speed.recipe import SpeedRecipe\n"
+        "if __name__ == '__main__':\n    measure_alone(SpeedRecipe(rows=65536, dimension=128), 'mebibytes')\n"
     )
-    command = [sys.executable, "-c", program, json.dumps(case.to_dict())]
-    parent = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)})
-
+    parent = subprocess.Popen([sys.executable, "-c", program])
     deadline = time.monotonic() + 60
-    while not (found := children(parent.pid)) and time.monotonic() < deadline:
+    while len(found := children(parent.pid)) < 2 and time.monotonic() < deadline:  # one of them tracks resources
         time.sleep(0.05)
+    time.sleep(5)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    assert ends(found[0])
+    assert len(found) == 2
+    assert all(map(ends, found))
 
 
 def test_executed_operations_count_the_products_of_both_sides() -> None:
     case = replace(CASE, rows=10, dimension=3)
     assert executed_operations(case, "triton") == 3 * 2 * 20 * 20 * 3
-    assert executed_operations(replace(case, loss="one-way"), "triton") == 5 * 2 * 10 * 10 * 3
-    assert executed_operations(replace(case, loss="one-way", dimension=768), "triton") == 4 * 2 * 10 * 10 * 768
+    assert executed_operations(replace(case, loss_name="one-way"), "triton") == 5 * 2 * 10 * 10 * 3
+    assert executed_operations(replace(case, loss_name="one-way", dimension=768), "triton") == 4 * 2 * 10 * 10 * 768
     assert executed_operations(case, "tiled") == 1.5 * 2 * 20 * 20 * 3
-    assert executed_operations(replace(case, loss="labels"), "dense") == 1.5 * 2 * 20 * 20 * 3
-    assert executed_operations(replace(case, loss="amcl"), "tiled") == 3 * 2 * 20 * 20 * 3
+    assert executed_operations(replace(case, loss_name="labels"), "dense") == 1.5 * 2 * 20 * 20 * 3
+    assert executed_operations(replace(case, loss_name="amcl"), "tiled") == 3 * 2 * 20 * 20 * 3
     for loss in ("one-way", "two-way", "masks"):
-        assert executed_operations(replace(case, loss=loss), "tiled") == 3 * 2 * 10 * 10 * 3
-    assert executed_operations(replace(case, loss="hard-negatives"), "tiled") == 3 * 2 * 10 * 20 * 3
-    assert executed_operations(replace(case, loss="queue"), "tiled") == 2 * 2 * 10 * 4096 * 3
+        assert executed_operations(replace(case, loss_name=loss), "tiled") == 3 * 2 * 10 * 10 * 3
+    assert executed_operations(replace(case, loss_name="hard-negatives"), "tiled") == 3 * 2 * 10 * 20 * 3
+    assert executed_operations(replace(case, loss_name="queue"), "tiled") == 2 * 2 * 10 * 4096 * 3
     assert executed_operations(case, "") is None
 
 
 def test_the_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = iter([4.0, 2.0, 4.0, 4.0, 4.0, *[1.0] * 10])
-    monkeypatch.setitem(matmul.CLOCKS, "cpu", lambda call, calls: next(taken))
-    monkeypatch.setitem(matmul.SHAPES, "cpu", ((8, 4, 2), (2, 2, 2)))
-    monkeypatch.setattr(matmul, "product_route", lambda: "mm")
-    assert matmul.matmul_rate(QUICK) == 2 * 8 * 4 * 2 / 2.0
+    monkeypatch.setitem(machine.CLOCKS, "cpu", lambda call, calls: next(taken))
+    monkeypatch.setitem(machine.SHAPES, "cpu", ((8, 4, 2), (2, 2, 2)))
+    monkeypatch.setattr(machine, "product_route", lambda: "mm")
+    assert machine.matmul_rate(CASE) == 2 * 8 * 4 * 2 / 2.0
 
 
 def test_onednn_is_tried_where_the_processor_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[tuple[int, ...]] = []
-    monkeypatch.setitem(matmul.SHAPES, "cpu", ((8, 4, 2),))
-    monkeypatch.setattr(matmul, "product_route", lambda: "onednn")
-    monkeypatch.setattr(matmul, "onednn_product", lambda a, b: tried.append((*a.shape, *b.shape)))
-    assert matmul.matmul_rate(QUICK) > 0
-    assert tried == [(8, 4, 2, 4)] * matmul.REPEATS
+    monkeypatch.setitem(machine.SHAPES, "cpu", ((8, 4, 2),))
+    monkeypatch.setattr(machine, "product_route", lambda: "onednn")
+    monkeypatch.setattr(machine, "onednn_product", lambda a, b: tried.append((*a.shape, *b.shape)))
+    assert machine.matmul_rate(CASE) > 0
+    assert tried == [(8, 4, 2, 4)] * machine.REPEATS

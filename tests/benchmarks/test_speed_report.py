@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from run_checks import write_failure, write_result
 
-from tempplug_benchmarks.speed.case import Case, Setting, SpeedSuite, SpeedTask
-from tempplug_benchmarks.speed.cases import case
+from tempplug_benchmarks.arm import Arm, Specs
+from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import write
+from tempplug_benchmarks.speed.cases import METHOD, METRICS
 from tempplug_benchmarks.speed.plot import Point, draw, points
-from tempplug_benchmarks.speed.report import html_parts, markdown, print_report
-from tempplug_benchmarks.speed.store import SpeedResult, SpeedRun, load_speed_results, write_speed_result
-from tempplug_benchmarks.speed.table import Section, remarks, sections
-from tempplug_benchmarks.speed.targets import Target
+from tempplug_benchmarks.speed.recipe import SpeedRecipe
+from tempplug_benchmarks.speed.report import Section, SpeedReport, remarks, sections
+from tempplug_benchmarks.speed.targets import SpeedSuite, Target
+from tempplug_benchmarks.task import Task
 
 GOLDEN = Path(__file__).parent / "golden" / "speed.md"
 OTHERS = ("eager", "lightly", "compiled")
-TIMED = tuple(case("nt-xent", rows, 64, OTHERS, environment={"WIND": "<calm>"}) for rows in (32, 512, 2048))
-HELD = (case("nt-xent", 512, 64, quantity="memory", tag="memory"),)
-EXACT = tuple(case("nt-xent", 64, 32, quantity="accuracy", tag=f"t{value:g}", temperature=value) for value in (0.02, 0.1))
+
+
+def case(loss: str, rows: int, dimension: int, others: Sequence[str] = ("eager",), tag: str = "", **more: Any) -> Arm:
+    names = {"loss_name": loss, "rows": rows, "dimension": dimension, "implementations": ["tempplug", *others]}
+    return Arm("-".join(filter(None, (loss, f"{rows}x{dimension}", tag))), changes={**names, **more})
+
+
+def task(name: str, summary: str, quantity: str, cases: Sequence[Arm]) -> Task:
+    metric = METRICS[quantity]
+    quick = Profile(dataset="none", recipe=SpeedRecipe(), arms=tuple(cases), metrics=(metric,), primary=metric.name)
+    return Task(name=name, summary=summary, method=METHOD, baseline="", profiles={"quick": quick})
+
+
+TIMED = [case("nt-xent", rows, 64, OTHERS, environment=["WIND=<calm>"]) for rows in (32, 512, 2048)]
+EXACT = [case("nt-xent", 64, 32, tag=f"t{value:g}", temperature=value) for value in (0.02, 0.1)]
 SUITE = SpeedSuite(
     name="race",
     summary="none",
     tasks=(
-        SpeedTask(name="run", summary="how long", quantity="time", profiles={"quick": TIMED}),
-        SpeedTask(name="hold", summary="how much", quantity="memory", profiles={"quick": HELD}),
-        SpeedTask(name="hit", summary="how exact", quantity="accuracy", profiles={"quick": EXACT}),
+        task("run", "how long", "time", TIMED),
+        task("hold", "how much", "memory", [case("nt-xent", 512, 64, tag="memory")]),
+        task("hit", "how exact", "accuracy", EXACT),
     ),
     targets=(
         Target(case="nt-xent-32x64", against="eager", at_least=0.9),
@@ -48,53 +66,70 @@ FIGURES: dict[str, dict[str, Any]] = {
 }
 
 
-def outcome(each: Case, figure: float | str) -> dict[str, Any]:
+def outcome(figure: float | str, primary: str) -> dict[str, float | str]:
     if isinstance(figure, str):
-        return {"status": figure, "numbers": {}, "note": figure if figure != "failed" else "RuntimeError: no | compiler"}
-    numbers: Mapping[str, float] = {
-        "time": {"milliseconds": figure, "milliseconds_cold": figure + 2, "rounds": 7, "cpu_per_wall": 1.0},
-        "memory": {"mebibytes": figure},
-        "accuracy": {"gradient_error": figure, "loss_error": figure / 10},
-    }[each.quantity]
-    return {"status": "measured", "numbers": {**numbers, "loss": 1.5}, "note": ""}
+        return {"note": figure if figure != "failed" else "failed: RuntimeError: no | compiler"}
+    numbers: dict[str, dict[str, float | str]] = {
+        "milliseconds": {"milliseconds": figure, "milliseconds_cold": figure + 2, "rounds": 7, "cpu_per_wall": 1.0},
+        "mebibytes": {"mebibytes": figure},
+        "gradient_error": {"gradient_error": figure, "loss_error": figure / 10},
+    }
+    return {**numbers[primary], "loss": 1.5}
 
 
-def results(folder: Path, setting: Setting, changed: Mapping[str, Mapping[str, Any]] | None = None) -> list[SpeedResult]:
-    machine = {"cpu": "Abacus", "cores": 2, "threads": 1}
-    found = []
-    for task in SUITE.tasks:
-        for each in task.profiles["quick"]:
-            run = SpeedRun(SUITE.name, "quick", each, setting)
-            answer: dict[str, Any] = {"error": "its process ended\nwithout a result (signal 9)."}
-            if each.name in FIGURES:
-                outcomes = {name: outcome(each, figure) for name, figure in FIGURES[each.name].items()}
-                for name, numbers in (changed or {}).get(each.name, {}).items():
-                    outcomes[name]["numbers"].update(numbers)
-                answer = {"outcomes": outcomes, "versions": {"python": "3.11.0"}, "hardware": machine}
-            found.append(write_speed_result(run, folder, answer, 1.0))
-    return found
+def write_outcomes(run: Run, folder: Path, outcomes: Mapping[str, Mapping[str, float | str]]) -> None:
+    primary = run.sizes.primary
+    made = write_result(run, folder, {primary: float(outcomes["tempplug"][primary])}, 1.0, implementations=outcomes)
+    write(run, folder, replace(made, versions={"python": "3.11.0"}, hardware={"cpu": "Abacus", "cores": 2, "threads": 1}))
+
+
+def runs(suite: SpeedSuite, setting: str = "") -> list[Run]:
+    tasks = [suite.task(each.name + setting) for each in suite.tasks]
+    return [Run(suite.name, "quick", task, arm, Specs(), 0) for task in tasks for arm in task.profile("quick").arms]
+
+
+def found_in(folder: Path, suite: SpeedSuite) -> tuple[Section, ...]:
+    loaded = load_results(folder)
+    return sections((*loaded.results, *loaded.failures), {suite.name: suite})
+
+
+def measured(
+    folder: Path, setting: str = "", changed: Mapping[str, Mapping[str, Any]] | None = None, left_out: Sequence[str] = ()
+) -> tuple[Section, ...]:
+    """Returns the sections of `FIGURES`, some numbers changed or left out."""
+    for run in runs(SUITE, setting):
+        name = run.arm.label
+        if name not in FIGURES:
+            write_failure(run, folder, "its process ended\nwithout a result (signal 9).", "")
+            continue
+        outcomes = {each: outcome(figure, run.sizes.primary) for each, figure in FIGURES[name].items()}
+        for each, numbers in (changed or {}).get(name, {}).items():
+            outcomes[each].update(numbers)
+        kept = {each: {key: of[key] for key in of.keys() - set(left_out)} for each, of in outcomes.items()}
+        write_outcomes(run, folder, kept)
+    return found_in(folder, SUITE)
 
 
 @pytest.fixture
 def found(tmp_path: Path) -> tuple[Section, ...]:
-    return sections(SUITE, results(tmp_path, Setting()))
+    return measured(tmp_path)
 
 
 def test_markdown_is_golden(found: tuple[Section, ...]) -> None:
-    assert markdown(found, ["old.json is not JSON"], ["speed.svg"]) == GOLDEN.read_text(encoding="utf-8")
+    assert SpeedReport(found, ["old.json is not JSON"]).markdown() == GOLDEN.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("width", [70, 140])
 def test_the_terminal_shows_every_figure(found: tuple[Section, ...], width: int) -> None:
     shown = io.StringIO()
-    print_report(Console(file=shown, width=width), found, ["old.json is not JSON"])
+    SpeedReport(found, ["old.json is not JSON"]).print(Console(file=shown, width=width))
     text = shown.getvalue()
     for words in ("512×64 · lightly", "308.62", "≥ 3× missed", "cold ≥ 2× reached", "not installed", "left out: old.json"):
         assert words in text
 
 
 def test_html_has_every_table_and_tones(found: tuple[Section, ...]) -> None:
-    text = "\n".join(html_parts(found, ["old"]))
+    text = "\n".join(SpeedReport(found, ["old"]).html_parts())
     assert text.count("<table>") == 3
     assert '<td class="worse">2.50</td>' in text
     assert '<td class="better">1.25</td>' in text
@@ -103,73 +138,56 @@ def test_html_has_every_table_and_tones(found: tuple[Section, ...]) -> None:
 
 
 def test_busy_settings_have_no_targets(tmp_path: Path) -> None:
-    (section, *_) = sections(SUITE, results(tmp_path, Setting(threads=2, busy=True)))
-    assert "≥" not in markdown([section], [])
+    (section, *_) = measured(tmp_path, "@threads=2,busy=true")
+    assert "≥" not in SpeedReport([section], []).markdown()
     lines = remarks(section)
     assert "measured: wall time, 2 threads, float32, seed 0, two processes that never rest beside it" in lines
     assert "CPU time over wall time: 1.00 to 1.00; a quiet machine gives the threads" in lines
 
 
 def test_a_gpu_shows_its_share_of_the_matmul_rate(tmp_path: Path) -> None:
-    measured = {"nt-xent-512x64": {"tempplug": {"matmul_share": 0.456, "matmul_teraflops": 700.0}}}
-    (section, *_) = sections(SUITE, results(tmp_path, Setting(device="cuda", precision="bfloat16"), measured))
-    text = markdown([section], [])
+    changed = {"nt-xent-512x64": {"tempplug": {"matmul_share": 0.456, "matmul_teraflops": 700.0}}}
+    (section, *_) = measured(tmp_path, "@device=cuda,precision=bfloat16", changed)
+    text = SpeedReport([section], []).markdown()
     assert "of matmul rate" in text
     assert "**46%**" in text
     assert "- matmul rate of the same processes, bfloat16: 700 to 700 TFLOP/s" in text
 
 
 def test_a_cpu_shows_its_share_of_the_matmul_rate(tmp_path: Path) -> None:
-    measured = {"nt-xent-512x64": {"tempplug": {"matmul_share": 0.456, "matmul_teraflops": 0.0987}}}
-    (section, *_) = sections(SUITE, results(tmp_path, Setting(), measured))
-    text = markdown([section], [])
+    changed = {"nt-xent-512x64": {"tempplug": {"matmul_share": 0.456, "matmul_teraflops": 0.0987}}}
+    (section, *_) = measured(tmp_path, "", changed)
+    text = SpeedReport([section], []).markdown()
     assert "**46%**" in text
     assert "- matmul rate of the same processes, float32: 99 to 99 GFLOP/s\n- of matmul rate: operations" in text
 
 
 def test_results_without_cold_times_are_told_hot(tmp_path: Path) -> None:
-    for result in (each for each in results(tmp_path, Setting()) if not each.error):
-        for numbers in (of["numbers"] for of in result.outcomes.values()):
-            numbers.pop("milliseconds_cold", None)
-        write_speed_result(result.run, tmp_path, {"outcomes": result.outcomes}, 1.0)
-    (section, *_) = sections(SUITE, load_speed_results(tmp_path)[0])
-    assert "| 512×64 · eager | 10 | - | 7 | 2.50 | - | - | ≥ 3× missed; cold ≥ 2× | - |" in markdown([section], [])
+    (section, *_) = measured(tmp_path, left_out=["milliseconds_cold"])
+    assert (
+        "| 512×64 · eager | 10 | - | 7 | 2.50 | - | - | ≥ 3× missed; cold ≥ 2× | - |" in SpeedReport([section], []).markdown()
+    )
     assert Point(512, 2.5, 3) in points(section)["eager"]
 
 
 @pytest.mark.parametrize(("large", "verdict"), [(7.9, "reached"), (8.1, "missed")])
 def test_growth_for_twice_the_pairs_is_shown(large: float, verdict: str, tmp_path: Path) -> None:
     sizes = {64: 1.0, 128: 2.0, 256: large, 1024: 99.0}
-    cases = tuple(case("nt-xent", rows, 8) for rows in sizes)
-    task = SpeedTask(name="grow", summary="", quantity="time", profiles={"quick": (*cases, case("macl", 256, 8))})
-    suite = SpeedSuite(name="race", summary="", tasks=(task,))
-    written = [
-        write_speed_result(
-            SpeedRun("race", "quick", each, Setting()),
-            tmp_path,
-            {"outcomes": {name: outcome(each, sizes[each.rows] * 9) for name in each.implementations}},
-            1.0,
-        )
-        for each in task.profiles["quick"]
-    ]
-    (section,) = sections(suite, written)
+    cases = [*(case("nt-xent", rows, 8) for rows in sizes), case("macl", 256, 8)]
+    suite = SpeedSuite(name="race", summary="", tasks=(task("grow", "", "time", cases),))
+    for run in runs(suite):
+        figure = sizes[run.arm.changes["rows"]] * 9
+        names = run.arm.changes["implementations"]
+        write_outcomes(run, tmp_path, {name: outcome(figure, run.sizes.primary) for name in names})
+    (section,) = found_in(tmp_path, suite)
     said = f"growth for twice the pairs: {large / 2:.2f} times at most (nt-xent 128×8 to nt-xent 256×8)"
     assert f"{said}; wanted is at most 4: {verdict}" in remarks(section)
 
 
 def test_a_loss_that_differs_is_called_out(tmp_path: Path) -> None:
-    measured = {"nt-xent-512x64": {"lightly": {"loss": 1.6}, "eager": {"loss": 1.5001}}}
-    (section, *_) = sections(SUITE, results(tmp_path, Setting(), measured))
+    changed = {"nt-xent-512x64": {"lightly": {"loss": 1.6}, "eager": {"loss": 1.5001}}}
+    (section, *_) = measured(tmp_path, "", changed)
     assert "not the same loss: nt-xent-512x64: lightly 1.6, tempplug 1.5" in remarks(section)
-
-
-def test_any_folder_of_an_output_can_be_reported(tmp_path: Path) -> None:
-    written = results(tmp_path, Setting())
-    folder = written[0].run.path(tmp_path).parent
-    for _ in range(3):
-        assert len(load_speed_results(folder)[0]) == len(written)
-        folder = folder.parent
-    assert folder == tmp_path
 
 
 def test_points_have_the_ratio_and_what_is_wanted(found: tuple[Section, ...]) -> None:
@@ -181,11 +199,11 @@ def test_points_have_the_ratio_and_what_is_wanted(found: tuple[Section, ...]) ->
     assert list(points(found[2])) == ["eager, τ=0.02", "eager, τ=0.1"]
 
 
-def test_the_plot_has_panels_for_sizes_and_a_list_for_the_rest(found: tuple[Section, ...], tmp_path: Path) -> None:
+def test_the_plot_has_a_panel_for_each_task(found: tuple[Section, ...], tmp_path: Path) -> None:
     for name in ("speed.svg", "speed.png"):
         assert draw(found, tmp_path / "deep" / name)
     picture = (tmp_path / "deep" / "speed.svg").read_text(encoding="utf-8")
-    for words in ("race / quick / cpu-1-thread", "N, pairs in a batch", "hold, N=512: eager", "hit, N=64: eager, τ=0.02"):
+    for words in ("race / quick / cpu-1-thread", "N, pairs in a batch", "hold", "hit", "eager, τ=0.02"):
         assert f"<!-- {words}" in picture
     assert (tmp_path / "deep" / "speed.png").read_bytes().startswith(b"\x89PNG")
     assert not draw([], tmp_path / "none.svg")

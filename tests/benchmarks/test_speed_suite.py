@@ -2,49 +2,65 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from suite_checks import bench as main
 
-from tempplug.errors import ConfigError
+from tempplug.errors import UnknownNameError
 from tempplug_benchmarks.profile import PROFILES
-from tempplug_benchmarks.speed import runner, targets
-from tempplug_benchmarks.speed.case import Case, Setting, SpeedTask
-from tempplug_benchmarks.speed.cases import SUITE, case
-from tempplug_benchmarks.speed.child import ChildError
+from tempplug_benchmarks.run.child import Outcome
+from tempplug_benchmarks.run.executor import Executor, Job
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import failure_of, read_result, result_of
+from tempplug_benchmarks.speed import kind
+from tempplug_benchmarks.speed.cases import METRICS, SUITE
 from tempplug_benchmarks.speed.losses import LOSSES
-from tempplug_benchmarks.speed.store import read_speed_result
-from tempplug_benchmarks.speed.targets import Target, load_targets
+from tempplug_benchmarks.speed.recipe import SpeedRecipe
+from tempplug_benchmarks.speed.targets import Target
 
-CASES = {case.name: case for task in SUITE.tasks for cases in task.profiles.values() for case in cases}
+TIME = METRICS["time"].name
 TASKS = ["nt-xent", "accuracy"]
 COUNT = 4
+
+
+def cases(profile: str, device: str = "cpu", tasks: Sequence[str] | None = None) -> dict[str, SpeedRecipe]:
+    """Returns the cases of a profile by name, those for another device left out."""
+    made = {
+        arm.label: task.profile(profile).recipe.changed(**arm.changes)
+        for task in SUITE.tasks
+        if tasks is None or task.name in tasks
+        for arm in task.profile(profile).arms
+    }
+    return {name: each for name, each in made.items() if isinstance(each, SpeedRecipe) and each.only_on in (None, device)}
+
+
+CASES = {name: each for profile in PROFILES for device in ("cpu", "cuda") for name, each in cases(profile, device).items()}
+TIMED = {arm.label for task in SUITE.tasks for of in task.profiles.values() if of.primary == TIME for arm in of.arms}
 
 
 def test_every_task_has_every_profile_and_every_case_can_be_made() -> None:
     for task in SUITE.tasks:
         assert tuple(task.profiles) == PROFILES
-        for cases in task.profiles.values():
-            assert len({case.name for case in cases}) == len(cases) > 0
-            for each in cases:
-                assert re.fullmatch(r"[a-z0-9.-]+", each.name)
-                assert LOSSES[each.loss].implementation(each.implementations[0]).package == ""
-                for name in each.implementations:
-                    LOSSES[each.loss].implementation(name)
-                assert Case.read(json.loads(json.dumps(each.to_dict()))) == each
+        for profile in task.profiles.values():
+            assert len(profile.arms) > 0
+    for name, each in CASES.items():
+        assert re.fullmatch(r"[a-z0-9.-]+", name)
+        assert LOSSES[each.loss_name].implementation(each.implementations[0]).package == ""
+        for implementation in each.implementations:
+            LOSSES[each.loss_name].implementation(implementation)
     for profile in PROFILES:
-        names = [case.name for task in SUITE.tasks for case in task.profiles[profile]]
+        names = [arm.label for task in SUITE.tasks for arm in task.profile(profile).arms]
         assert len(set(names)) == len(names)
 
 
 def test_sizes_and_widths_of_the_paper_profile() -> None:
-    sizes = {(each.rows, each.dimension) for each in SUITE.choose("paper", "cpu", ["nt-xent"])}
+    sizes = {(each.rows, each.dimension) for each in cases("paper", tasks=["nt-xent"]).values()}
     assert sizes == {(2**power, width) for power in range(5, 15) for width in (64, 128, 768)}
 
 
@@ -54,14 +70,15 @@ def test_every_target_is_of_a_case_that_measures_it() -> None:
     assert len(set(compared)) == len(compared)
     for each in SUITE.targets:
         assert {each.against, each.of} <= {*CASES[each.case].implementations}
-        assert CASES[each.case].device in ("", each.device)
+        assert CASES[each.case].only_on in (None, each.device)
 
 
 @pytest.mark.parametrize(("fewest", "most", "wanted"), [(1, 64, 0.9), (65, 128, 0.95), (129, 2048, 1), (2049, 10**9, None)])
 def test_plain_pytorch_is_compared_cold_at_every_size_up_to_a_limit(fewest: int, most: int, wanted: float | None) -> None:
     found = {each.case: each.at_least for each in SUITE.targets if each.cold and each.against == "eager"}
-    cases = [each for profile in ("small", "paper") for each in SUITE.choose(profile, "cpu") if each.quantity == "time"]
-    limits = {found.get(each.name) for each in cases if fewest <= each.rows <= most and "eager" in each.implementations}
+    timed = {**cases("small"), **cases("paper")}
+    timed = {name: each for name, each in timed.items() if name in TIMED and fewest <= each.rows <= most}
+    limits = {found.get(name) for name, each in timed.items() if "eager" in each.implementations}
     assert limits == {wanted}
 
 
@@ -77,13 +94,13 @@ def test_targets_of_the_compiled_the_plugins_and_the_triton_way() -> None:
 
 def test_small_batches_are_compiled_outside_the_quick_profile() -> None:
     for profile in PROFILES:
-        for each in SUITE.choose(profile, "cpu"):
-            if each.quantity == "time" and "eager" in each.implementations and each.rows <= 512 and not each.environment:
-                assert ("compiled" in each.implementations) == (profile != "quick"), each.name
-            ours = each.loss in ("nt-xent", "one-way", "two-way") and each.rows in (64, 256) and each.quantity == "time"
+        for name, each in cases(profile).items():
+            if name in TIMED and "eager" in each.implementations and each.rows <= 512 and not each.environment:
+                assert ("compiled" in each.implementations) == (profile != "quick"), name
+            ours = each.loss_name in ("nt-xent", "one-way", "two-way") and each.rows in (64, 256) and name in TIMED
             if "tempplug-compiled" in each.implementations:
-                assert ours, each.name
-    small = {each.name: each.implementations for each in SUITE.choose("small", "cpu")}
+                assert ours, name
+    small = {name: each.implementations for name, each in cases("small").items()}
     for name in ("nt-xent-64x128", "nt-xent-256x128-batch", "one-way-64x128-batch", "two-way-64x512-batch"):
         assert small[name][-2:] == ("compiled", "tempplug-compiled")
 
@@ -99,23 +116,18 @@ def test_a_target_is_reached_or_missed_or_unknown() -> None:
     assert Target(case="a", against="b", at_least=1 / 1.5, of="c", cold=True).words() == "c cold ≥ 0.667×"
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [({"case": "a", "against": "b"}, "one of at_least, at_most and share"), ({"case": "a", "least": 1}, "unexpected keyword")],
-)
-def test_a_wrong_target_is_refused(entry: Mapping[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets.json, "loads", lambda text: {"targets": [entry]})
-    with pytest.raises(ValueError, match=message):
-        load_targets()
+def test_every_target_has_one_limit() -> None:
+    for each in SUITE.targets:
+        assert [each.at_least, each.at_most, each.share].count(None) == 2, each
 
 
-def test_settings_choose_clock_and_folder() -> None:
+def test_settings_choose_clock_and_name() -> None:
     settings = [
-        Setting(),
-        Setting(threads=2),
-        Setting(threads=2, busy=True),
-        Setting(busy=True),
-        Setting(device="cuda", precision="bfloat16"),
+        SpeedRecipe(),
+        SpeedRecipe(threads=2),
+        SpeedRecipe(threads=2, busy=True),
+        SpeedRecipe(busy=True),
+        SpeedRecipe(device="cuda", precision="bfloat16"),
     ]
     assert [each.clock for each in settings] == ["cpu", "wall", "wall", "wall", "cuda"]
     assert [each.slug for each in settings] == [
@@ -127,33 +139,45 @@ def test_settings_choose_clock_and_folder() -> None:
     ]
 
 
-def test_a_gpu_measures_more_cases() -> None:
-    cpu, gpu = ({each.name for each in SUITE.choose("paper", device)} for device in ("cpu", "cuda"))
-    assert cpu < gpu
-    with pytest.raises(ConfigError, match="none of these cases for device 'cpu'"):
-        SUITE.choose("paper", "cpu", ["nt-xent-32768x128-gpu"])
+def test_settings_of_trainings_are_none_of_a_case() -> None:
+    with pytest.raises(UnknownNameError, match="no setting 'learning_rate'"):
+        SUITE.task("nt-xent@learning_rate=1")
+    assert SUITE.task("nt-xent@threads=2").profile("quick").settings() == {**SpeedRecipe(budget=0.2, threads=2).values()}
+    assert "rows" not in SpeedRecipe().values(), "of the case"
 
 
-def test_cases_and_tasks_refuse_what_does_not_fit() -> None:
-    with pytest.raises(ConfigError, match="must start with 'tempplug'"):
-        Case(name="a", quantity="time", loss="nt-xent", rows=1, dimension=1, implementations=("eager",))
-    with pytest.raises(ConfigError, match="must measure memory"):
-        SpeedTask(name="t", summary="", quantity="memory", profiles={"quick": (case("nt-xent", 2, 2),)})
+def test_a_gpu_measures_more_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cases("paper").keys() < cases("paper", "cuda").keys()
+    words = ["run", "speed", "--profile", "paper", "--output", str(tmp_path), "--tasks", "nt-xent-32768x128-gpu"]
+    assert main(words) == 2
+    assert "none of these cases for device 'cpu'" in capsys.readouterr().err
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replaces the child; names of the measured cases, in order."""
+    """Replaces the process; names of the measured cases, in order."""
     names: list[str] = []
-
-    def in_child(each: Case, setting: Setting) -> dict[str, Any]:
-        names.append(each.name)
-        numbers = {"milliseconds": 1.0, "milliseconds_cold": 2.0, "rounds": 3, "gradient_error": 1e-7, "loss_error": 0.0}
-        outcomes = {name: {"status": "measured", "numbers": numbers, "note": ""} for name in each.implementations}
-        return {"outcomes": outcomes, "versions": {"python": "3"}, "hardware": {"cpu": "Abacus", "cores": 2, "threads": 1}}
-
-    monkeypatch.setattr(runner, "in_child", in_child)
+    monkeypatch.setattr(kind, "InProcesses", partial(Told, names))
     return names
+
+
+class Told(Executor):
+    """Tells figures that were not measured."""
+
+    def __init__(self, names: list[str], data_dir: Path | None) -> None:
+        super().__init__(data_dir)
+        self.names = names
+
+    def submit(self, job: Job) -> Future[Outcome]:
+        self.names.append(job.run.arm.label)
+        done: Future[Outcome] = Future()
+        done.set_result(self.outcome(job.run))
+        return done
+
+    def outcome(self, run: Run) -> Outcome:
+        numbers = {TIME: 1.0, "milliseconds_cold": 2.0, "rounds": 3, "gradient_error": 1e-7, "loss_error": 0.0}
+        metrics = {each.name: numbers[each.name] for each in run.sizes.metrics}
+        return result_of(run, metrics, 1.0, implementations={name: numbers for name in run.arm.changes["implementations"]})
 
 
 def run(output: Path, *more: str) -> int:
@@ -161,31 +185,32 @@ def run(output: Path, *more: str) -> int:
 
 
 def stored(output: Path) -> list[Path]:
-    return sorted(output.glob("speed/quick/*/*.json"))
+    return sorted(output.glob("speed/quick/*/*/seed-*.json"))
 
 
 def test_an_interruption_keeps_finished_cases_and_the_same_command_goes_on(
     tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = runner.in_child
+    whole = Told.outcome
 
-    def interrupted(each: Case, setting: Setting) -> dict[str, Any]:
-        if len(measured) == 2:
+    def interrupted(self: Told, run: Run) -> Outcome:
+        if len(measured) == 3:
+            measured.pop()
             raise KeyboardInterrupt
-        return whole(each, setting)
+        return whole(self, run)
 
-    monkeypatch.setattr(runner, "in_child", interrupted)
+    monkeypatch.setattr(Told, "outcome", interrupted)
     assert run(tmp_path) == 130
     assert len(stored(tmp_path)) == 2
-    monkeypatch.setattr(runner, "in_child", whole)
+    monkeypatch.setattr(Told, "outcome", whole)
     assert run(tmp_path) == 0
     assert f"2 of {COUNT} runs are finished already." in capsys.readouterr().err
     assert len(measured) == len(set(measured)) == COUNT
-    assert {path.name for path in (tmp_path / "speed" / "quick" / "cpu-1-thread").iterdir()} == {
-        *(f"{name}.json" for name in measured),
-        "report.md",
-        "speed.svg",
-        "speed.png",
+    assert [path.parent.name for path in stored(tmp_path)] == sorted(measured, key=lambda name: ("error" not in name, name))
+    assert {path.name for path in (tmp_path / "speed" / "quick").iterdir()} == {
+        *TASKS,
+        "cpu-1-thread.svg",
+        "cpu-1-thread.png",
     }
 
 
@@ -195,8 +220,8 @@ def test_a_damaged_file_is_measured_again(tmp_path: Path, measured: list[str], c
     damaged.write_text(damaged.read_text()[:40])
     assert run(tmp_path) == 0
     assert "is not JSON" in capsys.readouterr().err
-    assert measured[COUNT:] == [damaged.stem]
-    assert read_speed_result(damaged).outcomes
+    assert measured[COUNT:] == [damaged.parent.name]
+    assert read_result(damaged).implementations
 
 
 @pytest.mark.slow
@@ -205,25 +230,12 @@ def test_results_of_other_settings_are_not_reused(
 ) -> None:
     run(tmp_path)
     assert run(tmp_path, "--budget", "7") == 2
-    assert f"budget was 0.2 and is now 7.0. So are {COUNT - 1} more. Pass --rerun-changed" in capsys.readouterr().err
+    assert f"budget was 0.2 and is now 7. So are {COUNT - 1} more. Pass --rerun-changed" in capsys.readouterr().err
     assert run(tmp_path, "--budget", "7", "--rerun-changed") == 0
     assert len(measured) == 2 * COUNT
     assert run(tmp_path, "--threads", "2") == 0
     assert len(stored(tmp_path)) == 2 * COUNT, "another setting has a folder of its own"
-
-
-def test_results_without_cold_times_are_not_taken_for_new_ones(
-    tmp_path: Path, measured: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(tmp_path)
-    for path in stored(tmp_path):
-        content = json.loads(path.read_text())
-        del content["setting"]["cold"]
-        path.write_text(json.dumps(content))
-    assert main(["report", str(tmp_path)]) == 0
-    assert "left out" not in capsys.readouterr().out
-    assert run(tmp_path) == 2
-    assert "cold was 0 and is now 2048." in capsys.readouterr().err
+    assert {path.parents[1].name for path in stored(tmp_path)} == {*TASKS, *(f"{task}@threads=2" for task in TASKS)}
 
 
 def test_a_package_that_was_installed_since_makes_another_comparison(
@@ -233,25 +245,23 @@ def test_a_package_that_was_installed_since_makes_another_comparison(
     run(tmp_path)
     monkeypatch.setattr("tempplug_benchmarks.speed.losses.find_spec", lambda package: package)
     assert run(tmp_path) == 2
-    assert "optional packages were none and are now lightly, pytorch_metric_learning" in capsys.readouterr().err
+    assert "packages was none and is now lightly/pytorch_metric_learning" in capsys.readouterr().err
 
 
 def test_a_failed_case_is_reported_and_tried_again(
     tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = runner.in_child
+    whole = Told.outcome
 
-    def fails(each: Case, setting: Setting) -> dict[str, Any]:
-        if each.quantity == "accuracy":
-            raise ChildError("its process ended without a result (signal 9).")
-        return whole(each, setting)
+    def fails(self: Told, run: Run) -> Outcome:
+        return failure_of(run, "it broke.") if run.task.name == "accuracy" else whole(self, run)
 
-    monkeypatch.setattr(runner, "in_child", fails)
+    monkeypatch.setattr(Told, "outcome", fails)
     assert run(tmp_path) == 1
-    assert "failed: nt-xent-64x32-error-0.05: its process ended" in capsys.readouterr().out.replace("\n", " ")
+    assert "failed: nt-xent-64x32-error-0.05: it broke." in capsys.readouterr().out.replace("\n", " ")
     assert main(["report", str(tmp_path)]) == 0
     assert "failed, see below" in capsys.readouterr().out
-    monkeypatch.setattr(runner, "in_child", whole)
+    monkeypatch.setattr(Told, "outcome", whole)
     assert run(tmp_path) == 0
     assert [path.name for path in stored(tmp_path) if "failed" in path.name] == []
 
@@ -277,10 +287,11 @@ def test_a_result_of_a_case_that_is_gone_is_named(
     tmp_path: Path, measured: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path)
-    path = next(each for each in stored(tmp_path) if each.stem == "nt-xent-128x64")
-    path.with_name("old.json").write_text(path.read_text().replace('"name": "nt-xent-128x64"', '"name": "old"'))
+    path = next(each for each in stored(tmp_path) if each.parent.name == "nt-xent-128x64")
+    (old := path.parents[1] / "old").mkdir()
+    (old / path.name).write_text(path.read_text().replace('"arm": "nt-xent-128x64"', '"arm": "old"'))
     assert main(["report", str(tmp_path)]) == 0
-    assert "left out: suite 'speed' has no case 'old' in profile 'quick'" in capsys.readouterr().out
+    assert "suite 'speed' has no case 'old' in profile 'quick'" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -292,8 +303,8 @@ def test_a_result_of_a_case_that_is_gone_is_named(
             ["speed", "--tasks", "nt-xnt"],
             "suite 'speed' has no task or case 'nt-xnt' in profile 'quick'. Did you mean 'nt-xent'?",
         ),
-        (["speed", "--threads", "0"], "threads=0 must be at least 1."),
-        (["speed", "--budget", "0"], "budget=0 must be more than 0 seconds."),
+        (["speed", "--threads", "0"], "threads=0 must be an integer, at least 1."),
+        (["speed", "--budget", "0"], "budget=0.0 must be greater than 0."),
         (["speed", "--device", "cuda", "--busy"], "--busy and --threads go with --device cpu."),
         (["speed", "--device", "tpu"], "device='tpu' must be auto, cpu, cuda or cuda:N."),
         (["speed", "--device", "cuda:999"], "device='cuda:999' is not there, there are "),
@@ -311,10 +322,10 @@ def test_list_and_help_show_the_suite(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["list", "speed"]) == 0
     shown = capsys.readouterr().out
     assert "  grace: a whole graph at once" in shown
-    assert "(quick 1, small 2, paper 2)" in shown
+    assert "  paper: two correlated gaussian views; 2 arms" in shown
     assert "nt-xent-3327x32-grace" not in shown
     assert main(["list", "speed", "--task", "nt-xent"]) == 0
-    assert "nt-xent-32768x128-gpu (cuda)" in capsys.readouterr().out
+    assert "arm nt-xent-32768x128-gpu (loss_name=nt-xent, rows=32768, dimension=128" in capsys.readouterr().out
     assert main(["run", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "suites that measure speed:" in shown
@@ -329,12 +340,13 @@ def test_the_quick_profile_runs_and_reports_what_is_not_installed(
     words = ["nt-xent-32x64", "nt-xent-128x64-mm", "nt-xent-128x64-kept", "nt-xent-512x64-memory", "accuracy"]
     assert main(["run", "speed", "--tasks", *words, "--output", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    results = [read_speed_result(path) for path in stored(tmp_path)]
+    results = [read_result(path) for path in stored(tmp_path)]
     assert len(results) == len(words)
     for result in results:
-        for name, outcome in result.outcomes.items():
-            installed = LOSSES[result.run.case.loss].implementation(name).installed
-            assert outcome["status"] == ("measured" if installed else "not installed"), (result.run.case.name, name)
+        assert result.hardware["threads"] == 1
+        for name, outcome in result.implementations.items():
+            installed = LOSSES[result.changes["loss_name"]].implementation(name).installed
+            assert ("loss" in outcome) == installed == (outcome.get("note") != "not installed"), (result.arm, name)
     for line in ("32×64 · lightly", "512×64 · eager", "environment: TEMPPLUG_GEMM=mm", "64×32 · tempplug"):
         assert line in shown
     assert "not the same loss" not in shown

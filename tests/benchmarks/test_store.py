@@ -8,8 +8,8 @@ import pytest
 from run_checks import write_failure, write_result
 
 from tempplug.errors import DataError
-from tempplug_benchmarks.plan import plan
-from tempplug_benchmarks.store import difference_from, read_result
+from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.run.store import difference_from, read_result
 
 
 def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
@@ -29,17 +29,17 @@ def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
 def test_the_course_of_a_training_survives_the_disk_and_is_checked(toy: ModuleType, tmp_path: Path) -> None:
     run = plan(toy.SUITE, "quick", [0])[0]
     course = {"step": [1, 2], "temperature": [0.5, 0.25]}
-    assert write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, None, course) == read_result(run.path(tmp_path))
+    assert write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, course=course) == read_result(run.path(tmp_path))
     assert '"temperature": [0.5, 0.25]\n' in run.path(tmp_path).read_text(), "a list of numbers is one line"
     for broken in ({"step": [1, 2], "temperature": [0.5]}, {"step": [1]}, {"step": [1], "temperature": ["0.5"]}):
-        write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, None, broken)
+        write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, course=broken)
         with pytest.raises(DataError, match=r"seed-0\.json.*course"):
             read_result(run.path(tmp_path))
 
 
 def test_how_a_training_was_launched_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
     run, launch = plan(toy.SUITE, "quick", [0])[0], {"processes": 2, "effective_batch_size": 64}
-    written = write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, None, None, None, launch)
+    written = write_result(run, tmp_path, {"STSB": 1.0, "error": 1.0}, 1, launch=launch)
     assert read_result(run.path(tmp_path)) == written
     assert written.launch == launch
 

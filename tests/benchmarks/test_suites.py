@@ -15,11 +15,11 @@ from suite_checks import bench as main
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks import profile as profiles
 from tempplug_benchmarks.arm import UNTRAINED, Arm, resolve
-from tempplug_benchmarks.controls import controls
 from tempplug_benchmarks.papers import load
-from tempplug_benchmarks.plan import plan, slug
 from tempplug_benchmarks.profile import Profile
-from tempplug_benchmarks.store import difference_from, read_result
+from tempplug_benchmarks.run.controls import controls
+from tempplug_benchmarks.run.plan import plan, slug
+from tempplug_benchmarks.run.store import difference_from, read_result
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.training import QUICKSTART_SEEDS

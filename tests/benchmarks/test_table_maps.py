@@ -12,10 +12,10 @@ from suite_checks import bench as main
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.papers.maps import PAPERS, Answer, paper_map
-from tempplug_benchmarks.plan import Run
 from tempplug_benchmarks.profile import PROFILES
-from tempplug_benchmarks.store import read_result
-from tempplug_benchmarks.table_plan import plan_tables, runs_of
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import read_result
+from tempplug_benchmarks.run.table_plan import plan_tables, runs_of
 
 TABLES = [(key, table) for key in PAPERS for table in paper_map(key).tables]
 # What the transcription calls tables that are no tables.

@@ -14,13 +14,13 @@ from suite_checks import bench as main
 
 from tempplug.errors import ConfigError
 from tempplug_benchmarks.arm import Arm, arms
-from tempplug_benchmarks.plan import plan
 from tempplug_benchmarks.report.comparison import Comparison, compare
 from tempplug_benchmarks.report.tables import remarks
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.run.tuning import best, configurations, expanded, fixed_temperatures
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks import long_tail, node, sentence
-from tempplug_benchmarks.tuning import best, configurations, expanded, fixed_temperatures
 
 FIXED = ("fixed+infonce", "fixed:temperature=0.1+infonce", "fixed:temperature=0.02+infonce")
 GRID = ("macl+infonce", "macl:base_temperature=0.1+infonce", "macl:base_temperature=0.02+infonce")
@@ -88,7 +88,7 @@ def test_every_strategy_of_every_suite_has_the_same_number() -> None:
 def test_a_strategy_without_temperatures_must_declare_its_configurations(
     toy: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempplug_benchmarks.tuning.OWN", {})
+    monkeypatch.setattr("tempplug_benchmarks.run.tuning.OWN", {})
     with pytest.raises(ConfigError, match=r"'temperature-free' has no temperature and 0 configurations .* there are 3 fixed"):
         labels(tunable(toy), "toy-task", "quick", "temperature-free+infonce")
 

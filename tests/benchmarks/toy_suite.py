@@ -71,6 +71,13 @@ def train(context: RunContext) -> dict[str, float]:
     return {"STSB": 70 + 10 * generator.random(), "error": generator.random()}
 
 
+def wind(context: RunContext) -> dict[str, float]:
+    """Returns the variable WIND of the environment; notes this process and its threads."""
+    found = {"milliseconds": float(os.environ["WIND"]), "calls": os.getpid(), "rounds": int(os.environ["OMP_NUM_THREADS"])}
+    context.implementations["tempplug"] = {name: float(value) for name, value in found.items()}
+    return {"milliseconds": float(found["milliseconds"])}
+
+
 def make_suite(steps: int = 10, needs: tuple[str, ...] = ()) -> Suite:
     recipe = METHOD.recipe(steps=steps)
     quick = Profile(

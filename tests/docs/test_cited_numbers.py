@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from scipy import stats
 
-from tempplug_benchmarks.kind import load_suite
+from tempplug_benchmarks.suite import load_suite
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

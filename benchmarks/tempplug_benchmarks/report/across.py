@@ -25,7 +25,7 @@ from tempplug_benchmarks.report.tables import (
     task_title,
     title,
 )
-from tempplug_benchmarks.tuning import fixed_temperatures
+from tempplug_benchmarks.run.tuning import fixed_temperatures
 
 BASELINE = "fixed"
 """What the baseline of every task is called here: the temperature differs."""

@@ -9,11 +9,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from tempplug_benchmarks.fields import plain
-from tempplug_benchmarks.plan import slug
 from tempplug_benchmarks.report import across, tables
 from tempplug_benchmarks.report.comparison import Comparison
 from tempplug_benchmarks.report.tables import SEPARATOR, Row, Table
+from tempplug_benchmarks.run.fields import plain
+from tempplug_benchmarks.run.plan import slug
 
 if TYPE_CHECKING:
     from jinja2 import Environment

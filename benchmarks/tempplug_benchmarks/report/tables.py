@@ -13,12 +13,12 @@ from typing import Literal
 
 from tempplug.options import format_value
 from tempplug_benchmarks.arm import Arm
-from tempplug_benchmarks.fields import plain
 from tempplug_benchmarks.papers import Cell
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison, ReportedLine
 from tempplug_benchmarks.report.significance import Significance
 from tempplug_benchmarks.results import Difference, Summary
+from tempplug_benchmarks.run.fields import plain
 from tempplug_benchmarks.task import Task
 
 Kind = Literal["measured", "baseline", "reported", "failed"]

@@ -1,14 +1,17 @@
-"""Clocks, and the alternation that makes their figures comparable. It must not know what is timed."""
+"""Clocks, the alternation that makes their figures comparable, and busy processes beside it. It must not know what is timed."""
 
 from __future__ import annotations
 
 import gc
 import math
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 
 MIN_ROUNDS = 3
 MAX_ROUNDS = 500
@@ -18,42 +21,15 @@ SAMPLE_SECONDS = 2e-3
 Clock = Callable[[Callable[[], object], int], float]
 
 
-@dataclass(frozen=True)
-class Times:
-    """What one implementation took.
-
-    Attributes:
-        median: seconds a call.
-        rounds: samples.
-        calls: in a sample.
-        cpu_per_wall: CPU time of the process over wall time; near the number of threads on a quiet machine.
-        cold: median seconds of a call after other work; None where there was none.
-    """
-
-    median: float
-    rounds: int
-    calls: int
-    cpu_per_wall: float
-    cold: float | None
-
-
-def cpu_seconds(call: Callable[[], object], calls: int) -> float:
-    """Returns the CPU time of the process that a number of calls took, in seconds."""
-    start = time.process_time_ns()
+def _seconds(nanoseconds: Callable[[], int], call: Callable[[], object], calls: int) -> float:
+    """Returns the seconds that a number of calls took by a clock of the system."""
+    start = nanoseconds()
     for _ in range(calls):
         call()
-    return (time.process_time_ns() - start) * 1e-9
+    return (nanoseconds() - start) * 1e-9
 
 
-def wall_seconds(call: Callable[[], object], calls: int) -> float:
-    """Returns the wall time that a number of calls took, in seconds."""
-    start = time.perf_counter_ns()
-    for _ in range(calls):
-        call()
-    return (time.perf_counter_ns() - start) * 1e-9
-
-
-def cuda_seconds(call: Callable[[], object], calls: int) -> float:
+def _cuda_seconds(call: Callable[[], object], calls: int) -> float:
     """Returns the time between two CUDA events around a number of calls, in seconds."""
     import torch
 
@@ -67,12 +43,17 @@ def cuda_seconds(call: Callable[[], object], calls: int) -> float:
     return float(start.elapsed_time(end)) * 1e-3
 
 
-CLOCKS: dict[str, Clock] = {"cpu": cpu_seconds, "wall": wall_seconds, "cuda": cuda_seconds}
+CLOCKS: dict[str, Clock] = {
+    "cpu": partial(_seconds, time.process_time_ns),
+    "wall": partial(_seconds, time.perf_counter_ns),
+    "cuda": _cuda_seconds,
+}
+"""CPU time of the process, wall time, or CUDA events, in seconds of so many calls."""
 
 
 def alternate(
     steps: Mapping[str, Callable[[], object]], clock: Clock, budget: float, between: Callable[[], object] | None = None
-) -> dict[str, Times]:
+) -> dict[str, dict[str, float]]:
     """Times calls in turn, the order reversed every round, so that what changes with time meets all of them alike.
 
     Args:
@@ -80,36 +61,43 @@ def alternate(
         clock: of `CLOCKS`.
         budget: seconds of wall time; at least `MIN_ROUNDS` rounds are made.
         between: other work, not timed. Every sample then has a cold call before it: one call, timed alone, after this work.
+
+    Returns:
+        For each the median ``milliseconds`` of a call, ``milliseconds_cold`` where there was other work, ``rounds``, ``calls``
+        in a round, and ``cpu_per_wall``, near the number of threads on a quiet machine.
     """
     calls = {name: _calls(step, clock) for name, step in steps.items()}
-    samples: dict[str, list[float]] = {name: [] for name in steps}
+    hot: dict[str, list[float]] = {name: [] for name in steps}
     cold: dict[str, list[float]] = {name: [] for name in steps}
     cpu, wall = dict.fromkeys(steps, 0.0), dict.fromkeys(steps, 0.0)
     order = list(steps)
-    with _without_collector():
-        started = time.perf_counter()
-        while len(samples[order[0]]) < MIN_ROUNDS or (
-            time.perf_counter() - started < budget and len(samples[order[0]]) < MAX_ROUNDS
-        ):
+    gc.collect()
+    gc.disable()  # it would run within a sample
+    try:
+        started, rounds = time.perf_counter(), 0
+        while rounds < MIN_ROUNDS or (time.perf_counter() - started < budget and rounds < MAX_ROUNDS):
+            rounds += 1
             for name in order:
                 if between:
                     between()
                     cold[name].append(clock(steps[name], 1))
                     clock(steps[name], calls[name] - 1)  # hot again
                 cpu_start, wall_start = time.process_time(), time.perf_counter()
-                samples[name].append(clock(steps[name], calls[name]) / calls[name])
+                hot[name].append(clock(steps[name], calls[name]) / calls[name])
                 cpu[name] += time.process_time() - cpu_start
                 wall[name] += time.perf_counter() - wall_start
             order.reverse()
+    finally:
+        gc.enable()
     return {
-        name: Times(
-            median=statistics.median(found),
-            rounds=len(found),
-            calls=calls[name],
-            cpu_per_wall=cpu[name] / wall[name],
-            cold=statistics.median(cold[name]) if between else None,
-        )
-        for name, found in samples.items()
+        name: {
+            "milliseconds": statistics.median(hot[name]) * 1e3,
+            **({"milliseconds_cold": statistics.median(cold[name]) * 1e3} if between else {}),
+            "rounds": rounds,
+            "calls": calls[name],
+            "cpu_per_wall": cpu[name] / wall[name],
+        }
+        for name in steps
     }
 
 
@@ -117,14 +105,23 @@ def _calls(step: Callable[[], object], clock: Clock) -> int:
     return max(1, math.ceil(SAMPLE_SECONDS / max(clock(step, 1), 1e-9)))
 
 
+COUNT = 2
+# A process looks for its parent now and then, so that none is left behind however the measurement ends.
+_SPIN = "import os, sys\nparent = int(sys.argv[1])\nwhile os.getppid() == parent:\n    for _ in range(100_000):\n        pass\n"
+
+
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    """Keeps Python's garbage collector from running within a sample."""
-    gc.collect()
-    was_enabled = gc.isenabled()
-    gc.disable()
+def neighbours(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Runs that many spinning processes beside the block; they end with it, or with this process. Gives them.
+
+    Args:
+        count: at least 0.
+    """
+    spinners = [subprocess.Popen([sys.executable, "-c", _SPIN, str(os.getpid())]) for _ in range(count)]
     try:
-        yield
+        yield spinners
     finally:
-        if was_enabled:
-            gc.enable()
+        for spinner in spinners:
+            spinner.terminate()
+        for spinner in spinners:
+            spinner.wait()

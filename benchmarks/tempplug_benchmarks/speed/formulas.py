@@ -1,16 +1,21 @@
-"""The losses in eager PyTorch, as training code commonly writes them, normalisation of the embeddings included.
+"""What tempplug is compared with: losses in eager PyTorch, as training code commonly writes them, and those of other libraries.
 
-They are what tempplug is compared with: readable, dense, and without any care for memory. Each takes two views of raw
-embeddings [N, D] and returns the mean loss. They must not use tempplug.
+A formula takes two views of raw embeddings [N, D] and returns the mean loss. Libraries are called as their users call them, and
+imported when they are. This module must not use tempplug.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+# Maps two views of raw embeddings [N, D] to a loss; its backward leaves gradients on the views.
+LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def nt_xent(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
@@ -150,3 +155,67 @@ def _partners(rows: Tensor) -> Tensor:
 def _masked_cross_entropy(logits: Tensor, reduction: str = "mean") -> Tensor:
     itself = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
     return F.cross_entropy(logits.masked_fill(itself, -math.inf), _partners(logits), reduction=reduction)
+
+
+def lightly_nt_xent(temperature: float) -> LossFunction:
+    """Returns lightly's NTXentLoss."""
+    from lightly.loss import NTXentLoss  # type: ignore[import-not-found, unused-ignore]
+
+    loss: LossFunction = NTXentLoss(temperature=temperature)
+    return loss
+
+
+def lightly_macl(temperature: float) -> LossFunction:
+    """Returns lightly's MACLLoss with alpha 0.5 and threshold 0."""
+    from lightly.loss import MACLLoss  # type: ignore[import-not-found, unused-ignore]
+
+    loss: LossFunction = MACLLoss(temperature=temperature, alpha=0.5, A_0=0.0)
+    return loss
+
+
+def metric_learning_nt_xent(temperature: float) -> LossFunction:
+    """Returns pytorch-metric-learning's NTXentLoss; the two views of a pair share a label."""
+    from pytorch_metric_learning.losses import NTXentLoss
+
+    loss = NTXentLoss(temperature=temperature)
+
+    def of_views(view_a: Tensor, view_b: Tensor) -> Tensor:
+        labels = torch.arange(len(view_a), device=view_a.device).repeat(2)
+        result: Tensor = loss(torch.cat([view_a, view_b]), labels)
+        return result
+
+    return of_views
+
+
+def multiple_negatives_ranking(temperature: float) -> LossFunction:
+    """Returns the loss part of sentence-transformers' MultipleNegativesRankingLoss."""
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    loss = MultipleNegativesRankingLoss(_encoder(), scale=1 / temperature)
+
+    def of_views(view_a: Tensor, view_b: Tensor) -> Tensor:
+        return loss.compute_loss_from_embeddings([view_a, view_b], labels=None)  # type: ignore[arg-type]
+
+    return of_views
+
+
+def cached_multiple_negatives_ranking(temperature: float) -> LossFunction:
+    """Returns the loss part of CachedMultipleNegativesRankingLoss with its default mini-batch.
+
+    It goes backward chunk by chunk while it computes the loss, so the gradients are there when it returns and the loss that
+    it returns is a leaf. Embedding a second time is no part of the loss and left out.
+    """
+    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
+
+    loss = CachedMultipleNegativesRankingLoss(_encoder(), scale=1 / temperature)
+
+    def of_views(view_a: Tensor, view_b: Tensor) -> Tensor:
+        value = loss.calculate_loss([[view_a], [view_b]], with_backward=True)
+        return value.detach().requires_grad_()
+
+    return of_views
+
+
+def _encoder() -> Any:
+    """Returns what the losses of sentence-transformers ask for and, given embeddings, never use."""
+    return nn.Sequential(nn.Identity())

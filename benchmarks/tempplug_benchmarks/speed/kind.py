@@ -1,29 +1,27 @@
-"""The kind of suites that measure speed: how they are listed, run and reported by the command. It must not know any case."""
+"""Suites that measure speed: their options, the runs that these mean, and what is shown of them."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.options import format_value
 from tempplug_adapters.training.flags import add_device
-from tempplug_benchmarks.kind import load_suite
-from tempplug_benchmarks.progress import Progress
-from tempplug_benchmarks.speed import report as text
-from tempplug_benchmarks.speed.case import Setting, SpeedSuite
-from tempplug_benchmarks.speed.store import SpeedResult, load_speed_results, speed_files
-from tempplug_benchmarks.speed.table import Section, sections, strangers
+from tempplug_benchmarks.arm import Arm, Specs
+from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.executor import InProcesses
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.progress import Progress
+from tempplug_benchmarks.run.runner import execute
+from tempplug_benchmarks.speed.cases import BUDGETS
+from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
+from tempplug_benchmarks.speed.targets import SpeedSuite
 
-TITLE = "suites that measure speed"
-SUITE: type = SpeedSuite
-# Seconds for the rounds of one case.
-BUDGETS = {"quick": 0.2, "small": 3.0, "paper": 30.0}
-# Pairs up to which cases are also timed after a network's step: caches hold nothing of larger ones anyway.
-COLD_ROWS = 2048
+TITLE = SpeedSuite.kind
 
 
 def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
@@ -48,86 +46,65 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     ]
 
 
-def listing(suite: SpeedSuite) -> Iterator[str]:
-    """Returns a line about each task."""
-    for task in suite.tasks:
-        yield f"{task.name}: {task.summary} ({', '.join(f'{name} {len(cases)}' for name, cases in task.profiles.items())})"
-
-
-def details(suite: SpeedSuite, task: str) -> Iterator[str]:
-    """Returns lines with the cases of a task."""
-    found = suite.task(task)
-    yield f"{found.name}: {found.summary}"
-    for profile, cases in found.profiles.items():
-        names = [case.name + (f" ({case.device})" if case.device else "") for case in cases]
-        yield f"  {profile}: {', '.join(names)}"
-
-
 def run(suite: SpeedSuite, options: argparse.Namespace) -> int:
-    """Measures what is left, writes report and plot, prints the tables of what was asked, and returns 1 where a case failed."""
-    from tempplug_benchmarks.speed.runner import execute, plan
+    """Measures what is left, prints the tables of what was asked, draws the plots, and returns 1 where a case failed."""
+    from tempplug_benchmarks.speed.plot import draw  # matplotlib takes a second that listings should not
 
-    setting = _setting(options)
-    runs = plan(suite.name, options.profile, suite.choose(options.profile, setting.device, options.tasks), setting)
-    failures = execute(runs, options.output, Progress(Console(stderr=True)), options.rerun_changed)
-    results, problems = load_speed_results(options.output)
-    asked = {run.path(options.output) for run in runs}
-    here = [each for each in results if each.run.path(options.output).parent in {path.parent for path in asked}]
-    shown = [each for each in here if each.run.path(options.output) in asked]
-    text.print_report(Console(), sections(suite, shown), problems)
-    folder = next(iter(asked)).parent
-    written = text.write_report(folder, sections(suite, here), problems)
-    Console(stderr=True).print(f"wrote {written}", markup=False, highlight=False, soft_wrap=True)
+    runs = plan_cases(suite, options)
+    failures = execute(runs, options.output, None, Progress(Console(stderr=True)), InProcesses(None), options.rerun_changed)
+    asked = {(each.profile, each.task.name, each.arm.label) for each in runs}
+    loaded = load_results(options.output / suite.name / options.profile, lambda entry: read_case(entry, suite))
+    entries = [each for each in (*loaded.results, *loaded.failures) if each.suite == suite.name]
+    shown = [each for each in entries if (each.profile, each.task, each.arm) in asked]
+    SpeedReport(sections(shown, {suite.name: suite}), loaded.problems).print(Console())
+    slug = sections(shown, {suite.name: suite})[0].setting.slug
+    here = [each for each in sections(entries, {suite.name: suite}) if each.setting.slug == slug]
+    for ending in ("svg", "png"):  # pages show the one, slides and terminals the other
+        file = options.output / suite.name / options.profile / f"{slug}.{ending}"
+        if draw(here, file):
+            Console(stderr=True).print(f"wrote {file}", markup=False, highlight=False, soft_wrap=True)
     return 1 if failures else 0
 
 
-@dataclass(frozen=True)
-class SpeedReport:
-    """Sections of a folder.
-
-    Attributes:
-        found: of every suite, profile, setting and task.
-        problems: messages about files that could not be read.
-    """
-
-    found: tuple[Section, ...]
-    problems: tuple[str, ...]
-
-    def print(self, console: Console) -> None:
-        """Prints the tables."""
-        text.print_report(console, self.found, self.problems)
-
-    def markdown(self) -> str:
-        """Returns the report as Markdown."""
-        return text.markdown(self.found, self.problems)
-
-    def html_parts(self) -> list[str]:
-        """Returns the report as pieces of HTML."""
-        return text.html_parts(self.found, self.problems)
-
-
-def report(folder: Path) -> SpeedReport | None:
-    """Returns the speed results of a folder, None where nothing was measured."""
-    if not speed_files(folder):
-        return None
-    results, problems = load_speed_results(folder)
-    by_suite: dict[str, list[SpeedResult]] = {}
-    for result in results:
-        by_suite.setdefault(result.run.suite, []).append(result)
-    found: list[Section] = []
-    for name, mine in by_suite.items():
-        suite = load_suite(name)
-        found += sections(suite, mine)
-        problems += strangers(suite, mine)
-    return SpeedReport(tuple(found), problems)
-
-
-def _setting(options: argparse.Namespace) -> Setting:
-    """Returns the setting that the options mean.
+def plan_cases(suite: SpeedSuite, options: argparse.Namespace) -> list[Run]:
+    """Returns a run of every case that is asked for, under the conditions that the options mean.
 
     Raises:
-        ConfigError: a number is out of range, there is no such device, or the options do not go together.
+        UnknownNameError: a name is neither a task nor a case of the profile.
+        ConfigError: nothing is left, a number is out of range, there is no such device, or the options do not go together.
     """
+    from tempplug_benchmarks.speed.losses import installed_packages  # loads torch
+
+    conditions = _conditions(options)
+    written = ",".join(f"{name}={format_value(value)}" for name, value in conditions.items())
+    tasks = {task.name: task for task in suite.tasks if options.profile in task.profiles}
+    task_of = {arm.label: name for name, task in tasks.items() for arm in task.profiles[options.profile].arms}
+    found: dict[tuple[str, str], Run] = {}
+    for name in options.tasks or tasks:
+        known = [*tasks, *task_of]
+        base, _, own = name.partition("@")
+        if base not in known:
+            raise UnknownNameError(
+                f"suite '{suite.name}' has no task or case '{name}' in profile '{options.profile}'.{nearest(name, known)} "
+                f"Its tasks are: {', '.join(tasks)}."
+            )
+        settings = ",".join(filter(None, (own, written)))
+        task = suite.task(task_of.get(base, base) + f"@{settings}" * bool(settings))
+        if options.budget is not None:
+            task = task.changed(task.name, {"budget": options.budget})
+        device = conditions.get("device", "cpu")
+        for arm in task.profile(options.profile).arms:
+            if arm.changes.get("only_on", device) == device and base in (arm.label, task_of[arm.label]):
+                packages = installed_packages(arm.changes["loss_name"], arm.changes["implementations"])
+                measured = Arm(arm.label, changes={**arm.changes, "packages": packages})
+                found[task.name, arm.label] = Run(suite.name, options.profile, task, measured, Specs(), seed=0)
+    if not found:
+        raise ConfigError(f"profile '{options.profile}' of suite '{suite.name}' has none of these cases for device '{device}'.")
+    return list(found.values())
+
+
+def _conditions(options: argparse.Namespace) -> Mapping[str, Any]:
+    """Returns the settings that results of a folder of their own have."""
     from tempplug_adapters.training.command_line import choose_device  # loads torch
 
     if options.device != "cpu" and (options.busy or options.threads is not None):
@@ -135,11 +112,7 @@ def _setting(options: argparse.Namespace) -> Setting:
     chosen = choose_device(options.device)
     if chosen.index:
         raise ConfigError(f"--device {chosen}: the first GPU is measured; CUDA_VISIBLE_DEVICES chooses which one that is.")
-    return Setting(
-        device=chosen.type,
-        threads=options.threads if options.threads is not None else 2 if options.busy else 1,
-        busy=options.busy,
-        precision="bfloat16" if chosen.type == "cuda" else "float32",
-        budget=options.budget if options.budget is not None else BUDGETS[options.profile],
-        cold=COLD_ROWS,
-    )
+    if chosen.type != "cpu":
+        return {"device": chosen.type, "precision": "bfloat16"}
+    threads = options.threads if options.threads is not None else 2 if options.busy else 1
+    return ({"busy": True} if options.busy else {}) | ({"threads": threads} if threads != 1 else {})

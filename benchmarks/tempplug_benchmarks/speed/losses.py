@@ -1,4 +1,4 @@
-"""The losses of the speed suite and everything that computes them: tempplug, eager formulas, compiled ones, other libraries.
+"""The losses of the speed suite and everything that computes them: tempplug, eager formulas, compiled ones, other formulas.
 
 tempplug is used as its users do, through `ContrastiveLoss`, other libraries as their users call them, imported where they
 are made. This module must not know how anything is measured.
@@ -6,22 +6,53 @@ are made. This module must not know how anything is measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from tempplug import ContrastiveLoss, Strategy
+from tempplug import Batch, ContrastiveLoss, LogitMap, Strategy
 from tempplug.errors import UnknownNameError, nearest
 from tempplug.strategies.amcl import AMCL
 from tempplug.types import EngineName, LayoutName
-from tempplug_benchmarks.speed import formulas, libraries
-from tempplug_benchmarks.speed.libraries import LossFunction
-from tempplug_benchmarks.speed.plugin_map import PluginMap
+from tempplug_benchmarks.speed import formulas
+from tempplug_benchmarks.speed.formulas import LossFunction
+
+LOWEST, HIGHEST = 0.1, 0.2
+
+
+class CosineMap(LogitMap):
+    """l = s / τ(s), with τ from `LOWEST` at s = 0 to `HIGHEST` at s = ±1, a constant for the gradient."""
+
+    def temperature(self, similarity: Tensor) -> Tensor:
+        """Returns τ(s)."""
+        return LOWEST + 0.5 * (HIGHEST - LOWEST) * (1 + torch.cos(math.pi * (1 + similarity)))
+
+    def logit(self, similarity: Tensor) -> Tensor:
+        """Returns s / τ(s)."""
+        return similarity / self.temperature(similarity.detach())
+
+    def slope(self, similarity: Tensor) -> Tensor:
+        """Returns 1 / τ(s)."""
+        return 1 / self.temperature(similarity)
+
+
+class PluginMap(Strategy):
+    """DySTreSS's cosine profile, written plainly."""
+
+    name: ClassVar[str] = "plugin-map"
+    formula: ClassVar[str] = "l = s / τ(s), τ(s) = 0.1 + 0.1·(1 + cos(π(1 + s)))/2"
+    source: ClassVar[str] = "Manna et al., DySTreSS: Dynamically Scaled Temperature in Self-Supervised Contrastive Learning"
+
+    def prepare(self, batch: Batch) -> LogitMap:
+        """Returns the same map for every batch."""
+        return CosineMap()
+
 
 QUEUED = 4096
 CLASSES = 10
@@ -73,7 +104,7 @@ class Loss:
         products: inner products of a forward and backward pass, of N.
     """
 
-    strategy: str | Callable[[], Strategy]
+    strategy: str | Callable[[], Strategy] = "fixed:temperature={temperature}"
     objective: str = "infonce"
     layout: LayoutName = "two-view"
     symmetric: bool = False
@@ -212,24 +243,27 @@ def _formula(formula: Callable[[Tensor, Tensor, float], Tensor]) -> Implementati
     return Implementation(make=lambda temperature: partial(_at, formula, temperature))
 
 
+def installed_packages(loss: str, implementations: Iterable[str]) -> tuple[str, ...]:
+    """Returns the optional packages of these implementations that are there: with others it would be another comparison."""
+    ways = [LOSSES[loss].implementation(name) for name in implementations]
+    return tuple(sorted({way.package for way in ways if way.package and way.installed}))
+
+
 LOSSES: dict[str, Loss] = {
     "nt-xent": Loss(
-        strategy="fixed:temperature={temperature}",
         formula=formulas.nt_xent,
         others={
             "grace": _formula(formulas.grace),
             "pygcl": _formula(formulas.pygcl_infonce),
-            "lightly": Implementation(make=libraries.lightly_nt_xent, package="lightly"),
-            "pytorch-metric-learning": Implementation(
-                make=libraries.metric_learning_nt_xent, package="pytorch_metric_learning"
-            ),
+            "lightly": Implementation(make=formulas.lightly_nt_xent, package="lightly"),
+            "pytorch-metric-learning": Implementation(make=formulas.metric_learning_nt_xent, package="pytorch_metric_learning"),
         },
     ),
     "macl": Loss(
         strategy="macl:base_temperature={temperature},alpha=0.5,threshold=0",
         objective="reweighted",
         formula=formulas.macl,
-        others={"lightly": Implementation(make=libraries.lightly_macl, package="lightly")},
+        others={"lightly": Implementation(make=formulas.lightly_macl, package="lightly")},
     ),
     "dystress": Loss(
         strategy="dystress:temperature_min=0.1,temperature_max=0.2", formula=_without_temperature(formulas.dystress)
@@ -241,40 +275,35 @@ LOSSES: dict[str, Loss] = {
     ),
     "temperature-free": Loss(strategy="temperature-free:eps=1e-4", formula=_without_temperature(formulas.temperature_free)),
     "one-way": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="cross-view",
         formula=formulas.one_way,
         products=_across,
         others={
-            "sentence-transformers": Implementation(make=libraries.multiple_negatives_ranking, package="sentence_transformers"),
+            "sentence-transformers": Implementation(make=formulas.multiple_negatives_ranking, package="sentence_transformers"),
             "sentence-transformers-cached": Implementation(
-                make=libraries.cached_multiple_negatives_ranking, package="sentence_transformers"
+                make=formulas.cached_multiple_negatives_ranking, package="sentence_transformers"
             ),
         },
     ),
     "hard-negatives": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="cross-view",
         formula=formulas.hard_negatives,
         inputs=_for_each_shape(lambda rows, width: {"hard_negatives": _rows(rows, width)}),
         products=lambda rows: 2 * _across(rows),
     ),
     "queue": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="queue",
         formula=formulas.queue,
         inputs=_for_each_shape(lambda rows, width: {"queue": _rows(QUEUED, width)}),
         products=lambda rows: 2.0 * rows * QUEUED,
     ),
     "labels": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="labels",
         formula=formulas.labels,
         inputs=_for_each_shape(lambda rows, width: {"labels": torch.arange(rows) % CLASSES}),
     ),
     **{
         name: Loss(
-            strategy="fixed:temperature={temperature}",
             layout="masks",
             formula=formulas.masks,
             inputs=_for_each_shape(positives),
@@ -291,7 +320,6 @@ LOSSES: dict[str, Loss] = {
         products=lambda rows: 2 * _square(rows),
     ),
     "two-way": Loss(
-        strategy="fixed:temperature={temperature}",
         layout="cross-view",
         symmetric=True,
         formula=formulas.two_way,

@@ -6,47 +6,69 @@ What cannot be measured is kept with its reason, never left out. It must not kno
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from typing import TypeVar
 
 import torch
 
-from tempplug_benchmarks.speed.case import OURS, Case, Outcome, Setting
-from tempplug_benchmarks.speed.clock import CLOCKS, alternate
-from tempplug_benchmarks.speed.losses import LOSSES, Implementation, Loss
-from tempplug_benchmarks.speed.matmul import executed_operations, matmul_rate
-from tempplug_benchmarks.speed.memory import peak_growth
-from tempplug_benchmarks.speed.neighbours import COUNT, neighbours
+from tempplug.errors import NonFiniteError
+from tempplug_benchmarks.run.child import end_with_parent
+from tempplug_benchmarks.run.fields import plain
+from tempplug_benchmarks.speed.clock import CLOCKS, COUNT, alternate, neighbours
+from tempplug_benchmarks.speed.losses import LOSSES, Implementation
+from tempplug_benchmarks.speed.machine import executed_operations, limit_memory, matmul_rate, peak_growth
+from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe
 from tempplug_benchmarks.speed.step import Step, network_step, views
 
 WARM_UP_ROWS = 64
 Made = TypeVar("Made")
+Outcome = dict[str, float | str]
+"""Numbers by name, the unit in the name, and a ``note``: the engine of tempplug, or why there are no numbers."""
+Ways = Mapping[str, Implementation]
 
 
-def measure(case: Case, setting: Setting, only: str = "") -> dict[str, Outcome]:
-    """Returns the outcome of every implementation of a case, by name.
+def measure_alone(case: SpeedRecipe, figure: str) -> dict[str, Outcome]:
+    """Does what `measure` does, in a process that does nothing else and whose memory is limited from now on.
+
+    Memory is measured in a further process for each implementation, which nothing was freed in before.
 
     Args:
         case: what to measure.
-        setting: how.
-        only: measure this implementation alone, as memory wants it: each in a fresh process. Empty for all.
+        figure: ``milliseconds``, ``mebibytes`` or ``gradient_error``.
+    """
+    if case.device == "cpu":
+        limit_memory()
+    if figure != "mebibytes":
+        return measure(case, figure)
+    fresh = partial(ProcessPoolExecutor, 1, get_context("spawn"), end_with_parent, max_tasks_per_child=1)
+    with fresh() as processes:
+        return {name: processes.submit(measure, case, figure, name).result()[name] for name in case.implementations}
+
+
+def measure(case: SpeedRecipe, figure: str, only: str = "") -> dict[str, Outcome]:
+    """Returns what came of every implementation of a case, by name.
+
+    Args:
+        case: what to measure.
+        figure: ``milliseconds``, ``mebibytes`` or ``gradient_error``.
+        only: measure this implementation alone. Empty for all.
 
     Raises:
         Exception: tempplug itself failed; what another implementation raises is its outcome.
     """
-    torch.set_num_threads(setting.threads)
-    loss = LOSSES[case.loss]
-    ways = {name: loss.implementation(name) for name in case.implementations if only in ("", name)}
-    outcomes = {name: Outcome("not installed", note="not installed") for name, way in ways.items() if not way.installed}
+    torch.set_num_threads(case.threads)
+    ways = {name: LOSSES[case.loss_name].implementation(name) for name in case.implementations if only in ("", name)}
     present = {name: way for name, way in ways.items() if way.installed}
-    by_quantity = {"time": _time, "memory": _memory, "accuracy": _accuracy}
-    outcomes |= by_quantity[case.quantity](case, setting, loss, present)
-    return {name: outcomes[name] for name in ways}
+    found = {"milliseconds": _time, "mebibytes": _memory, "gradient_error": _accuracy}[figure](case, present)
+    return {name: _checked(name, found[name]) if name in found else {"note": "not installed"} for name in ways}
 
 
-def _time(case: Case, setting: Setting, loss: Loss, ways: Mapping[str, Implementation]) -> dict[str, Outcome]:
-    pair = views(case.rows, case.dimension, setting)
+def _time(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
+    pair = views(case)
 
     def ready(way: Implementation) -> Step:
         step = Step(way.make(case.temperature), *pair)
@@ -59,58 +81,49 @@ def _time(case: Case, setting: Setting, loss: Loss, ways: Mapping[str, Implement
 
     tried = {name: _tried(name, partial(ready, way)) for name, way in ways.items()}
     steps = {name: step for name, step in tried.items() if isinstance(step, Step)}
-    outcomes = {name: outcome for name, outcome in tried.items() if isinstance(outcome, Outcome)}
-    between = network_step(setting.device) if case.rows <= setting.cold else None
-    with neighbours(COUNT if setting.busy else 0):
-        times = alternate(steps, CLOCKS[setting.clock], setting.budget, between)
-        rate = matmul_rate(setting)
+    outcomes = {name: outcome for name, outcome in tried.items() if not isinstance(outcome, Step)}
+    between = network_step(case.device) if case.rows <= case.cold else None
+    with neighbours(COUNT if case.busy else 0):
+        times = alternate(steps, CLOCKS[case.clock], case.budget, between)
+        rate = matmul_rate(case)
     for name, step in steps.items():
-        each = times[name]
-        numbers = {
-            "milliseconds": each.median * 1e3,
-            "rounds": each.rounds,
-            "calls": each.calls,
-            "cpu_per_wall": each.cpu_per_wall,
-            "loss": float(step.value),
-        }
-        if each.cold is not None:
-            numbers["milliseconds_cold"] = each.cold * 1e3
+        numbers = times[name] | {"loss": float(step.value)}
         if operations := executed_operations(case, step.engine):
-            numbers |= {"matmul_teraflops": rate * 1e-12, "matmul_share": operations / each.median / rate}
-        outcomes[name] = Outcome("measured", numbers, step.engine)
+            share = operations / (numbers["milliseconds"] * 1e-3) / rate
+            numbers |= {"matmul_teraflops": rate * 1e-12, "matmul_share": share}
+        outcomes[name] = {**numbers, **step.note}
     return outcomes
 
 
-def _memory(case: Case, setting: Setting, loss: Loss, ways: Mapping[str, Implementation]) -> dict[str, Outcome]:
+def _memory(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
     def one(way: Implementation) -> Outcome:
         function = way.make(case.temperature)
         # A small step first: libraries load code and keep workspaces at their first call.
-        Step(function, *views(min(WARM_UP_ROWS, case.rows), case.dimension, setting))()
-        step = Step(function, *views(case.rows, case.dimension, setting))
+        Step(function, *views(case, rows=min(WARM_UP_ROWS, case.rows)))()
+        step = Step(function, *views(case))
         gc.collect()
-        numbers = {"mebibytes": peak_growth(step, setting.device)}
-        return Outcome("measured", {**numbers, "loss": float(step.value)}, step.engine)
+        return {"mebibytes": peak_growth(step, case.device), "loss": float(step.value), **step.note}
 
     return {name: _tried(name, partial(one, way)) for name, way in ways.items()}
 
 
-def _accuracy(case: Case, setting: Setting, loss: Loss, ways: Mapping[str, Implementation]) -> dict[str, Outcome]:
+def _accuracy(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
     """Compares with the eager formula in float64 on the same embeddings."""
-    pair = views(case.rows, case.dimension, setting)
+    pair = views(case)
     first, second = (view.detach().double().requires_grad_() for view in pair)
-    exact = Step(loss.eager(case.temperature), first, second)
+    exact = Step(LOSSES[case.loss_name].eager(case.temperature), first, second)
     exact()
     reference = exact.gradient()
 
     def one(way: Implementation) -> Outcome:
         step = Step(way.make(case.temperature), *pair)
         step()
-        numbers = {
+        return {
             "gradient_error": float((step.gradient() - reference).abs().max() / reference.abs().max()),
             "loss_error": abs(float(step.value) - float(exact.value)) / abs(float(exact.value)),
             "loss": float(step.value),
+            **step.note,
         }
-        return Outcome("measured", numbers, step.engine)
 
     return {name: _tried(name, partial(one, way)) for name, way in ways.items()}
 
@@ -122,5 +135,12 @@ def _tried(name: str, make: Callable[[], Made]) -> Made | Outcome:
     except Exception as error:
         if name == OURS:
             raise
-        words = " ".join(str(error).split())
-        return Outcome("failed", note=f"{type(error).__name__}: {words[:200]}")
+        return {"note": f"failed: {type(error).__name__}: {plain(str(error))[:200]}"}
+
+
+def _checked(name: str, outcome: Outcome) -> Outcome:
+    """Returns the outcome, or that it failed where a number is not finite, which no result holds."""
+    wrong = [f"{key} is {value}" for key, value in outcome.items() if not isinstance(value, str) and not math.isfinite(value)]
+    if wrong and name == OURS:
+        raise NonFiniteError(f"{name}: {', '.join(wrong)}, which must be finite.")
+    return {"note": f"failed: {', '.join(wrong)}"} if wrong else outcome

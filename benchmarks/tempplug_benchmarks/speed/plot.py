@@ -1,13 +1,12 @@
-"""The plot of a speed report: how many times better tempplug is. It must not read files.
+"""The plot of a speed report: how many times better tempplug is, against the size of the batch.
 
-Times are those that a training meets (`told_time`). Tasks with several sizes have a panel each, against the size of the
-batch; the cases of the others share one list.
+Times are those that a training meets (`told_time`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from tempplug_benchmarks.report.drawing import COLOURS, DASHED, STYLE, THEME, label_ratios, save
-from tempplug_benchmarks.speed.case import OURS, SMALL_ROWS, told_time
-from tempplug_benchmarks.speed.table import Section
+from tempplug_benchmarks.speed.recipe import OURS, SMALL_ROWS, told_time
+from tempplug_benchmarks.speed.report import Section
 
 COLUMNS = 3
-ROW = 0.27  # inches
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_WORDS = {"time": "time", "memory": "peak memory", "accuracy": "gradient error"}
+MARKERS = "os^Dv"
+"""Markers of lines that have the same colour."""
+_WORDS = {"milliseconds": "time", "mebibytes": "peak memory", "gradient_error": "gradient error"}
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,15 @@ def points(section: Section) -> dict[str, list[Point]]:
     Args:
         section: results of one task.
     """
-    several_dimensions = len({result.run.case.dimension for result in section.results}) > 1
+    several_dimensions = len({result.case.dimension for result in section.results}) > 1
     found: dict[str, list[Point]] = {}
     for result in section.results:
-        case = result.run.case
+        case = result.case
         # The section's label of the case without its size, which the axis shows.
         what = [word for word in section.label(result).split() if "×" not in word]
         what += [f"D={case.dimension}"] if several_dimensions else []
-        for name in result.outcomes:
-            cold = told_time(case.rows, result.outcomes[name].get("numbers", {})) != "milliseconds"
+        for name in result.implementations:
+            cold = told_time(case.rows, result.implementations[name]) != "milliseconds"
             ratio = section.ratio(result, name, cold=cold)
             if name != OURS and ratio is not None and ratio > 0:
                 wanted = [each.at_least for each in section.wanted(result, name) if (each.of, each.cold) == (OURS, cold)]
@@ -68,7 +67,7 @@ def points(section: Section) -> dict[str, list[Point]]:
 
 @rc_context(STYLE)
 def draw(found: Sequence[Section], out: Path) -> bool:
-    """Writes the plot, a short bar wherever something is wanted.
+    """Writes the plot, a panel for each task, with a short bar wherever something is wanted.
 
     Args:
         found: sections of one profile and setting.
@@ -80,22 +79,13 @@ def draw(found: Sequence[Section], out: Path) -> bool:
     drawn = [(section, lines) for section in found if (lines := points(section))]
     if not drawn:
         return False
-    panels = [each for each in drawn if len({result.run.case.rows for result in each[0].results}) > 1]
-    singles = [(section, label, line[0]) for section, lines in drawn for label, line in lines.items()]
-    singles = [each for each in singles if each[0] not in [section for section, _ in panels]]
-    columns = min(COLUMNS, len(panels))
-    grid_rows = math.ceil(len(panels) / COLUMNS)
-    heights = ([4.2 * grid_rows] if panels else []) + ([ROW * len(singles) + 1.2] if singles else [])
-    figure = Figure(figsize=(5.2 * COLUMNS, sum(heights) + 0.4), layout="constrained")
-    parts = list(figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel())
-    if panels:
-        axes = parts.pop(0).subplots(grid_rows, columns, squeeze=False).ravel()
-        for panel, (section, lines) in zip(axes, panels, strict=False):
-            _against_size(panel, section, lines)
-        for panel in axes[len(panels) :]:
-            panel.set_visible(False)
-    if singles:
-        _one_size(parts.pop(0).subplots(), singles)
+    rows = math.ceil(len(drawn) / COLUMNS)
+    figure = Figure(figsize=(6.4 * COLUMNS, 4.2 * rows + 0.4), layout="constrained")
+    axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
+    for panel in axes[len(drawn) :]:
+        panel.set_visible(False)
+    for panel, (section, lines) in zip(axes, drawn, strict=False):
+        _panel(panel, section, lines)
     first = found[0]
     title = f"{first.suite} / {first.profile} / {first.setting.slug}: times tempplug's figure, above 1 where tempplug is better"
     figure.suptitle(f"{title}; time cold up to {SMALL_ROWS} pairs where that was measured", x=0.01, ha="left")
@@ -103,40 +93,24 @@ def draw(found: Sequence[Section], out: Path) -> bool:
     return True
 
 
-def _against_size(panel: Axes, section: Section, lines: dict[str, list[Point]]) -> None:
+def _panel(panel: Axes, section: Section, lines: Mapping[str, Sequence[Point]]) -> None:
     for position, (label, line) in enumerate(lines.items()):
-        colour = COLOURS[position % len(COLOURS)]
+        colour, marker = COLOURS[position % len(COLOURS)], MARKERS[position // len(COLOURS) % len(MARKERS)]
         sizes, ratios = [point.rows for point in line], [point.ratio for point in line]
-        panel.plot(sizes, ratios, label=label, linewidth=2.0, color=colour, marker=MARKERS[position % len(MARKERS)])
+        panel.plot(sizes, ratios, label=label, color=colour, marker=marker)
         wanted = [(point.rows, point.wanted) for point in line if point.wanted is not None]
-        where, heights = [size for size, _ in wanted], [height for _, height in wanted]
-        panel.plot(where, heights, linestyle="none", marker="_", markersize=16, color=colour)
+        panel.plot(*zip(*wanted, strict=True), linestyle="none", marker="_", markersize=16, color=colour)
     sizes = sorted({point.rows for line in lines.values() for point in line})
     panel.axhline(1.0, color=THEME["soft"], linewidth=1.0, linestyle=DASHED)
     panel.set(
         title=section.task.name,
         yscale="log",
         xlabel="N, pairs in a batch",
-        ylabel=f"{_WORDS[section.task.quantity]} over tempplug's",
+        ylabel=f"{_WORDS[section.figure]} over tempplug's",
     )
     panel.set_xscale("log", base=2)
     panel.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
     panel.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
     label_ratios(panel.yaxis, "×")
     panel.xaxis.set_minor_locator(NullLocator())
-    panel.legend(fontsize=8)
-
-
-def _one_size(panel: Axes, singles: Sequence[tuple[Section, str, Point]]) -> None:
-    tasks = list(dict.fromkeys(section.task.name for section, _, _ in singles))
-    for position, (section, _, point) in enumerate(singles):
-        colour = COLOURS[tasks.index(section.task.name) % len(COLOURS)]
-        panel.plot([1.0, point.ratio], [position, position], color=colour, linewidth=2.0)
-        panel.plot(point.ratio, position, color=colour, marker="o", markersize=6)
-        if point.wanted is not None:
-            panel.plot(point.wanted, position, color=THEME["soft"], marker="|", markersize=14, markeredgewidth=2)
-    panel.axvline(1.0, color=THEME["soft"], linewidth=1.0, linestyle=DASHED)
-    labels = [f"{section.task.name}, N={point.rows}: {label}" for section, label, point in singles]
-    panel.set_yticks(range(len(singles)), labels, fontsize=8)
-    panel.set(ylim=(len(singles) - 0.5, -0.5), xscale="log", xlabel="over tempplug's")
-    label_ratios(panel.xaxis, "×")
+    panel.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))

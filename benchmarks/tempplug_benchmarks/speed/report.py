@@ -1,90 +1,334 @@
-"""The speed report on a terminal, as Markdown with a plot, and as pieces of HTML. What it says is decided in `table`."""
+"""The report of suites that measure speed: sections of results, their tables and remarks, and all of them in every form."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
-from pathlib import Path
+from itertools import product
 
 from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.text import Text
 
-from tempplug_adapters.storage.files import write_text
+from tempplug.errors import ConfigError, UnknownNameError
+from tempplug_benchmarks.report.comparison import check_known
 from tempplug_benchmarks.report.pages import escape_markdown, html_list, html_table, markdown_table
+from tempplug_benchmarks.report.tables import NOTHING, Row, Table, Tone
 from tempplug_benchmarks.report.terminal import fitting, terminal_table
-from tempplug_benchmarks.speed.table import READING, Section, remarks, table
+from tempplug_benchmarks.run.environment import describe_environment
+from tempplug_benchmarks.run.fields import plain
+from tempplug_benchmarks.run.store import Entry, Failure, Result
+from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe
+from tempplug_benchmarks.speed.targets import SpeedSuite, Target
+from tempplug_benchmarks.task import Task
+
+READING = (
+    "times tempplug: the implementation's figure over tempplug's, above 1 where tempplug is better. cold: after the step of a "
+    "small network, as in a training. wanted: what must be reached at least. Implementations of a case were measured in turn "
+    "in one process, each round in reversed order."
+)
+PRODUCTS = (
+    "of matmul rate: operations of tempplug's matrix products over its hot time and the best rate of a few large products in "
+    "the same process. Counted are half a square forward and a whole one backward with two views or labels (twice that with "
+    "AMCL), elsewhere one product forward and two backward (one with a queue)"
+)
+GROWTH = 4.0
+"""Times the memory or time at most for twice the pairs."""
+CLOCKS = {
+    "cpu": "CPU time of the process, which busy neighbours cannot distort",
+    "wall": "wall time",
+    "cuda": "time between CUDA events",
+}
+SAME_LOSS = {"float32": 1e-3, "bfloat16": 5e-2}
+"""Implementations compute the same loss; beyond this relative difference a comparison of their times would mean nothing."""
+_COLUMNS = {
+    "milliseconds": {"median ms": "milliseconds", "cold ms": "milliseconds_cold", "rounds": "rounds"},
+    "mebibytes": {"peak MiB": "mebibytes"},
+    "gradient_error": {"gradient error": "gradient_error", "loss error": "loss_error"},
+}
 
 
-def print_report(console: Console, found: Sequence[Section], problems: Sequence[str]) -> None:
-    """Prints the tables of every section on a terminal.
+@dataclass(frozen=True)
+class Measured:
+    """One case that was measured, or failed.
+
+    Attributes:
+        name: of the case.
+        case: its settings.
+        implementations: see `Result`; empty where the case failed.
+        error: why it failed, empty where it did not.
+        made_on: machine and versions; empty where it failed.
+    """
+
+    name: str
+    case: SpeedRecipe
+    implementations: Mapping[str, Mapping[str, float | str]]
+    error: str = ""
+    made_on: str = ""
+
+    def number(self, implementation: str, name: str) -> float | None:
+        """Returns a number of an implementation, None where it was not measured."""
+        value = self.implementations.get(implementation, {}).get(name)
+        return None if value is None else float(value)
+
+    def numbers(self, name: str) -> list[float]:
+        """Returns the numbers of that name of all implementations that have it."""
+        return [value for each in self.implementations if (value := self.number(each, name))]
+
+
+def read_case(entry: Entry, suite: SpeedSuite) -> Measured:
+    """Returns the case of a stored result.
+
+    Raises:
+        UnknownNameError: the suite has no such task, profile or case, or no longer.
+        ConfigError: a setting is out of range, or a metric is missing, or an implementation, or its number and its note.
+    """
+    check_known(entry, suite)
+    profile = suite.task(entry.task).profile(entry.profile)
+    if (arm := profile.arm(entry.arm)) is None:
+        raise UnknownNameError(f"suite '{suite.name}' has no case '{entry.arm}' in profile '{entry.profile}'")
+    if not isinstance(entry, Result):
+        error = entry.error if isinstance(entry, Failure) else ""
+        return Measured(entry.arm, profile.recipe.changed(**arm.changes), {}, error)  # type: ignore[arg-type]
+    case = SpeedRecipe().changed(**entry.recipe, **entry.changes)
+    for name in case.implementations:
+        if profile.primary not in (found := entry.implementations.get(name, {})) and "note" not in found:
+            raise ConfigError(f"case '{entry.arm}' lacks the outcome of implementation '{name}'.")
+    return Measured(entry.arm, case, entry.implementations, "", describe_environment(entry.hardware, entry.versions))
+
+
+@dataclass(frozen=True)
+class Section:
+    """The results of one task under one setting.
+
+    Attributes:
+        suite: name of the suite.
+        profile: name of the profile.
+        task: the task.
+        results: in the order of the task's cases.
+        targets: of the suite.
+    """
+
+    suite: str
+    profile: str
+    task: Task
+    results: tuple[Measured, ...]
+    targets: tuple[Target, ...]
+
+    @property
+    def figure(self) -> str:
+        """The number that the task is about; smaller is better."""
+        return self.task.profile(self.profile).primary
+
+    @property
+    def setting(self) -> SpeedRecipe:
+        """How its cases were measured."""
+        return self.results[0].case
+
+    @property
+    def title(self) -> str:
+        """Suite, task, profile and setting."""
+        return f"{self.suite} / {self.task.name.partition('@')[0]} / {self.profile} / {self.setting.slug}"
+
+    def label(self, result: Measured) -> str:
+        """Returns a case in few words: its size; loss, temperature and environment where the task has several of them."""
+        case, cases = result.case, [each.case for each in self.results]
+        words = [case.loss_name] if len({each.loss_name for each in cases}) > 1 else []
+        words.append(f"{case.rows}×{case.dimension}")
+        if len({each.temperature for each in cases if each.loss_name == case.loss_name}) > 1:
+            words.append(f"τ={case.temperature:g}")
+        if case.environment and not all(each.environment for each in cases):
+            words.append("in the environment below")
+        return " ".join(words)
+
+    def ratio(self, result: Measured, implementation: str, *, of: str = OURS, cold: bool = False) -> float | None:
+        """Returns how many times that of another an implementation's figure is; None where one of them is missing or zero.
+
+        Args:
+            result: of a case.
+            implementation: whose figure is divided.
+            of: by whose figure.
+            cold: whether the time after a network's step is meant.
+        """
+        name = self.figure + "_cold" * cold
+        own, other = result.number(of, name), result.number(implementation, name)
+        return None if own is None or other is None or own <= 0 else other / own
+
+    def wanted(self, result: Measured, implementation: str) -> tuple[Target, ...]:
+        """Returns what is wanted against an implementation."""
+        place = (result.name, implementation, self.setting.device)
+        return tuple(each for each in self.targets if (each.case, each.against, each.device) == place and not self.setting.busy)
+
+
+def sections(entries: Iterable[Entry], suites: Mapping[str, SpeedSuite]) -> tuple[Section, ...]:
+    """Returns a section for every profile, setting and task that has results.
 
     Args:
-        console: where to print.
-        found: what to print.
+        entries: that `read_case` takes.
+        suites: by name.
+    """
+    found: dict[tuple[str, str, str, int], dict[str, Measured]] = {}
+    for entry in entries:
+        suite = suites[entry.suite]
+        measured = read_case(entry, suite)
+        position = [each.name for each in suite.tasks].index(entry.task.partition("@")[0])
+        found.setdefault((suite.name, entry.profile, measured.case.slug, position), {})[entry.arm] = measured
+    made = []
+    for (name, profile, _, position), results in sorted(found.items()):
+        task = suites[name].tasks[position]
+        ordered = tuple(results[arm.label] for arm in task.profile(profile).arms if arm.label in results)
+        made.append(Section(name, profile, task, ordered, suites[name].targets))
+    return tuple(made)
+
+
+def table(section: Section) -> Table:
+    """Returns the table of a section: a line for every case and implementation."""
+    timed = section.figure == "milliseconds"
+    header = ["case", *_COLUMNS[section.figure], "times tempplug", *["cold", "of matmul rate"] * timed, "wanted"]
+    rows: list[Row] = []
+    for result in section.results:
+        if result.error:
+            filling = [NOTHING] * (len(header) - 1)
+            rows.append(Row((section.label(result), *filling, "failed, see below"), "failed"))
+            continue
+        rows += [_row(section, result, name) for name in result.case.implementations]
+    return Table((*header, "note"), tuple(rows), tone_column=header.index("times tempplug"))
+
+
+def _row(section: Section, result: Measured, name: str) -> Row:
+    timed = section.figure == "milliseconds"
+    cells = [f"{section.label(result)} · {name}"]
+    cells += [_figure(result.number(name, number), number) for number in _COLUMNS[section.figure].values()]
+    for cold in (False, True)[: 1 + timed]:
+        ratio = section.ratio(result, name, cold=cold)
+        cells.append(NOTHING if ratio is None or name == OURS else f"{ratio:.2f}")
+    if timed:
+        share = result.number(name, "matmul_share")
+        cells.append(NOTHING if share is None else f"{share:.0%}")
+    said: dict[str, bool | None] = {}
+    for target in section.wanted(result, name):
+        ratio = section.ratio(result, name, of=target.of, cold=target.cold)
+        own, share = result.number(target.of, section.figure), result.number(target.of, "matmul_share")
+        reached = target.reached({"ratio": ratio, "own": own, "share": share})
+        said[target.words() + {None: "", True: " reached", False: " missed"}[reached]] = reached
+    cells.append("; ".join(said) or NOTHING)
+    tone: Tone = "worse" if False in said.values() else "better" if True in said.values() else ""
+    note = str(result.implementations[name].get("note", NOTHING))
+    if section.figure in result.implementations[name]:
+        return Row((*cells, note), "baseline" if name == OURS else "measured", tone)
+    return Row((*cells, note), "failed" if note.startswith("failed") else "reported")
+
+
+def _figure(value: float | None, number: str) -> str:
+    """Returns a number with three significant digits, a count as it is.
+
+    >>> _figure(0.012345, "milliseconds"), _figure(1234.5, "mebibytes"), _figure(3.2e-7, "gradient_error")
+    ('0.0123', '1234', '3.2e-07')
+    """
+    if value is None:
+        return NOTHING
+    if number == "rounds":
+        return f"{value:.0f}"
+    if number.endswith("_error"):
+        return f"{value:.1e}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def remarks(section: Section) -> tuple[str, ...]:
+    """Returns what a reader must know beside the table: clock, setting, failures, differing losses, machines."""
+    setting, results = section.setting, section.results
+    threads = f"{setting.threads} {'thread' if setting.threads == 1 else 'threads'}"
+    conditions = f"{threads}, {setting.precision}, seed {setting.seed}"
+    if section.figure == "milliseconds":
+        conditions = f"{CLOCKS[setting.clock]}, {conditions}"
+    lines = [f"measured: {conditions}" + (", two processes that never rest beside it" if setting.busy else "")]
+    lines += [f"environment: {each}" for each in dict.fromkeys(each for of in results for each in of.case.environment)]
+    shares = [each for result in results for each in result.numbers("cpu_per_wall")]
+    if shares and setting.clock == "wall":
+        lines.append(f"CPU time over wall time: {min(shares):.2f} to {max(shares):.2f}; a quiet machine gives the threads")
+    rates = [each for result in results for each in result.numbers("matmul_teraflops")]
+    if rates:
+        unit, scale = ("TFLOP/s", 1.0) if min(rates) >= 10 else ("GFLOP/s", 1e3)
+        shown = f"{min(rates) * scale:.0f} to {max(rates) * scale:.0f} {unit}"
+        lines += [f"matmul rate of the same processes, {setting.precision}: {shown}", PRODUCTS]
+    lines += _growth(section)
+    lines += [f"failed: {result.name}: {result.error}" for result in results if result.error]
+    lines += [line for result in results if (line := _differing_losses(result))]
+    lines += [f"made on: {each}" for each in dict.fromkeys(result.made_on for result in results if result.made_on)]
+    return tuple(map(plain, lines))
+
+
+def _growth(section: Section) -> list[str]:
+    """Returns how tempplug's figure grows at most for twice the pairs; nothing where no case has twice those of another."""
+    grown = []
+    for before, after in product(section.results, repeat=2):
+        one, other = before.case, after.case
+        twice = replace(other, rows=2 * one.rows, loss_name=one.loss_name, dimension=one.dimension, temperature=one.temperature)
+        same = replace(twice, environment=one.environment, only_on=one.only_on) == other
+        figures = [result.number(OURS, section.figure) for result in (before, after)]
+        if same and section.figure != "gradient_error" and all(figures):
+            grown.append((figures[1] / figures[0], f"{section.label(before)} to {section.label(after)}"))  # type: ignore[operator]
+    if not grown:
+        return []
+    most, where = max(grown)
+    said = "reached" if most <= GROWTH else "missed"
+    return [f"growth for twice the pairs: {most:.2f} times at most ({where}); wanted is at most {GROWTH:g}: {said}"]
+
+
+def _differing_losses(result: Measured) -> str:
+    own = result.number(OURS, "loss")
+    if own is None:
+        return ""
+    limit = SAME_LOSS[result.case.precision] * abs(own)
+    losses = {name: result.number(name, "loss") for name in result.implementations}
+    wrong = [f"{name} {value:.6g}" for name, value in losses.items() if value is not None and not abs(value - own) <= limit]
+    return f"not the same loss: {result.name}: {', '.join(wrong)}, tempplug {own:.6g}" if wrong else ""
+
+
+@dataclass(frozen=True)
+class SpeedReport:
+    """Sections of a folder.
+
+    Attributes:
+        found: of every suite, profile, setting and task.
         problems: messages about files that could not be read.
     """
-    for section in found:
-        console.print(f"[bold]{escape_markup(section.title)}[/bold]  {escape_markup(section.task.summary)}", highlight=False)
-        for part in fitting(table(section), console.width):
-            console.print(terminal_table(part))
-        for line in remarks(section):
-            console.print(Text(line, style="red" if line.startswith(("failed:", "not the same")) else "dim"))
-        console.print()
-    for problem in problems:
-        console.print(Text(f"left out: {problem}", style="red"))
-    console.print(Text(READING, style="dim"))
 
+    found: Sequence[Section]
+    problems: Sequence[str]
 
-def markdown(found: Sequence[Section], problems: Sequence[str], plots: Sequence[str] = ()) -> str:
-    """Returns the report as Markdown.
+    def print(self, console: Console) -> None:
+        """Prints the tables."""
+        for section in self.found:
+            console.print(
+                f"[bold]{escape_markup(section.title)}[/bold]  {escape_markup(section.task.summary)}", highlight=False
+            )
+            for part in fitting(table(section), console.width):
+                console.print(terminal_table(part))
+            for line in remarks(section):
+                console.print(Text(line, style="red" if line.startswith(("failed:", "not the same")) else "dim"))
+            console.print()
+        for problem in self.problems:
+            console.print(Text(f"left out: {problem}", style="red"))
+        console.print(Text(READING, style="dim"))
 
-    Args:
-        found: what to report.
-        problems: messages about files that could not be read.
-        plots: names of image files beside the report.
-    """
-    blocks = ["# Speed report", READING, *(f"![times tempplug's figure, against N]({name})" for name in plots)]
-    for section in found:
-        blocks += [
-            f"## {escape_markdown(section.title)}",
-            escape_markdown(section.task.summary),
-            markdown_table(table(section)),
-        ]
-        blocks.append("\n".join(f"- {escape_markdown(line)}" for line in remarks(section)))
-    if problems:
-        blocks += ["## Left out", "\n".join(f"- {escape_markdown(problem)}" for problem in problems)]
-    return "\n\n".join(blocks) + "\n"
+    def markdown(self) -> str:
+        """Returns the report as Markdown."""
+        blocks = ["# Speed report", READING]
+        for section in self.found:
+            blocks += [f"## {escape_markdown(section.title)}", escape_markdown(section.task.summary)]
+            blocks += [markdown_table(table(section)), "\n".join(f"- {escape_markdown(line)}" for line in remarks(section))]
+        if self.problems:
+            blocks += ["## Left out", "\n".join(f"- {escape_markdown(problem)}" for problem in self.problems)]
+        return "\n\n".join(blocks) + "\n"
 
-
-def html_parts(found: Sequence[Section], problems: Sequence[str]) -> list[str]:
-    """Returns the report as pieces of HTML for a page.
-
-    Args:
-        found: what to report.
-        problems: messages about files that could not be read.
-    """
-    parts = ["<h1>Speed report</h1>", f'<p class="soft">{escape(READING)}</p>']
-    for section in found:
-        parts += [f"<h2>{escape(section.title)}</h2>", f'<p class="soft">{escape(section.task.summary)}</p>']
-        parts += [html_table(table(section), section.title), html_list(remarks(section))]
-    if problems:
-        parts += ["<h2>Left out</h2>", html_list(problems)]
-    return parts
-
-
-def write_report(folder: Path, found: Sequence[Section], problems: Sequence[str]) -> Path:
-    """Writes ``report.md`` and the plot as ``speed.svg`` and ``speed.png`` into a folder and returns the report's path.
-
-    Args:
-        folder: of one profile and setting.
-        found: sections of that profile and setting.
-        problems: messages about files that could not be read.
-    """
-    from tempplug_benchmarks.speed.plot import draw  # matplotlib takes a second that listings and tables should not
-
-    # Both endings: pages show the one, slides and terminals the other.
-    drawn = [name for name in ("speed.svg", "speed.png") if draw(found, folder / name)]
-    report = folder / "report.md"
-    write_text(report, markdown(found, problems, drawn[:1]))
-    return report
+    def html_parts(self) -> list[str]:
+        """Returns the report as pieces of HTML for a page."""
+        parts = ["<h1>Speed report</h1>", f'<p class="soft">{escape(READING)}</p>']
+        for section in self.found:
+            parts += [f"<h2>{escape(section.title)}</h2>", f'<p class="soft">{escape(section.task.summary)}</p>']
+            parts += [html_table(table(section), section.title), html_list(remarks(section))]
+        if self.problems:
+            parts += ["<h2>Left out</h2>", html_list(self.problems)]
+        return parts

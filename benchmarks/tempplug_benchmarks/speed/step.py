@@ -12,28 +12,27 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
-from tempplug_benchmarks.speed.case import Setting
-from tempplug_benchmarks.speed.libraries import LossFunction
+from tempplug_benchmarks.speed.formulas import LossFunction
+from tempplug_benchmarks.speed.recipe import SpeedRecipe
 
 NOISE = 1.0
 NETWORK_LAYERS, NETWORK_WIDTH, NETWORK_ROWS = 6, 1024, 32
 
 
-def views(rows: int, dimension: int, setting: Setting, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-    """Returns two correlated gaussian views [rows, dimension], positives at a cosine similarity of about one half.
+def views(case: SpeedRecipe, dtype: torch.dtype | None = None, rows: int | None = None) -> tuple[Tensor, Tensor]:
+    """Returns two correlated gaussian views [N, D], positives at a cosine similarity of about one half.
 
     Args:
-        rows: N.
-        dimension: D.
-        setting: whose seed, device and precision are used.
-        dtype: instead of the setting's precision.
+        case: whose sizes, seed, device and precision are used.
+        dtype: instead of the case's precision.
+        rows: instead of the case's.
     """
-    generator = torch.Generator().manual_seed(setting.seed)
-    shared, first, second = (torch.randn(rows, dimension, generator=generator) for _ in range(3))
+    generator = torch.Generator().manual_seed(case.seed)
+    shared, first, second = (torch.randn(rows or case.rows, case.dimension, generator=generator) for _ in range(3))
     made = (shared + NOISE * first, shared + NOISE * second)
-    kind = dtype or getattr(torch, setting.precision)
+    kind = dtype or getattr(torch, case.precision)
     # Leaves of their own, so that nothing of how they were made is on the graph.
-    view_a, view_b = (view.to(setting.device, kind).requires_grad_() for view in made)
+    view_a, view_b = (view.to(case.device, kind).requires_grad_() for view in made)
     return view_a, view_b
 
 
@@ -90,6 +89,11 @@ class Step:
     def engine(self) -> str:
         """The engine that tempplug ran in the last call; empty for everything else."""
         return self.function.record.engine if isinstance(self.function, ContrastiveLoss) else ""
+
+    @property
+    def note(self) -> dict[str, str]:
+        """The engine as an outcome notes it."""
+        return {"note": self.engine} if self.engine else {}
 
     def _autocast(self) -> AbstractContextManager[object]:
         view = self._views[0]

@@ -1,18 +1,17 @@
-"""What the speed suite must reach at least, read from ``targets.json`` beside this file. It must not hold measured numbers."""
+"""What a suite that measures speed must reach at least, and that suite; both are filled from ``cases.toml``."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
+from typing import ClassVar
 
-from tempplug.errors import DataError
+from tempplug_benchmarks.suite import Suite
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One figure that is wanted. It holds on a quiet machine; a setting with busy neighbours has no targets.
+    """One figure that is wanted. It holds on a quiet machine; there are no targets beside busy processes.
 
     Attributes:
         case: name of the case.
@@ -34,17 +33,17 @@ class Target:
     of: str = "tempplug"
     cold: bool = False
 
-    def reached(self, numbers: Mapping[str, float]) -> bool | None:
+    def reached(self, numbers: Mapping[str, float | None]) -> bool | None:
         """Returns whether it is reached; None where the number is missing.
 
         Args:
             numbers: ``ratio`` (of ``against`` over ``of``), ``own`` (of ``of``) and ``share``, those that were measured.
         """
-        if self.at_least is not None:
-            return numbers["ratio"] >= self.at_least if "ratio" in numbers else None
-        if self.share is not None:
-            return numbers["share"] >= self.share if "share" in numbers else None
-        return numbers["own"] <= self.at_most if self.at_most is not None and "own" in numbers else None
+        name = "ratio" if self.at_least is not None else "share" if self.share is not None else "own"
+        if (number := numbers.get(name)) is None:
+            return None
+        least = self.at_least if self.at_least is not None else self.share
+        return number <= self.at_most if self.at_most is not None else least is not None and number >= least
 
     def words(self) -> str:
         """Returns the target as tables show it.
@@ -58,20 +57,14 @@ class Target:
         return before + (f"≥ {self.at_least:.3g}×" if self.at_least is not None else f"≤ {self.at_most:g}")
 
 
-def load_targets() -> tuple[Target, ...]:
-    """Returns the targets of this version; the case of an entry is one name or several with spaces between.
+@dataclass(frozen=True)
+class SpeedSuite(Suite):
+    """Tasks whose arms are cases, each one loss at one size.
 
-    Raises:
-        DataError: an entry has not exactly one limit, or a field that is not known.
+    Attributes:
+        targets: what must be reached at least.
     """
-    text = files(__package__).joinpath("targets.json").read_text(encoding="utf-8")
-    found: list[Target] = []
-    for entry in json.loads(text)["targets"]:
-        try:
-            made = [Target(**{**entry, "case": name}) for name in entry["case"].split()]
-        except TypeError as error:
-            raise DataError(f"targets.json, entry {entry}: {error}.") from error
-        if [made[0].at_least, made[0].at_most, made[0].share].count(None) != 2:
-            raise DataError(f"targets.json, entry {entry} must have one of at_least, at_most and share.")
-        found += made
-    return tuple(found)
+
+    kind: ClassVar[str] = "suites that measure speed"
+
+    targets: tuple[Target, ...] = ()

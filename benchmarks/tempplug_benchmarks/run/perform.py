@@ -1,0 +1,53 @@
+"""Executes one run in this process and returns what came of it.
+
+It must not know where records are kept, nor what a task trains.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from tempplug.errors import TempplugError
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import Failure, Result, failure_of, result_of
+from tempplug_benchmarks.run_method import RunContext
+
+NOTED = ("temperature", "course", "resampled", "launch", "implementations")
+"""What a run notes in its context for its result."""
+
+
+def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[[float, str], None]) -> Result | Failure:
+    """Executes one run.
+
+    Args:
+        run: what to execute.
+        work_dir: folder for checkpoints; what an earlier attempt left there is gone on with.
+        data_dir: folder of real data, None where none was given.
+        progress: called with the fraction done and a few words.
+
+    Returns:
+        The result, or a note of what it raised.
+    """
+    context = RunContext(
+        method=run.task.method,
+        profile=run.sizes,
+        recipe=run.recipe,
+        strategy=run.specs.strategy,
+        objective=run.specs.objective,
+        data_dir=data_dir,
+        work_dir=work_dir,
+        progress=progress,
+    )
+    started = time.perf_counter()
+    try:
+        run.sizes.check_data(run.task.name, data_dir)  # the machine that planned the run may be another one
+        metrics = run.task.run(context)
+    except TempplugError as error:
+        return failure_of(run, str(error))
+    except Exception as error:
+        return failure_of(run, f"{type(error).__name__}: {error}", traceback.format_exc())
+    noted = {name: getattr(context, name) for name in NOTED}
+    return result_of(run, metrics, time.perf_counter() - started, **noted)

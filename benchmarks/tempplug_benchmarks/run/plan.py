@@ -1,0 +1,182 @@
+"""Which runs a command means: suite × tasks × arms × seeds, with every spec resolved and every run's place on disk.
+
+This module must not train or write anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tempplug.errors import ConfigError
+from tempplug_adapters.training.recipe import HIGHEST_SEED, Recipe
+from tempplug_benchmarks.arm import Arm, Specs, parse_arm, resolve
+from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.resources import Resources
+from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.task import Task
+
+ALL_ARMS = "all"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One arm of one task with one seed.
+
+    Attributes:
+        suite: name of the suite.
+        profile: name of the profile.
+        task: what to run.
+        arm: with which strategy and objective.
+        specs: the same, resolved.
+        seed: at least 0.
+    """
+
+    suite: str
+    profile: str
+    task: Task
+    arm: Arm
+    specs: Specs
+    seed: int
+
+    @property
+    def sizes(self) -> Profile:
+        """The profile itself."""
+        return self.task.profile(self.profile)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the profile with what arm and seed change."""
+        return self.sizes.recipe.changed(**self.arm.changes, seed=self.seed)
+
+    @property
+    def variables(self) -> Mapping[str, str] | None:
+        """Of the environment of a process that it has alone; None where it may share one."""
+        return None if self.task.variables is None else self.task.variables(self.recipe)
+
+    @property
+    def resources(self) -> Resources:
+        """What a cluster sets aside for it."""
+        return self.task.resources_of(self.profile)
+
+    def folder(self, output: Path) -> Path:
+        """Returns the folder of the arm, which holds one file a seed."""
+        return output / self.suite / self.profile / self.task.name / slug(self.arm.label)
+
+    def path(self, output: Path) -> Path:
+        """Returns the file of the result."""
+        return self.folder(output) / f"seed-{self.seed}.json"
+
+    def work_dir(self, output: Path) -> Path:
+        """Returns the folder for checkpoints; the digest in its name keeps a changed run from resuming an old one."""
+        digest = hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:12]
+        return self.folder(output) / f"seed-{self.seed}.{digest}.work"
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what must be equal for two results to be of the same experiment, as JSON holds it."""
+        identity = {
+            **self.specs._asdict(),
+            "changes": dict(self.arm.changes),
+            "dataset": self.sizes.dataset,
+            "recipe": self.sizes.settings(),
+        }
+        return dict(json.loads(json.dumps(identity)))
+
+    def describe(self) -> str:
+        """Returns the run in words, for progress and messages."""
+        return f"{self.task.name} · {self.arm.label} · seed {self.seed}"
+
+
+def slug(label: str) -> str:
+    """Returns a label as a folder name: letters, digits, dots, underscores and minus signs.
+
+    >>> slug("macl:alpha=2+dcl")
+    'macl-alpha-2-dcl'
+    """
+    return re.sub(r"[^a-z0-9._-]", "-", label.lower())
+
+
+def choose_arms(
+    task: Task, profile: str, wanted: Sequence[str] | None, *, baseline: bool = True
+) -> dict[str, tuple[Arm, Specs]]:
+    """Returns the arms to run by label.
+
+    Args:
+        task: whose arms.
+        profile: name of the profile.
+        wanted: labels, ``STRATEGY[+OBJECTIVE]`` specs, or ``all`` for every arm of the task; None means ``all``. What means the
+            same as one of the task's arms is that arm.
+        baseline: whether the task's is always among them.
+
+    Raises:
+        ConfigError: two arms would share a folder.
+        TempplugError: a spec is not known.
+    """
+    recipe = task.profile(profile).recipe
+    own = {arm.label: (arm, resolve(arm, recipe)) for arm in task.profile(profile).arms}
+    chosen = {task.baseline: own[task.baseline]} if baseline and wanted and ALL_ARMS not in wanted else {}
+    for text in wanted or (ALL_ARMS,):
+        if text == ALL_ARMS:
+            found = list(own.values())
+        elif text in own:
+            found = [own[text]]
+        else:
+            arm = parse_arm(text, recipe)
+            specs = resolve(arm, recipe)
+            same = (each for each in own.values() if each[1] == specs and each[0].changes == arm.changes)
+            found = [next(same, (arm, specs))]
+        for arm, specs in found:
+            chosen.setdefault(arm.label, (arm, specs))
+    folders: dict[str, str] = {}
+    for label in chosen:
+        other = folders.setdefault(slug(label), label)
+        if other != label:
+            raise ConfigError(f"arms '{other}' and '{label}' would share the folder '{slug(label)}': run them one at a time.")
+    return chosen
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Makes sure that every run has a seed of its own.
+
+    Raises:
+        ConfigError: one is out of range (`Recipe.seed`) or given twice, or there is none.
+    """
+    if not seeds or min(seeds) < 0 or max(seeds) > HIGHEST_SEED or len(set(seeds)) < len(seeds):
+        given = ", ".join(map(str, seeds)) or "none"
+        raise ConfigError(f"seeds={given} must be different integers, each at least 0 and at most {HIGHEST_SEED}.")
+
+
+def plan(
+    suite: Suite,
+    profile: str,
+    seeds: Sequence[int],
+    tasks: Sequence[str] | None = None,
+    strategies: Sequence[str] | None = None,
+) -> tuple[Run, ...]:
+    """Returns the runs, seed by seed within a task, so that every arm has its first seed early.
+
+    Args:
+        suite: what to run.
+        profile: name of the profile.
+        seeds: at least one, see `Recipe.seed`.
+        tasks: names of tasks, None for all that have the profile and need not be named.
+        strategies: see `choose_arms`.
+
+    Raises:
+        ConfigError: a seed is out of range or given twice, or no task has the profile.
+        TempplugError: a task or a spec is not known.
+    """
+    check_seeds(seeds)
+    chosen = [suite.task(name) for name in dict.fromkeys(tasks)] if tasks else suite.unasked(profile)
+    if not chosen:
+        raise ConfigError(f"no task of suite '{suite.name}' has a profile '{profile}'.")
+    runs: list[Run] = []
+    for task in chosen:
+        arms = choose_arms(task, profile, strategies).values()
+        runs += [Run(suite.name, profile, task, arm, specs, seed) for seed in seeds for arm, specs in arms]
+    return tuple(runs)

@@ -1,0 +1,256 @@
+"""Runs on the machines of a Ray cluster, each in a process of its own as on this one, and written by this one alone.
+
+A run is a Ray task that asks for what its profile declares, works in a temporary folder of its machine and sends back how far
+it is and, at the end, its record: machines need the data and the software under one path, but share no folder of results.
+
+Source: Moritz et al. 2018, Ray: A Distributed Framework for Emerging AI Applications.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from tempplug.errors import ConfigError, MissingDependencyError, install_command
+from tempplug_adapters.storage.files import one_line
+from tempplug_benchmarks.resources import Resources, in_words
+from tempplug_benchmarks.run.child import INTERVAL, Child, Lost, Message, Outcome
+from tempplug_benchmarks.run.executor import Executor, Job
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import Failure, failure_of
+
+GIB = 2**30
+MOST = 1000
+"""Runs at once at most; a thread follows each."""
+PATIENCE = 120.0
+"""Seconds that a run waits for a machine while none of the cluster, which has lost some, is large enough."""
+_KEEPER = """
+import os, shutil, sys, tempfile, time
+if sys.platform != "win32":
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+folder = tempfile.mkdtemp(prefix="tempplug-run-")
+try:
+    os.write(1, os.fsencode(folder))
+    os.close(1)
+    sys.stdin.read()  # ends when the process at the other end does
+finally:
+    while os.path.exists(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.2)
+"""
+"""Program that makes a folder, and removes it when its standard input ends."""
+_PASSED_ON = ("PYTHONPATH", "HF_HUB_OFFLINE")
+"""Variables of the environment that runs elsewhere have as runs here do, with all of our own."""
+
+
+class OnRay(Executor):
+    """Carries out runs on a Ray cluster, as many at once as it has room for.
+
+    Args:
+        data_dir: folder of real data, None where none was given; of one path on all machines.
+        workers: runs at once at most, None for no bound.
+        time_limit: seconds that a run may take from its start on its machine, None where it may take as long as it does.
+        address: of the cluster; None is the one that RAY_ADDRESS names, or that runs on this machine.
+    """
+
+    attempts = 3
+
+    def __init__(
+        self,
+        data_dir: Path | None,
+        workers: int | None = None,
+        time_limit: float | None = None,
+        address: str | None = None,
+    ) -> None:
+        super().__init__(data_dir)
+        self._workers, self._time_limit, self._address = workers, time_limit, address
+        self._ended = threading.Event()
+        self._nodes: list[Mapping[str, float]] = []
+        self._looked = 0.0
+
+    def __enter__(self) -> Self:
+        self._ray = _connect(self._address)
+        self._pool = ThreadPoolExecutor(MOST)
+        return self
+
+    def __exit__(self, *of_error: object) -> None:
+        self._ended.set()
+        self._pool.shutdown(cancel_futures=True)
+        self._ray.shutdown()
+
+    def check(self, runs: Sequence[Run]) -> None:
+        """Makes sure that some machine of the cluster is large enough for each run.
+
+        Raises:
+            ConfigError: none is; the message says what is wanted and what there is.
+        """
+        for run in {(run.task.name, run.profile): run for run in runs}.values():
+            if lack := self._lack(run):
+                raise ConfigError(f"{lack}: add a machine, or leave out --executor ray to use this one as it is.")
+
+    def has_room(self, run: Run, at_work: Sequence[Run]) -> bool:
+        """Returns whether fewer runs of its kind were sent off than find room on the cluster at once."""
+        if len(at_work) >= (self._workers or MOST):
+            return False
+        alike = sum(other.resources == run.resources for other in at_work)
+        return alike < max(1, self._room(run.resources))
+
+    def submit(self, job: Job) -> Future[Outcome]:
+        """Sends a run off."""
+        job.step(0.0, "waits for a machine")
+        return self._pool.submit(lambda: job.follow(self._messages(job.run)))
+
+    def _messages(self, run: Run) -> Iterator[Message]:
+        """Returns what is heard of a run; a failure where it waits too long for a machine that the cluster has lost."""
+        task = self._ray.remote(_execute).options(
+            num_cpus=run.resources.cpus,
+            num_gpus=run.resources.gpus,
+            memory=int(run.resources.memory * GIB),
+            num_returns="streaming",
+            max_retries=0,  # the runner counts attempts and reports them
+            name=run.describe(),
+        )
+        stream = task.remote(run, self._data_dir, self._time_limit)
+        message: Message | None = None
+        possible = time.monotonic()
+        while not self._ended.is_set():
+            ready, _ = self._ray.wait([stream], timeout=INTERVAL)
+            if ready:
+                yield (message := self._hear(stream, run))
+            elif message is not None or not (lack := self._lack(run)):
+                possible = time.monotonic()
+            elif time.monotonic() - possible >= PATIENCE:
+                self._ray.cancel(stream, force=True)
+                yield failure_of(run, f"{lack}.")
+        self._ray.cancel(stream, force=True)
+
+    def _hear(self, stream: Any, run: Run) -> Message:
+        """Returns the next message of a run; errors of Ray are messages, too."""
+        from ray.exceptions import RayError, RayTaskError
+
+        try:
+            message: Message = self._ray.get(next(stream))
+        except RayTaskError as error:  # such as what the machine's software cannot unpickle
+            cause = error.cause or error
+            return failure_of(run, f"{type(cause).__name__}: {one_line(cause)}", str(error))
+        except (RayError, StopIteration) as error:
+            return Lost(f"its worker was lost ({one_line(error).partition('. ')[0].rstrip('.')})")
+        return message
+
+    def _machines(self) -> Sequence[Mapping[str, float]]:
+        """Returns what each machine of the cluster has, looked up from time to time."""
+        now = time.monotonic()
+        if not self._nodes or now - self._looked >= INTERVAL:
+            self._looked = now
+            self._nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return self._nodes
+
+    def _room(self, wanted: Resources) -> int:
+        """Returns how many such runs find room at once on a cluster that does nothing else."""
+        amounts = {"CPU": wanted.cpus, "GPU": wanted.gpus, "memory": wanted.memory * GIB}
+        return sum(
+            min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in amounts.items() if amount)
+            for node in self._machines()
+        )
+
+    def _lack(self, run: Run) -> str:
+        """Returns what a run needs that no machine has, empty where one has it."""
+        wanted = run.resources
+        if self._room(wanted):
+            return ""
+        has = {in_words(node.get("CPU", 0), node.get("GPU", 0), node.get("memory", 0) / GIB): None for node in self._machines()}
+        return (
+            f"profile '{run.profile}' of task '{run.task.name}' needs {wanted} on one machine, "
+            f"but the machines of the Ray cluster have {' / '.join(has)}"
+        )
+
+
+def _connect(address: str | None) -> Any:
+    """Returns Ray, connected to a cluster.
+
+    Raises:
+        ConfigError: there is none.
+        MissingDependencyError: Ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependencyError(f"executor='ray' needs Ray, which is not installed: {install_command('ray')}.") from error
+    asked = address or os.environ.get("RAY_ADDRESS") or "auto"
+    if asked != "auto":
+        _check_answers(asked)
+    names = [name for name in os.environ if name in _PASSED_ON or name.startswith("TEMPPLUG_")]
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(
+            address=asked,
+            runtime_env={"env_vars": {name: os.environ[name] for name in names}},
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"ray_address={asked} leads to no Ray cluster ({one_line(error)}): start one by `ray start --head`."
+        ) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray would end the process by a status of its own
+    return ray
+
+
+def _check_answers(address: str) -> None:
+    """Makes sure that something listens at an address, for which Ray itself would try a quarter of an hour.
+
+    Raises:
+        ConfigError: nothing does, or it is no address.
+    """
+    host, _, port = address.rpartition(":")
+    if "/" in host or not host or not port.isdigit():
+        raise ConfigError(f"ray_address={address} must be HOST:PORT, as `ray start --head` tells it.")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"ray_address={address} does not answer ({error}): is `ray start --head` running there?") from error
+
+
+def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Iterator[Message]:
+    """Executes a run on a machine of the cluster; what it yields last is what came of it."""
+    host = socket.gethostname()
+    yield 0.0, f"begins on {host}"
+    with _private_folder() as work_dir, closing(Child(data_dir, run.resources.cpus, run.variables or {})) as child:
+        told = time.monotonic()
+        for message in child.messages(run, work_dir, time_limit):
+            if not isinstance(message, tuple) or time.monotonic() - told >= INTERVAL:
+                told = time.monotonic()
+                yield replace(message, error=f"on {host}: {message.error}") if isinstance(message, Failure) else message
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Gives an empty folder of this user's alone, which is removed when the block or this process ends, however it does."""
+    # Ray kills a worker with its children and its process group. Once it has forked, the keeper is in neither, and only then
+    # does it make the folder: a worker that is killed at any moment leaves nothing behind.
+    with subprocess.Popen([sys.executable, "-I", "-c", _KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdin is not None
+        assert keeper.stdout is not None
+        folder = Path(os.fsdecode(keeper.stdout.read()))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            keeper.stdin.close()

@@ -1,0 +1,253 @@
+"""Goes through a plan: what is finished stays, what is left is executed, and what came of it is written, by this process.
+
+Every finished run is on disk before the next one starts, so that killing the program loses at most the runs in flight. A run
+that raises is noted and the others go on; one that another process is at work on comes last.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.storage.files import remove_leftovers
+from tempplug_adapters.storage.lock import locked
+from tempplug_benchmarks.run.child import INTERVAL, Lost, Outcome
+from tempplug_benchmarks.run.executor import Executor, InProcesses, Job
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.progress import Progress
+from tempplug_benchmarks.run.ray_executor import OnRay
+from tempplug_benchmarks.run.store import Failure, Result, difference_from, failure_of, read_result, write
+
+EXECUTORS = ("local", "ray")
+
+
+def create_executor(
+    name: str,
+    data_dir: Path | None,
+    workers: int | None = None,
+    time_limit: float | None = None,
+    ray_address: str | None = None,
+) -> Executor:
+    """Returns what carries out runs.
+
+    Args:
+        name: ``local``, this machine, or ``ray``, a cluster.
+        data_dir: folder of real data, None where none was given; of one path on all machines.
+        workers: how many runs at once, at least 1; None is 1 here, and as many as there is room for on a cluster. With 1
+            and no limit they run in this process.
+        time_limit: seconds that a run may take; one that takes longer is ended and noted as failed. None is no limit.
+        ray_address: of the cluster; None is the one that RAY_ADDRESS names, or that runs on this machine.
+
+    Raises:
+        ConfigError: ``workers`` is less than 1, the limit is not above 0, or an address was given that is not used.
+    """
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers={workers} must be at least 1.")
+    if time_limit is not None and not time_limit > 0:
+        raise ConfigError(f"time_limit={time_limit} must be above 0 seconds.")
+    if name == "ray":
+        return OnRay(data_dir, workers, time_limit, ray_address)
+    if ray_address is not None:
+        raise ConfigError(f"ray_address={ray_address} goes with --executor ray.")
+    if workers in (None, 1) and time_limit is None:
+        return Executor(data_dir)
+    return InProcesses(data_dir, workers or 1, time_limit)
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A run that no other process executes until this is released.
+
+    Attributes:
+        run: what is to be executed.
+        output: folder of results.
+    """
+
+    run: Run
+    output: Path
+    _lock: ExitStack = field(repr=False)
+
+    @property
+    def work_dir(self) -> Path:
+        """The folder for checkpoints; after a failure it stays."""
+        return self.run.work_dir(self.output)
+
+    def settle(self, record: Result | Failure) -> None:
+        """Writes what came of the run, and releases it."""
+        write(self.run, self.output, record)
+        if isinstance(record, Result):
+            shutil.rmtree(self.work_dir, ignore_errors=True)
+        self.release()
+
+    def release(self) -> None:
+        """Leaves the run to other processes."""
+        self._lock.close()
+
+
+def claim(run: Run, output: Path) -> Claim | Result | None:
+    """Locks a run, so that other processes leave it alone.
+
+    Args:
+        run: to be executed.
+        output: folder of results.
+
+    Returns:
+        The claim; the result where another process has finished it meanwhile; None where one is at work on it.
+    """
+    work_dir = run.work_dir(output)
+    work_dir.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as lock:
+        try:
+            lock.enter_context(locked(work_dir))
+        except (ConfigError, FileNotFoundError):  # in work, or removed after it in this very moment
+            return None
+        if (finished := _finished(run, output)) is not None:
+            shutil.rmtree(work_dir, ignore_errors=True)
+            return finished
+        remove_leftovers(run.path(output).parent)
+        run.path(output).unlink(missing_ok=True)  # corrupt or of another experiment, or it would not be run
+        return Claim(run, output, lock.pop_all())
+
+
+def _finished(run: Run, output: Path) -> Result | None:
+    """Returns the result of this very experiment where it is on disk, whole."""
+    try:
+        result = read_result(run.path(output)) if run.path(output).exists() else None
+    except DataError:
+        return None
+    return None if result is None or difference_from(run, result) else result
+
+
+def outcome_line(run: Run, outcome: Result | Failure) -> str:
+    """Returns one line about a run that ended."""
+    if isinstance(outcome, Failure):
+        return f"{run.describe()}: failed: {outcome.error}"
+    metric = run.sizes.primary_metric()
+    return f"{run.describe()}: {metric.name} {outcome.metrics[metric.name]:.{metric.decimals}f} ({outcome.seconds:.1f} s)"
+
+
+def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) -> tuple[list[Run], list[str]]:
+    """Returns which runs are to be executed, and messages about result files that cannot be read, whose runs are among them.
+
+    Args:
+        runs: the plan.
+        output: folder of results.
+        rerun_changed: whether results of other specs, data or another recipe are replaced.
+
+    Raises:
+        ConfigError: there is such a result and ``rerun_changed`` is false; the message names the file and what differs.
+    """
+    left: list[Run] = []
+    corrupt: list[str] = []
+    changed: list[str] = []
+    for run in runs:
+        path = run.path(output)
+        try:
+            found = difference_from(run, read_result(path)) if path.exists() else None
+        except DataError as error:
+            corrupt.append(str(error))
+            found = None
+        if found:
+            changed.append(f"{path} is of another experiment: {found}.")
+        if found != "":
+            left.append(run)
+    if changed and not rerun_changed:
+        more = f" So are {len(changed) - 1} more." if len(changed) > 1 else ""
+        raise ConfigError(f"{changed[0]}{more} Pass --rerun-changed to replace it, or choose another --output.")
+    return left, corrupt
+
+
+def execute(
+    runs: Sequence[Run],
+    output: Path,
+    data_dir: Path | None,
+    progress: Progress,
+    executor: Executor,
+    rerun_changed: bool = False,
+) -> list[Failure]:
+    """Executes what is left of a plan.
+
+    Args:
+        runs: the plan.
+        output: folder of results.
+        data_dir: folder of real data, None where none was given.
+        progress: is told of every start and end.
+        executor: what carries out the runs.
+        rerun_changed: see `remaining`.
+
+    Returns:
+        The runs that failed; the same command tries them again.
+
+    Raises:
+        ConfigError: see `remaining`; or the executor cannot carry out a run.
+        DataError: real data are needed and missing; nothing was run.
+    """
+    left, corrupt = remaining(runs, output, rerun_changed)
+    for run in {(run.task.name, run.profile): run for run in left}.values():
+        run.sizes.check_data(run.task.name, data_dir)
+    failures: list[Failure] = []
+
+    def finished(run: Run, outcome: Result | Failure) -> None:
+        progress.finish(run.describe(), outcome_line(run, outcome))
+        if isinstance(outcome, Failure):
+            failures.append(outcome)
+
+    with ExitStack() as stack:  # claims are released when nothing is at work on them any more
+        claims = stack.enter_context(ExitStack())
+        if left:
+            stack.enter_context(executor)
+            executor.check(left)
+        stack.enter_context(progress)
+        progress.begin(len(runs), len(runs) - len(left), corrupt)
+        _go_through(left, output, executor, progress, finished, claims)
+    return failures
+
+
+def _go_through(
+    runs: Sequence[Run],
+    output: Path,
+    executor: Executor,
+    progress: Progress,
+    finished: Callable[[Run, Result | Failure], None],
+    held: ExitStack,
+) -> None:
+    waiting = deque(runs)
+    at_work: dict[Future[Outcome], tuple[Job, Claim]] = {}
+    lost: Counter[Job] = Counter()
+    while waiting or at_work:
+        for _ in range(len(waiting)):
+            run = waiting.popleft()
+            has_room = executor.has_room(run, [job.run for job, _ in at_work.values()])
+            claimed = claim(run, output) if has_room else None
+            if claimed is None:
+                waiting.append(run)
+                continue
+            progress.start(run.describe())
+            if isinstance(claimed, Result):
+                finished(run, claimed)
+                continue
+            held.callback(claimed.release)
+            job = Job(run, claimed.work_dir / "training", progress.step(run.describe()))
+            at_work[executor.submit(job)] = job, claimed
+        if waiting and not at_work:
+            time.sleep(INTERVAL)
+        for future in wait(at_work, INTERVAL, FIRST_COMPLETED).done:
+            job, claimed = at_work.pop(future)
+            outcome = future.result()
+            if isinstance(outcome, Lost):
+                lost[job] += 1
+                if lost[job] < executor.attempts:
+                    progress.note(f"{job.run.describe()}: {outcome.cause}; it is run again.")
+                    at_work[executor.submit(job)] = job, claimed
+                    continue
+                often = f", {lost[job]} times" if lost[job] > 1 else ""
+                outcome = failure_of(job.run, f"{outcome.cause}{often}.")
+            claimed.settle(outcome)
+            finished(job.run, outcome)

@@ -1,0 +1,220 @@
+"""Results on disk: one JSON file a finished run, written whole or not at all. It must not know how runs are executed.
+
+A file that is there is a finished run. It holds the specs, the recipe and the data that made it, so that a run of other
+settings is told apart and never silently reused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tempplug.errors import DataError
+from tempplug.options import format_value
+from tempplug_adapters.storage.files import write_text
+from tempplug_benchmarks.run.environment import hardware, versions
+from tempplug_benchmarks.run.fields import check_fields, read_object
+from tempplug_benchmarks.run.plan import Run, slug
+
+FORMAT = 2
+FAILED = ".failed.json"
+LIBRARIES = ("lightly", "pytorch-metric-learning")
+"""Distributions whose versions matter where implementations are compared."""
+LOOKS = "looks.json"
+"""A file beside the arms of a task, where seeds were added after its results had been read."""
+# A list of numbers as json lays it out, a line for each; texts hold no line breaks. It becomes one line, for people who look.
+_NUMBERS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\n\s+\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Which run a file is about.
+
+    Attributes:
+        suite: name of the suite.
+        profile: name of the profile.
+        task: name of the task.
+        arm: label of the arm.
+        seed: the seed.
+    """
+
+    suite: str
+    profile: str
+    task: str
+    arm: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Entry):
+    """One finished run, as its file tells it.
+
+    Attributes:
+        metrics: what was measured.
+        strategy: resolved spec of the strategy, None where nothing was contrasted.
+        objective: likewise.
+        changes: settings that the arm alone has.
+        dataset: what was trained and measured on.
+        recipe: settings of the training.
+        seconds: wall time.
+        versions: of Python and the packages.
+        hardware: processor, cores, threads, GPU.
+        date: when it finished, UTC, ISO 8601.
+        temperature: ``first``, ``last``, ``min`` and ``max`` of the training; empty where nobody noted it.
+        course: a few dozen looks at the training: lists of one length, among them ``step`` and ``temperature``; likewise.
+        resampled: metrics on samples of what was tested on, the same samples in every run; empty where the method has none.
+        launch: ``processes`` of the training, and its ``effective_batch_size``, items of all of them before a step of the
+            optimizer; empty in older results.
+        implementations: where several were measured, what came of each: numbers by name, and a ``note``.
+    """
+
+    metrics: Mapping[str, float]
+    strategy: str | None
+    objective: str | None
+    changes: Mapping[str, Any]
+    dataset: str
+    recipe: Mapping[str, Any]
+    seconds: float
+    versions: Mapping[str, str]
+    hardware: Mapping[str, str | int]
+    date: str
+    temperature: Mapping[str, float] = field(default_factory=dict)
+    course: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    resampled: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    launch: Mapping[str, float] = field(default_factory=dict)
+    implementations: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what `Run.identity` returns for the run that made it."""
+        return {name: getattr(self, name) for name in ("strategy", "objective", "changes", "dataset", "recipe")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure(Entry):
+    """One run that raised.
+
+    Attributes:
+        error: the message.
+        trace: the traceback, empty for an error whose message says it all.
+    """
+
+    error: str
+    trace: str = ""
+
+
+Record = TypeVar("Record", Result, Failure)
+
+
+def result_of(run: Run, metrics: Mapping[str, float], seconds: float, **noted: Mapping[str, Any]) -> Result:
+    """Returns the result of a run that was executed by this process, on this machine.
+
+    Args:
+        run: what was executed.
+        metrics: what was measured.
+        seconds: wall time.
+        **noted: fields of `Result` that have a default.
+    """
+    more: dict[str, Any] = {name: dict(values) for name, values in noted.items()}
+    return Result(
+        **_place(run),
+        metrics=dict(metrics),
+        **run.identity(),
+        seconds=round(seconds, 3),
+        versions=versions(LIBRARIES if noted.get("implementations") else ()),
+        hardware=hardware(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        **more,
+    )
+
+
+def failure_of(run: Run, error: str, trace: str = "") -> Failure:
+    """Returns the note of a run that failed."""
+    return Failure(**_place(run), error=error, trace=trace)
+
+
+def write(run: Run, output: Path, record: Result | Failure) -> None:
+    """Writes the file of a finished run in the place of the note of an earlier failure, or a note for the report.
+
+    What failed is tried again by the same command.
+    """
+    file = run.path(output) if isinstance(record, Result) else failure_path(run, output)
+    text = json.dumps({"format": FORMAT, **asdict(record)}, indent=2, allow_nan=False)
+    write_text(file, _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
+    if isinstance(record, Result):
+        failure_path(run, output).unlink(missing_ok=True)
+
+
+def _place(run: Run) -> dict[str, Any]:
+    return {"suite": run.suite, "profile": run.profile, "task": run.task.name, "arm": run.arm.label, "seed": run.seed}
+
+
+def failure_path(run: Run, output: Path) -> Path:
+    """Returns the file that notes the failure of a run."""
+    return run.path(output).with_suffix(FAILED)
+
+
+def result_files(folder: Path, pattern: str) -> list[Path]:
+    """Returns the files of results in a folder, sorted.
+
+    Args:
+        folder: the ``--output`` of ``tempplug bench run``, or any folder in it.
+        pattern: of the files below an ``--output``, one part a folder.
+    """
+    parts = pattern.split("/")
+    tries = (sorted(folder.glob("/".join(parts[inside:]))) for inside in range(len(parts)))
+    return next((found for found in tries if found), [])
+
+
+def read_result(path: Path) -> Result:
+    """Returns a finished run.
+
+    Raises:
+        DataError: the file is not a result of this format, for instance because it is truncated; the message names it.
+    """
+    return _read(path, Result)
+
+
+def read_failure(path: Path) -> Failure:
+    """Returns a failed run; raises like `read_result`."""
+    return _read(path, Failure)
+
+
+def _read(path: Path, kind: type[Record]) -> Record:
+    more: dict[str, str] = {"error": "lines", "trace": "lines"} if kind is Failure else {}
+    record = kind(**check_fields(kind, read_object(path, FORMAT, "benchmark file"), str(path), more))
+    # a changed number here would be another run's, without a sign
+    if (slug(record.arm), f"seed-{record.seed}") != (path.absolute().parent.name, path.name.partition(".")[0]):
+        raise DataError(f"{path} says that it is of arm '{record.arm}', seed {record.seed}, which is not where it lies.")
+    if isinstance(record, Result):
+        _check_parts(record, path)
+    return record
+
+
+def _check_parts(result: Result, path: Path) -> None:
+    if not {"cpu", "cores", "threads"} <= result.hardware.keys():
+        raise DataError(f"{path}: 'hardware' must have cpu, cores and threads.")
+    course = result.course
+    if course and not ({"step", "temperature"} <= course.keys() and len(set(map(len, course.values()))) == 1):
+        raise DataError(f"{path}: 'course' must have step and temperature, and lists of one length.")
+
+
+def difference_from(run: Run, result: Result) -> str:
+    """Returns in words how the experiment of a stored result differs from that of a run; empty where it does not."""
+    now, then = run.identity(), result.identity()
+    changes = [
+        f"{key} was {then[key]!r} and is now {now[key]!r}"
+        for key in ("strategy", "objective", "dataset")
+        if then[key] != now[key]
+    ]
+    for part in ("changes", "recipe"):
+        old, new = then[part], now[part]
+        for key in sorted({*old, *new}):
+            was, now_is = (format_value(settings[key]) or "none" if key in settings else "absent" for settings in (old, new))
+            if was != now_is:
+                changes.append(f"{key} was {was} and is now {now_is}")
+    return "; ".join(changes)

@@ -1,0 +1,149 @@
+"""The runs that papers' tables mean, as ``tempplug bench run --table`` and ``--paper`` plan them, and how they are listed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tempplug.errors import ConfigError
+from tempplug_benchmarks.papers.maps import PAPERS, Answer, TableMap, paper_map
+from tempplug_benchmarks.run.plan import Run, check_seeds, choose_arms
+from tempplug_benchmarks.suite import Suite, load_suite
+from tempplug_benchmarks.task import Task
+
+_EPOCHS = re.compile(r"\{(\d+)\}")
+
+
+def tables_of(names: Sequence[str], paper: str | None) -> list[TableMap]:
+    """Returns the tables that a command names: ``PAPER/NUMBER`` each, or all that a paper has runs for.
+
+    Raises:
+        UnknownNameError: no such paper or table.
+        ConfigError: a name is no ``PAPER/NUMBER``, or a table has no runs; the message says why not.
+    """
+    if paper is not None:
+        return [table for table in paper_map(paper).tables if table.answers]
+    found = []
+    for name in names:
+        key, slash, number = name.partition("/")
+        if not slash:
+            raise ConfigError(f"--table {name} must be PAPER/NUMBER, such as temperature-free/3.")
+        table = paper_map(key).table(number)
+        if not table.answers:
+            instead = f"see {table.command}" if table.command else "; ".join(gap.why for gap in table.gaps)
+            raise ConfigError(f"--table {name} has no runs: {instead}.")
+        found.append(table)
+    return found
+
+
+def task_of(answer: Answer) -> tuple[Suite, Task]:
+    """Returns suite and task of an answer."""
+    name, _, of = answer.task.partition("/")
+    suite = load_suite(name)
+    return suite, suite.task(of)
+
+
+def runs_of(answer: Answer, profile: str, seeds: Sequence[int]) -> dict[str, list[Run]]:
+    """Returns the runs of an answer by the printed heading of their rows, one a seed; nothing where there is no such profile.
+
+    Epochs in braces become as many of the profile's own; what means the same as one of the task's arms is that arm.
+
+    Args:
+        answer: whose.
+        profile: name of the profile.
+        seeds: see `Recipe.seed`.
+    """
+    suite, task = task_of(answer)
+    if profile not in task.profiles:
+        return {}
+    share = task.profile(profile).recipe.num_train_epochs / task.profile("paper").recipe.num_train_epochs
+    found = {}
+    for method, written in answer.arms.items():
+        label = _EPOCHS.sub(lambda epochs: f"{float(epochs[1]) * share:g}", written)
+        [(arm, specs)] = choose_arms(task, profile, [label], baseline=False).values()
+        found[method] = [Run(suite.name, profile, task, arm, specs, seed) for seed in seeds]
+    return found
+
+
+@dataclass(frozen=True)
+class TablesPlan:
+    """What a command that names tables means.
+
+    Attributes:
+        suites: that the runs are of.
+        runs: each training once, seed by seed within a task.
+        left_out: tasks that are not run, and why.
+    """
+
+    suites: tuple[Suite, ...]
+    runs: tuple[Run, ...]
+    left_out: tuple[str, ...]
+
+
+def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) -> TablesPlan:
+    """Returns the runs of tables.
+
+    Rows that mean one training, however they are written, are one run. So are those of several tasks that differ in the paper's
+    profile alone: where a smaller profile has one data set for three of the paper's, it is trained on once.
+
+    Args:
+        tables: with answers.
+        profile: name of the profile.
+        seeds: at least one, see `Recipe.seed`.
+
+    Raises:
+        ConfigError: a seed is out of range or given twice.
+    """
+    check_seeds(seeds)
+    suites: dict[str, Suite] = {}
+    by_task: dict[str, list[list[Run]]] = {}
+    first: dict[str, str] = {}
+    left_out: dict[str, None] = {}
+    for answer in (answer for table in tables for answer in table.answers):
+        suite, task = task_of(answer)
+        suites.setdefault(suite.name, suite)
+        found = runs_of(answer, profile, seeds)
+        if not found:
+            left_out.setdefault(f"task '{answer.task}' has no profile '{profile}'.")
+        for runs in found.values():
+            meaning = json.dumps([task.method.name, runs[0].sizes.source, runs[0].identity()], sort_keys=True)
+            if meaning not in first:
+                first[meaning] = answer.task
+                by_task.setdefault(answer.task, []).append(runs)
+            elif first[meaning] != answer.task:
+                left_out.setdefault(f"what task '{answer.task}' shares with '{first[meaning]}' in profile '{profile}'.")
+    runs = [run for arms in by_task.values() for of_seed in zip(*arms, strict=True) for run in of_seed]
+    return TablesPlan(tuple(suites.values()), tuple(runs), tuple(left_out))
+
+
+def listing() -> Iterator[str]:
+    """Returns lines about every table and figure: the command, or why there is none."""
+    for key in PAPERS:
+        paper = paper_map(key)
+        yield f"{key}: {paper.citation}"
+        for table in paper.tables:
+            yield f"  {table.number}: {table.title}"
+            if table.answers:
+                yield f"    tempplug bench run --table {key}/{table.number} --profile paper --output DIR"
+                yield f"      {_size(table)}"
+            if table.command:
+                yield f"    {table.command}"
+            for gap in table.gaps:
+                of = ", ".join((*gap.datasets, *gap.metrics, *gap.methods))
+                yield f"    not{f' {of}' if of and table.answers else ''}: {gap.why}"
+        yield ""
+    yield "`tempplug bench run --paper PAPER` runs all tables of a paper; smaller profiles are in its --help."
+
+
+def _size(table: TableMap) -> str:
+    """Returns how many trainings a table is, and where their data come from."""
+    profiles = [task_of(answer)[1].profile("paper") for answer in table.answers]
+    needs = dict.fromkeys(name for profile in profiles for name in profile.needs)
+    public = dict.fromkeys(profile.source for profile in profiles if not profile.needs)
+    count = len(plan_tables([table], "paper", [0]).runs)
+    parts = [f"{count} {'training' if count == 1 else 'trainings'} a seed"]
+    parts += [f"{', '.join(public)}: from --data-dir or the Hugging Face hub"] if public else []
+    parts += [f"--data-dir must have {', '.join(needs)}"] if needs else []
+    return "; ".join(parts)

@@ -1,0 +1,175 @@
+"""What an arm is tuned over, and which configuration is best on validation data, over all seeds together.
+
+An arm has as many configurations as its task has fixed temperatures: its own temperatures times the ratios of the fixed ones to
+the baseline's, or values declared here where it has no temperature. This module must not know files of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from tempplug.arguments import parse_spec
+from tempplug.errors import ConfigError
+from tempplug.options import Temperature, format_spec, options_of
+from tempplug.plugins import StrategyInfo, registry
+from tempplug_adapters.contexts import filled
+from tempplug_benchmarks.arm import Arm, parse_arm, resolve
+from tempplug_benchmarks.profile import Profile
+from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.task import Task
+
+OWN: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    "temperature-free": tuple({"eps": value} for value in (1e-4, 1e-3, 1e-5, 1e-2, 1e-6, 3e-4, 3e-5, 1e-1)),
+}
+"""Options by strategy, the paper's first, in the order in which a grid takes them."""
+_RECIPROCALS = ("max_scale",)
+"""Bounds of 1/temperature, which stay where they are."""
+
+Values = Mapping[str, Mapping[str, Mapping[int, float]]]
+"""By label, metric and seed."""
+
+
+def fixed_temperatures(task: Task, labels: Iterable[str]) -> list[str]:
+    """Returns the labels that differ from the declared baseline in a fixed temperature alone, itself included.
+
+    Args:
+        task: whose baseline.
+        labels: of arms.
+    """
+    strategy, objective = Arm(task.baseline).parts or ("", "")
+    found = []
+    for label in labels:
+        parts = Arm(label).parts
+        if parts and parts[1] == objective and "@" not in label:
+            (name, options), (of_declared, _) = parse_spec(parts[0]), parse_spec(strategy)
+            if name == of_declared == "fixed" and set(options) <= {"temperature"}:
+                found.append(label)
+    return found
+
+
+def configurations(task: Task, profile: Profile, arm: Arm) -> tuple[Arm, ...]:
+    """Returns what an arm is tuned over, itself first; itself alone where it contrasts nothing.
+
+    A configuration that means the same as one of the profile's arms is that arm.
+
+    Args:
+        task: of the arm.
+        profile: of the task, with the fixed temperatures.
+        arm: any, of the profile or not.
+
+    Raises:
+        ConfigError: the strategy has neither temperatures nor enough values of its own.
+    """
+    if not arm.parts:
+        return (arm,)
+    labels = fixed_temperatures(task, [each.label for each in profile.arms])
+    fixed = [each for each in profile.arms if each.label in labels]
+    if fixed_temperatures(task, [arm.label]):
+        return (arm, *(each for each in fixed if each.label != arm.label))
+    strategy, objective = arm.parts
+    name, options = filled(strategy, profile.recipe.loss.temperatures)
+    specs = {each.label: resolve(each, profile.recipe).strategy or "" for each in fixed}
+    temperatures = {label: float(parse_spec(spec)[1]["temperature"]) for label, spec in specs.items()}
+    baseline = temperatures.pop(task.baseline)
+    grid = _grid(name, options, [each / baseline for each in temperatures.values()])
+    suffix = arm.label[len(f"{strategy}+{objective}") :]
+    alike = [each for each in profile.arms if each.parts and parse_spec(each.parts[0])[0] == name]
+    own = {(resolve(each, profile.recipe), tuple(each.changes.items())): each for each in alike}
+    made = []
+    for changed in grid:
+        spec = format_spec(name, {**parse_spec(strategy)[1], **changed})
+        new = replace(arm, label=f"{spec}+{objective}{suffix}", reported=())
+        made.append(own.get((resolve(new, profile.recipe), tuple(new.changes.items())), new))
+    return (arm, *made)
+
+
+def _grid(name: str, options: Mapping[str, Any], factors: Sequence[float]) -> list[dict[str, Any]]:
+    """Returns the options that each configuration but the arm's own changes: its temperatures times each of the factors."""
+    declared = options_of(registry().load(registry().get(StrategyInfo, name)))
+    moved = (each for each in declared if isinstance(each.kind, Temperature) and each.name not in _RECIPROCALS)
+    values = {each.name: options.get(each.name, each.default) for each in moved}
+    if values:
+        return [{key: float(f"{value * factor:.4g}") for key, value in values.items()} for factor in factors]
+    own = OWN.get(name, ())
+    found = [dict(each) for each in own if dict(each) != {key: options.get(key, own[0][key]) for key in each}]
+    if len(found) < len(factors):
+        raise ConfigError(
+            f"strategy '{name}' has no temperature and {len(own)} configurations in tempplug_benchmarks.run.tuning, but there "
+            f"are {len(factors) + 1} fixed temperatures: declare as many, or run it untuned."
+        )
+    return found[: len(factors)]
+
+
+def expanded(runs: Sequence[Run]) -> list[Run]:
+    """Returns a plan with all configurations of its arms, those of a seed together.
+
+    Args:
+        runs: of tasks that have a metric of validation, or not: those without stay as they are.
+
+    Raises:
+        ConfigError: see `configurations`.
+    """
+    found: dict[tuple[str, str, str, str, int], Run] = {}
+    for run in runs:
+        chosen = configurations(run.task, run.sizes, run.arm) if run.sizes.validation else (run.arm,)
+        for arm in chosen:
+            key = (run.suite, run.profile, run.task.name, arm.label, run.seed)
+            specs = run.specs if arm.label == run.arm.label else resolve(arm, run.sizes.recipe)
+            found.setdefault(key, replace(run, arm=arm, specs=specs))
+    return list(found.values())
+
+
+def best(candidates: Sequence[str], values: Values, profile: Profile) -> str | None:
+    """Returns the label with the best mean on validation data; None where one was not measured there.
+
+    The mean is over the seeds that all candidates have; where they have none in common, over those of each.
+
+    Args:
+        candidates: at least one label.
+        values: of results.
+        profile: declares the validation metric.
+    """
+    by_label = {label: values.get(label, {}).get(profile.validation) for label in candidates}
+    found = {label: by_seed for label, by_seed in by_label.items() if by_seed}
+    if not profile.validation or len(found) < len(candidates):
+        return None
+    metric = next(each for each in profile.metrics if each.name == profile.validation)
+    seeds = set.intersection(*map(set, found.values()))
+    sign = 1 if metric.higher_is_better else -1
+    return max(candidates, key=lambda label: sign * fmean(found[label][seed] for seed in seeds or found[label]))
+
+
+def best_baseline(task: Task, values: Values, profile: Profile) -> tuple[str, bool]:
+    """Returns the label of the arm that others are compared with, and whether validation data chose it or the task did."""
+    fixed = [label for label in fixed_temperatures(task, list(values)) if values[label]]
+    chosen = best(fixed, values, profile) if len(fixed) > 1 else None
+    return (task.baseline, False) if chosen is None else (chosen, True)
+
+
+def best_configurations(task: Task, values: Values, profile: Profile) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Returns, by the label of an arm, its best configuration and all of them, where all have results.
+
+    Fixed temperatures are left out: the best of them is the baseline.
+
+    Args:
+        task: of the results.
+        values: of results.
+        profile: declares arms and the validation metric.
+    """
+    if not profile.validation or all(profile.arm(label) for label in values):
+        return {}  # nothing that only tuning plans
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    used = set(fixed_temperatures(task, values))
+    # what tuning made of an arm has more options, and stands behind it
+    for label in sorted(values, key=lambda label: (profile.arm(label) is None, len(label))):
+        if label in used or not Arm(label).contrasts:
+            continue
+        arm = profile.arm(label) or parse_arm(label, profile.recipe)
+        labels = tuple(each.label for each in configurations(task, profile, arm))
+        if len(labels) > 1 and (chosen := best(labels, values, profile)) is not None:
+            found[label] = chosen, labels
+            used |= set(labels)
+    return found

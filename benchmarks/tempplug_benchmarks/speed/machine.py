@@ -1,0 +1,140 @@
+"""What a machine gives: its rate of matrix products, and the share that a loss reaches; the memory of a call at its peak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from tempplug.errors import ConfigError
+from tempplug.processor import onednn_product, product_route
+from tempplug_benchmarks.speed.clock import CLOCKS
+from tempplug_benchmarks.speed.losses import LOSSES
+from tempplug_benchmarks.speed.recipe import SpeedRecipe
+
+# Rows, inner dimension and columns of products on a device: square ones, and both shapes of a loss's own.
+SHAPES = {
+    "cpu": ((1024, 1024, 1024), (2048, 128, 2048), (2048, 2048, 128)),
+    "cuda": ((8192, 8192, 8192),),
+}
+REPEATS = 5
+# The triton engine computes similarities again in its backward pass: N × M products of narrow embeddings and of wide ones,
+# and of a square only its upper half, the diagonal's share of which is not counted here.
+TRITON = {"two-view": (3, 2.5), "one-way": (5, 4), "two-way": (6, 5)}
+WIDEST_NARROW = 256
+
+
+def matmul_rate(case: SpeedRecipe) -> float:
+    """Returns the best rate of a few large matrix products, in floating-point operations a second.
+
+    On a CPU they are made by torch, and also by oneDNN where this processor's route is that.
+
+    Args:
+        case: whose device, precision and clock are used.
+    """
+    clock, rates = CLOCKS[case.clock], []
+    for rows, inner, columns in SHAPES[case.device]:
+        of = {"device": case.device, "dtype": getattr(torch, case.precision)}
+        left, right = torch.randn(rows, inner, **of), torch.randn(inner, columns, **of)
+        products: list[Callable[[], object]] = [partial(torch.mm, left, right, out=torch.empty(rows, columns, **of))]
+        if case.device == "cpu" and product_route() == "onednn":
+            products.append(partial(onednn_product, left, right.T.contiguous()))
+        seconds = [clock(product, 1) for product in products for _ in range(REPEATS)]
+        rates.append(2 * rows * inner * columns / min(seconds))
+    return max(rates)
+
+
+def executed_operations(case: SpeedRecipe, engine: str) -> float | None:
+    """Returns the floating-point operations of a step's matrix products; None where tempplug did not run.
+
+    What `losses.Loss.products` counts, whatever an engine computes again, except of the triton engine, whose own products are
+    counted.
+
+    Args:
+        case: whose loss and sizes.
+        engine: that ran, empty where it was not tempplug.
+    """
+    if not engine:
+        return None
+    products = LOSSES[case.loss_name].products(case.rows)
+    if engine == "triton":
+        shape = case.loss_name if case.loss_name in TRITON else "two-view"
+        side = case.rows if shape != "two-view" else 2 * case.rows
+        products = TRITON[shape][case.dimension > WIDEST_NARROW] * side**2
+    return products * 2.0 * case.dimension
+
+
+MEBIBYTE = 2**20
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"  # documented in the kernel's proc(5): resets VmHWM to the memory that is resident now
+
+
+def peak_growth(call: Callable[[], None], device: str) -> float:
+    """Returns the mebibytes by which the memory grows at its peak while the call runs.
+
+    On a CPU it is resident memory, so that pages which a freed allocation left behind would hide a need: measure in a process
+    that has not had a larger need before.
+
+    Args:
+        call: what is measured; what it loads on first use should be loaded already.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        ConfigError: this system does not tell the peak.
+    """
+    if device == "cuda":
+        return _cuda_growth(call)
+    try:
+        _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
+        before = _resident("VmRSS")
+        call()
+        return (_resident("VmHWM") - before) / MEBIBYTE
+    except OSError as error:
+        raise ConfigError(f"peak memory cannot be measured here: {error}. It needs Linux and its /proc.") from error
+
+
+def limit_memory() -> None:
+    """Keeps this process within the memory that is available, so that a too large case fails instead of the machine.
+
+    Does nothing where the system knows neither the limit nor what is available.
+    """
+    try:
+        import resource
+
+        information = Path("/proc/meminfo").read_text(encoding="ascii")
+    except (ImportError, OSError):
+        return
+    available = _field(information, "MemAvailable")
+    resource.setrlimit(resource.RLIMIT_DATA, (int(available * 0.95), resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _cuda_growth(call: Callable[[], None]) -> float:
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / MEBIBYTE
+
+
+def _resident(field: str) -> int:
+    return _field(_STATUS.read_text(encoding="ascii"), field)
+
+
+def _field(text: str, field: str) -> int:
+    r"""Returns the bytes of a line such as ``VmRSS:  123 kB``.
+
+    >>> _field("VmPeak: 9 kB\nVmRSS:  2 kB\n", "VmRSS")
+    2048
+    """
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) * 1024
+    raise OSError(f"there is no {field}")

@@ -1,0 +1,92 @@
+"""What a speed case is, and how it is measured: settings of a recipe, as those of a training are.
+
+A case is one loss at one size, all its implementations measured alternately in one process: an arm of its task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from tempplug.options import Choice, Flag, Kind, Number, Text, Words
+from tempplug_adapters.training.recipe import Recipe
+
+OURS = "tempplug"
+CONDITIONS = ("device", "threads", "busy", "precision", "budget", "cold")
+"""Settings that all cases of a task share; the others are those of a case."""
+SMALL_ROWS = 512
+"""Up to this many pairs a training meets the cold time; beyond it, the network's step before a call changes little."""
+
+
+def told_time(rows: int, numbers: Mapping[str, Any]) -> str:
+    """Returns the name of the time that a training meets: the cold one of a small batch, where it was measured.
+
+    >>> told_time(64, {"milliseconds": 1.0, "milliseconds_cold": 2.0})
+    'milliseconds_cold'
+    """
+    return "milliseconds_cold" if rows <= SMALL_ROWS and "milliseconds_cold" in numbers else "milliseconds"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedRecipe(Recipe):
+    """One case and the conditions that it is measured under; of the settings of trainings only the seed has a meaning here."""
+
+    loss_name: Annotated[str, Text(help="of `tempplug_benchmarks.speed.losses`")] = "nt-xent"
+    rows: Annotated[int, Number(at_least=1, integer=True, help="N, pairs of embeddings")] = 1
+    dimension: Annotated[int, Number(at_least=1, integer=True, help="D of an embedding")] = 1
+    implementations: Annotated[tuple[str, ...], Words(help="what is measured alternately, tempplug first")] = (OURS,)
+    temperature: Annotated[float, Number(above=0, help="of losses that have a single one")] = 0.1
+    environment: Annotated[tuple[str, ...], Words(help="NAME=VALUE for the process that measures")] = ()
+    only_on: Annotated[str | None, Text(optional=True, help="the device that the case is for; none: every one")] = None
+    packages: Annotated[tuple[str, ...], Words(help="optional packages of the case that are installed")] = ()
+
+    device: Annotated[str, Choice(("cpu", "cuda"), help="that measures")] = "cpu"
+    threads: Annotated[int, Number(at_least=1, integer=True, help="of torch")] = 1
+    busy: Annotated[bool, Flag(help="whether two processes that never rest run beside")] = False
+    precision: Annotated[str, Choice(("float32", "bfloat16"), help="of the embeddings; bfloat16 runs under autocast")] = (
+        "float32"
+    )
+    budget: Annotated[float, Number(above=0, help="seconds for the rounds of one case, at least three")] = 10.0
+    cold: Annotated[
+        int, Number(at_least=0, integer=True, help="cases of up to this many pairs are also timed after a network's step")
+    ] = 2048
+
+    @classmethod
+    def kinds(cls) -> dict[str, Kind]:
+        """Returns the settings by name without those of trainings."""
+        of_trainings = Recipe.kinds().keys() - {"seed"}
+        return {name: kind for name, kind in super().kinds().items() if name not in of_trainings}
+
+    def values(self) -> dict[str, Any]:
+        """Returns the conditions by name; what makes a case is told by its arm."""
+        return {name: value for name, value in super().values().items() if name in CONDITIONS}
+
+    @property
+    def clock(self) -> str:
+        """What tells the time: ``cpu`` time of the process, ``wall`` time, or ``cuda`` events.
+
+        One thread is measured in CPU time, which busy neighbours cannot distort. CPU time of several threads would hide
+        how badly they wait for each other.
+        """
+        if self.device == "cuda":
+            return "cuda"
+        return "cpu" if self.threads == 1 and not self.busy else "wall"
+
+    @property
+    def slug(self) -> str:
+        """The conditions in few words, e.g. ``cpu-1-thread``."""
+        words = [self.device]
+        if self.device == "cpu":
+            words += [str(self.threads), "thread" if self.threads == 1 else "threads"]
+        words += [self.precision] * (self.precision != "float32") + ["busy"] * self.busy
+        return "-".join(words)
+
+    def variables(self) -> dict[str, str]:
+        """Returns the environment that the measuring process has beside the user's."""
+        limits = {
+            "OMP_NUM_THREADS": str(self.threads),
+            "MKL_NUM_THREADS": str(self.threads),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+        return limits | dict(each.split("=", 1) for each in self.environment)
