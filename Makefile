@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE ?= 1
 DATA ?= $(TEMPPLUG_DATA)
 
-.PHONY: quickstart setup fast test fuzz lint bench report docs clean
+.PHONY: quickstart setup fast test fuzz lint bench report docs size clean
 
 # A core a run: so small a model is done sooner without waiting for a second thread.
 quickstart: .venv/bench.stamp
@@ -52,6 +52,10 @@ report: .venv/bench.stamp
 # NO_MKDOCS_2_WARNING: a notice of the theme about a successor of mkdocs, which constraints.txt does not let in.
 docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Lines of code and docstrings, modules and tests by package; REVISION=v0.1 counts another revision.
+size:
+	$(BIN)/python tests/size.py $(REVISION)
 
 clean:
 	rm -rf .venv outputs
