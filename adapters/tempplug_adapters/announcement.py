@@ -1,6 +1,6 @@
-"""Prints what a training uses when it starts: strategy with every option, objective and layout of its loss.
+"""Prints the configuration of a loss when a training starts: strategy with all options, objective and layout.
 
-It prints on standard error, so that the results on standard output stay as they are. It must not know any framework.
+It prints to standard error, so that results on standard output are unaffected.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def layout_of(loss: ContrastiveLoss) -> str:
 
 
 def announce(loss: ContrastiveLoss, name: str = "") -> None:
-    """Prints what a loss uses, on the first process alone; trainers call it when a training starts.
+    """Prints the configuration of a loss, on the first process only; trainers call it when a training starts.
 
     Args:
-        loss: with the length of the training told, from which a schedule's period may follow.
-        name: of the loss, where there are several.
+        loss: the loss, after the length of the training was set, which may determine a schedule's period.
+        name: name of the loss, if there are several.
     """
     _announced.add(loss)
     if distributed.is_available() and distributed.is_initialized() and distributed.get_rank():
@@ -40,7 +40,7 @@ def announce(loss: ContrastiveLoss, name: str = "") -> None:
 
 
 def announce_once(loss: ContrastiveLoss) -> None:
-    """Announces a loss that no trainer has announced; losses that stand in for a library's call it in training."""
+    """Announces a loss that no trainer has announced; called by replacements of libraries' losses."""
     if loss not in _announced:
         announce(loss)
 

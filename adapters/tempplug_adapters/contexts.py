@@ -1,4 +1,4 @@
-"""What a spec string means in a context, a recipe or the adapter of a library, which has its own options for each strategy."""
+"""Resolves spec strings with the default options of a context: a recipe, or the adapter of a library."""
 
 from __future__ import annotations
 
@@ -18,22 +18,16 @@ Temperatures = Mapping[str, Mapping[str, Any]]
 
 
 def filled(spec: str, temperatures: Temperatures) -> tuple[str, dict[str, Any]]:
-    """Returns the name of a strategy and its options: those that its spec string writes, else those of its context.
-
-    An option that neither names has the strategy's own default.
-
-    >>> filled("dystress:temperature_max=0.4", {"dystress": {"temperature_min": 0.1, "temperature_max": 0.2}})
-    ('dystress', {'temperature_min': 0.1, 'temperature_max': 0.4})
-    """
+    """Returns the name of a strategy and its options; those in the spec string override those of the context."""
     name, written = parse_spec(spec)
     return name, {**temperatures.get(name, {}), **written}
 
 
 def in_context(strategy: str | Strategy, temperatures: Temperatures, **known: Any) -> Strategy:
-    """Returns the strategy that a spec string means in a context; an instance is returned as it is.
+    """Returns the strategy of a spec string with the options of a context; an instance is returned unchanged.
 
-    The options ``known`` from the data, such as ``class_counts``, are used where the strategy takes them and neither the spec
-    string nor the context gives them. Raises UnknownNameError and ConfigError, which name the option.
+    Options ``known`` from the data, such as ``class_counts``, are used if the strategy accepts them and neither the spec string
+    nor the context sets them. Raises UnknownNameError and ConfigError, which name the option.
 
     >>> own = {"fixed": {"temperature": 0.05}}
     >>> in_context("fixed", own).spec(), in_context("fixed:temperature=0.2", own).spec()

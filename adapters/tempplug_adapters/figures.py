@@ -34,23 +34,13 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def save_figure(figure: Figure, path: Path, title: str) -> None:
-    """Writes a figure; missing folders are made, and the same figure gives the same bytes.
-
-    Args:
-        figure: of `new_figure`.
-        path: file that ends in .png, .svg or .pdf.
-        title: what the drawing shows, for readers that cannot see it.
-
-    Raises:
-        ConfigError: the file has another ending.
-        DataError: it cannot be written.
-    """
+    """Writes a figure reproducibly to .png, .svg or .pdf; raises ConfigError for other extensions, DataError if it cannot."""
     check_format(path)
     write_file(path, lambda temporary: _save(figure, temporary, path.suffix.lower(), title))
 
 
 def svg_text(figure: Figure, title: str) -> str:
-    """Returns a figure as SVG whose words are text."""
+    """Returns a figure as SVG with selectable text."""
     stream = io.StringIO()
     _save(figure, stream, ".svg", title)
     return stream.getvalue()

@@ -42,23 +42,20 @@ else:
 
 
 class TemperatureCallback(_Callback):
-    """Tells every loss in a LightningModule how long training is and how far, and logs what its last batch looked like.
+    """Passes the training progress to every loss in a LightningModule, and logs statistics of the last batch.
 
-    Progress is epochs done, a fraction from 0, told once a step: all micro-batches of an accumulated step share it. The numbers
-    of `tempplug.StepRecord`, its ``temperature_mean`` as ``temperature``, are logged when the Trainer's ``log_every_n_steps``
-    asks for it and after the last batch of an epoch, under the name of the loss where there are several; they wait for the
-    device. The records go to the ``tempplug_log`` plugins too.
+    Progress is the number of epochs done, fractional, set once per optimizer step, so that accumulated micro-batches share it.
+    The numbers of `tempplug.StepRecord`, with ``temperature_mean`` as ``temperature``, are logged at the Trainer's
+    ``log_every_n_steps`` and after the last batch of an epoch, prefixed with the name of the loss if there are several; logging
+    synchronises with the device. The records are also passed to the ``tempplug_log`` plugins.
     """
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Tells where a training begins, which Lightning's sanity check needs to know before it."""
+        """Sets the initial progress, which Lightning's sanity check needs."""
         _tell(pl_module, trainer, 0)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Tells schedules how long the training will be, and prints what each loss uses.
-
-        Warns of schedules that need more steps.
-        """
+        """Sets the length of the training in schedules, warns of longer schedules, and prints each loss's configuration."""
         (epochs, steps), losses = _length(trainer), losses_of(pl_module)
         for name, loss in losses:
             loss.set_length(epochs)
@@ -69,11 +66,11 @@ class TemperatureCallback(_Callback):
         _tell(pl_module, trainer, 0)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Tells how far the training is."""
+        """Updates the progress."""
         _tell(pl_module, trainer, batch_idx)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Logs the records where a log is due."""
+        """Logs the records if a log is due."""
         # a manual optimisation with several optimizers counts each of their steps
         step, every = trainer.global_step // max(1, len(trainer.optimizers)), trainer.log_every_n_steps
         stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
@@ -93,11 +90,7 @@ class TemperatureCallback(_Callback):
 
 
 def losses_of(module: nn.Module) -> list[tuple[str, tempplug.ContrastiveLoss]]:
-    """Returns the losses in a module with their names.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Returns the losses in a module with their names; raises ConfigError if there is none."""
     found = [(name, each) for name, each in module.named_modules() if isinstance(each, tempplug.ContrastiveLoss)]
     if not found:
         raise ConfigError(
@@ -116,7 +109,7 @@ def _tell(module: nn.Module, trainer: Any, batch: int) -> None:
 
 
 def _length(trainer: Any) -> tuple[float, int]:
-    """Returns epochs and optimizer steps of a training, 0 where it has no end; a stream of unknown length is one epoch."""
+    """Returns the epochs and optimizer steps of a training, 0 if unlimited; a stream of unknown length is one epoch."""
     batches = trainer.num_training_batches
     counted = math.isfinite(batches)
     inside = max(1, math.ceil(batches / trainer.accumulate_grad_batches) if counted else trainer.max_steps)

@@ -1,4 +1,4 @@
-"""What the last training batch looked like, as numbers for a log. It must not know the Trainer or any method."""
+"""Statistics of the last training batch, as numbers for a log."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _NOT_LOGGED = ("loss", "finite")
 
 
 def numbers_of(record: StepRecord) -> dict[str, float]:
-    """Returns the numbers of a record but its loss, ``temperature_mean`` as ``temperature``; waits for the device."""
+    """Returns the numbers of a record without its loss, ``temperature_mean`` as ``temperature``; waits for the device."""
     numbers = {name: value for name, value in record.numbers().items() if name not in _NOT_LOGGED}
     temperature = {"temperature": numbers.pop("temperature_mean")} if "temperature_mean" in numbers else {}
     return {**temperature, **numbers}
 
 
 def measure(module: nn.Module, *, log: bool = False) -> dict[str, float]:
-    """Returns the numbers of a module's last batch: its own where it has a method ``measure``, else those of its loss's record.
+    """Returns the numbers of a module's last batch: from its method ``measure``, or else from its loss's record.
 
     Args:
-        module: of a method.
-        log: whether the record goes to the ``tempplug_log`` plugins, too.
+        module: module of a method.
+        log: whether to also pass the record to the ``tempplug_log`` plugins.
     """
     loss: Any = getattr(module, "loss_fn", None)
     if loss is not None and log:

@@ -1,6 +1,6 @@
-"""What an optimizer must know of what the losses in a module learn: no weight decay, and a learning rate of their own.
+"""Optimizer settings of parameters in losses: no weight decay, and separate learning rates.
 
-It needs torch alone, so that Lightning, GraphGym and plain loops share it with the Trainers.
+It needs only torch, so that Lightning, GraphGym, plain loops and the Trainers share it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempplug
 
 
 def own_learning_rates(module: nn.Module) -> dict[nn.Parameter, float]:
-    """Returns the learning rates that the strategies and objectives in a module have for what they learn, by parameter."""
+    """Returns the separate learning rates of parameters of strategies and objectives in a module, by parameter."""
     return {
         parameter: part.learning_rate
         for part in module.modules()
@@ -38,13 +38,13 @@ def spared_by_decay(module: nn.Module) -> set[str]:
 
 
 def optimizer_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """Returns what any optimizer of PyTorch takes for a module that contains its loss, which never decays.
+    """Returns parameter groups for a PyTorch optimizer; parameters of the loss have no weight decay.
 
-    The model comes first, with whatever the optimizer has for all; then what is spared by weight decay, a group for each
-    learning rate that strategies and objectives have of their own. Where a loss learns nothing there is the first group alone.
+    The first group is the model with the optimizer's defaults. Then follow the parameters without weight decay, one group for
+    each separate learning rate. If the loss has no parameters, there is only the first group.
 
     Args:
-        module: an encoder with its `tempplug.ContrastiveLoss`, a LightningModule.
+        module: an encoder with its `tempplug.ContrastiveLoss`, or a LightningModule.
 
     >>> module = nn.ModuleDict({"encoder": nn.Linear(2, 2), "loss": tempplug.ContrastiveLoss("learnable")})
     >>> [(len(group["params"]), group.get("lr"), group.get("weight_decay")) for group in optimizer_groups(module)]

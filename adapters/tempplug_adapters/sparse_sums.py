@@ -1,4 +1,4 @@
-"""Sums of rows over a sparse pattern, several times quicker than gathering and scattering."""
+"""Sums of rows over a sparse pattern, several times faster than gathering and scattering."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RowSums:
-    """``sums(x)[i]`` is the sum of the rows j of x that the pattern pairs with i; a pair that is there twice counts twice.
+    """``sums(x)[i]`` is the sum of the rows j of x paired with i; repeated pairs are counted repeatedly.
 
     Attributes:
-        pattern: [N, M] ones, or the weights of the pairs, in compressed rows.
-        transpose: returns the pattern [M, N] transposed.
+        pattern: [N, M] sparse CSR matrix of ones or pair weights.
+        transpose: returns the transposed pattern [M, N].
     """
 
     pattern: Tensor
@@ -26,7 +26,7 @@ class RowSums:
 
     @cached_property
     def transposed(self) -> Tensor:
-        """The pattern [M, N] that the gradient needs, made when one is asked for."""
+        """The pattern [M, N] needed for gradients, created on first use."""
         return self.transpose()
 
     @classmethod
@@ -43,7 +43,7 @@ class RowSums:
         return cls(pattern, lambda: compressed_rows(places, group.to(torch.int32), len(group), groups))
 
     def parts(self, rows: int) -> Iterator[Tensor]:
-        """Yields the pattern in parts of so many rows, in order."""
+        """Yields the pattern in blocks of a number of rows, in order."""
         starts, columns, values = self.pattern.crow_indices(), self.pattern.col_indices(), self.pattern.values()
         for first in range(0, len(starts) - 1, rows):
             own = starts[first : first + rows + 1]
@@ -57,7 +57,7 @@ class RowSums:
 
 
 class _Product(torch.autograd.Function):
-    """PyTorch's own product would transpose the matrix in every backward pass."""
+    """A product that caches the transposed matrix; PyTorch's product would transpose it in every backward pass."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, sums: RowSums) -> Tensor:
@@ -77,14 +77,14 @@ def _compressed(rows: Tensor, columns: Tensor, height: int, width: int, weights:
 
 
 def row_starts(rows: Tensor, height: int) -> Tensor:
-    """Returns where the entries of each row begin, and after them where the last end, [height + 1], from their rows [E]."""
+    """Returns the CSR row pointers [height + 1] of entries with ascending rows [E]."""
     starts = torch.zeros(height + 1, dtype=torch.int32, device=rows.device)
     starts[1:] = torch.bincount(rows, minlength=height).cumsum(0)
     return starts
 
 
 def compressed_rows(starts: Tensor, columns: Tensor, height: int, width: int, values: Tensor | None = None) -> Tensor:
-    """Returns a sparse matrix [height, width] in compressed rows without a check; None for values of 1."""
+    """Returns a sparse CSR matrix [height, width] without validation; values None means 1."""
     values = torch.ones(len(columns), device=columns.device) if values is None else values
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)

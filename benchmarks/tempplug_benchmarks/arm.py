@@ -1,8 +1,7 @@
-"""An arm: one strategy with one objective, written ``STRATEGY[:options]+OBJECTIVE``, which is also what reports call it.
+"""An arm: one strategy with one objective, written as the label ``STRATEGY[:options]+OBJECTIVE``.
 
-Options that are not written come from the recipe, so that ``macl+infonce`` means one thing in every suite: MACL as the method's
-papers set it, under InfoNCE. Settings of the recipe that one arm alone has stand behind an ``@``: ``schedule+infonce@heads=3``.
-This module must not know tasks or runs, and loads torch only to resolve specs.
+Options left out of the label take the recipe's values, so ``macl+infonce`` has the same meaning in every suite. Settings of the
+recipe that only this arm changes follow an ``@``: ``schedule+infonce@heads=3``. Torch is imported only to resolve specs.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _CONTROL = re.compile(r"control\((.+)\)")
 
 @dataclass(frozen=True)
 class Arm:
-    """What is trained beside other arms.
+    """One strategy and objective to train and compare with other arms.
 
     Attributes:
-        label: ``STRATEGY[:options]+OBJECTIVE[@SETTING=VALUE,...]``; a plain name where nothing is contrasted; or
-            ``control(LABEL)``, which is ``fixed`` at the mean temperature of that arm.
-        reported: the rows of paper tables that it answers.
-        changes: settings of the recipe that this arm alone has.
+        label: ``STRATEGY[:options]+OBJECTIVE[@SETTING=VALUE,...]``; a plain name if the arm has no contrastive loss; or
+            ``control(LABEL)``, which is ``fixed`` at the mean temperature of the arm with that label.
+        reported: names of the rows in paper tables that this arm reproduces.
+        changes: recipe settings that only this arm changes.
     """
 
     label: str
@@ -44,26 +43,18 @@ class Arm:
 
     @property
     def contrasts(self) -> bool:
-        """Whether it has a strategy and an objective of its own."""
+        """Whether the arm has a strategy and an objective."""
         return bool(self.parts)
 
     @property
     def controlled(self) -> str:
-        """Label of the arm that this one is the control of; empty where it is none.
-
-        >>> Arm("control(macl+infonce)").controlled, Arm("macl+infonce").controlled
-        ('macl+infonce', '')
-        """
+        """The label of the arm that this arm is the control of; empty if it is not a control."""
         found = _CONTROL.fullmatch(self.label)
         return found[1] if found else ""
 
     @property
     def parts(self) -> tuple[str, str] | tuple[()]:
-        """The specs of strategy and objective as they are written; empty where nothing is contrasted, and of controls.
-
-        >>> Arm("fixed:temperature=1e+3+dcl").parts
-        ('fixed:temperature=1e+3', 'dcl')
-        """
+        """The unresolved specs (strategy, objective); empty for controls and arms without a contrastive loss."""
         if self.controlled:
             return ()
         strategy, *objectives = _OBJECTIVE.split(self.label.partition("@")[0], maxsplit=1)
@@ -71,7 +62,9 @@ class Arm:
 
 
 class Specs(NamedTuple):
-    """Strategy and objective of an arm, every option written out that does not come from the data; None where it has none."""
+    """The resolved strategy and objective of an arm, with every option that does not depend on the data; None if it has
+    none.
+    """
 
     strategy: str | None = None
     objective: str | None = None
@@ -82,20 +75,12 @@ UNTRAINED = Arm("untrained", changes={"num_train_epochs": 0})
 
 
 def arms(*labels: str, reported: Mapping[str, tuple[PaperRow, ...]] | None = None) -> tuple[Arm, ...]:
-    """Returns arms.
-
-    Args:
-        *labels: ``STRATEGY[:options]+OBJECTIVE[@SETTING=VALUE,...]`` each.
-        reported: rows of paper tables by label; none where the papers answer another question.
-    """
+    """Returns one arm for each label; ``reported`` maps labels to rows of paper tables."""
     return tuple(Arm(label, (reported or {}).get(label, ()), split_changes(label)[1]) for label in labels)
 
 
 def split_changes(text: str) -> tuple[str, dict[str, Any]]:
-    """Returns what stands before the ``@`` of an arm or a task, and the settings behind it.
-
-    Raises:
-        ConfigError: there is nothing behind it, no ``SETTING=VALUE``, or a slash, which no name of a folder has.
+    """Splits ``NAME@SETTING=VALUE,...`` into the name and its settings; raises `ConfigError` for malformed settings.
 
     >>> split_changes("cifar10@num_train_epochs=400,optimizer=sgd")
     ('cifar10', {'num_train_epochs': 400, 'optimizer': 'sgd'})
@@ -107,15 +92,15 @@ def split_changes(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_arm(text: str, recipe: Recipe) -> Arm:
-    """Returns the arm that ``STRATEGY[+OBJECTIVE][@SETTING=VALUE,...]`` means.
+    """Parses ``STRATEGY[+OBJECTIVE][@SETTING=VALUE,...]``.
 
     Args:
-        text: spec string of a strategy and, behind ``+``, of an objective, and settings of the recipe that it alone has.
-        recipe: whose objective is taken where there is none.
+        text: a strategy spec, optionally followed by an objective spec and by recipe settings for this arm.
+        recipe: supplies the objective if ``text`` has none.
 
     Raises:
-        ConfigError: the strategy, the objective or a setting is empty or malformed, or it is a control, which follows from
-            results.
+        ConfigError: the strategy, the objective or a setting is empty or malformed, or ``text`` names a control, which can
+            only be derived from results.
 
     >>> parse_arm("macl:alpha=2", Recipe()).label, parse_arm("macl+dcl@seed=3", Recipe()).label
     ('macl:alpha=2+reweighted', 'macl+dcl@seed=3')
@@ -131,14 +116,10 @@ def parse_arm(text: str, recipe: Recipe) -> Arm:
 
 
 def resolve(arm: Arm, recipe: Recipe) -> Specs:
-    """Returns what an arm means under a recipe.
-
-    Args:
-        arm: which one.
-        recipe: of its profile.
+    """Resolves the strategy and objective of an arm under the recipe of its profile.
 
     Raises:
-        TempplugError: a spec names an unknown strategy, objective or option, or a value out of range.
+        TempplugError: a strategy, an objective or an option is unknown, or a value is out of range.
     """
     if not arm.parts:
         return Specs()
@@ -159,7 +140,7 @@ def _strategy(name: str, given: Mapping[str, Any], epochs: float) -> str:
         strategy = create_strategy(name, **given)
         strategy.set_length(epochs)
         return strategy.spec()
-    # What the data decide, such as class counts, is known when they are read, and all options together are checked then.
+    # Options that depend on the data, such as class counts, are checked after the data have been read.
     for key in given:
         if key not in known:
             raise UnknownNameError(f"strategy '{name}' has no option '{key}'.{nearest(key, known)} It has: {', '.join(known)}.")

@@ -1,6 +1,6 @@
-"""The command ``tempplug bench``: lists suites, runs them, reports their results.
+"""The command ``tempplug bench``: lists suites, runs them and reports their results.
 
-It must not know any particular suite: what differs from kind to kind of suites, options included, is asked of the `kind`.
+Everything that differs between kinds of suites, options included, is defined by the modules in `Suite.kind`.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Args:
-        arguments: the words behind ``tempplug bench``; None means those of the process.
+        arguments: command-line arguments after ``tempplug bench``; None uses those of the process.
 
     Returns:
-        0; 1 where a run failed; 143 where SIGTERM ended one, which has saved, and 129 where SIGHUP did.
+        0; 1 if a run failed; 143 after SIGTERM and 129 after SIGHUP, with finished runs saved.
 
     Raises:
-        TempplugError: the command could not be carried out.
-        KeyboardInterrupt: it was interrupted; with what is kept.
+        TempplugError: the command failed.
+        KeyboardInterrupt: the command was interrupted; the message says what was kept.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run_options(run: argparse.ArgumentParser) -> dict[str, Sequence[argparse.Action]]:
-    """Adds what all commands that run suites take, and returns the options that only one kind of suites does."""
+    """Adds the options shared by all commands that run suites; returns those specific to one kind of suite."""
     run.add_argument(
         "--profile",
         choices=PROFILES,
@@ -188,7 +188,7 @@ def _list(options: argparse.Namespace) -> int:
             print(f"  {line}")
         return 0
     if options.task is not None:
-        raise ConfigError(f"--task {options.task} goes with the suite that it is of: tempplug bench list SUITE --task TASK.")
+        raise ConfigError(f"--task {options.task} needs the name of its suite: tempplug bench list SUITE --task TASK.")
     known = registry()
     rows = [("suite", "tasks", "profiles", "")]
     for info in known.all(SuiteInfo):
@@ -203,7 +203,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _listing(suite: Suite) -> Iterator[str]:
-    """Returns a line about each task and each of its profiles."""
+    """Returns one line for each task and for each of its profiles."""
     for task in suite.tasks:
         yield f"{task.name}: {task.summary}"
         for name, profile in task.profiles.items():
@@ -254,7 +254,7 @@ def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action
 
 
 def _refuse_foreign(options: argparse.Namespace, kind: str, own: Mapping[str, Sequence[argparse.Action]]) -> None:
-    """Raises `ConfigError` where an option was given that only another kind of suites takes."""
+    """Raises `ConfigError` if an option was given that only another kind of suite accepts."""
     for title, actions in own.items():
         given = [each.option_strings[0] for each in actions if getattr(options, each.dest) != each.default]
         if title != kind and given:

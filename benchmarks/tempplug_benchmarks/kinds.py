@@ -1,4 +1,4 @@
-"""The kinds of suites, those that train and those that measure speed, and the reports of a folder."""
+"""The kinds of suites (training and speed) and the reports of a results folder."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ KINDS = {training.TITLE: training, speed.TITLE: speed}
 
 
 class Report(Protocol):
-    """The results of one kind in a folder."""
+    """The results of one kind of suite in a folder."""
 
     def print(self, console: Console) -> None:
-        """Prints them on a terminal."""
+        """Prints the report on a terminal."""
         ...
 
     def markdown(self) -> str:
-        """Returns them as Markdown."""
+        """Returns the report as Markdown."""
         ...
 
     def html_parts(self) -> list[str]:
-        """Returns them as pieces of HTML for a page."""
+        """Returns the report as fragments of an HTML page."""
         ...
 
 
 def reports(folder: Path) -> list[Report]:
-    """Returns the reports of every kind that has results below a folder, at least one; the first has all problems.
+    """Returns at least one report: one for each kind with results below the folder. The first report lists all problems.
 
     Raises:
         DataError: the folder is missing or has no results.

@@ -1,7 +1,7 @@
 """The command ``tempplug plot``: temperature, logit and gradient against similarity, for any spec strings.
 
-It draws what a strategy's map says and must not know any strategy: what a strategy may look at is put into one batch, and a
-map that differs from anchor to anchor is drawn once for each distinct anchor.
+All inputs that a strategy may use are put into one batch. A map that differs between anchors is drawn once for each distinct
+anchor. This module must not depend on any particular strategy.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _DASHES: tuple[tuple[float, tuple[float, ...] | None], ...] = ((0, None), (0, (6
 
 @dataclass(frozen=True)
 class Curve:
-    """What one strategy does to similarities.
+    """The response of one strategy to similarity.
 
     Attributes:
-        label: the spec string, with the anchor where the map differs among anchors.
-        similarity: [P] from -1 to 1.
+        label: the spec string, followed by the anchor if the map differs between anchors.
+        similarity: [P], from -1 to 1.
         temperature: [P].
         logit: [P], nats.
         gradient: [P], nats per unit of similarity.
@@ -48,16 +48,16 @@ class Curve:
 
 
 def curves(spec: str, positive_similarity: float = 0.8, epoch: float = 0.0) -> list[Curve]:
-    """Returns the curves of a strategy: one, or one for each distinct anchor of a map that differs among anchors.
+    """Returns the curve of a strategy, or one for each distinct anchor if the map differs between anchors.
 
     Args:
         spec: spec string of a strategy.
-        positive_similarity: mean similarity of the positives, in [-1, 1], for strategies that follow it.
-        epoch: at least 0, for strategies that follow training.
+        positive_similarity: mean similarity of the positives, in [-1, 1], for strategies that depend on it.
+        epoch: at least 0, for strategies that depend on the epoch.
 
     Raises:
-        ConfigError: a number is out of range, or the strategy needs embeddings or an input that a drawing has not.
-        UnknownNameError: there is no such strategy or option.
+        ConfigError: a number is out of range, or the strategy needs embeddings or another input that a plot cannot provide.
+        UnknownNameError: the strategy or an option is unknown.
 
     >>> [curve.label for curve in curves("head-tail:class_counts=450/270/162")]
     ['head-tail:class_counts=450/270/162, classes 0, 1', 'head-tail:class_counts=450/270/162, class 2']
@@ -87,16 +87,16 @@ def curves(spec: str, positive_similarity: float = 0.8, epoch: float = 0.0) -> l
 
 @rc_context(STYLE)
 def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
-    """Writes three panels, temperature, logit and gradient against similarity.
+    """Writes a figure with three panels: temperature, logit and gradient against similarity.
 
     Args:
         found: at least one curve.
-        out: file that ends in .png, .svg or .pdf; missing folders are made.
+        out: path ending in .png, .svg or .pdf; missing folders are created.
         caption: one line above the legend.
 
     Raises:
-        ConfigError: the file has another ending.
-        DataError: it cannot be written.
+        ConfigError: the path has another ending.
+        DataError: the file cannot be written.
     """
     if out.suffix.lower() not in FORMATS:
         raise ConfigError(f"out={out} of a plot must end in {', '.join(FORMATS)}.")
@@ -130,16 +130,13 @@ def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command.
+    """Runs the command and returns 0.
 
     Args:
-        arguments: the words behind ``tempplug plot``; None means those of the process.
-
-    Returns:
-        0.
+        arguments: command-line arguments after ``tempplug plot``; None uses those of the process.
 
     Raises:
-        TempplugError: the command could not be carried out.
+        TempplugError: the command failed.
     """
     parser = argparse.ArgumentParser(
         prog="tempplug plot",
@@ -165,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _batch(strategy: Strategy, positive_similarity: float) -> tuple[list[str], Batch]:
-    """Returns names of anchors, and a batch with everything that can be made up without embeddings."""
+    """Returns the names of the anchors, and a batch with every input that does not require embeddings."""
     counts = strategy.options.get("class_counts")
     names = [f"class {label}" for label in range(len(counts))] if counts else [f"u = {u:g}" for u in UNCERTAINTIES]
     batch = Batch(
@@ -177,7 +174,7 @@ def _batch(strategy: Strategy, positive_similarity: float) -> tuple[list[str], B
 
 
 def _scale_gradient(panel: Axes, gradients: Tensor) -> None:
-    """Sets a logarithmic scale, as log-odds reach 2/eps near s = ±1; with a negative gradient the scale stays linear."""
+    """Uses a logarithmic scale, since log-odds reach 2/eps near s = ±1, unless a gradient is negative."""
     if bool((gradients < 0).any()):
         return
     panel.set_yscale("log", nonpositive="mask")  # leaves a gap where a gradient is 0, outside a clamp
@@ -194,7 +191,7 @@ def _curve(label: str, logit_map: LogitMap) -> Curve:
 
 
 def _together(anchors: Sequence[str]) -> str:
-    """Returns ``classes 0, 1`` for ``class 0`` and ``class 1``, and a single name as it is."""
+    """Joins ``class 0`` and ``class 1`` to ``classes 0, 1``; a single name is returned unchanged."""
     if len(anchors) == 1:
         return anchors[0]
     return "classes " + ", ".join(name.removeprefix("class ") for name in anchors)

@@ -1,6 +1,6 @@
-"""One size of a task: its data, its recipe, what is compared and what is measured.
+"""One size of a task: its data, its recipe, the arms to compare and the metrics to measure.
 
-It must not know how runs are executed, stored or reported, and imports nothing heavy.
+It must not depend on how runs are executed, stored or reported, and imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Metric:
     """One number that a run measures.
 
     Attributes:
-        name: column heading; equal to the paper's metric where there is a paper cell to compare with.
-        summary: what it is, with its unit.
-        figure: what the method's evaluation calls it; empty where that is the name, too.
-        higher_is_better: which way is better.
-        decimals: digits after the point in reports.
-        smallest_difference: which reports call better or worse, in the metric's unit; 0 takes any.
+        name: column heading; the same as in the paper if there is a paper figure to compare with.
+        summary: description with the unit.
+        figure: key in the method's evaluation; empty if it equals ``name``.
+        higher_is_better: whether larger values are better.
+        decimals: decimal places in reports.
+        smallest_difference: smallest difference that reports call better or worse, in the metric's unit; 0 for no minimum.
     """
 
     name: str
@@ -50,21 +50,20 @@ class Profile:
     """One size of a task.
 
     Attributes:
-        dataset: what is trained and measured on, in words, with its revision or how it was made; a result holds it.
-        recipe: of the method, some settings changed; a result holds all of them.
-        arms: what is compared; one of them is the task's baseline.
-        metrics: what a run returns.
-        primary: name of the metric that headlines use.
-        validation: name of the metric that chooses among temperatures, measured on data that the primary one does not see;
-            empty where there is none. A result that was measured without it is reported, and chooses nothing.
-        source: name of the data, as the method's ``--dataset`` takes it.
-        load: makes or reads the data in place of the method: from the recipe, with the run's seed, and the source to the recipe
-            as this machine has it (where a model lies, which split a seed means) and the data. A function of a module, so
-            that a worker process can import it.
-        stands_in: what reports name the data where the task is called after others: ``digits``.
-        needs: files and folders that must exist under the data folder; empty where the data are generated.
-        training: further `TrainingArguments`. A result holds them with the recipe, but for those that change nothing in what
-            is measured (`RUNNING`).
+        dataset: description of the training and evaluation data, with revision or origin; stored in results.
+        recipe: recipe of the method with the profile's settings; stored in results.
+        arms: the arms to compare, the task's baseline among them.
+        metrics: metrics that a run returns.
+        primary: name of the primary metric.
+        validation: name of the metric used for tuning, measured on data separate from those of the primary one; empty if there
+            is none. A result without it is reported but not used for tuning.
+        source: name of the data, as for the method's ``--dataset``.
+        load: creates or reads the data instead of the method: maps the recipe (with the run's seed) and the source to the
+            recipe for this machine (path of a model, split for a seed) and the data. A module-level function, so that worker
+            processes can import it.
+        stands_in: name of the data in reports if the task is named after other data, such as ``digits``.
+        needs: required files and folders under the data folder; empty for generated data.
+        training: further `TrainingArguments`, stored in results except for those that do not affect them (`RUNNING`).
     """
 
     dataset: str
@@ -80,7 +79,7 @@ class Profile:
     training: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self) -> dict[str, Any]:
-        """Returns what results hold of recipe and training: all settings but the seed, which each run has its own."""
+        """Returns the recipe and training settings that results store: all except the seed."""
         settings = {**self.recipe.values(), **self.training}
         return {name: value for name, value in settings.items() if name not in ("seed", *RUNNING)}
 
@@ -89,19 +88,19 @@ class Profile:
         return next((arm for arm in self.arms if arm.label == label), None)
 
     def primary_metric(self) -> Metric:
-        """Returns the metric that headlines use."""
+        """Returns the primary metric."""
         return next(metric for metric in self.metrics if metric.name == self.primary)
 
     def changed(self, changes: Mapping[str, Any], paper: Recipe | None = None) -> Profile:
-        """Returns the profile with settings of the recipe changed, and without what papers report.
+        """Returns a copy with other recipe settings and without the papers' figures.
 
         Args:
-            changes: by name; `PROPORTIONAL` ones as the paper's profile has them.
-            paper: its recipe, where this is a smaller profile: twice the paper's epochs are twice as many here. None takes all
-                as they are.
+            changes: settings by name; for `PROPORTIONAL` settings, the value in the paper profile.
+            paper: recipe of the paper profile if this profile is smaller, for scaling: twice the paper's epochs also double the
+                epochs here. None applies all values unscaled.
 
         Raises:
-            UnknownNameError: a name is no setting.
+            UnknownNameError: a name is not a setting.
             ConfigError: a setting is out of range.
         """
         own = dict(changes)
@@ -113,11 +112,7 @@ class Profile:
         return replace(self, recipe=self.recipe.changed(**own), arms=arms)
 
     def check_data(self, task: str, data_dir: Path | None) -> None:
-        """Makes sure that the data are there, so that nothing else is ever used in their place.
-
-        Raises:
-            DataError: there is no data folder, or it lacks a file; the message names what is missing.
-        """
+        """Raises `DataError`, which names what is missing, unless the data folder contains all required files."""
         if not self.needs:
             return
         if data_dir is None:
@@ -127,4 +122,4 @@ class Profile:
             )
         missing = [name for name in self.needs if not (data_dir / name).exists()]
         if missing:
-            raise DataError(f"task '{task}' needs {', '.join(missing)} under the data folder {data_dir}, which lacks it.")
+            raise DataError(f"task '{task}' needs {', '.join(missing)} under the data folder {data_dir}, but they are missing.")

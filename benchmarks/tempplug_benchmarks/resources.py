@@ -1,4 +1,4 @@
-"""What a run asks of the machine that it is sent to. It must not know who sends it."""
+"""The resources that a benchmark run requests from a cluster."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a cluster sets aside for one run; on one's own machine nothing is asked.
+    """Resources that a cluster reserves for one run; they are ignored on the local machine.
 
     Attributes:
-        cpus: cores, at least 1; torch has as many threads.
-        gpus: may be a part of one, where several runs share it; 0 hides all GPUs from the run.
-        memory: of the machine, in GiB.
+        cpus: CPU cores, at least 1; also the number of torch threads.
+        gpus: number of GPUs; a fraction lets several runs share one, and 0 hides all GPUs from the run.
+        memory: main memory in GiB.
     """
 
     cpus: int = 1
@@ -20,7 +20,7 @@ class Resources:
     memory: float = 2
 
     def __str__(self) -> str:
-        """Returns them in words.
+        """Returns the resources as text.
 
         >>> print(Resources(), Resources(cpus=4, gpus=0.5, memory=12.25), sep="; ")
         1 CPU, no GPU, 2 GiB; 4 CPUs, 0.5 GPU, 12.2 GiB
@@ -33,7 +33,7 @@ GPU = Resources(cpus=4, gpus=1, memory=16)
 
 
 def in_words(cpus: float, gpus: float, memory: float) -> str:
-    """Returns an amount of CPUs, GPUs and GiB of memory in words."""
+    """Returns numbers of CPUs and GPUs and an amount of memory in GiB as text."""
     return f"{_count(cpus, 'CPU')}, {_count(gpus, 'GPU') if gpus else 'no GPU'}, {float(f'{memory:.3g}'):g} GiB"
 
 

@@ -1,6 +1,6 @@
-"""From files to statistics: loads the results of a folder; means, deviations and paired differences over seeds.
+"""Loads the results of a folder and computes means, standard deviations and paired differences over seeds.
 
-It must not know tasks or papers, nor how anything is printed.
+It must not depend on tasks or papers, nor on how anything is printed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Summary:
 
     @property
     def count(self) -> int:
-        """How many seeds."""
+        """The number of seeds."""
         return len(self.values)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A metric minus the baseline's, seed by seed.
+    """The difference between a metric and that of the baseline, paired by seed.
 
     Attributes:
         mean: the mean difference.
         low: lower end of the 95 % t interval; None for a single common seed.
-        high: upper end.
-        count: how many seeds both have.
+        high: upper end; None for a single common seed.
+        count: number of common seeds.
         deviation: sample standard deviation of the differences; None for a single common seed.
     """
 
@@ -60,11 +60,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Look:
-    """One of several times at which the results of a task were read, in the file `LOOKS`: ``{"format": 1, "looks": [...]}``.
+    """One interim analysis of a task, as listed in the file `LOOKS`: ``{"format": 1, "looks": [...]}``.
 
     Attributes:
-        date: when its last run had finished, ISO 8601.
-        seeds: those that were added since the look before, in words.
+        date: when the last run had finished, ISO 8601.
+        seeds: description of the seeds added since the previous analysis.
     """
 
     date: str
@@ -73,13 +73,13 @@ class Look:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The files of a folder.
+    """The contents of a results folder.
 
     Attributes:
         results: finished runs.
-        failures: failed ones.
+        failures: failed runs.
         problems: messages about files that cannot be read.
-        looks: by suite, profile and task; empty for a task whose results were read once.
+        looks: interim analyses by suite, profile and task; empty for a task whose results were analysed only once.
     """
 
     results: tuple[Result, ...]
@@ -89,13 +89,13 @@ class Loaded:
 
 
 def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: None) -> Loaded:
-    """Returns all results below a folder; a file that is no result, or not one that can be reported, becomes a message.
+    """Returns all results below a folder; a file that is not a valid result is reported as a problem.
 
-    Results of a task whose `LOOKS` cannot be read are left out with a message: their p could not be corrected.
+    The results of a task with an unreadable `LOOKS` file are left out, because their p-values cannot be corrected.
 
     Args:
-        folder: the ``--output`` of ``tempplug bench run``, or a part of it.
-        check: raises a `TempplugError` where an entry is of something that there is not, or no longer.
+        folder: the ``--output`` of ``tempplug bench run``, or a folder inside it.
+        check: raises a `TempplugError` if an entry refers to something that does not exist.
 
     Raises:
         DataError: the folder is missing or has no results.
@@ -135,10 +135,7 @@ def _read_looks(path: Path) -> tuple[Look, ...]:
 
 
 def summarise(values: Mapping[int, float]) -> Summary:
-    """Returns mean and sample standard deviation over seeds.
-
-    Args:
-        values: by seed, at least one.
+    """Returns the mean and the sample standard deviation of ``values``, at least one, by seed.
 
     >>> summarise({0: 1.0, 1: 2.0, 2: 6.0})
     Summary(mean=3.0, std=2.6457513110645907, values={0: 1.0, 1: 2.0, 2: 6.0})
@@ -148,14 +145,14 @@ def summarise(values: Mapping[int, float]) -> Summary:
 
 
 def over_samples(values: Mapping[int, Sequence[float]], baseline: Mapping[int, Sequence[float]]) -> tuple[float, float] | None:
-    """Returns the 95 % percentile interval of the mean difference of the runs at hand over samples of what they were tested on.
+    """Returns the 95 % percentile interval of the mean difference over resamples of the test data.
 
-    It tells what other test data would have changed, and the interval over seeds what other trainings would have. None where
-    no seed has samples of both.
+    The interval shows the variation due to the test data; the interval over seeds shows that due to training. Returns None if
+    no seed has resampled metrics for both arm and baseline.
 
     Args:
-        values: of the arm on each sample, by seed.
-        baseline: of the baseline on the same samples.
+        values: metrics of the arm on each resample, by seed.
+        baseline: metrics of the baseline on the same resamples, by seed.
     """
     seeds = [seed for seed in values.keys() & baseline.keys() if len(values[seed]) == len(baseline[seed]) > 1]
     if not seeds or len({len(values[seed]) for seed in seeds}) > 1:
@@ -167,11 +164,11 @@ def over_samples(values: Mapping[int, Sequence[float]], baseline: Mapping[int, S
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """Returns the mean difference over the common seeds with its 95 % t interval; None where no seed is common.
+    """Returns the mean difference over the common seeds with its 95 % t interval; None without common seeds.
 
     Args:
-        values: of the arm, by seed.
-        baseline: of the baseline, by seed.
+        values: metric of the arm, by seed.
+        baseline: metric of the baseline, by seed.
 
     >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 1: 1.0, 2: 5.0}).mean
     2.0

@@ -1,6 +1,6 @@
-"""One run of a suite that trains: the method's data, the one training path, and its figures as the task's metrics.
+"""Executes one training run of a suite: loads the method's data, trains, and returns the metrics of the task.
 
-It must not know any particular method, nor how runs are stored or compared. Importing this loads no framework.
+It must not depend on any particular method, nor on how runs are stored or compared. Importing it loads no framework.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ LAUNCH = ("processes", "effective_batch_size")
 
 
 def ignore_progress(fraction: float, text: str) -> None:
-    """Does nothing with the progress of a run."""
+    """Ignores progress updates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """All that a run may know.
+    """The inputs of a run, and mappings that the run fills for its result.
 
     Attributes:
-        method: what is trained.
-        profile: its size.
-        recipe: of the profile, with what the arm changes and the seed, from which everything random in the run follows.
-        strategy: resolved spec; None where nothing is contrasted.
-        objective: likewise.
-        data_dir: folder of real data, None where none was given.
-        work_dir: folder for checkpoints of this run alone; it survives an interruption and is deleted after the run.
-        progress: called with the fraction done, in [0, 1], and a few words.
-        temperature: where the run notes its temperatures, as `Result` has them.
-        course: where it notes what its training looked like over the steps, likewise.
-        resampled: where it notes its metrics on samples of what was tested on, likewise.
-        launch: where it notes its processes and how many items a step has, likewise.
-        implementations: where it notes what it measured of each implementation, likewise.
+        method: the method to train.
+        profile: the profile of the task.
+        recipe: recipe of the profile with the changes of the arm; its seed determines everything random in the run.
+        strategy: resolved spec; None without a contrastive loss.
+        objective: resolved spec; None without a contrastive loss.
+        data_dir: folder of real data; None if none was given.
+        work_dir: folder for the checkpoints of this run; kept after an interruption, deleted when the run finishes.
+        progress: called with the completed fraction, in [0, 1], and a short description.
+        temperature: filled with the temperatures, see `Result`.
+        course: filled with training statistics over the steps, see `Result`.
+        resampled: filled with metrics on resampled test data, see `Result`.
+        launch: filled with the number of processes and the effective batch size, see `Result`.
+        implementations: filled with the measurements of each implementation, see `Result`.
     """
 
     method: MethodInfo
@@ -66,10 +66,10 @@ class RunContext:
 
 
 def run_method(context: RunContext) -> dict[str, float]:
-    """Trains, or goes on where a killed run stopped, and returns the metrics of the profile.
+    """Trains, or resumes an interrupted training, and returns the metrics of the profile.
 
     Raises:
-        ConfigError: the method does not measure one of them.
+        ConfigError: the method does not compute one of the metrics.
         TempplugError: data are missing, or the training fails.
     """
     from tempplug_adapters.huggingface import TemperatureArguments
@@ -111,10 +111,7 @@ def run_method(context: RunContext) -> dict[str, float]:
 
 
 def _thinned(course: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Returns some `POINTS` of the looks at a training, evenly spread, first and last among them, with five digits.
-
-    What is not a number at every look, as similarities of negatives are where a batch has none, is left out.
-    """
+    """Returns at most `POINTS` evenly spaced values of each series, with five digits; drops series with missing values."""
     last = len(course.get("step", ())) - 1
     if last < 0:
         return {}
@@ -143,7 +140,7 @@ def _callback(context: RunContext) -> Any:
     from transformers import TrainerCallback
 
     class Told(TrainerCallback):
-        """Tells the runner how far training is."""
+        """Reports training progress to the runner."""
 
         loss = ""
 

@@ -1,4 +1,4 @@
-"""A suite: a named list of tasks, and variants of them that a name says. It must not know how they are run."""
+"""A suite: a named list of tasks. It must not depend on how they are run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Suite:
     """Tasks that are run and reported together.
 
     Attributes:
-        name: as ``tempplug bench run`` takes it.
+        name: as given to ``tempplug bench run``.
         summary: one line for listings.
         tasks: at least one.
-        kind: of suite, as ``tempplug bench run --help`` heads its options.
+        kind: the kind of suite, as in the headings of ``tempplug bench run --help``.
     """
 
     kind: ClassVar[str] = "suites that train"
@@ -29,11 +29,10 @@ class Suite:
     tasks: tuple[Task, ...]
 
     def task(self, name: str) -> Task:
-        """Returns the task of that name; ``TASK@SETTING=VALUE,...`` is one whose recipe is changed for all arms.
+        """Returns the task of that name; for ``TASK@SETTING=VALUE,...``, with the recipe changed for all arms.
 
         Raises:
-            UnknownNameError: the suite has none, or its recipe no such setting; the nearest name and all names are in the
-                message.
+            UnknownNameError: the task or a setting is unknown; the message gives the nearest name and all names.
             ConfigError: a setting is malformed or out of range.
         """
         base, changes = split_changes(name)
@@ -45,16 +44,12 @@ class Suite:
         return known[base].changed(name, changes) if changes else known[base]
 
     def unasked(self, profile: str) -> tuple[Task, ...]:
-        """Returns the tasks that a profile of the whole suite runs: all that have it, but for those that must be named."""
+        """Returns the tasks with this profile that run by default."""
         return tuple(task for task in self.tasks if profile in task.profiles and profile not in task.by_name)
 
 
 def load_suite(name: str) -> Suite:
-    """Returns the registered suite of that name.
-
-    Raises:
-        TempplugError: there is none, or it cannot be loaded, or it is no suite.
-    """
+    """Returns a registered suite; raises `TempplugError` if it is unknown, cannot be loaded or is not a `Suite`."""
     known = registry()
     suite = known.load(known.get(SuiteInfo, name))
     if not isinstance(suite, Suite):

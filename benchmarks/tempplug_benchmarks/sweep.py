@@ -1,6 +1,6 @@
-"""``tempplug bench sweep``: a suite's tasks over fixed temperatures, as a curve, and tuning-free strategies as bands beside it.
+"""``tempplug bench sweep``: runs tasks over fixed temperatures (a curve) and tuning-free strategies (horizontal bands).
 
-It runs what ``bench run`` would and draws its results; it must not know any particular suite.
+It runs and stores the same results as ``bench run``; it must not depend on any particular suite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tempplug_benchmarks.suite import load_suite
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what a sweep has beside the options of ``bench run``."""
+    """Adds the options that ``bench sweep`` has in addition to those of ``bench run``."""
     parser.add_argument("--suite", required=True, help="name of a suite that trains (tempplug bench list)")
     parser.add_argument(
         "--temperatures",
@@ -37,13 +37,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Trains what is left, prints the tables, writes a picture a task, and returns 1 where a run failed.
+    """Executes the unfinished runs, prints the tables and writes one figure for each task; returns 1 if a run failed.
 
     Args:
-        options: of the command; ``strategies`` are the bands.
+        options: of the command; ``strategies`` are drawn as bands.
 
     Raises:
-        ConfigError: the suite trains nothing, or a temperature is out of range.
+        ConfigError: the suite does not train, or a temperature is out of range.
     """
     suite = load_suite(options.suite)
     if suite.kind != training.TITLE:

@@ -1,6 +1,6 @@
-"""What a benchmark task is: a method on data in up to three sizes, called profiles, and the baseline of all comparisons.
+"""A benchmark task: a method on data in up to three sizes, called profiles, with a baseline for all comparisons.
 
-This module must not know how runs are executed, stored or reported, and imports nothing heavy.
+This module must not depend on how runs are executed, stored or reported, and imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from tempplug_benchmarks.run_method import RunContext, run_method
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One question with its data: every arm is trained by the same recipe and measured in the same way.
+    """One benchmark question: all arms are trained with the same recipe on the same data and measured in the same way.
 
     Attributes:
         name: short name, unique within its suite.
         summary: one line for listings.
-        method: what is trained.
-        baseline: label of the arm that the others are compared with, present in every profile; empty where they are not.
-        profiles: by name, ``quick``, ``small`` and ``paper``; a task may lack one.
-        family: tasks of a suite whose family has one name ask one question, and are corrected for all their comparisons
-            together; empty where the task asks its own.
-        papers: name of the transcribed tables (`tempplug_benchmarks.papers`), empty where no paper is answered.
-        by_name: profiles in which it runs only where it is named: others of its suite are enough there.
-        quickstart: labels of the arms of its quick profile, the baseline's among them, that a quick run of all suites compares;
-            empty where it takes no part in that.
-        train: trains one arm with one seed and returns the metrics; a function of a module, so that a worker process
-            can import it.
-        resources: by profile, what a cluster sets aside for a run; one processor where a profile is not named.
-        variables: returns from a run's recipe the variables of the environment of a process that the run has alone; None where
-            runs may share one.
+        method: the method to train.
+        baseline: label of the arm that others are compared with, present in every profile; empty if there is no comparison.
+        profiles: by name, ``quick``, ``small`` and ``paper``; a task may lack some of them.
+        family: tasks of a suite with the same family name test one hypothesis, and their p-values are corrected together;
+            empty if the task is a family of its own.
+        papers: name of the transcribed tables (`tempplug_benchmarks.papers`); empty if there are none.
+        by_name: profiles in which the task runs only if it is named.
+        quickstart: labels of the arms of profile ``quick``, baseline included, that a quick run of all suites compares;
+            empty if the task is left out of that run.
+        train: trains one arm with one seed and returns the metrics; a module-level function, so that worker processes can
+            import it.
+        resources: cluster resources of one run, by profile; one CPU if a profile is missing.
+        variables: maps the recipe of a run to environment variables that require a separate process; None if runs may share
+            a process.
 
     Raises:
-        ConfigError: a profile is unknown or lacks its baseline, its primary metric or that of validation; two of its arms share
-            a label, or one names no objective; or there are resources of a profile that there is not.
+        ConfigError: a profile is unknown or lacks its baseline, primary metric or validation metric; two arms share a label;
+            an arm has no objective; or resources are given for a missing profile.
     """
 
     name: str
@@ -89,24 +89,16 @@ class Task:
                     raise ConfigError(f"arm '{arm.label}' of {where} must name its objective: {arm.label}+OBJECTIVE.")
 
     def profile(self, name: str) -> Profile:
-        """Returns the profile of that name.
-
-        Raises:
-            UnknownNameError: the task has none; those that it has are in the message.
-        """
+        """Returns the profile of that name; raises `UnknownNameError`, which lists the profiles of the task."""
         if name not in self.profiles:
             raise UnknownNameError(f"task '{self.name}' has no profile '{name}'. It has: {', '.join(self.profiles)}.")
         return self.profiles[name]
 
     def changed(self, name: str, changes: Mapping[str, Any]) -> Task:
-        """Returns the task with settings of the recipe changed in every profile; what papers report is not of it.
-
-        Args:
-            name: of the new task.
-            changes: as the paper's profile has them, see `Profile.changed`.
+        """Returns a copy named ``name`` with other recipe settings in every profile and without the papers' figures.
 
         Raises:
-            UnknownNameError: a name is no setting.
+            UnknownNameError: a name in ``changes`` is not a setting.
             ConfigError: a setting is out of range.
         """
         paper = self.profiles["paper"].recipe if "paper" in self.profiles else None
@@ -116,17 +108,17 @@ class Task:
         return replace(self, name=name, profiles=profiles, papers="")
 
     def resources_of(self, profile: str) -> Resources:
-        """Returns what a cluster sets aside for a run of a profile."""
+        """Returns the cluster resources of one run of a profile."""
         return self.resources.get(profile, Resources())
 
     def run(self, context: RunContext) -> dict[str, float]:
         """Trains and measures once.
 
         Returns:
-            The declared metrics, by name, in their declared order.
+            The declared metrics by name, in declaration order.
 
         Raises:
-            ConfigError: what came back is not exactly the declared metrics, each a finite number.
+            ConfigError: the metrics returned are not exactly the declared ones, or one is not finite.
         """
         measured = self.train(context)
         names = [metric.name for metric in context.profile.metrics]

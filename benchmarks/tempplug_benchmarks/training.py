@@ -1,4 +1,4 @@
-"""The kind of suites that train: how they are listed, run and reported by the command. It must not know any of them."""
+"""The kind of suites that train: how the command lists, runs and reports them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAGE = "index.html"
 
 
 def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
-    """Adds the options of suites that train and returns them."""
+    """Adds the options of training suites and returns them."""
     return [
         group.add_argument(
             "--table",
@@ -92,7 +92,7 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
 
 
 def run(suite: Suite, options: argparse.Namespace) -> int:
-    """Trains what is left of a suite, prints the tables of what was asked, and returns 1 where a run failed."""
+    """Executes the unfinished runs of a suite and prints the requested tables; returns 1 if a run failed."""
     runs = plan(suite, options.profile, options.seeds or SEEDS, options.tasks, options.strategies)
     status, found = _run([suite], runs, options)
     found.print(Console())
@@ -100,9 +100,10 @@ def run(suite: Suite, options: argparse.Namespace) -> int:
 
 
 def run_all(options: argparse.Namespace) -> int:
-    """Does what `run` does with every suite that trains, prints less of it and writes a page.
+    """Executes every training suite like `run`, prints shorter tables and writes an HTML report.
 
-    What lacks its data or a framework is left out, and said so. Profile quick has the tasks and arms of the quickstart alone.
+    Suites without their data or framework are skipped with a message. Profile ``quick`` runs only the quickstart tasks and
+    arms.
     """
     if options.tasks:
         raise ConfigError(f"--tasks {' '.join(options.tasks)} goes with one suite, not with {ALL}: its tasks are all tasks.")
@@ -129,7 +130,7 @@ def run_all(options: argparse.Namespace) -> int:
 
 
 def _planned(suite: Suite, options: argparse.Namespace) -> list[Run]:
-    """Returns what of a suite belongs to a run of all."""
+    """Returns the runs of a suite that belong to a run of all suites."""
     quick = options.profile == QUICK
     seeds = options.seeds or (QUICKSTART_SEEDS if quick else SEEDS)
     return [
@@ -141,7 +142,7 @@ def _planned(suite: Suite, options: argparse.Namespace) -> list[Run]:
 
 
 def run_tables(options: argparse.Namespace) -> int:
-    """Does what `run` does with what tables of papers compare; what lacks its data or the profile is left out, and said so."""
+    """Executes the runs that tables of papers compare; tasks without their data or the profile are skipped with a message."""
     given = [f"--{name}" for name in ("tasks", "strategies", "tuned") if getattr(options, name)]
     if given or (options.table and options.paper):
         raise ConfigError(f"{' and '.join(given or ['--table and --paper'])} must not go together with tables of papers.")
@@ -155,11 +156,7 @@ def run_tables(options: argparse.Namespace) -> int:
 
 
 def _with_data(runs: Sequence[Run], options: argparse.Namespace, which: str) -> list[Run]:
-    """Returns the runs whose data are there, and says which tasks are left out.
-
-    Raises:
-        DataError: nothing is left.
-    """
+    """Returns the runs with available data and prints the tasks left out; raises `DataError` if no run is left."""
     missing: dict[tuple[str, str], DataError | None] = {}
     for run in runs:
         if (run.suite, run.task.name) not in missing:
@@ -176,7 +173,7 @@ def _with_data(runs: Sequence[Run], options: argparse.Namespace, which: str) -> 
 
 
 def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespace) -> tuple[int, TrainingReport]:
-    """Trains what is left of a plan; returns 1 where a run failed, and what there is of it."""
+    """Executes the unfinished runs of a plan; returns 1 if a run failed, and the loaded results."""
     by_name = {suite.name: suite for suite in suites}
     if options.tuned:
         for task in dict.fromkeys(run.task.name for run in runs if not run.sizes.validation):
@@ -205,7 +202,7 @@ def _execute(runs: Sequence[Run], options: argparse.Namespace) -> list[Failure]:
 
 
 def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Loaded:
-    """Returns what the folder has of these runs."""
+    """Returns the stored results of these runs."""
     asked = {(run.suite, run.profile, run.task.name, run.arm.label, run.seed) for run in runs}
 
     def of_these(entry: Entry) -> bool:
@@ -217,7 +214,7 @@ def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Lo
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """Comparisons of a folder.
+    """The comparisons of a results folder.
 
     Attributes:
         comparisons: of every suite, profile and task.
@@ -236,16 +233,12 @@ class TrainingReport:
         return pages.markdown(self.comparisons, self.problems)
 
     def html_parts(self) -> list[str]:
-        """Returns the report as pieces of HTML."""
+        """Returns the report as fragments of an HTML page."""
         return pages.html_parts(self.comparisons, self.problems)
 
 
 def _data_dir(given: Path | None) -> Path | None:
-    """Returns the folder of real data that the command line or the environment names, None where neither does.
-
-    Raises:
-        ConfigError: it is not a folder.
-    """
+    """Returns the data folder given by --data-dir or TEMPPLUG_DATA, or None; raises `ConfigError` if it is not a folder."""
     name = given if given is not None else os.environ.get("TEMPPLUG_DATA") or None
     if name is None:
         return None

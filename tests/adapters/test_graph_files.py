@@ -74,11 +74,14 @@ def test_the_folder_of_pygs_class_is_read_as_the_class_reads_it(
 
 
 def test_a_folder_without_its_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Amazon/Photo needs amazon_electronics_photo\.npz in .*graph/amazon/Photo/raw, which"):
+    wanted = r"Amazon/Photo needs amazon_electronics_photo\.npz, not found in .*graph/amazon/Photo/raw\."
+    with pytest.raises(DataError, match=wanted):
         load_graph("Photo", tmp_path, tmp_path)
     with pytest.raises(DataError, match="ogbn-arxiv is not downloaded here: let the package ogb do it"):
         load_graph("ogbn-arxiv", None, tmp_path)
-    with pytest.raises(DataError, match=r"ogbn-arxiv needs edge\.csv\.gz, num-node-list\.csv\.gz, num-edge-list\.csv\.gz in"):
+    with pytest.raises(
+        DataError, match=r"ogbn-arxiv needs edge\.csv\.gz, num-node-list\.csv\.gz, num-edge-list\.csv\.gz, not found in"
+    ):
         load_graph("ogbn-arxiv", tmp_path, tmp_path)
 
 
@@ -344,4 +347,4 @@ def test_labels_of_every_shape(tmp_path: Path) -> None:
 @pytest.mark.parametrize("device", [["--device", "cuda"], ["--device=foo"]])
 def test_a_device_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str], device: list[str]) -> None:
     assert main(["train", "grace", "--dataset", "Cora", "--output-dir", str(tmp_path), *device]) == 2
-    assert "--device is no flag of a training, which takes a GPU if there is one; --use-cpu" in capsys.readouterr().err
+    assert "--device is not a training flag: training uses a GPU if there is one; --use-cpu" in capsys.readouterr().err

@@ -147,7 +147,7 @@ def test_what_is_damaged_is_named_before_anything_is_loaded(tmp_path: Path, stra
                 resumed.train(resume_from_checkpoint=str(folder))
         file.write_bytes(whole)
     (folder / "manifest.json").unlink()
-    with pytest.raises(DataError, match=r"is damaged: it was not written to its end: it has no manifest\.json"):
+    with pytest.raises(DataError, match=r"is damaged: it is incomplete: it has no manifest\.json"):
         resumed.train(resume_from_checkpoint=str(folder))
     assert_equal(weights(resumed), before)
 
@@ -160,7 +160,7 @@ def test_the_best_model_is_not_loaded_from_a_damaged_checkpoint(tmp_path: Path) 
     arguments = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "max_steps": 1}
     keywords = {"eval_dataset": Data(16), "callbacks": [Damages()]}
     trainer = make(tmp_path, "fixed", keywords=keywords, load_best_model_at_end=True, **arguments)
-    with pytest.raises(DataError, match=r"checkpoint-1' is damaged: its model\.safetensors has 0 bytes and had \d+"):
+    with pytest.raises(DataError, match=r"checkpoint-1' is damaged: its model\.safetensors has 0 bytes instead of \d+"):
         trainer.train()
 
 

@@ -189,8 +189,8 @@ def test_unreadable_files_say_why_in_one_line(tmp_path: Path) -> None:
     objects = pickle.dumps(Counter("a"), protocol=2)
     for content, message in [
         (b"", "it is empty or cut off."),
-        (b"hello, I am a text", "it is no file of PyTorch."),
-        (b"\x89PNG\r\n\x1a\n" * 50, "it is no file of PyTorch."),
+        (b"hello, I am a text", "it is not a PyTorch file."),
+        (b"\x89PNG\r\n\x1a\n" * 50, "it is not a PyTorch file."),
         (objects, "Invalid magic number"),
         (whole[: len(whole) // 2], "PytorchStreamReader failed reading zip archive"),
     ]:
@@ -245,11 +245,11 @@ def test_devices_are_processors_and_numbered_gpus(monkeypatch: pytest.MonkeyPatc
     for name in ("mps", "meta", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999999999999", "Cuda", ""):
         with pytest.raises(ConfigError, match=f"device='{name}' must be auto, cpu, cuda or cuda:N"):
             choose_device(name)
-    with pytest.raises(ConfigError, match="device='cuda:2' is not there, there are 2 GPUs"):
+    with pytest.raises(ConfigError, match="device='cuda:2' is not available \\(2 GPUs found\\)"):
         choose_device("cuda:2")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto") == torch.device("cpu")
-    with pytest.raises(ConfigError, match="device='cuda' is not there, there are 0 GPUs: pass --device cpu"):
+    with pytest.raises(ConfigError, match="device='cuda' is not available \\(0 GPUs found\\): pass --device cpu"):
         choose_device("cuda")
 
 

@@ -104,7 +104,7 @@ def test_a_misspelt_metric_ends_the_sweep_after_one_run_and_the_right_one_is_rea
         assert main(words) == 2
         assert len(ran(tmp_path)) == runs if runs else not (tmp_path / "ran").exists()
         told = capsys.readouterr().err
-        assert "metric=acuracy is in no JSON file of " in told
+        assert "metric=acuracy was not found in the JSON files of " in told
         assert " Did you mean 'accuracy'? It has: accuracy. The run is kept: " in told
         assert told.count("\n") == 1
     words[words.index("acuracy")] = "accuracy"
@@ -136,7 +136,7 @@ def test_a_run_without_the_metric_that_others_have_is_one_that_failed(
         lines = capsys.readouterr().out.splitlines()
         assert lines[1].startswith("[2/3] macl: failed: metric=accuracy of ")
         assert lines[1].endswith(" is nan. Remove the folder to train it again.")
-        assert lines[2].startswith("[3/3] temperature-free: failed: metric=accuracy is in no JSON file of ")
+        assert lines[2].startswith("[3/3] temperature-free: failed: metric=accuracy was not found in the JSON files of ")
     assert json.loads((tmp_path / "out" / "sweep.json").read_text())["values"] == {"fixed:temperature=0.5": [0.75]}
     words[words.index("--temperatures") + 1] = "9"  # the first of all is now one that has the metric, but no number
     assert main(words) == 1
@@ -183,7 +183,8 @@ def test_the_metric_is_found_where_it_is_promised(tmp_path: Path) -> None:
     (tmp_path / "endless.json").write_text("[" * 100_000)
     (tmp_path / "all_results.json").write_text(json.dumps({"accuracy": 0.75}))
     assert read_metric(tmp_path, printed, "accuracy") == 0.75
-    with pytest.raises(DataError, match=r"metric=recall is in no JSON file of .* and was not printed as 'recall: VALUE'\."):
+    wanted = r"metric=recall was not found in the JSON files of .*, nor printed as 'recall: VALUE'\."
+    with pytest.raises(DataError, match=wanted):
         read_metric(tmp_path, printed, "recall")
     with pytest.raises(DataError, match=r"metric=recall of .* is nan\."):
         read_metric(tmp_path, "recall: nan", "recall")

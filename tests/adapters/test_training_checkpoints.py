@@ -58,7 +58,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(tmp_path: Path)
     then = "and the training goes on from checkpoint-9."
     assert [str(each.message).partition(" is damaged: ")[2] for each in said] == [
         f"its optimizer.pt is damaged: it is not as it was written. It is now damaged-checkpoint-100, {then}",
-        f"it was not written to its end: it has no manifest.json. It is now damaged-checkpoint-20, {then}",
+        f"it is incomplete: it has no manifest.json. It is now damaged-checkpoint-20, {then}",
     ]
     assert names(tmp_path) == {"checkpoint-9", "damaged-checkpoint-20", "damaged-checkpoint-100"}
     again = checkpoint(tmp_path, 100)
@@ -75,7 +75,7 @@ def test_a_checkpoint_needs_the_best_one(tmp_path: Path) -> None:
     (best / "settings.json").write_text("")
     with pytest.warns(UserWarning, match="is damaged") as said:
         assert resume_point(tmp_path, "auto") == earlier
-    assert "checkpoint-12 is damaged: it needs checkpoint-8, the best one, and that is damaged: its" in str(said[0].message)
+    assert "checkpoint-12 is damaged: the best checkpoint, checkpoint-8, is damaged: its" in str(said[0].message)
 
 
 @pytest.mark.parametrize("file", [TRAINER_STATE, "settings.json"])
@@ -84,7 +84,7 @@ def test_a_sealed_checkpoint_may_hold_other_things(tmp_path: Path, file: str, co
     made = checkpoint(tmp_path, 4)
     (made / file).write_text(content)
     seal(made)
-    told = "checkpoint-4' is not a complete checkpoint: its trainer_state.json or settings.json is no such file: [^\n]+$"
+    told = "checkpoint-4' is not a complete checkpoint: its trainer_state.json or settings.json is invalid: [^\n]+$"
     with pytest.raises(DataError, match=told):
         resume_point(tmp_path, str(made))
     with pytest.warns(UserWarning, match="and the training begins anew"):

@@ -134,7 +134,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(tmp_path: Path) -> 
     damaged = tmp_path / "killed" / "checkpoint-8"
     (damaged / "rng_state.pth").write_bytes(b"")
     with pytest.raises(
-        DataError, match=r"checkpoint-8' is not a complete checkpoint: its rng_state\.pth has 0 bytes and had \d+"
+        DataError, match=r"checkpoint-8' is not a complete checkpoint: its rng_state\.pth has 0 bytes instead of \d+"
     ):
         run(tmp_path / "killed", SCHEDULE, resume_from_checkpoint=str(damaged))
     with pytest.warns(UserWarning, match=r"checkpoint-8 is damaged: .* the training goes on from checkpoint-6\.$"):

@@ -192,15 +192,18 @@ def test_it_looks_again_until_the_training_has_ended(
         (lambda folder: None, "holds no log of a training step yet"),
         (
             lambda folder: (folder / "log.jsonl").write_text("{}\n[1]\n"),
-            "log.jsonl, line 2 is no log: it must be a JSON object.",
+            "log.jsonl, line 2 is not a valid log entry: it must be a JSON object.",
         ),
-        (lambda folder: (folder / "log.jsonl").write_text("{}\n{\n"), "log.jsonl, line 2 is no log: "),
+        (lambda folder: (folder / "log.jsonl").write_text("{}\n{\n"), "log.jsonl, line 2 is not a valid log entry: "),
         (lambda folder: (folder / "trainer_state.json").write_text("{"), "trainer_state.json cannot be read: "),
         (
             lambda folder: (folder / "trainer_state.json").write_text("[" * 100_000),
             "trainer_state.json cannot be read: maximum",
         ),
-        (lambda folder: (folder / "log.jsonl").write_text("[" * 100_000 + "\n"), "log.jsonl, line 1 is no log: maximum"),
+        (
+            lambda folder: (folder / "log.jsonl").write_text("[" * 100_000 + "\n"),
+            "log.jsonl, line 1 is not a valid log entry: maximum",
+        ),
     ],
 )
 def test_what_is_no_log_is_said(

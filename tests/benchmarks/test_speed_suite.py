@@ -307,7 +307,7 @@ def test_a_result_of_a_case_that_is_gone_is_named(
         (["speed", "--budget", "0"], "budget=0.0 must be greater than 0."),
         (["speed", "--device", "cuda", "--busy"], "--busy and --threads go with --device cpu."),
         (["speed", "--device", "tpu"], "device='tpu' must be auto, cpu, cuda or cuda:N."),
-        (["speed", "--device", "cuda:999"], "device='cuda:999' is not there, there are "),
+        (["speed", "--device", "cuda:999"], "device='cuda:999' is not available ("),
     ],
 )
 def test_errors_are_one_line(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

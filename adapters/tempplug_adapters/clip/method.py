@@ -185,18 +185,7 @@ def recall(anchors: Tensor, candidates: Tensor, pairs: Tensor) -> dict[int, floa
 
 @torch.no_grad()
 def zero_shot(images: Tensor, labels: Tensor, texts: Tensor, prompts: tuple[tuple[int, ...], ...]) -> float:
-    """Returns the percentage of images that are more similar to their class than to every other one.
-
-    A class is the mean direction of its prompts.
-
-    Args:
-        images: [N, D] raw embeddings.
-        labels: [N] class of each.
-        texts: [T, D] raw embeddings.
-        prompts: of each class, rows of ``texts``.
-
-    Source: Radford et al. 2021 (CLIP), section 3.1.4.
-    """
+    """Returns the zero-shot accuracy in percent; a class is the mean of its unit prompt embeddings (CLIP, section 3.1.4)."""
     texts = F.normalize(texts.float(), dim=1)
     classes = torch.stack([texts[list(each)].mean(0) for each in prompts])
     return recall(images, classes, torch.stack([torch.arange(len(labels)), labels.cpu()], 1))[1]

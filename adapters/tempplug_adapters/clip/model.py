@@ -31,14 +31,7 @@ PROCESSOR_FILE = "preprocessor_config.json"
 
 
 def load_dual_encoder(name: str) -> Any:
-    """Returns the model of a checkpoint, in float32.
-
-    Args:
-        name: a folder or a name on the Hugging Face hub.
-
-    Raises:
-        ConfigError: it cannot be loaded, lacks weights, or is no dual encoder.
-    """
+    """Loads a dual encoder in float32 from a folder or the hub; raises ConfigError unless it is one with weights."""
     model = load_pretrained(AutoModel, name, purpose=_PURPOSE)
     missing = [each for each in ("get_text_features", "get_image_features", "logit_scale") if not hasattr(model, each)]
     if missing:

@@ -1,7 +1,7 @@
-"""The GCN of GRACE, for several views of one graph at once; it computes no more than is asked for (Kipf and Welling 2017).
+"""The GCN of GRACE, computed for several views of one graph at once (Kipf and Welling 2017).
 
-A view hides whole columns of the features: X·diag(m)·W = X·(diag(m)·W), so that both views share one product with an X
-that stays as it is. Around sampled nodes, a layer computes the nodes that the next one reads.
+A view hides columns of the features: X·diag(m)·W = X·(diag(m)·W), so that all views share the product with the unchanged X. For
+sampled nodes, each layer computes only the nodes that the next one needs.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tempplug_adapters.graph.node_features import NodeFeatures
 from tempplug_adapters.sparse_sums import RowSums
 
 _ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
-_AT_ONCE = 2**14  # nodes whose sums are computed together where no gradient is wanted
+_AT_ONCE = 2**14  # block size in nodes for computations without gradients
 
 
 @dataclass(frozen=True)
 class View:
-    """A corrupted graph: which edges are left, and which columns of the features.
+    """A corrupted graph: the remaining edges and the visible columns of the features.
 
     Attributes:
         edge_index: [2, E].
-        columns: [F], 1 for a column that is seen and 0 for a hidden one; None where all are seen.
+        columns: [F], 1 for a visible and 0 for a hidden column; None if all are visible.
         edge_weight: [E], 0 or more; None for 1.
-        reach: how many nodes are at most 0, 1, 2, … steps away from those to contrast, which is the order of the nodes; empty
-            where all nodes are wanted of every layer.
+        reach: number of nodes within 0, 1, 2, … steps of the nodes to contrast, which also gives the order of the nodes; empty
+            if every layer computes all nodes.
     """
 
     edge_index: Tensor
@@ -68,7 +68,7 @@ class GCN(nn.Module):
         super().__init__()
         if activation not in _ACTIVATIONS:
             raise ConfigError(f"activation='{activation}' must be one of {', '.join(_ACTIVATIONS)}.")
-        # The weights of the edges are worked out once a view here, not once a layer.
+        # Edge weights are computed once per view, not once per layer.
         widths = [in_features] + [hidden] * (layers - 1)
         self.layers = nn.ModuleList(GCNConv(width, hidden, normalize=False) for width in widths)
         self.activation = _ACTIVATIONS[activation]()
@@ -90,12 +90,12 @@ class GCN(nn.Module):
         return hidden
 
     def of_views(self, features: NodeFeatures, views: Sequence[View], nodes: Tensor | None = None) -> list[Tensor]:
-        """Returns the representations of each view: of all its nodes [N, hidden], or of those that are to be contrasted.
+        """Returns the representations of each view: of all its nodes [N, hidden], or of the nodes to contrast.
 
         Args:
             features: of the nodes of the whole graph.
             views: at least one.
-            nodes: [n] positions of the nodes that the views number 0 to n - 1; None where they number all.
+            nodes: [n] positions of the nodes that the views number from 0 to n - 1; None if views contain all nodes.
         """
         first = self._layers()[0]
         count = features.nodes if nodes is None else len(nodes)
@@ -117,7 +117,7 @@ class GCN(nn.Module):
 
     @torch.no_grad()
     def of_graph(self, features: NodeFeatures, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Returns the representations of all nodes [N, hidden], without a gradient, a part of the nodes at a time.
+        """Returns the representations of all nodes [N, hidden] without gradients, computed in blocks of nodes.
 
         Args:
             features: of the nodes.
@@ -141,7 +141,7 @@ class GCN(nn.Module):
         return list(self.layers)
 
     def _sums(self, view: View, nodes: int) -> list[RowSums]:
-        """Returns each layer's weighted sums over neighbours, of the nodes that are wanted of it."""
+        """Returns the weighted sums over neighbours for each layer and the nodes that it computes."""
         edges, weights = gcn_norm(view.edge_index, view.edge_weight, nodes, dtype=torch.float32)
         source, target = edges
         layers = len(self.layers)

@@ -1,4 +1,4 @@
-"""GRACE as a method: a graph of nodes, of which a step contrasts all, or some with a sampled part of the graph around them."""
+"""GRACE as a method on one graph; a step contrasts all nodes, or some nodes with a sampled neighbourhood."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from tempplug_adapters.training.method_info import MethodInfo
 def corrupt(
     edge_index: Tensor, columns: int, edge_removal: float, feature_masking: float, edge_weight: Tensor | None = None
 ) -> View:
-    """Returns a view without random edges, each direction by itself, and without random columns of the features."""
+    """Returns a view with random directed edges and random feature columns removed."""
     kept_edges, kept = dropout_edge(edge_index, p=edge_removal)
     shown, _ = mask_feature(torch.ones(1, columns, device=edge_index.device), p=feature_masking, mode="col")
     return View(kept_edges, shown[0], None if edge_weight is None else edge_weight[kept])
 
 
 class GRACE(nn.Module):
-    """The encoder whose representations are kept, and the projection head that only the loss sees.
+    """The encoder, whose representations are saved, and the projection head, which is used only by the loss.
 
     Args:
-        encoder: a `GCN`; or a module from a graph to representations [N, width], such as an `UserEncoder`.
-        width: of the representations.
-        projection: width inside the projection head.
-        embedding: width of what the loss sees; None for that of the representations.
+        encoder: a `GCN`; or a module that maps a graph to representations [N, width], such as a `UserEncoder`.
+        width: width of the representations.
+        projection: hidden width of the projection head.
+        embedding: width of the embeddings; None for that of the representations.
 
     >>> from tempplug_adapters.graph.gcn import GCN
     >>> graph = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -86,13 +86,13 @@ _WHOLE = 2**26  # numbers that an encoder of the user's may make of all edges at
 
 
 class GraceModule(nn.Module):
-    """Two views of nodes to the loss.
+    """Maps two views of nodes to the loss.
 
     Args:
-        recipe: of the training.
-        data: whose features a `GCN` multiplies.
-        loss_fn: of the embeddings.
-        encoder: of the user's; None for a `GCN`.
+        recipe: recipe of the training.
+        data: the graph, which provides the features for a `GCN`.
+        loss_fn: loss of the embeddings.
+        encoder: the user's encoder; None for a `GCN`.
         plain: whether views are graphs, also for a `GCN`.
     """
 
@@ -116,7 +116,7 @@ class GraceModule(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """What representations are kept of: the graph convolutions, or the user's module."""
+        """The encoder that is evaluated and saved: the graph convolutions, or the user's module."""
         own: nn.Module = self.grace.encoder
         return own.module if isinstance(own, UserEncoder) else own
 
@@ -148,17 +148,17 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         self._user = UserModules(encoder, augmentations)
 
     def load(self, recipe: GraceRecipe, source: Source) -> Nodes:
-        """Returns a public graph, or the graph of files, after a look at the user's encoder and augmentations."""
+        """Returns a public graph, or a graph from files, after checking the user's encoder and augmentations."""
         self._of_user(recipe)
         files = (recipe.node_features, recipe.node_labels)
         graph = load_graph(source.dataset, source.data_dir, source.cache_dir, not recipe.raw_features, *files)
         nodes = Nodes(graph, source.dataset, source.evaluated)
-        if nodes.labels is not None:  # refuses now what has no figure in the end
+        if nodes.labels is not None:  # fail before training if the evaluation is impossible
             check_evaluation(nodes.labels, recipe.protocols, nodes.masks)
         return nodes
 
     def origin(self, recipe: GraceRecipe, data: Nodes) -> dict[str, Any]:
-        """Returns the names of what came from Python."""
+        """Returns the names of encoder and augmentations passed from Python."""
         return self._user.names()
 
     def describe(self, data: Nodes) -> str:
@@ -170,7 +170,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         return {"size": len(data), "dimension": recipe.hidden}
 
     def build(self, recipe: GraceRecipe, data: Nodes, loss: Any) -> GraceModule:
-        """Returns the model with random weights, around the user's encoder where there is one."""
+        """Returns the randomly initialised model, with the user's encoder if given."""
         given, augmentations = self._of_user(recipe)
         if given is None:
             warn_of_unused(data.graph, ("edge_weight",), "GCN")
@@ -222,10 +222,10 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 
     @torch.no_grad()
     def representations(self, recipe: GraceRecipe, module: Any, data: Nodes) -> Tensor:
-        """Returns the representations of all nodes of the graph as it is, [N, width], on the CPU.
+        """Returns the representations of all nodes of the uncorrupted graph, [N, width], on the CPU.
 
-        A user's encoder gets the graph as a whole; or, where batches are trained on and its edges are too many for that, one
-        batch of nodes after the other with all their neighbours, as many steps away as the recipe has layers.
+        A user's encoder receives the whole graph. If training uses batches and the graph has too many edges for that, it
+        receives batches of nodes with all neighbours within as many steps as the recipe has layers.
         """
         device = next(module.parameters()).device
         encoder, size = module.grace.encoder, recipe.per_device_train_batch_size
@@ -234,7 +234,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
             weight = None if data.edge_weight is None else data.edge_weight.to(device)
             return encoder.of_graph(features.to(device), data.edge_index.to(device), weight).cpu()
         if size is None or data.edge_index.shape[1] * recipe.hidden <= _WHOLE:
-            whole: Tensor = encoder(copy.copy(data.graph).to(device)).cpu()  # in place, it would move the data
+            whole: Tensor = encoder(copy.copy(data.graph).to(device)).cpu()  # an in-place move would affect the data
             return whole
         parts = torch.arange(len(data)).split(size)  # type: ignore[no-untyped-call]
         return torch.cat([encoder(data.part(each, None, recipe.layers).to(device))[: len(each)].cpu() for each in parts])
@@ -261,7 +261,7 @@ def _same_nodes(graph: Data, augmentation: Augmentation) -> Data:
             f"left {view.num_nodes}: hide features or edges of a node instead."
         )
     if view.get("num_sampled_edges") is not None:
-        del view.num_sampled_edges  # edges may be others, and in another order
+        del view.num_sampled_edges  # augmentations may change the edges and their order
     return view
 
 

@@ -24,11 +24,11 @@ _SHARE = Number(at_least=0, below=1)
 
 @dataclass(frozen=True, kw_only=True)
 class GraceRecipe(Recipe):
-    """How GRACE is trained. The defaults are the recipe of "Temperature-Free Loss Function for Contrastive Learning", table 3.
+    """The settings of GRACE. The defaults are from "Temperature-Free Loss Function for Contrastive Learning", table 3.
 
-    That is PyGCL's example with 1,000 epochs; Zhu et al. 2020 train CiteSeer with hidden 256, prelu, learning rate 1e-3, weight
-    decay 1e-5, 200 epochs, edges 0.2/0.0, features 0.3/0.2 and temperature 0.9. 0.5 is the best of the table's temperatures.
-    Without a batch size, all nodes of the graph are contrasted at once.
+    They equal PyGCL's example with 1,000 epochs; Zhu et al. 2020 train CiteSeer with hidden 256, prelu, learning rate 1e-3,
+    weight decay 1e-5, 200 epochs, edges 0.2/0.0, features 0.3/0.2 and temperature 0.9. 0.5 is the best temperature of the
+    table. Without a batch size, all nodes of the graph are contrasted at once.
     """
 
     loss: LossRecipe = _LOSS

@@ -1,6 +1,4 @@
-"""Many small graphs in one record, under the names of PyTorch Geometric, whose batches are joined graph by graph: here a
-batch is cut without a loop.
-"""
+"""Batches of small graphs with the attribute names of PyTorch Geometric; batches are selected without a loop over graphs."""
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GraphBatch:
-    """Graphs side by side, n nodes and E edges in all.
+    """Several graphs with n nodes and E edges in total.
 
     Attributes:
         x: [n, F] node features.
         edge_index: [2, E] source and target node of every directed edge.
         batch: [n] the graph of each node, ascending.
-        num_graphs: how many graphs, those included that have no node.
+        num_graphs: number of graphs, including those without nodes.
     """
 
     x: Tensor
@@ -38,17 +36,17 @@ class GraphBatch:
 
     @cached_property
     def neighbours(self) -> RowSums:
-        """Sums the rows of a node's neighbours: those from which an edge leads to it."""
+        """Returns the row sums over the neighbours of each node, the sources of its incoming edges."""
         return RowSums.from_pairs(self.edge_index[1], self.edge_index[0], len(self.x), len(self.x))
 
     @cached_property
     def members(self) -> RowSums:
-        """Sums the rows of a graph's nodes."""
+        """Returns the row sums over the nodes of each graph."""
         return RowSums.from_groups(self.batch, self.num_graphs)
 
     @classmethod
     def of(cls, graphs: Data | GraphBatch) -> GraphBatch:
-        """Returns the graphs of a ``Data`` or ``Batch`` of PyTorch Geometric; a 1 a node where they have no features."""
+        """Converts a ``Data`` or ``Batch`` of PyTorch Geometric; graphs without features get a constant feature 1."""
         if isinstance(graphs, GraphBatch):
             return graphs
         nodes: Any = graphs.num_nodes
@@ -58,7 +56,7 @@ class GraphBatch:
         return cls((x[:, None] if x.ndim == 1 else x).float(), edges, of_node, getattr(graphs, "num_graphs", 1))
 
     def to(self, device: torch.device) -> GraphBatch:
-        """Returns the graphs on a device; those that are there already are returned as they are."""
+        """Returns the graphs on a device, or the same object if they are already there."""
         if self.x.device == device:
             return self
         return GraphBatch(self.x.to(device), self.edge_index.to(device), self.batch.to(device), self.num_graphs)
@@ -104,7 +102,7 @@ class GraphSet:
         )
 
     def graphs(self) -> list[Data]:
-        """Returns each graph by itself, as PyTorch Geometric has it."""
+        """Returns each graph separately, as PyTorch Geometric objects."""
         from torch_geometric.data import Data
 
         nodes, edges = (torch.stack([each[:-1], each[1:]], 1).tolist() for each in (self.node_start, self.edge_start))
@@ -199,18 +197,18 @@ def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def starts(counts: Tensor) -> Tensor:
-    """Returns where each of several runs begins, and after them where the last ends [G + 1], from their lengths [G]."""
+    """Returns the start of each run and the end of the last one, [G + 1], given their lengths [G]."""
     return torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
 
 
 def ranges(starts: Tensor, counts: Tensor) -> Tensor:
-    """Returns the positions from each start on, as many as its count, one range after the other."""
+    """Returns the concatenated ranges of positions given by starts and counts."""
     shift = starts - (torch.cumsum(counts, 0) - counts)
     return torch.arange(int(counts.sum())) + shift.repeat_interleave(counts)
 
 
 def rank(group: Tensor, order: Tensor) -> Tensor:
-    """Returns the place of each member within its group [n] when all are put in the given order."""
+    """Returns the rank of each member within its group, [n], in the given order."""
     by_group = order[torch.argsort(group[order], stable=True)]
     sizes = torch.bincount(group)
     first = torch.cumsum(sizes, 0) - sizes

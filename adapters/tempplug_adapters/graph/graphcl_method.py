@@ -1,4 +1,4 @@
-"""GraphCL as a method: graphs as they are against one augmented view of each, in batches that are the same in every epoch."""
+"""GraphCL as a method: contrasts graphs with one augmented view of each, in the same batches every epoch."""
 
 from __future__ import annotations
 
@@ -109,17 +109,17 @@ class GraphCL(nn.Module):
         return embeddings
 
 
-_AT_ONCE = 128  # graphs whose representations are computed together
+_AT_ONCE = 128  # batch size for computing representations
 
 
 class GraphCLModule(nn.Module):
-    """Graphs and their views to the loss.
+    """Maps graphs and their views to the loss.
 
     Args:
-        recipe: of the training.
+        recipe: recipe of the training.
         features: width of the node features.
-        loss_fn: of the embeddings.
-        encoder: of the user's; None for GIN.
+        loss_fn: loss of the embeddings.
+        encoder: the user's encoder; None for GIN.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class GraphCLModule(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """What representations are measured of: the graph convolutions, or the user's module."""
+        """The encoder that is evaluated: the graph convolutions, or the user's module."""
         encoder = self.graphcl.encoder
         return encoder.own.module if isinstance(encoder, UserGraphEncoder) else encoder
 
@@ -172,7 +172,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         else:
             graphs = Graphs(load_tu(name, source.cache_dir, source.data_dir))
         labels = graphs.all.labels
-        if labels is not None and source.evaluated:  # refuses now what has no figure in the end
+        if labels is not None and source.evaluated:  # fail before training if the evaluation is impossible
             if labels.ndim == 2:
                 measurable_labels(labels, recipe.folds)
             else:
@@ -180,7 +180,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         return graphs
 
     def recipe_of(self, recipe: GraphCLRecipe, strategy: str, dataset: str) -> GraphCLRecipe:
-        """Returns the recipe with the augmentations for the data set, where it names none."""
+        """Returns the recipe with the default augmentations for the data set if it has none."""
         return recipe.changed(augmentations=recipe.pool(dataset))
 
     def describe(self, data: Graphs) -> str:
@@ -193,7 +193,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         return {"size": len(data), "dimension": recipe.layers * recipe.hidden}
 
     def build(self, recipe: GraphCLRecipe, data: Graphs, loss: Any) -> GraphCLModule:
-        """Returns the model with random weights, around the user's encoder where there is one."""
+        """Returns the randomly initialised model, with the user's encoder if given."""
         features, encoder = data.all.x.shape[1], self._of_user(recipe)[0]
         if encoder is None:
             warn_of_unused(data.each[0], (), "GIN")
@@ -214,14 +214,14 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         return {"graphs": data.pyg_batch(index), "views": views, "index": index}
 
     def origin(self, recipe: GraphCLRecipe, data: Graphs) -> dict[str, Any]:
-        """Returns the names of what came from Python."""
+        """Returns the names of encoder and augmentations passed from Python."""
         return self._user.names()
 
     def evaluate(self, recipe: GraphCLRecipe, module: nn.Module, data: Graphs, run: Run) -> dict[str, float]:
-        """Returns the accuracy in % of a support vector machine, mean over the folds, and its ``validation_accuracy`` on what
-        they hold out to choose its penalty; nothing where graphs have no classes.
+        """Returns the mean accuracy of a support vector machine over the folds, in %, and its ``validation_accuracy``.
 
-        Where they have several labels, it is `evaluate_labels`' figures.
+        The latter is measured on the data held out to choose the penalty. Without classes the result is empty; with several
+        labels, it is that of `evaluate_labels`.
         """
         labels = data.all.labels
         if labels is None:

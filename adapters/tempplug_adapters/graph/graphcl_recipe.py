@@ -31,9 +31,9 @@ _LOSS = LossRecipe(layout="cross-view", temperatures=around(0.2), objective="dcl
 
 @dataclass(frozen=True, kw_only=True)
 class GraphCLRecipe(Recipe):
-    """How GraphCL is trained. The defaults are those of its code for the TU data sets (You et al. 2020).
+    """The settings of GraphCL. The defaults are those of its code for the TU data sets (You et al. 2020).
 
-    Huang et al. 2023 (MACL), appendix B.5, train with the same, their temperatures around 0.2.
+    Huang et al. 2023 (MACL), appendix B.5, use the same settings, with temperatures around 0.2.
     """
 
     loss: LossRecipe = _LOSS
@@ -61,7 +61,7 @@ class GraphCLRecipe(Recipe):
     running: ClassVar[Mapping[str, Any]] = {"save_steps": 0.5}
 
     def pool(self, dataset: str) -> tuple[str, ...]:
-        """Returns the augmentations for a data set; one that GraphCL's authors did not use is treated like a social network."""
+        """Returns the augmentations for a data set; unknown data sets are treated like social networks."""
         return self.augmentations or POOLS.get(dataset, _SOCIAL)
 
 

@@ -66,12 +66,12 @@ def add_settings(config: Any) -> None:
 
 @dataclass(frozen=True)
 class Contrasted:
-    """What the network hands to the loss in place of a prediction: the loss itself, and what metrics are made of.
+    """The output of the network, used by GraphGym instead of a prediction.
 
     Attributes:
         loss: [].
         numbers: [N, 4] of `METRICS`, the same for each of N anchors.
-        ndim: GraphGym reads it of a prediction.
+        ndim: an attribute that GraphGym reads.
     """
 
     loss: Tensor
@@ -84,10 +84,10 @@ class ContrastiveGNN(nn.Module):
 
     Args:
         dim_in: features of a node.
-        dim_out: not used: classes play no part.
+        dim_out: ignored, because classes are not used.
 
     Raises:
-        TempplugError: the configuration names no strategy or objective, or an option is out of range.
+        TempplugError: a strategy or an objective is unknown, or an option is out of range.
     """
 
     def __init__(self, dim_in: int, dim_out: int) -> None:
@@ -126,13 +126,7 @@ class ContrastiveGNN(nn.Module):
 
 
 def view(batch: Any, drop_edge: float, mask_feature: float) -> Any:
-    """Returns a batch without some edges and some columns of its features.
-
-    Args:
-        batch: stays as it is. While training its ``split`` is forgotten, so that all nodes are contrasted.
-        drop_edge: share of the edges, in [0, 1].
-        mask_feature: share of the columns; integers are left alone.
-    """
+    """Returns a copy of a batch with random edges and feature columns removed, given their shares in [0, 1]."""
     changed = corrupted(batch, drop_edge, mask_feature)
     if "split" in changed and changed.split == "train":
         del changed["split"]

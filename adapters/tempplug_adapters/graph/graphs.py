@@ -1,4 +1,4 @@
-"""Graphs as GraphCL trains on them: batches that are cut once."""
+"""The data set of GraphCL's training, which caches its batches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet
 
 
 class Graphs:
-    """A data set whose batches are kept: cutting them, and turning their edges into sparse patterns, takes as long as a step.
+    """A data set with cached batches, because selecting a batch and creating its sparse patterns takes as long as a step.
 
     Args:
-        graphs: of which labels are looked at by the evaluation alone: a `GraphSet`; or a data set of PyTorch Geometric, a list
-            of its graphs, or a loader of either.
+        graphs: a `GraphSet`; or a data set of PyTorch Geometric, a list of its graphs, or a loader of either. Labels are used
+            only by the evaluation.
 
     Raises:
-        DataError: they cannot be trained on.
+        DataError: they cannot be used for training.
     """
 
     def __init__(self, graphs: GraphSet | Iterable[Data]) -> None:
@@ -39,7 +39,7 @@ class Graphs:
 
     @cached_property
     def each(self) -> list[Data]:
-        """Every graph by itself, with all that every graph came with; features a 1 a node where it has none."""
+        """All graphs separately with all their attributes; graphs without features get a constant feature 1."""
         graphs = self.all.graphs() if self._given is None else [each.clone() for each in self._given]
         everywhere = set[str].intersection(*(set(graph.keys()) for graph in graphs))
         for graph in graphs:
@@ -54,12 +54,12 @@ class Graphs:
         return graphs
 
     def batch(self, index: Tensor) -> GraphBatch:
-        """Returns some of the graphs, [B] positions; the same object where it was asked for these before."""
+        """Returns the graphs at positions [B]; the object is cached."""
         found: GraphBatch = self._once("ours", index, self.all.batch)
         return found
 
     def pyg_batch(self, index: Tensor) -> Batch:
-        """Returns the same as PyTorch Geometric has it."""
+        """Returns the graphs at positions [B] as a batch of PyTorch Geometric."""
         return self._once("theirs", index, lambda wanted: Batch.from_data_list([self.each[place] for place in wanted.tolist()]))
 
     def _once(self, kind: str, index: Tensor, cut: Callable[[Tensor], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""How well several labels a graph are read off its representation by scikit-learn's linear probes, one a label."""
+"""Evaluates representations of graphs with several labels by scikit-learn's linear classifiers, one for each label."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tempplug_adapters.graph.svm import INNER_FOLDS, PENALTIES
 
 @dataclass(frozen=True)
 class LabelScores:
-    """Figures × 100, mean over labels and folds.
+    """Metrics × 100, averaged over labels and folds.
 
     Attributes:
         roc_auc: area under the receiver operating characteristic.
-        average_precision: area under precision over recall, in steps.
+        average_precision: area under the precision-recall curve, as a step function.
     """
 
     roc_auc: float

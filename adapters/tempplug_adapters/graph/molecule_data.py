@@ -1,4 +1,4 @@
-"""Molecules as tensors: atoms and bonds of many SMILES in one packed set, batches cut from it, and random views of these.
+"""Molecules as tensors: atoms and bonds of many SMILES in one packed set, batches of them, and random views.
 
 The features are the four of Hu et al.: element and chirality of an atom, type and direction of a bond.
 """

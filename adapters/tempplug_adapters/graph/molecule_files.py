@@ -123,7 +123,7 @@ def _label(text: str) -> float:
 
 
 def _archived(name: str, table: _Table, data_dir: Path) -> tuple[str, str]:
-    """Returns where a table was found in the data folder, and its text."""
+    """Returns the path of a table in the data folder, and its text."""
     archive = data_dir / "graph" / "moleculenet" / f"{name}.tar.xz"
     if not archive.is_file():
         raise DataError(f"the data folder {data_dir} lacks graph/moleculenet/{name}.tar.xz.")
@@ -134,7 +134,7 @@ def _archived(name: str, table: _Table, data_dir: Path) -> tuple[str, str]:
 
 
 def _downloaded(table: _Table, cache_dir: Path) -> tuple[str, str]:
-    """Returns where a table was put, and its text; what is there already is not downloaded again."""
+    """Returns the path of a downloaded table, and its text; existing files are not downloaded again."""
     name = table.file + table.packed
     path = download(_URL.format(name=name), cache_dir / name, None)
     return str(path), read_text(path)

@@ -1,4 +1,4 @@
-"""Fine-tuning an encoder of molecules on labels, as a method without a contrastive loss: what pre-training is measured by."""
+"""Fine-tunes an encoder of molecules on labels, as a method without a contrastive loss, to evaluate the pre-training."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Labelled:
         parts = scaffold_split(molecules.smiles)
         for part in parts[1:]:
             labels = molecules.labels[part]
-            mean_roc_auc(torch.zeros_like(labels), labels)  # refuses now what has no figure in the end
+            mean_roc_auc(torch.zeros_like(labels), labels)  # fail before training if the evaluation is impossible
         return cls(molecules, molecules.labels, *parts)
 
     def __len__(self) -> int:
@@ -133,14 +133,14 @@ class FineTuning(Method[FineTuneRecipe, Labelled]):
         return Labelled.split(MoleculeSet(*read_labelled(source.dataset, source.data_dir, source.cache_dir)))
 
     def origin(self, recipe: FineTuneRecipe, data: Labelled) -> dict[str, Any]:
-        """Returns what the molecules are, and a word for the weights that are started from."""
+        """Returns a description of the molecules, and the origin of the initial weights."""
         sizes = {"valid": len(data.valid), "test": len(data.test), "tasks": data.labels.shape[1]}
         # running statistics differ between processes until they train together
         encoder = None if data.encoder is None else weights_checksum(dict(data.encoder.named_parameters()))
         return {**sizes, "unreadable": data.molecules.unreadable, "encoder": encoder}
 
     def create_loss(self, *args: Any, **kwargs: Any) -> None:
-        """Returns None: labels take the place of other molecules."""
+        """Returns None, because fine-tuning uses labels instead of a contrastive loss."""
 
     def build(self, recipe: FineTuneRecipe, data: Labelled, loss: Any) -> FineTuneModule:
         """Returns a copy of the encoder with a random linear head."""

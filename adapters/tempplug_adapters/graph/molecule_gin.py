@@ -59,7 +59,7 @@ class MoleculeEncoder(nn.Module):
         return pooled / torch.bincount(batch.molecule, minlength=batch.size)[:, None]
 
     def save(self, path: Path) -> None:
-        """Writes shape and weights to a file, which is whole or not there."""
+        """Writes shape and weights to a file atomically."""
         content = {"layers": len(self.layers), "width": self.width, "weights": self.state_dict()}
         write_tensors(path, content)
 
@@ -114,5 +114,5 @@ def _bond_counts(batch: MoleculeBatch, atoms: int, dtype: torch.dtype) -> tuple[
 
 
 def projection_head(width: int) -> nn.Sequential:
-    """Returns the head between representations and embeddings, used while pre-training alone: two layers of that width."""
+    """Returns the projection head used only in pre-training: two layers of the given width."""
     return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))

@@ -50,7 +50,7 @@ def read_ogb(folder: Path, name: str) -> list[Data]:
     needed = [f"{part}.csv.gz" for part in ("edge", "num-node-list", "num-edge-list")]
     missing = [file for file in needed if not (raw / file).is_file()]
     if missing:
-        raise DataError(f"{name} needs {', '.join(missing)} in {raw}, which lacks {'them' if len(missing) > 1 else 'it'}.")
+        raise DataError(f"{name} needs {', '.join(missing)}, not found in {raw}.")
     nodes, edges = (_table(raw, f"num-{each}-list")[:, 0].tolist() for each in ("node", "edge"))
     pairs, of_nodes = _table(raw, "edge"), name.startswith("ogbn")
     label = "node-label" if of_nodes else "graph-label"

@@ -48,7 +48,7 @@ def load_planetoid(name: str, raw: Path | None, cache_dir: Path) -> Data:
     else:
         missing = [file for file in files if not (raw / file).is_file()]
         if missing:
-            raise DataError(f"{name} needs {', '.join(missing)} in {raw}, which lacks {'them' if len(missing) > 1 else 'it'}.")
+            raise DataError(f"{name} needs {', '.join(missing)}, not found in {raw}.")
         for file, checksum in zip(files, _SUMS[name], strict=True):
             check(raw / file, checksum)
     return read_planetoid(name, raw)

@@ -69,7 +69,7 @@ def load_public(dataset: str, data_dir: Path | None, cache_dir: Path) -> Data:
         address = (_FULL if kind == "CitationFull" else _SHCHUR).format(file)
         return read_archive(download(address, cache_dir / _FOLDERS[kind] / file, _SUMS.get(file)))
     if not (place / file).is_file():
-        raise DataError(f"{kind}/{name} needs {file} in {place}, which lacks it.")
+        raise DataError(f"{kind}/{name} needs {file}, not found in {place}.")
     return read_archive(place / file)
 
 

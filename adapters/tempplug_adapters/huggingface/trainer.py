@@ -244,18 +244,18 @@ class TemperatureTrainerMixin(LossMixin):
 
 @torch.no_grad()
 def of_pairs(view_a: Embeddings, view_b: Embeddings | None) -> Tensor | None:
-    """Returns what each item of view_a finds among view_b, [B, 2], float32: NaN in a batch of one, which has no other item.
+    """Returns accuracy and InfoNCE of each item of view_a among view_b, [B, 2] float32; NaN for a batch of one.
 
-    The first column is 1 where the item's own row of view_b is more similar than every other one, else 0; a tie is 0. The
-    second is InfoNCE at `REFERENCE_TEMPERATURE` in nats. Both are means over the heads. Only the B rows at hand are compared:
-    a larger batch is harder, several processes are not.
+    Column 0 is 1 if the item's own row of view_b is strictly the most similar, otherwise 0. Column 1 is InfoNCE in nats at
+    `REFERENCE_TEMPERATURE`. Both are averaged over the heads. Only the B local rows are compared, so values depend on the
+    batch size but not on the number of processes.
 
     Args:
         view_a: [B, D] embeddings, or one such matrix per head.
-        view_b: likewise, or None.
+        view_b: embeddings of the same shape, or None.
 
     Returns:
-        None where row i of both views is not one item: there is no second view, or it is of another shape.
+        None if the views are not paired row by row, that is, view_b is missing or has another shape.
     """
     heads_a, heads_b = ([each] if isinstance(each, Tensor) else list(each or ()) for each in (view_a, view_b))
     if not heads_b or any(a.shape != b.shape for a, b in zip(heads_a, heads_b, strict=True)):

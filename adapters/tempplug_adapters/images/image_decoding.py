@@ -26,19 +26,18 @@ class UndecodableImageError(DataError):
 
 
 def decode_image(encoded: bytes, name: str, size: int | None = None) -> Tensor:
-    """Returns the pixels of an image file, [3, H, W] uint8: upright as its EXIF tag says, RGB, without transparency.
+    """Returns the pixels of an image file, [3, H, W] uint8: upright by its EXIF tag, RGB, without transparency.
 
-    Grey becomes three equal channels; 16-bit grey loses its lower eight bits. Pixels of 32-bit integers or floats are refused:
-    nothing says which of them is white.
+    Grey becomes three equal channels; 16-bit grey loses its lower eight bits. 32-bit integers or floats are rejected, because
+    their range is unknown.
 
     Args:
-        encoded: the whole file.
-        name: of the file, for messages.
-        size: as in `resize_and_crop`; None leaves the image as large as it is.
+        encoded: contents of the file.
+        name: name of the file, for messages.
+        size: as in `resize_and_crop`; None keeps the size.
 
     Raises:
-        UndecodableImageError: the bytes are no image, or not a whole one, or it has more pixels than
-            ``PIL.Image.MAX_IMAGE_PIXELS`` allows.
+        UndecodableImageError: the bytes are not a complete image, or it has more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
     """
     image = _opened(encoded, name)
     return to_pixels(image if size is None else resize_and_crop(image, size))

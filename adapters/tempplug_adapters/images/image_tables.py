@@ -37,12 +37,7 @@ SPLITS: Final = {"train": ("train",), "test": ("test", "validation", "valid", "v
 
 
 def load_from_hub(dataset: str, split: str, name: str) -> EncodedSet:
-    """Returns a data set of the hub, which is downloaded where it is not there yet.
-
-    Args:
-        dataset: of `HUB`.
-        split: ``train`` or ``test``.
-        name: of the set.
+    """Returns a split (``train`` or ``test``) of a data set in `HUB`, downloading it if necessary.
 
     Raises:
         MissingDependencyError: the library ``datasets`` is not installed.

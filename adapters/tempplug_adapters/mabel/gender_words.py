@@ -1,7 +1,4 @@
-"""Pairs of words for men and women, and sentences in which each is exchanged for its counterpart.
-
-It must not know models or data sets of sentences.
-"""
+"""Pairs of words for men and women, and counterfactual sentences in which each word is replaced by its counterpart."""
 
 from __future__ import annotations
 
@@ -17,17 +14,16 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 class GenderWords:
-    """A word list as a map in both directions, by which sentences are turned into their counterfactuals.
+    """A word list as a mapping in both directions, which turns sentences into counterfactuals.
 
-    Where a word has several counterparts, the first pair of the list that holds it decides: `him` and `his` both become `her`,
-    and `her` becomes whichever of the two stands first in the list, though grammar would tell them apart. Such words are
-    ambiguous, and `ambiguous` counts them in a text.
+    If a word has several counterparts, the first pair in the list is used: `him` and `his` both become `her`, and `her` becomes
+    the first of the two in the list, regardless of grammar. `ambiguous` counts such words in a text.
 
     Args:
-        pairs: (word for men, word for women), in the order of the list; letters only, whatever their case.
+        pairs: (word for men, word for women), in the order of the list; letters only, in any case.
 
     Raises:
-        DataError: there is no pair, a word is not made of letters alone, or stands on both sides.
+        DataError: there is no pair, a word contains other characters, or a word is on both sides.
 
     >>> words = GenderWords([("he", "she"), ("him", "her"), ("his", "her"), ("man", "woman")])
     >>> words.swapped("The MAN said his woman saw her.")
@@ -54,10 +50,10 @@ class GenderWords:
 
     @classmethod
     def read(cls, path: Path) -> GenderWords:
-        """Returns the words of a table with the columns ``male`` and ``female``, split by tabs.
+        """Reads a tab-separated table with the columns ``male`` and ``female``.
 
         Raises:
-            DataError: the file is missing or damaged, or `GenderWords` refuses what is in it.
+            DataError: the file is missing or damaged, or its words are invalid for `GenderWords`.
         """
         if not path.is_file():
             raise DataError(f"gender_words='{path}' is not a file; wanted a table with the columns male and female.")
@@ -68,15 +64,15 @@ class GenderWords:
             raise DataError(f"{path}: {error}") from error
 
     def swapped(self, sentence: str) -> str:
-        """Returns the sentence with every gender word exchanged for its counterpart, in lower, Title or UPPER case like it."""
+        """Returns the sentence with every gender word replaced by its counterpart in the same case (lower, Title or UPPER)."""
         return _WORD.sub(lambda found: self._counterpart(found[0]), sentence)
 
     def has_any(self, sentence: str) -> bool:
-        """Returns whether a gender word is in the sentence."""
+        """Returns whether the sentence contains a gender word."""
         return any(word in self.counterparts for word in _words(sentence))
 
     def ambiguous(self, sentences: Iterable[str]) -> Counter[str]:
-        """Returns how often each word occurs that has several counterparts."""
+        """Returns the number of occurrences of each word with several counterparts."""
         found = Counter(word for sentence in sentences for word in _words(sentence))
         return Counter({word: number for word, number in found.items() if len(self.counterparts.get(word, ())) > 1})
 

@@ -1,4 +1,4 @@
-"""MABEL as a method: entailment pairs and their counterfactuals through a masked language model, kept as a plain folder."""
+"""MABEL as a method: trains a masked language model on entailment pairs and their counterfactuals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tempplug_adapters.training.optimizer import Treatment
 
 
 class MabelModel(nn.Module):
-    """Embeds sentences, and says how well it predicts their masked tokens.
+    """Embeds sentences, and computes the loss of masked token prediction.
 
     Args:
         encoder: a transformers masked language model.
@@ -50,18 +50,18 @@ class MabelModel(nn.Module):
 
     @classmethod
     def from_pretrained(cls, name: str) -> MabelModel:
-        """Returns the model around a pretrained one; raises ConfigError where it lacks the head for masked tokens."""
+        """Returns the model for a pretrained one; raises ConfigError if it has no masked language modelling head."""
         purpose = "a masked language model with the head that it was pretrained with"
         return cls(load_pretrained(AutoModelForMaskedLM, name, purpose=purpose))
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Returns one vector a sentence, [n, D], of its tokens, [n, T], [CLS] first."""
+        """Returns one embedding per sentence, [n, D], from its tokens, [n, T], beginning with [CLS]."""
         hidden: Tensor = self.encoder.base_model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         embedding: Tensor = self.head(hidden[:, 0])
         return embedding
 
     def mlm_loss(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> Tensor:
-        """Returns the mean cross-entropy of the masked tokens, those of ``labels``, in nats, [], 0 where there are none."""
+        """Returns the mean cross-entropy of the masked tokens in ``labels``, in nats, []; 0 without masked tokens."""
         total = masked_loss_sum(self.encoder, input_ids, attention_mask, labels)
         return total / (labels != NOT_PREDICTED).sum().clamp(min=1)
 
@@ -71,10 +71,10 @@ class Quadruples:
 
     Args:
         quadruples: (premise, hypothesis, counterfactual premise, counterfactual hypothesis) each.
-        recipe: says how they are cut and masked, and for which model.
-        data_dir: folder of the data that are measured on.
-        ungendered: pairs that were left out.
-        ambiguous: words with several counterparts, of which the order of the list chose one, and how often they occur.
+        recipe: gives the maximum length, the masking and the model.
+        data_dir: folder of the evaluation data.
+        ungendered: number of pairs left out because they contain no gender word.
+        ambiguous: number of occurrences of each word with several counterparts.
 
     Raises:
         ConfigError: the model's tokenizer or configuration cannot be loaded.
@@ -99,17 +99,17 @@ class Quadruples:
 
 
 class MabelModule(nn.Module):
-    """Quadruples of sentences to the loss.
+    """Maps quadruples of sentences to the loss.
 
     Attributes:
-        model: the masked language model and the projection of training.
-        loss_fn: one way from premises to hypotheses.
+        model: the masked language model and the training projection.
+        loss_fn: the loss from premises to hypotheses, in one direction.
     """
 
     def __init__(self, recipe: MabelRecipe, data: Quadruples, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
         self.model = MabelModel.from_pretrained(recipe.model_name_or_path)
-        if not recipe.mlm_weight:  # what no loss reaches must not be waited for by DistributedDataParallel
+        if not recipe.mlm_weight:  # DistributedDataParallel must not wait for parameters without a gradient
             used = {id(each) for each in self.model.encoder.base_model.parameters()}
             for each in self.model.encoder.parameters():
                 each.requires_grad_(id(each) in used)
@@ -123,7 +123,7 @@ class MabelModule(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """The masked language model, which is kept."""
+        """The masked language model that is saved."""
         encoder: nn.Module = self.model.encoder
         return encoder
 
@@ -146,7 +146,7 @@ class MabelModule(nn.Module):
         """
         premise, hypothesis, other_premise, other_hypothesis = self.model.embed(input_ids, attention_mask).chunk(4)
         anchors, candidates = torch.cat([premise, other_premise]), torch.cat([hypothesis, other_hypothesis])
-        # A premise and its counterfactual are two anchors, and have a state each where a strategy learns from examples.
+        # A premise and its counterfactual are two anchors, each with its own state in strategies that learn per example.
         known = self.loss_fn.accepted(index=torch.cat([index, index + self.items]))
         terms = {
             "contrastive_loss": self.loss_fn(anchors, candidates, **known),
@@ -160,7 +160,7 @@ class MabelModule(nn.Module):
         return loss
 
     def _alignment(self, anchors: Tensor, candidates: Tensor, known: dict[str, Any]) -> Tensor:
-        """Returns the mean squared distance of a premise's row of this process's hypotheses and its counterfactual's, []."""
+        """Returns the mean squared distance between the similarity rows of a premise and of its counterfactual, []."""
         # from one matrix of both, whose logits are those of the contrastive loss, whatever a temperature depends on
         if self.alignment_of == "logits":
             rows = self.loss_fn.logits(anchors, candidates, **known)
@@ -170,21 +170,18 @@ class MabelModule(nn.Module):
         return (rows[:half, :half] - rows[half:, half:]).square().sum(1).mean()
 
     def measure(self) -> dict[str, float]:
-        """Returns the numbers of the last batch: those of the contrastive loss, and the terms of the loss, unweighted."""
+        """Returns statistics of the last batch: those of the contrastive loss, and the unweighted terms of the loss."""
         return {**numbers_of(self.loss_fn.record), **{name: float(value) for name, value in self._terms.items()}}
 
 
 class MabelMethod(Method[MabelRecipe, Quadruples]):
-    """Premises are anchors, their hypotheses positives; the other hypotheses, of whichever gender, are negatives.
+    """Premises are anchors and their hypotheses are positives; all other hypotheses of either gender are negatives.
 
     Source: He et al. 2022, MABEL: Attenuating Gender Bias using Textual Entailment Data; alignment loss a1 of its code.
     """
 
     def load(self, recipe: MabelRecipe, source: Source) -> Quadruples:
-        """Returns the tokenised pairs of a file that have a gender word, each beside its counterfactual.
-
-        Makes sure that the data are there that will be measured on.
-        """
+        """Returns the tokenised pairs with a gender word and their counterfactuals; checks the evaluation data."""
         samples = list(read_samples(source.dataset, recipe.columns, recipe.where))
         if source.evaluated:
             read_stereoset(source.data_dir)
@@ -223,17 +220,17 @@ class MabelMethod(Method[MabelRecipe, Quadruples]):
         return MabelModule(recipe, data, loss)
 
     def treatment(self, recipe: MabelRecipe, name: str, parameter: nn.Parameter) -> Treatment:
-        """Returns that weight decay spares biases and normalisation, as the Trainer has it."""
+        """Excludes biases and normalisation from weight decay, as the Trainer does."""
         return Treatment(decays=parameter.ndim > 1)
 
     def collate(self, recipe: MabelRecipe, data: Quadruples, index: Tensor) -> dict[str, Any]:
-        """Returns the padded sentences of some quadruples, and the same with some of their tokens masked."""
+        """Returns the padded sentences of some quadruples, and a copy with masked tokens."""
         return {"index": index, **data.collator([data.views[position] for position in index.tolist()])}
 
     def evaluate(self, recipe: MabelRecipe, module: Any, data: Quadruples, run: Run) -> dict[str, float]:
-        """Returns LM, SS and ICAT of StereoSet, and the score of CrowS-Pairs as MABEL has it, all about gender.
+        """Returns LM, SS and ICAT of StereoSet, and MABEL's score of CrowS-Pairs, all for gender.
 
-        Where StereoSet's development set is there, its ICAT is ``validation_icat``.
+        With StereoSet's development set, its ICAT is returned as ``validation_icat``.
         """
         model = MaskedLanguageModel(module.encoder, data.tokenizer)
         stereoset = evaluate_stereoset(model, read_stereoset(data.data_dir))

@@ -24,10 +24,10 @@ _RULE = (
 
 @dataclass(frozen=True, kw_only=True)
 class MabelRecipe(Recipe):
-    """How MABEL is trained. The defaults are those for BERT-base; temperatures are SimCSE's: MABEL has its fixed one.
+    """The settings of MABEL. The defaults are for BERT-base; temperatures are those of SimCSE, since MABEL uses its fixed one.
 
     Source: He et al. 2022, MABEL, and its code: two epochs, batch 32, learning rate 5e-5, and the defaults of the Trainer that
-    it uses (linear decay without warm-up, no weight decay, gradients longer than 1 are clipped); the last state is kept.
+    it uses (linear decay without warm-up, no weight decay, gradients clipped to norm 1); the last state is kept.
 
     Raises:
         ConfigError: a setting is out of range, or ``columns`` names neither two nor four.

@@ -1,4 +1,4 @@
-"""MSC as a method: normal images of one class, a pretrained network, and how far anomalies are before and after training.
+"""MSC as a method: anomaly detection with a pretrained network, trained on normal images of one class.
 
 Source: Reiss & Hoshen 2023: an image's score is the sum of its squared distances to the two nearest normal training images.
 """
@@ -32,12 +32,12 @@ from tempplug_adapters.training.method import Method, Run, Source
 
 @dataclass(frozen=True)
 class Anomalies:
-    """What MSC trains and measures on; as long as there are normal images to train on.
+    """The data of MSC; ``len`` is the number of normal training images.
 
     Attributes:
-        images: of one normal class, and a test set. Labels never reach the training.
-        backbone: pretrained; it stays as it is. A network that was trained with labels of the test images' classes would leak
-            the answer.
+        images: images of one normal class, and a test set. Labels are not used for training.
+        backbone: the pretrained network, which is not changed. If it was trained with labels of the test classes, results are
+            biased.
     """
 
     images: OneClassData
@@ -48,11 +48,11 @@ class Anomalies:
 
 
 class MSCModule(MSC):
-    """Images to the loss: views of them are made where they lie, on the device.
+    """Maps images to the loss; views are computed on the images' device.
 
     Attributes:
-        augment: images to a view of each.
-        roc_auc_before: of the pretrained network, × 100; None before `MSCMethod.prepare`. Part of the state.
+        augment: maps images to one view of each.
+        roc_auc_before: ROC-AUC of the pretrained network, × 100; None before `MSCMethod.prepare`. Part of the state.
     """
 
     def __init__(self, recipe: MSCRecipe, backbone: Backbone, loss_fn: ContrastiveLoss) -> None:
@@ -62,7 +62,7 @@ class MSCModule(MSC):
 
     @property
     def encoder(self) -> nn.Module:
-        """The network, which is kept."""
+        """The network that is saved."""
         return self.backbone
 
     def forward(self, images: Tensor, index: Tensor) -> Tensor:  # type: ignore[override]
@@ -71,11 +71,11 @@ class MSCModule(MSC):
         return super().forward(self.augment(images), self.augment(images), index=index)
 
     def get_extra_state(self) -> dict[str, float | None]:
-        """Returns what the state holds beside tensors."""
+        """Returns the state that is not a tensor."""
         return {"roc_auc_before": self.roc_auc_before}
 
     def set_extra_state(self, state: dict[str, float | None]) -> None:
-        """Takes it back."""
+        """Restores the state that is not a tensor."""
         self.roc_auc_before = state["roc_auc_before"]
 
 
@@ -110,7 +110,7 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         return {"size": len(data), "dimension": data.backbone.dimension}
 
     def origin(self, recipe: MSCRecipe, data: Anomalies) -> dict[str, Any]:
-        """Returns a checksum of the weights to begin with: a name may stand for others tomorrow."""
+        """Returns a checksum of the initial weights, because the weights behind a name may change."""
         return {"initial_weights": weights_checksum(data.backbone.state_dict())}
 
     def build(self, recipe: MSCRecipe, data: Anomalies, loss: Any) -> MSCModule:
@@ -123,7 +123,7 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         return MSCModule(recipe, backbone, loss)
 
     def prepare(self, recipe: MSCRecipe, module: Any, data: Anomalies, run: Run) -> None:
-        """Finds the centre of the normal class and the ROC-AUC, both of the pretrained network."""
+        """Computes the centre of the normal class and the ROC-AUC of the pretrained network."""
         normal, module.roc_auc_before = self._measured(recipe, module, data, run)
         module.centre.copy_(centre_of(normal, unit=recipe.angular))
 
@@ -137,7 +137,7 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         return {"roc_auc": after, "roc_auc_before": before, "gain": after - before}
 
     def _measured(self, recipe: MSCRecipe, module: Any, data: Anomalies, run: Run) -> tuple[Tensor, float]:
-        """Returns the representations of the normal images, and how well distances to them tell anomalies."""
+        """Returns the representations of the normal images and the ROC-AUC."""
         images, size = data.images, recipe.image_size
         share = len(images.train) / (len(images.train) + len(images.test))
         normal = represent(module.backbone, images.train, size, progress=lambda part: run.progress(share * part))

@@ -1,7 +1,7 @@
-"""MSC's training step: two views of normal images, seen from the centre of the normal class, and a contrastive loss.
+"""MSC's training step: two views of normal images relative to the centre of the normal class, and a contrastive loss.
 
-A pretrained network puts the images of one class into one corner of the sphere. A contrastive loss as it is would spread them
-over all of it, which makes anomalies harder to tell; seen from their own centre, they are spread already.
+A pretrained network maps the images of one class to a small region of the sphere. A standard contrastive loss would spread them
+over the whole sphere, which makes anomalies harder to detect; relative to their centre, they are already spread.
 """
 
 from __future__ import annotations
@@ -24,18 +24,7 @@ def unit_representations(backbone: nn.Module, images: Tensor) -> Tensor:
 
 
 def centre_of(representations: Tensor, *, unit: bool = False) -> Tensor:
-    """Returns the mean of the representations of normal images, [F].
-
-    Args:
-        representations: [N, F], of length one.
-        unit: scale the mean to length one, as the angular loss has it.
-
-    Raises:
-        ShapeError: they are no matrix, or there are none.
-
-    >>> centre_of(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
-    tensor([0.5000, 0.5000])
-    """
+    """Returns the mean, [F], of unit representations [N, F], scaled to length one if ``unit``; ShapeError for other shapes."""
     if representations.ndim != 2 or not len(representations):
         raise ShapeError(f"representations of shape {list(representations.shape)} must be [N, F] with N at least 1.")
     mean = representations.mean(0)
@@ -91,14 +80,8 @@ class MSC(nn.Module):
         return self
 
     def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None) -> Tensor:
-        """Returns the loss in nats, [].
-
-        Args:
-            view_a: [B, 3, H, W] in [0, 1].
-            view_b: [B, 3, H, W], another view of the same images.
-            index: [B] positions in the data set, for strategies that want them.
-        """
-        # One view after the other: in evaluation mode they do not meet before the loss, and small batches stay in the cache.
+        """Returns the loss in nats, [], of two views [B, 3, H, W] in [0, 1]; ``index`` [B] are positions in the data set."""
+        # Embed the views separately: in evaluation mode the result is the same, and small batches fit in the cache.
         seen = [unit_representations(self.backbone, view) for view in (view_a, view_b)]
         shifted = [each - self.centre for each in seen]
         loss: Tensor = self.loss_fn(*shifted, **self.loss_fn.accepted(index=index))

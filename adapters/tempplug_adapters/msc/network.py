@@ -1,7 +1,7 @@
-"""Pretrained networks by name, their blocks in the order in which an image meets them, and freezing the first of them.
+"""Pretrained networks by name, and freezing of their first blocks.
 
-MobileNetV2 is read from a state dict in torchvision's layout, with the padding of TensorFlow, where most such weights come
-from: PyTorch's usual padding moves every convolution of stride 2 by a pixel, which costs such weights some accuracy.
+MobileNetV2 is read from a state dict in torchvision's layout and uses TensorFlow's padding, since most such weights come from
+TensorFlow; PyTorch's padding shifts every convolution of stride 2 by a pixel, which reduces the accuracy.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def load_backbone(name: str, weights: str | Path | None = None, data_dir: Path |
 
 
 def default_frozen_blocks(network: nn.Module) -> int:
-    """Returns how many blocks the paper freezes: those up to an eighth of the image's side; 0 for a network it says nothing of.
+    """Returns the number of blocks that the paper freezes: those with a resolution of at least an eighth; 0 for other networks.
 
-    The authors freeze a ResNet's stem and its first two stages. MobileNetV2's layers of the same resolutions are its first six
-    blocks.
+    The authors freeze a ResNet's stem and its first two stages. The layers of MobileNetV2 with the same resolutions are its
+    first six blocks.
 
     Args:
         network: a ResNet of transformers, or one with the names of torchvision's and timm's (``conv1``, ``bn1``, ``layer1``,
@@ -171,13 +171,13 @@ def blocks_of(network: nn.Module) -> list[nn.Module]:
 
 
 def freeze_blocks(network: nn.Module, count: int) -> None:
-    """Takes the first blocks out of training: their parameters want no gradient any more, all others do.
+    """Freezes the parameters of the first blocks and unfreezes all others.
 
-    Parameters beside the blocks (a transformer's class token) belong to its input, and are frozen with the first block.
+    Parameters outside the blocks, such as a transformer's class token, are frozen together with the first block.
 
     Args:
         network: see `blocks_of`.
-        count: how many blocks, from 0 to all but one.
+        count: number of blocks, from 0 to all but one.
 
     Raises:
         ConfigError: the count is out of range.
@@ -195,7 +195,7 @@ def freeze_blocks(network: nn.Module, count: int) -> None:
 
 def _opened(module: nn.Module) -> list[nn.Module]:
     children = list(module.children())
-    # A residual block without a projection is no wrapper: beside its one part with parameters it has an identity or activation.
+    # A residual block without a projection is not a wrapper: it also contains an identity or an activation.
     if isinstance(module, nn.ModuleList | nn.Sequential) or (len(children) == 1 and not _own(module)):
         return [block for child in children for block in _opened(child)]
     return [module] if _has_parameters(module) else []

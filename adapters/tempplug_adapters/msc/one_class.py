@@ -33,11 +33,11 @@ class OneClassData:
 
 
 def class_number(classes: Sequence[str], wanted: str) -> int:
-    """Returns the position of a class.
+    """Returns the position of a class, given by name or by position from 0; names that are numbers take precedence.
 
     Args:
         classes: all names.
-        wanted: a name, or a position counted from 0. A class whose name is a number is found by its name.
+        wanted: name or position.
 
     Raises:
         ConfigError: there is no such class.

@@ -21,10 +21,10 @@ _LOSS = LossRecipe(layout="two-view", temperatures=around(0.25))
 
 @dataclass(frozen=True, kw_only=True)
 class MSCRecipe(Recipe):
-    """How MSC is trained; the defaults are those of Kim & Kim 2025 for CIFAR-10.
+    """The settings of MSC; the defaults are those of Kim & Kim 2025 for CIFAR-10.
 
     Raises:
-        ConfigError: a setting is out of range, or ``momentum`` is 0 for an optimizer whose β₁ it is.
+        ConfigError: a setting is out of range, or ``momentum`` is 0 for an optimizer that uses it as β₁.
     """
 
     loss: LossRecipe = _LOSS

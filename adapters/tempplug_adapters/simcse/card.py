@@ -1,6 +1,6 @@
-"""The model card of an encoder trained by SimCSE: README.md of its folder, with the metadata that the Hugging Face hub reads.
+"""The model card of an encoder trained by SimCSE: README.md with metadata for the Hugging Face hub.
 
-Its text is `card.md`. This module must not know the Trainer or how figures are measured.
+The text is in `card.md`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _SETTINGS = (
 def model_card(
     recipe: SimCSERecipe, results: Mapping[str, Any], pooling: str, strategy: Strategy, output_name: str = "out"
 ) -> str:
-    """Returns the card: metadata in YAML, how to use the encoder, how it was trained, its scores, whom to cite.
+    """Returns the card: metadata in YAML, usage of the encoder, training details, scores and citations.
 
     Args:
-        recipe: of the training.
-        results: what ``metrics.json`` holds.
-        pooling: how the encoder is pooled.
-        strategy: of temperatures.
-        output_name: what the encoder is called.
+        recipe: recipe of the training.
+        results: contents of ``metrics.json``.
+        pooling: pooling of the encoder.
+        strategy: temperature strategy.
+        output_name: name of the encoder.
     """
     base, local = recipe.model_name_or_path, Path(recipe.model_name_or_path).exists()
     data = Path(results["dataset"]).name or "data"
@@ -85,7 +85,7 @@ def model_card(
 
 
 def _task(figure: str) -> str:
-    """Returns what a figure of the evaluation is called in the literature."""
+    """Returns the usual name of an evaluation metric in the literature."""
     known = {
         **{"stsb_dev": "STS-B dev", "stsb": "STS-B test", "sickr": "SICK-R", "sts_average": "average of the seven test sets"},
         "transfer_average": "average of the transfer tasks",
@@ -98,7 +98,7 @@ def _word(value: Any) -> str:
 
 
 def _is_accuracy(figure: str) -> bool:
-    """Returns whether a figure is of the transfer tasks; the others are correlations."""
+    """Returns whether a metric is an accuracy of a transfer task; the others are correlations."""
     return figure == "transfer_average" or figure.upper() in TRANSFER_TASKS
 
 

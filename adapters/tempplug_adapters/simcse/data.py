@@ -1,6 +1,6 @@
-"""Training data of SimCSE: sentences, pairs or triplets from a file, to token ids, to batches of views.
+"""Training data of SimCSE: reads sentences, pairs or triplets, tokenises them, and collates views.
 
-Every fault of a file is a `DataError` that names the file and the line. It must not know the model.
+Every error in a file is a `DataError` with the file and the line.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from tempplug.errors import ConfigError, DataError, nearest
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED
 
 TABLES = (".tsv", ".csv", ".jsonl")
-CHUNK = 1000  # samples that are read and tokenised at a time; more of them hold memory and save no time
+CHUNK = 1000  # samples tokenised at a time; larger chunks need more memory and are not faster
 
 
 def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
     """Yields the samples of a file: each a tuple of one sentence, of a pair, or of a pair and a hard negative.
 
-    The file is read as the samples are asked for, so faults are found when the reader comes to them.
+    The file is read lazily, so errors are raised during iteration.
 
     Args:
-        path: ``.txt`` with one sentence a line (blank lines are skipped), or a table: ``.tsv`` (first line names the
-            columns, nothing is quoted), ``.csv`` (likewise, quoted as usual) or ``.jsonl``; each also with ``.gz``.
-        columns: of a table: two or three names; by default all of a table that has two or three columns.
+        path: ``.txt`` with one sentence a line (blank lines are skipped), or a table: ``.tsv`` (the first line contains the
+            column names, nothing is quoted), ``.csv`` (header and standard quoting) or ``.jsonl``; each also with ``.gz``.
+        columns: two or three column names of a table; by default all columns of a table that has two or three.
         where: conditions ``column=value``, all of which a row must meet.
 
     Raises:
-        DataError: the file is missing, not UTF-8, malformed, or holds what is no text; or less than two rows meet the
-            conditions.
-        ConfigError: a column does not exist, or columns are given for sentences.
+        DataError: the file is missing, not UTF-8, malformed, or contains a value that is not text; or fewer than two rows
+            meet the conditions.
+        ConfigError: a column does not exist, or columns are given for a file of sentences.
     """
     file = Path(path)
     suffix = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
@@ -118,7 +118,7 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
             continue
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # the second of lists in lists without end
+        except (ValueError, RecursionError) as error:  # the second is raised for deeply nested lists
             raise DataError(f"{file}, line {number}: not JSON ({getattr(error, 'msg', error)}).") from error
         if not isinstance(row, dict):
             raise DataError(f"{file}, line {number}: must be a JSON object with one key a column.")
@@ -129,7 +129,7 @@ def _json_text(what: str, value: Any) -> str:
     if isinstance(value, list | dict):
         raise DataError(f"{what} is a JSON {'list' if isinstance(value, list) else 'object'}; it must be text.")
     text = "" if value is None else str(value)
-    # JSON's escapes can spell both, and no tokenizer takes the first
+    # JSON escapes can encode both, and tokenizers reject the first
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise DataError(f"{what} holds half a surrogate pair, which is no character.")
     if "\0" in text:
@@ -165,18 +165,18 @@ def _rows(file: Path, *, quoted: bool) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 class TokenizedViews(Dataset[list[list[int]]]):
-    """The token ids of each sample's views; a sentence alone becomes two views, which dropout tells apart.
+    """The token ids of each sample's views; a single sentence becomes two views, which differ by dropout.
 
-    Token ids lie in one array, 4 bytes each; the text is not kept.
+    Token ids are stored in one array with 4 bytes each; the text is not kept.
 
     Args:
-        samples: of `read_samples`; each must have as many sentences as the first.
+        samples: result of `read_samples`; all samples must have the same number of sentences.
         tokenizer: a fast or slow Hugging Face tokenizer.
-        max_length: tokens a sentence, special ones included.
+        max_length: maximum number of tokens in a sentence, special ones included.
 
     Attributes:
-        width: sentences a sample: 1, 2 or 3.
-        views: of a sample: 2 or 3.
+        width: sentences per sample: 1, 2 or 3.
+        views: views per sample: 2 or 3.
     """
 
     def __init__(self, samples: Iterable[tuple[str, ...]], tokenizer: Any, max_length: int) -> None:
@@ -205,7 +205,7 @@ class TokenizedViews(Dataset[list[list[int]]]):
 
     @cached_property
     def keys(self) -> np.ndarray:
-        """A number for each sentence of each sample, [n, 1 to 3], int64: the same where the token ids are the same."""
+        """A number for each sentence of each sample, [n, 1 to 3], int64; equal for equal token ids."""
         numbers = [
             int.from_bytes(hashlib.blake2b(sentence.tobytes(), digest_size=8).digest(), "little", signed=True)
             for position in range(len(self))

@@ -1,4 +1,4 @@
-"""SimCSE as a method: the pretrained encoder is saved in its best state on STS-B dev, as a folder that libraries load."""
+"""SimCSE as a method; the best encoder on STS-B dev is saved as a folder that other libraries can load."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ RESAMPLES = 200
 
 
 class Sentences:
-    """Token ids of what is trained on, as long as there are samples.
+    """The token ids of the training data; ``len`` is the number of samples.
 
     Args:
-        samples: of `read_samples`.
-        recipe: says how they are cut and masked, and for which encoder.
-        sts_dir: folder of the STS and transfer data; None: the Hugging Face hub.
+        samples: result of `read_samples`.
+        recipe: gives the maximum length, the masking and the encoder.
+        sts_dir: folder of the STS and transfer data; None for the Hugging Face hub.
 
     Raises:
         ConfigError: the encoder's tokenizer or configuration cannot be loaded.
@@ -60,12 +60,12 @@ class Sentences:
 
 
 class SimCSEModule(nn.Module):
-    """Views of sentences to the loss.
+    """Maps views of sentences to the loss.
 
     Attributes:
-        model: encoder, pooler, and the heads of training.
-        loss_fn: one way from view a to view b.
-        views: of a sample.
+        model: encoder, pooler, and training heads.
+        loss_fn: the loss from view a to view b, in one direction.
+        views: views per sample.
     """
 
     def __init__(self, recipe: SimCSERecipe, data: Sentences, loss_fn: ContrastiveLoss) -> None:
@@ -82,7 +82,7 @@ class SimCSEModule(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """The pretrained encoder, which is kept."""
+        """The pretrained encoder that is saved."""
         encoder: nn.Module = self.model.encoder
         return encoder
 
@@ -96,7 +96,7 @@ class SimCSEModule(nn.Module):
         return loss + self.mlm_weight * outputs["mlm_loss"] if "mlm_loss" in outputs else loss
 
     def measure(self) -> dict[str, float]:
-        """Returns the numbers of the last batch: those of the loss, and how uniform and how well aligned its views are."""
+        """Returns statistics of the last batch: those of the loss, and uniformity and alignment of its views."""
         view_a, view_b = self._seen
         return {
             **numbers_of(self.loss_fn.record),
@@ -114,7 +114,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
     evaluated_by_all = True
 
     def load(self, recipe: SimCSERecipe, source: Source) -> Sentences:
-        """Returns the tokenised samples of a file; makes sure that what it will be measured on is there."""
+        """Returns the tokenised samples of a file; checks that the evaluation data exist."""
         samples = islice(read_samples(source.dataset, recipe.columns, recipe.where), recipe.max_train_samples)
         if source.evaluated:
             load_sts("STSB", source.data_dir, "dev")
@@ -127,7 +127,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
         return Sentences(samples, recipe, source.data_dir)
 
     def describe(self, data: Sentences) -> str:
-        """Returns the number of samples, and of which kind they are."""
+        """Returns the number and the kind of the samples."""
         return f"{len(data)} {data.kind}"
 
     def known(self, recipe: SimCSERecipe, data: Sentences) -> dict[str, Any]:
@@ -135,25 +135,25 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
         return {"size": len(data), "dimension": data.config.hidden_size}
 
     def keys(self, recipe: SimCSERecipe, data: Sentences) -> np.ndarray | None:
-        """Returns what tells sentences apart, where no batch may hold one twice."""
+        """Returns the keys of sentences if no batch may contain a sentence twice."""
         return data.views.keys if recipe.batch_sampler == "no_duplicates" else None
 
     def build(self, recipe: SimCSERecipe, data: Sentences, loss: Any) -> SimCSEModule:
-        """Returns the pretrained encoder with heads of random weights."""
+        """Returns the pretrained encoder with randomly initialised heads."""
         return SimCSEModule(recipe, data, loss)
 
     def treatment(self, recipe: SimCSERecipe, name: str, parameter: nn.Parameter) -> Treatment:
-        """Returns that weight decay spares biases and normalisation, as the Trainer has it."""
+        """Excludes biases and normalisation from weight decay, as the Trainer does."""
         return Treatment(decays=parameter.ndim > 1)
 
     def collate(self, recipe: SimCSERecipe, data: Sentences, index: Tensor) -> dict[str, Any]:
-        """Returns the padded views of some samples, some of their tokens masked where the recipe says so."""
+        """Returns the padded views of some samples, with masked tokens if the recipe requires them."""
         return {"index": index, **data.collator([data.views[position] for position in index.tolist()])}
 
     def evaluate(self, recipe: SimCSERecipe, module: Any, data: Sentences, run: Run) -> dict[str, float]:
-        """Returns Spearman × 100 on STS-B dev; when the training has ended, also what the recipe says.
+        """Returns Spearman × 100 on STS-B dev; after the training also the evaluations of the recipe.
 
-        Then the mean of the STS test sets is also measured on `RESAMPLES` samples of their pairs (`RESAMPLED_FILE`).
+        The mean over the STS test sets is then also computed on `RESAMPLES` resamples of their pairs (`RESAMPLED_FILE`).
         """
         encoder = shared(SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling))
         found = {CHOSEN_BY: evaluate_stsb(encoder, data.sts_dir)}
@@ -175,7 +175,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
     def save(self, recipe: SimCSERecipe, module: Any, data: Sentences, output_dir: Path) -> None:
         """Writes the encoder with its tokenizer as a folder that transformers and sentence-transformers load."""
         model = module.encoder.base_model
-        # training cuts sentences short for speed, evaluation reads them whole, as SimCSE does
+        # training truncates sentences for speed, evaluation does not, as in SimCSE
         longest = longest_input(model, data.tokenizer)
 
         def write(folder: Path) -> None:

@@ -1,7 +1,4 @@
-"""The SimCSE model: an encoder, a pooler, and heads that are used in training only.
-
-It must not know the loss, the data files or the Trainer.
-"""
+"""The SimCSE model: an encoder, a pooler, and heads that are used only in training."""
 
 from __future__ import annotations
 
@@ -27,10 +24,10 @@ def load_config(name: str, dropout: float | None = None) -> Any:
 
     Args:
         name: a folder or a name on the Hugging Face hub.
-        dropout: of hidden states and attention; by default the model's own.
+        dropout: dropout rate of hidden states and attention; None for the model's own.
 
     Raises:
-        ConfigError: it cannot be loaded, or has no dropout rate that could be set.
+        ConfigError: it cannot be loaded, or has no configurable dropout rate.
     """
     config = loading.load_config(name)
     if dropout is not None:
@@ -43,19 +40,18 @@ def load_config(name: str, dropout: float | None = None) -> Any:
 
 
 class SimCSEModel(nn.Module):
-    """Encodes a batch to sentence embeddings, views of like length in one forward pass.
+    """Encodes a batch to sentence embeddings; views are grouped by length in one forward pass.
 
     Args:
-        encoder: a transformers encoder; one with a masked-language-model head where ``mlm_loss`` will be asked for. Its own
-            pooler is replaced.
-        pooler: of `pooling.POOLINGS`; the MLP of ``cls`` starts with random weights.
-        mlp_only_train: whether that MLP is left out of the encoder that is evaluated and saved.
+        encoder: a transformers encoder, with a masked language modelling head if ``mlm_loss`` is used. Its pooler is replaced.
+        pooler: of `pooling.POOLINGS`; the MLP of ``cls`` is randomly initialised.
+        mlp_only_train: whether to leave that MLP out of the encoder that is evaluated and saved.
 
     Attributes:
-        pooling: how the encoder that is evaluated and saved is pooled.
+        pooling: pooling of the encoder that is evaluated and saved.
 
     Raises:
-        ConfigError: the MLP is to be kept in the encoder's own pooler, and its architecture has none of that form.
+        ConfigError: the MLP should be kept in the encoder's own pooler, but its architecture has no such pooler.
 
     Source: SimCSE (Gao et al. 2021), section 3 and appendix, and its code: without labels the MLP after [CLS] is left out of
     evaluation, with labels it is kept; the published models have it in BERT's own pooler.
@@ -73,7 +69,7 @@ class SimCSEModel(nn.Module):
         else:
             self.pooling = pooler
             kept = _own_pooler(encoder.config) if pooler == "cls" else None
-        # A pooler that is not read sees no gradient, which DistributedDataParallel would wait for.
+        # An unused pooler gets no gradient, which DistributedDataParallel would wait for.
         if kept is not None or getattr(encoder.base_model, "pooler", None) is not None:
             encoder.base_model.pooler = kept
 
@@ -81,7 +77,7 @@ class SimCSEModel(nn.Module):
     def from_pretrained(
         cls, name: str, pooler: str = "cls", *, mlp_only_train: bool = True, config: Any = None, mlm: bool = False
     ) -> SimCSEModel:
-        """Returns the model around a pretrained encoder, a folder or a name on the hub; ``mlm`` keeps its head for tokens."""
+        """Returns the model for a pretrained encoder (folder or hub name); ``mlm`` keeps its token prediction head."""
         encoder = loading.load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, name, config=config or load_config(name))
         return cls(encoder, pooler, mlp_only_train=mlp_only_train)
 
@@ -97,13 +93,13 @@ class SimCSEModel(nn.Module):
         mlm_input_ids: Tensor | None = None,
         mlm_labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Returns ``embedding`` [n, D], and ``mlm_loss`` [] where masked tokens are given.
+        """Returns ``embedding`` [n, D], and ``mlm_loss`` [] if masked tokens are given.
 
         Args:
-            input_ids: [n, T] tokens of all views, one below the other.
-            attention_mask: [n, T] non-zero at real tokens.
+            input_ids: [n, T] tokens of all views, concatenated.
+            attention_mask: [n, T], non-zero for real tokens.
             mlm_input_ids: [n, T] the same tokens, some of them masked.
-            mlm_labels: [n, T] the masked tokens, `NOT_PREDICTED` elsewhere; where there are none, the loss of them is 0.
+            mlm_labels: [n, T] the masked tokens, `NOT_PREDICTED` elsewhere; without masked tokens, ``mlm_loss`` is 0.
         """
         rows, vectors, mlm_losses = [], [], []
         for group, width in length_groups(attention_mask):
@@ -125,7 +121,7 @@ class SimCSEModel(nn.Module):
 
 
 def _own_pooler(config: Any) -> nn.Module:
-    """Returns the pooler of an architecture with random weights: a linear layer and tanh over the first token."""
+    """Returns the randomly initialised pooler of an architecture: a linear layer and tanh over the first token."""
     with torch.device("meta"):
         model: Any = AutoModel.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     pooler: Any = getattr(model, "pooler", None)
@@ -146,7 +142,7 @@ def _initialise(layer: Any, config: Any) -> None:
 
 
 def length_groups(attention_mask: Tensor) -> list[tuple[Tensor, int]]:
-    """Returns the rows of each group, those of the longest sentences first, and how many tokens the longest of them has.
+    """Returns the rows of each group, longest sentences first, and the maximum number of tokens of each group.
 
     Args:
         attention_mask: [n, T], non-zero at real tokens, which come before the padding.

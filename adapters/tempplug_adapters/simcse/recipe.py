@@ -33,10 +33,10 @@ _EVERY = 125
 
 @dataclass(frozen=True, kw_only=True)
 class SimCSERecipe(Recipe):
-    """How SimCSE is trained. The defaults are those for BERT-base on sentences alone, the best encoder on STS-B dev being kept.
+    """The settings of SimCSE. The defaults are for BERT-base on single sentences, with the best encoder on STS-B dev kept.
 
     Source: Gao et al. 2021, appendix A: one epoch, batch 64, learning rate 3e-5, linear decay without warm-up, no weight decay,
-    evaluation every 125 steps. That gradients longer than 1 are clipped is the default of the Trainer that their code uses.
+    evaluation every 125 steps. Gradients are clipped to norm 1, the default of the Trainer that their code uses.
     """
 
     loss: LossRecipe = _LOSS

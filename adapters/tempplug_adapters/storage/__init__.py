@@ -1,1 +1,1 @@
-"""Files and folders that are whole or not there, and prove it: writer, checksums, lock. It must not know what is in them."""
+"""Atomic writes, checksums and locks of files and folders, independent of their contents."""

@@ -1,7 +1,7 @@
-"""The one writer: a file is there whole or not at all, whenever the process or the machine ends.
+"""Atomic writes: a file is either complete or absent, even after a crash.
 
-What is written goes to a temporary name beside its place, to the disk, and then to its own name. Temporary names carry the
-number of their process, so that the leftovers of a killed one are known. This module loads no framework.
+Data are written to a temporary file in the same folder, flushed to disk, and renamed. Temporary names contain the process id,
+so that files of killed processes can be removed. This module loads no framework.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ _TEMPORARY = re.compile(r".*\.(\d+)\.tmp")
 
 
 class Folder(argparse.Action):
-    """Stores the folder that a flag names; no name is refused: it would mean this folder where a shell's variable is empty."""
+    """Stores a folder given by a flag; an empty name is rejected, since it would mean the current folder if a shell variable is
+    empty.
+    """
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
-        """Stores it; raises ConfigError where the name is empty."""
+        """Stores the folder; raises ConfigError if the name is empty."""
         if not values:
             raise ConfigError(f"{self.dest}='' must name a folder: {option_string} . means this one.")
         setattr(namespace, self.dest, Path(values))
 
 
 def make_folder(folder: str | Path, name: str = "output_dir") -> Path:
-    """Makes a folder where it lacks, and makes sure that it can be written before any work is done for it.
+    """Creates a folder if it is missing, and checks that it is writable before other work starts.
 
     Args:
-        folder: to write to.
-        name: of the argument, for the message.
+        folder: the folder.
+        name: name of the argument, for the message.
 
     Raises:
         DataError: it cannot be written.
@@ -46,7 +48,7 @@ def make_folder(folder: str | Path, name: str = "output_dir") -> Path:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"0")  # a full disk has room for names
+            probe.write(b"0")  # a full disk still accepts empty files
             probe.flush()
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{name}='{folder}' cannot be written: it, or a folder above it, is a file.") from error
@@ -56,14 +58,14 @@ def make_folder(folder: str | Path, name: str = "output_dir") -> Path:
 
 
 def write_file(path: str | Path, write: Callable[[Path], Any]) -> None:
-    """Writes a file, which is replaced only when the new one is complete and on the disk; its folder is made where it lacks.
+    """Writes a file atomically and durably; missing folders are created.
 
     Args:
-        path: file to write.
-        write: writes to the path that it is given, which ends otherwise than the file's.
+        path: the file to write.
+        write: writes to a given temporary path, which has another file extension.
 
     Raises:
-        DataError: it cannot be written, because the disk is full for example; what was there before stays.
+        DataError: it cannot be written, for example because the disk is full; an existing file is unchanged.
     """
     file = Path(path)
     temporary = temporary_name(file)
@@ -79,21 +81,21 @@ def write_file(path: str | Path, write: Callable[[Path], Any]) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes text as UTF-8, all of it or none; raises as `write_file` does."""
+    """Writes UTF-8 text atomically; raises like `write_file`."""
     write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
-    """Writes numbers and words as JSON, all of them or none; raises as `write_file` does."""
+    """Writes JSON atomically; raises like `write_file`."""
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def write_into(folder: str | Path, write: Callable[[Path], Any]) -> None:
-    """Writes some files of a folder, each replaced only when all of them are complete; for writers that name their files.
+    """Writes files into a folder, replacing existing ones only after all are complete; for writers that choose file names.
 
     Args:
-        folder: to write into, made where it lacks; what else is in it stays.
-        write: writes files to the folder that it is given, or to folders in it.
+        folder: the folder, created if missing; other files in it are kept.
+        write: writes files to a given folder or its subfolders.
 
     Raises:
         DataError: they cannot be written.
@@ -119,15 +121,15 @@ def write_into(folder: str | Path, write: Callable[[Path], Any]) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """Returns the name, beside a path, under which this process writes what is to be there; it is hidden from listings."""
+    """Returns the hidden temporary path that this process uses for writing a path."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Removes what processes that are no more were writing into a folder; to be called before this one writes into it.
+    """Removes temporary files of processes that have ended; call it before this process writes to the folder.
 
     Args:
-        folder: its own files and folders are removed, not those further down.
+        folder: its direct contents are checked, not those of subfolders.
     """
     for each in list(Path(folder).glob(".*.tmp")):
         named = _TEMPORARY.fullmatch(each.name)
@@ -140,9 +142,9 @@ def remove_leftovers(folder: str | Path) -> None:
 
 
 def _gone(process: int) -> bool:
-    if process == os.getpid():  # of an earlier process with this one's number: this one has written nothing yet
+    if process == os.getpid():  # left by an earlier process with the same id, since this one has not written yet
         return True
-    if sys.platform == "win32":  # where asking for a process ends it
+    if sys.platform == "win32":  # on which probing a process would kill it
         return False
     try:
         os.kill(process, 0)
@@ -154,8 +156,8 @@ def _gone(process: int) -> bool:
 
 
 def to_disk(path: Path) -> None:
-    """Waits until a file, or the names in a folder, would survive a loss of power."""
-    if sys.platform == "win32":  # which knows this for files that are open for writing alone
+    """Flushes a file, or the entries of a folder, to disk."""
+    if sys.platform == "win32":  # which supports this only for files open for writing
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -166,10 +168,10 @@ def to_disk(path: Path) -> None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turns the errors of writing into one that names what cannot be written.
+    """Converts write errors to a DataError that names the path.
 
     Args:
-        path: that is written.
+        path: the path being written.
     """
     try:
         yield
@@ -182,11 +184,11 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str | None:
-    """Returns in words why something was not written; None where the error is another one."""
+    """Returns the reason of a failed write as text, or None for other errors."""
     text = str(error)
-    if "No space left" in text:  # so the writers of safetensors and tokenizers, in errors of their own
+    if "No space left" in text:  # raised by safetensors and tokenizers as their own exception classes
         return "No space left on device"
-    if "inline_container" in text or "iostream" in text:  # so PyTorch's, which counts what it could write
+    if "inline_container" in text or "iostream" in text:  # raised by PyTorch, which compares the number of bytes written
         return "the disk is full, or a limit on its use is reached"
     if isinstance(error, OSError | RuntimeError):
         return getattr(error, "strerror", None) or one_line(error)
@@ -194,10 +196,6 @@ def _reason(error: Exception) -> str | None:
 
 
 def one_line(error: Exception, lines: int = 1) -> str:
-    r"""Returns the first ``lines`` of an error's message as one line, or the error's class where it has no message.
-
-    >>> one_line(RuntimeError("it does not fit:\n\tsize mismatch\n\tadvice"), lines=2)
-    'it does not fit: size mismatch'
-    """
+    r"""Returns the first ``lines`` of an error's message as one line, or the name of its class if it has no message."""
     told = [line.strip() for line in str(error).strip().splitlines()[:lines]]
     return " ".join(told) or type(error).__name__

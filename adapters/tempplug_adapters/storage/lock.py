@@ -1,4 +1,4 @@
-"""A lock on a folder that one process at a time writes to; it ends with its process, however that ends."""
+"""A lock that lets only one process write to a folder; it is released when the process ends."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LOCK_FILE = ".lock"
 
 @contextmanager
 def locked(folder: str | Path, name: str = "output_dir") -> Iterator[None]:
-    """Keeps other processes from writing to a folder while the block runs; warns where the file system has no locks.
+    """Locks a folder against other processes during the block; warns if the file system does not support locks.
 
-    The process may lock the folder again. Processes that it forks do not hold the lock.
+    The lock is reentrant within the process. Forked processes do not hold it.
 
     Args:
-        folder: that is there.
-        name: of the argument, for the message.
+        folder: an existing folder.
+        name: name of the argument, for the message.
 
     Raises:
-        ConfigError: another process, which is alive, has it.
+        ConfigError: another running process holds the lock.
         DataError: the disk is full.
     """
     file, told = Path(folder) / LOCK_FILE, f"{name}='{folder}'"
@@ -51,5 +51,5 @@ def locked(folder: str | Path, name: str = "output_dir") -> Iterator[None]:
         yield
     finally:
         if lock.lock_counter == 1:
-            file.unlink(missing_ok=True)  # before it is released: a process that has opened it meanwhile then opens it anew
+            file.unlink(missing_ok=True)  # before the release, so that waiting processes open a new file
         lock.release()

@@ -1,7 +1,6 @@
-"""The manifest of a folder: how long each of its files was and what its SHA-256 was when the folder was complete.
+"""The manifest of a folder: the length and the SHA-256 checksum of each file.
 
-It is written last. So a folder that has one was written to its end, and one whose files agree with it is as it was written.
-This module must not know what is in the files.
+It is written last. A folder with a manifest is therefore complete, and it is unchanged if all files match the manifest.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ MANIFEST = "manifest.json"
 
 
 def seal(folder: str | Path) -> None:
-    """Writes the manifest of all files in a folder and below it; what is in the folder is on the disk afterwards.
+    """Writes the manifest of all files in a folder and its subfolders, and flushes them to disk.
 
     Args:
-        folder: that is complete.
+        folder: the complete folder.
 
     Raises:
         DataError: it cannot be read or written.
@@ -42,15 +41,15 @@ def seal(folder: str | Path) -> None:
 
 
 def verify(folder: str | Path, wanted: Collection[str] = (), *, thoroughly: bool = True) -> None:
-    """Makes sure that a folder is as it was sealed; files that came later are not looked at.
+    """Checks that a folder matches its manifest; files added later are ignored.
 
     Args:
-        folder: as `seal` left it.
-        wanted: names of files that must be part of it.
-        thoroughly: compare what is in the files; else how long they are alone.
+        folder: a folder sealed by `seal`.
+        wanted: names of files that the manifest must list.
+        thoroughly: compare checksums; otherwise only lengths.
 
     Raises:
-        DataError: it is not; the message is the reason alone, so that the caller says which folder of what it is.
+        DataError: it does not match; the message only gives the reason, to which the caller adds the folder.
     """
     root = Path(folder)
     try:
@@ -58,7 +57,7 @@ def verify(folder: str | Path, wanted: Collection[str] = (), *, thoroughly: bool
         files = content["files"]
         whole = content["sha256"] == _of_listing(files)
     except FileNotFoundError as error:
-        raise DataError(f"it was not written to its end: it has no {MANIFEST}.") from error
+        raise DataError(f"it is incomplete: it has no {MANIFEST}.") from error
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"its {MANIFEST} is damaged.") from error
     if not whole:
@@ -73,7 +72,7 @@ def verify(folder: str | Path, wanted: Collection[str] = (), *, thoroughly: bool
         if length is None:
             raise DataError(f"its {name} is missing.")
         if length != files[name]["bytes"]:
-            raise DataError(f"its {name} has {length} bytes and had {files[name]['bytes']} when it was written.")
+            raise DataError(f"its {name} has {length} bytes instead of {files[name]['bytes']}.")
         if damaged:
             raise DataError(f"its {name} is damaged: it is not as it was written.")
 

@@ -1,4 +1,4 @@
-"""Files of tensors: written whole, and read without running code and only where every byte is as it was written."""
+"""Files of tensors: written atomically, read without executing code, and verified by checksums."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PLAIN = "tensors, numbers, words, and lists and dictionaries of them"
 """What a file may hold that is read without running code."""
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # a variable that PyTorch reads at every load
 _CHUNK = 2**20  # bytes
-_FOLDER = 0x10  # an attribute of a part, for which PyTorch reads nothing
+_FOLDER = 0x10  # an attribute bit of a zip entry, for which PyTorch returns no data
 
 
 def write_tensors(path: str | Path, content: Any) -> None:
-    """Writes tensors, numbers, words, and lists and dictionaries of them with `torch.save`; raises as `write_file` does."""
+    """Writes tensors, numbers, strings, and lists and dictionaries of them with `torch.save`; raises like `write_file`."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as stream:  # given a path, PyTorch would write its name into the file
@@ -36,18 +36,18 @@ def write_tensors(path: str | Path, content: Any) -> None:
 
 
 def read_tensors(path: str | Path, classes: Iterable[Any] = (), wanted: str = PLAIN) -> Any:
-    """Returns what `torch.save` wrote to a file, on the CPU: tensors, numbers, words, and lists and dictionaries of them.
+    """Reads a file of `torch.save` to the CPU: tensors, numbers, strings, and lists and dictionaries of them.
 
-    PyTorch does not look at the checksums that its archives have; they are checked here.
+    It verifies the checksums of the archive, which PyTorch ignores.
 
     Args:
-        path: file to read.
-        classes: objects of these are read too; or a pair of a class and the name that a file has for it. Making and filling an
-            object must run no code that the file names.
-        wanted: what the file may hold, in words, for the message.
+        path: the file.
+        classes: further allowed classes; or a pair of a class and its name in the file. Creating and filling an object must
+            not execute code named by the file.
+        wanted: description of the allowed contents, for the message.
 
     Raises:
-        DataError: it cannot be read; the message is the reason alone, so that the caller says which file of what it is.
+        DataError: it cannot be read; the message only gives the reason, to which the caller adds the file.
     """
     try:
         if zipfile.is_zipfile(path):
@@ -55,36 +55,36 @@ def read_tensors(path: str | Path, classes: Iterable[Any] = (), wanted: str = PL
                 for part in archive.infolist():
                     _read_through(archive, part)
         with _allowing(list(classes)), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of TorchScript, which is refused
+            warnings.simplefilter("ignore", UserWarning)  # a warning about TorchScript files, which are rejected
             return torch.load(path, map_location="cpu", weights_only=True)
     except DataError:
         raise
     except EOFError as error:
         raise DataError("it is empty or cut off.") from error
     except pickle.UnpicklingError as error:
-        raise DataError(f"{why_refused(error, wanted) or 'it is no file of PyTorch'}.") from error
+        raise DataError(f"{why_refused(error, wanted) or 'it is not a PyTorch file'}.") from error
     except OSError as error:
         raise DataError(f"{error.strerror or error}.") from error
     except (RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{(why_refused(error, wanted) or one_line(error)).rstrip('.')}.") from error
-    # Bytes that are no pickle break its reader in many ways.
+    # Invalid pickles cause many kinds of exceptions.
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise DataError("it is no file of PyTorch.") from error
+        raise DataError("it is not a PyTorch file.") from error
 
 
 def why_refused(error: Exception, wanted: str = PLAIN) -> str | None:
-    """Returns why `torch.load` refused a file, with the remedy, as a clause; None where the error is no refusal."""
+    """Returns the reason why `torch.load` rejected a file, with a remedy, as a clause; None for other errors."""
     text = str(error)
     if named := re.search(r"GLOBAL (\S{1,200})", text):
         return f"it holds {named[1]}, and reading that could run code: save the file anew with {wanted} alone"
     if "TorchScript" in text or "legacy .tar" in text:
         return f"it is of a form whose reading could run code: save {wanted} in its place, by torch.save"
-    return "it is no file of PyTorch" if "weights_only" in text else None
+    return "it is not a PyTorch file" if "weights_only" in text else None
 
 
 @contextmanager
 def tensors_alone() -> Iterator[None]:
-    """Keeps every `torch.load` from running code while the block runs, also where a library asks it to, as timm does."""
+    """Prevents every `torch.load` in the block from executing code, even if a library requests it, as timm does."""
     before = os.environ.get(_FORCE)
     os.environ[_FORCE] = "1"
     try:
@@ -97,7 +97,7 @@ def tensors_alone() -> Iterator[None]:
 
 @contextmanager
 def _allowing(classes: list[Any]) -> Iterator[None]:
-    """Lets PyTorch read objects of these classes; its own context manager forgets at its end what had been allowed before."""
+    """Allows PyTorch to load these classes; torch's own context manager would discard earlier permissions on exit."""
     before = torch.serialization.get_safe_globals()
     names = {_name(each) for each in classes}
     try:
@@ -118,6 +118,6 @@ def _read_through(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> None:
         raise DataError(f"its part {part.filename} is damaged.")
     with archive.open(
         part
-    ) as stream:  # by its place: `testzip` looks parts up by names, of which a damaged one may be another's
+    ) as stream:  # by entry: `testzip` looks entries up by name, and a damaged name may equal that of another entry
         while stream.read(_CHUNK):
             pass

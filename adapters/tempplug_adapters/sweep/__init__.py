@@ -1,1 +1,1 @@
-"""``tempplug sweep``: how much the temperature matters for a training of one's own."""
+"""``tempplug sweep``: measures how much the temperature matters for the user's own training command."""

@@ -1,4 +1,4 @@
-"""``tempplug sweep``: runs a training command of one's own over temperatures and strategies, and draws what comes out."""
+"""``tempplug sweep``: runs the user's training command over temperatures and strategies, and plots a metric."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Run:
 
     Attributes:
         strategy: spec string.
-        seed: None where the command takes none.
-        folder: of its own.
-        words: of the command.
+        seed: the seed, or None if the command has no ``{seed}``.
+        folder: folder of the run.
+        words: arguments of the command.
     """
 
     strategy: str
@@ -68,14 +68,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Args:
-        arguments: the words behind ``tempplug sweep``; None means those of the process.
+        arguments: command-line arguments after ``tempplug sweep``; None uses those of the process.
 
     Returns:
-        0; 1 where a run failed.
+        0; 1 if a run failed.
 
     Raises:
-        TempplugError: the input is at fault, a finished run is of another command, or the first that ends has no such metric.
-        KeyboardInterrupt: it was interrupted; with what is kept.
+        TempplugError: the input is invalid, a finished run belongs to another command, or the first run lacks the metric.
+        KeyboardInterrupt: the command was interrupted; the message says what was kept.
     """
     parser = argparse.ArgumentParser(
         prog="tempplug sweep",
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{said}: {options.metric} {value:.5g}{words}", flush=True)
                 except DataError as error:
                     finished = (run.folder / RESULT).is_file()
-                    if isinstance(error, MissingMetricError) and not known:  # a wrong name, which other runs lack too
+                    if isinstance(error, MissingMetricError) and not known:  # probably a misspelled name
                         raise DataError(f"{error} The run is kept: the command with another --metric reads it anew.") from error
                     known = known or finished
                     failed.append(run)
@@ -121,18 +121,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def plan(
     command: str, temperatures: Sequence[float], strategies: Sequence[str], seeds: Sequence[int] | None, output: Path
 ) -> list[Run]:
-    """Returns the runs, all strategies of a seed before those of the next.
+    """Returns the runs in order of seeds.
 
     Args:
-        command: with ``{strategy}`` in it, perhaps ``{seed}`` and ``{output_dir}``.
+        command: contains ``{strategy}``, and optionally ``{seed}`` and ``{output_dir}``.
         temperatures: of the curve, each greater than 0.
         strategies: spec strings of the bands.
-        seeds: None: 0 where the command takes one.
+        seeds: None for 0 if the command contains ``{seed}``.
         output: folder of results.
 
     Raises:
         ConfigError: the command lacks a placeholder, or a temperature is out of range.
-        UnknownNameError: there is no such strategy.
+        UnknownNameError: a strategy is unknown.
     """
     if "{strategy}" not in command:
         raise ConfigError(f"command={command!r} must have {{strategy}} where the spec string of a strategy goes.")
@@ -159,10 +159,10 @@ def plan(
 
 
 def perform(run: Run) -> str:
-    """Trains a run where that is not done yet, and returns what to say of it.
+    """Executes a run unless it has finished, and returns a message about it.
 
     Raises:
-        ConfigError: the finished run in its folder is of another command.
+        ConfigError: the finished run in its folder belongs to another command.
         DataError: the training failed.
     """
     result, printed = run.folder / RESULT, run.folder / _PRINTED
@@ -186,16 +186,16 @@ def perform(run: Run) -> str:
 
 
 def printed_by(run: Run) -> str:
-    """Returns what a run has printed."""
+    """Returns the output of a run."""
     printed = run.folder / _PRINTED
     return printed.read_text(encoding="utf-8", errors="replace") if printed.is_file() else ""
 
 
 def report(values: Mapping[str, Sequence[float]], metric: str, output: Path) -> None:
-    """Writes picture and numbers, and prints a table of them.
+    """Writes the plot and the values, and prints them as a table.
 
     Args:
-        values: of the metric, one a finished run, by strategy.
+        values: values of the metric by strategy, one for each finished run.
         metric: its name.
         output: folder of results.
     """

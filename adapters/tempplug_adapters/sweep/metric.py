@@ -1,4 +1,4 @@
-"""The figure that a training has left behind: in a JSON file of its folder, in the Trainer's state, or in what it printed."""
+"""Reads a metric of a training from JSON files in its folder, the Trainer's state, or its output."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ _LISTED = 30
 
 
 class MissingMetricError(DataError):
-    """A finished training has left no metric of that name."""
+    """A finished training has no metric of that name."""
 
 
 def read_metric(folder: Path, printed: str, metric: str) -> float:
     """Returns the newest value of a metric.
 
     Args:
-        folder: of the training. Its JSON files are looked at first, newest first, for the name at the top or below
-            ``evaluation``; then the Trainer's states in it and its checkpoints, for the last log that has the name.
-        printed: by the training; the last ``NAME: VALUE``, ``NAME = VALUE`` or ``"NAME": VALUE`` counts where no file has it.
+        folder: folder of the training. JSON files are searched first, newest first, for the name at the top level or below
+            ``evaluation``; then the Trainer's states in the folder and its checkpoints, for the last log with the name.
+        printed: output of the training; if no file has the metric, the last ``NAME: VALUE``, ``NAME = VALUE`` or
+            ``"NAME": VALUE`` is used.
         metric: its name.
 
     Raises:
-        MissingMetricError: the training has left none; the message names those that it has left, and the nearest.
+        MissingMetricError: the metric was not found; the message lists the metrics found and the nearest name.
         DataError: it is not finite.
     """
     found = next((float(each[metric]) for each in _figures(folder) if metric in each), None)
@@ -43,7 +44,7 @@ def read_metric(folder: Path, printed: str, metric: str) -> float:
         known = _names(folder, printed)
         left = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "") if known else "none"
         raise MissingMetricError(
-            f"metric={metric} is in no JSON file of {folder}, and was not printed as '{metric}: VALUE'."
+            f"metric={metric} was not found in the JSON files of {folder}, nor printed as '{metric}: VALUE'."
             f"{nearest(metric, known)} It has: {left}."
         )
     if not math.isfinite(found):
@@ -52,7 +53,7 @@ def read_metric(folder: Path, printed: str, metric: str) -> float:
 
 
 def _figures(folder: Path) -> Iterator[dict[str, float]]:
-    """Gives the numbers by name of each place that counts, the one that comes first before the others."""
+    """Yields the numbers by name from each source, in order of precedence."""
     files = sorted((each for each in folder.glob("*.json") if each.name not in (STATE, OWN)), key=_age, reverse=True)
     for content in map(_content, files):
         yield from (_numbers(content), _numbers(content.get("evaluation")))
@@ -62,7 +63,7 @@ def _figures(folder: Path) -> Iterator[dict[str, float]]:
 
 
 def _names(folder: Path, printed: str) -> list[str]:
-    """Returns the names of all metrics that a training has left."""
+    """Returns the names of all metrics of a training."""
     found = [name for each in _figures(folder) for name in each]
     return list(dict.fromkeys([*found, *(name for name, _ in _PRINTED_NAME.findall(printed))]))
 

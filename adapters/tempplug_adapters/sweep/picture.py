@@ -1,4 +1,4 @@
-"""The picture of a sweep: a metric over fixed temperatures, and a horizontal band for every strategy beside them."""
+"""The plot of a sweep: a metric over fixed temperatures, and a horizontal band for each strategy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 
 
 def draw(curve: Mapping[float, Sequence[float]], bands: Mapping[str, Sequence[float]], metric: str) -> str:
-    """Returns the picture as SVG: means with a standard deviation on both sides.
+    """Returns the plot as SVG: means with one standard deviation on either side.
 
     Args:
-        curve: values of the metric, one a seed, by fixed temperature.
-        bands: the same by strategy.
+        curve: values of the metric by fixed temperature, one for each seed.
+        bands: values of the metric by strategy, one for each seed.
         metric: its name.
     """
     figure, panel = new_figure(9, 4.8)

@@ -1,1 +1,1 @@
-"""The one training path of all commands: recipes, methods, the Trainer, checkpoints, flags. `method.py` is where to start."""
+"""The training path shared by all commands: recipes, methods, the Trainer, checkpoints and flags. Start with `method.py`."""

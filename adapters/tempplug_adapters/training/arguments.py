@@ -1,4 +1,4 @@
-"""`transformers.TrainingArguments` as the commands have them: a recipe's settings, and defaults that suit all methods."""
+"""`transformers.TrainingArguments` of the commands: the settings of a recipe, and defaults that suit all methods."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tempplug_adapters.training.recipe import Recipe
 
 @dataclass
 class MethodArguments(TrainingArguments):
-    """TrainingArguments that log and save as the training commands do: a line an epoch, ten checkpoints a training.
+    """TrainingArguments with the commands' defaults: one log per epoch and ten checkpoints per training.
 
     Args:
-        early_stopping_patience: evaluations without a better ``metric_for_best_model`` after which training ends, at least 1;
-            None never ends it early.
+        early_stopping_patience: number of evaluations without an improvement of ``metric_for_best_model`` after which training
+            stops, at least 1; None disables early stopping.
 
     Raises:
         ConfigError: fp16 without a GPU, or an option is out of range.
@@ -55,22 +55,22 @@ class MethodArguments(TrainingArguments):
         if self.early_stopping_patience is not None and self.early_stopping_patience < 1:
             raise ConfigError(f"early_stopping_patience={self.early_stopping_patience} must be at least 1.")
         if self.eval_strategy == "no":
-            # without evaluation there is no best checkpoint to go back to, and nothing to end early for
+            # without evaluation there is neither a best checkpoint nor early stopping
             self.load_best_model_at_end = False
             self.early_stopping_patience = None
         super().__post_init__()  # type: ignore[no-untyped-call]
 
 
 def training_arguments(recipe: Recipe, output_dir: str, **given: Any) -> MethodArguments:
-    """Returns the arguments of a training; ``logging_steps`` without ``logging_strategy`` logs by steps.
+    """Returns the arguments of a training; ``logging_steps`` without ``logging_strategy`` implies logging by steps.
 
     Args:
-        recipe: gives the settings of these names.
-        output_dir: of the run.
-        **given: further arguments; they must not be among the recipe's settings.
+        recipe: supplies the settings that it shares with TrainingArguments.
+        output_dir: output folder.
+        **given: further arguments; they must not be settings of the recipe.
 
     Raises:
-        ConfigError: the Trainer refuses a value, or two of them together.
+        ConfigError: the Trainer rejects a value or a combination of values.
     """
     by_steps = {"logging_strategy": "steps"} if "logging_steps" in given else {}
     try:

@@ -1,7 +1,7 @@
-"""The batches of an epoch: which items, in which order, on which process, and the random state that each is made with.
+"""The batches of an epoch: which items, in which order, on which process, and the random state for collating each batch.
 
-Order and random state are functions of (seed, epoch, batch, process) alone, so that a resumed training draws what the killed
-one would have drawn. This module must not know methods.
+Order and random state depend only on (seed, epoch, batch, process), so that a resumed training repeats the draws of the
+interrupted one. This module must not depend on methods.
 """
 
 from __future__ import annotations
@@ -28,27 +28,23 @@ FAULT = "fault"
 
 
 def seed_of(*parts: object) -> int:
-    """Returns a seed that depends on every part, a number or a word, and is the same on every machine.
-
-    >>> seed_of(0, 1) == seed_of(0, 1), seed_of(0, 1) == seed_of(1, 0)
-    (True, False)
-    """
+    """Returns a seed that depends on every part (numbers or strings) and is the same on every machine."""
     return random.Random(":".join(map(str, parts))).getrandbits(63)
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """Seeds PyTorch's global generators that work on a device may draw from."""
-    # all of them for another device than the CPU: that takes a tenth of a small step
+    """Seeds PyTorch's global generators that code for a device may use."""
+    # seed the other devices only if one is used, because seeding takes a tenth of a small step
     (torch.default_generator if device.type == "cpu" else torch).manual_seed(seed)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One batch to be made.
+    """One batch to collate.
 
     Attributes:
-        index: [B] positions of the items, those of this process.
-        seed: of everything random in making it.
+        index: [B] positions of this process's items.
+        seed: seed for collating the batch.
     """
 
     index: Tensor
@@ -56,23 +52,24 @@ class Draw:
 
 
 class BatchOrder(Sampler[Draw]):
-    """Deals items into batches; a process gets its share of each, and the shares of a batch, by rank, are that of one process.
+    """Assigns items to batches. Each process gets a share of every batch; the shares by rank equal the batch of a single
+    process.
 
-    An incomplete last batch is kept, unless it would leave a process less than two items, which have each other as negatives:
-    then it joins the one before it.
+    An incomplete last batch is kept. If it would leave a process with fewer than two items, which are each other's negatives,
+    it is merged into the previous batch.
 
     Args:
-        items: how many there are.
-        batch_size: items a step of all processes together, at least 2; None: all.
-        seed: of the orders.
-        rank: of this process.
+        items: number of items.
+        batch_size: items per step of all processes together, at least 2; None for all items.
+        seed: seed of the orders.
+        rank: rank of this process.
         world: number of processes.
-        drop_last: leave out an incomplete last batch; which items that are differs from epoch to epoch.
-        reshuffled: draw an order for every epoch; else the first serves all.
-        keys: [items, K] numbers that no two items of a batch may share, see `keep_apart`; None: any items go together.
+        drop_last: omit an incomplete last batch; the omitted items differ from epoch to epoch.
+        reshuffled: draw a new order for every epoch; otherwise the first order is reused.
+        keys: [items, K] numbers that must be unique within a batch, see `keep_apart`; None for no restriction.
 
     Raises:
-        ConfigError: there are fewer items than two a process, or than a whole batch where only those are kept.
+        ConfigError: there are fewer than two items per process, or less than one full batch with ``drop_last``.
     """
 
     def __init__(
@@ -107,14 +104,14 @@ class BatchOrder(Sampler[Draw]):
         return self._batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells which epoch comes next, from 0."""
+        """Sets the epoch, counted from 0."""
         self.epoch = epoch
 
     def indices(self, epoch: int) -> list[Tensor]:
         """Returns the positions of this process's items in each batch of an epoch.
 
         Args:
-            epoch: from 0.
+            epoch: counted from 0.
         """
         generator = torch.Generator().manual_seed(seed_of(self.seed, epoch if self.reshuffled else 0, "order"))
         order = torch.randperm(self.items, generator=generator)
@@ -141,7 +138,7 @@ class BatchOrder(Sampler[Draw]):
 
 
 class _Collated(Dataset[Any]):
-    """Makes the batch of a draw; what is at fault travels as a value, since a worker would wrap it in its call stack."""
+    """Collates a draw; errors are returned as values, because a worker would wrap them in its traceback."""
 
     def __init__(self, items: int, collate: Callable[[Tensor], dict[str, Any]]) -> None:
         self.items, self.collate = items, collate
@@ -158,13 +155,13 @@ class _Collated(Dataset[Any]):
 
 
 class BatchLoader(DataLoader[Any]):
-    """A loader whose epoch can be set, in the way that the Trainer looks for.
+    """A data loader with ``set_epoch``, which the Trainer calls.
 
     Args:
-        order: of the batches.
-        collate: positions [B] to the arguments of the module.
-        workers: processes that make batches beside the training; 0 makes them in between.
-        pin_memory: put tensors where a GPU reads them faster.
+        order: order of the batches.
+        collate: maps positions [B] to the arguments of the module.
+        workers: number of worker processes that collate batches; 0 collates in this process.
+        pin_memory: use page-locked memory for faster copies to a GPU.
     """
 
     def __init__(
@@ -177,13 +174,13 @@ class BatchLoader(DataLoader[Any]):
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=pin_memory,
-            # the loader draws a seed for its workers, from here and not from the training's generator
+            # the loader draws the seed of its workers from this generator, not from that of the training
             generator=torch.Generator(),
         )
         self.order = order
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells which epoch comes next, from 0."""
+        """Sets the epoch, counted from 0."""
         self.order.set_epoch(epoch)
 
 

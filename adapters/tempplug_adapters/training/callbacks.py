@@ -1,4 +1,4 @@
-"""Callbacks of every training: the progress of schedules, the temperatures measured, sealed checkpoints, and its ends."""
+"""Callbacks of every training: schedule progress, temperature statistics, verified checkpoints, and termination."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ COURSE = ("temperature", "positive_similarity", "negative_similarity", "uniformi
 
 
 class ProgressOfLoss(TrainerCallback):
-    """Tells the loss how far training is: epochs done, a fraction from 0, at every step; warns of schedules that need more."""
+    """Passes the training progress (epochs done, fractional) to the loss at every step; warns of schedules that are longer."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.loss: Any = getattr(module, "loss_fn", None)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tells it how many steps there will be."""
+        """Passes the number of steps to the loss."""
         epochs = epochs_of(args, kwargs["train_dataloader"])
         tell_length(self.module, epochs, steps=state.max_steps, say=state.is_world_process_zero)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tells it once a step: all its micro-batches share one progress."""
+        """Updates the progress once per step, so that all micro-batches of a step share it."""
         if self.loss is not None:
             self.loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
 
 
 class TemperaturesSeen(TrainerCallback):
-    """Measures the temperature at about `LOOKS` steps, evenly spread over a training.
+    """Records the temperature at about `LOOKS` evenly spaced steps of a training.
 
     Attributes:
-        seen: ``first`` and ``last``, each the mean over the pairs of a batch, ``mean``, that of these means over all
-            measurements, and ``min`` and ``max`` over all pairs measured; empty where nothing has a temperature.
-        course: the measurements by the names of `COURSE` and ``step``, a list each; likewise empty.
+        seen: ``first`` and ``last``, each the mean over the pairs of a batch; ``mean``, the mean over all measurements; and
+            ``min`` and ``max`` over all measured pairs. Empty without a temperature.
+        course: lists of measurements under the names in `COURSE` and ``step``. Empty without a temperature.
 
-    Both are parts of a checkpoint, so that they describe a resumed run from its beginning.
+    Both are stored in checkpoints, so that they cover a resumed run from its beginning.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -57,7 +57,7 @@ class TemperaturesSeen(TrainerCallback):
         self.course: dict[str, list[float]] = {}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Measures the last batch where it is time to, which waits for the device."""
+        """Measures the last batch if a measurement is due; this synchronises with the device."""
         if state.global_step not in (1, state.max_steps) and state.global_step % math.ceil(state.max_steps / LOOKS):
             return
         found = measure(self.module)
@@ -77,7 +77,7 @@ class TemperaturesSeen(TrainerCallback):
 
 
 class SealedCheckpoints(Sealing):
-    """Seals each checkpoint, and then removes old ones.
+    """Writes the manifest of each checkpoint, then removes old checkpoints.
 
     Args:
         limit: see `remove_old`.
@@ -87,11 +87,11 @@ class SealedCheckpoints(Sealing):
         self.limit = limit
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Finds the best checkpoint of a training that goes on."""
+        """Finds the best checkpoint of a resumed training."""
         find_best(state, args.output_dir)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Seals the checkpoint, and removes old ones."""
+        """Writes the manifest of the checkpoint, and removes old checkpoints."""
         super().on_save(args, state, control, **kwargs)
         if state.is_world_process_zero:
             newest = checkpoint_folder(args.output_dir, state.global_step)
@@ -99,17 +99,17 @@ class SealedCheckpoints(Sealing):
 
 
 class Ending(TrainerCallback):
-    """Saves at the end of the step in which the training was asked to end, and ends it when that is written.
+    """Saves a checkpoint at the end of the step in which a signal arrived, then ends the training.
 
     Args:
-        asked: the number of the signal that asked for it, 0 where none has; called once a step, by all processes.
+        asked: returns the number of the received signal, or 0; called once per step by all processes.
     """
 
     def __init__(self, asked: Callable[[], int]) -> None:
         self.asked, self._due = asked, 0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Asks for a checkpoint."""
+        """Requests a checkpoint."""
         self._due = self.asked()
         control.should_save |= self._due > 0
 
@@ -120,16 +120,16 @@ class Ending(TrainerCallback):
 
 
 class EpochFlow(TrainerCallback):
-    """Does what is due after an epoch at its last step, so that a checkpoint of that step knows of it."""
+    """Runs end-of-epoch actions at the last step of the epoch, so that a checkpoint of that step includes them."""
 
     batches = 1
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Notes how many batches an epoch has."""
+        """Stores the number of batches per epoch."""
         self.batches = len(kwargs["train_dataloader"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Asks for log, evaluation and checkpoint where an epoch ends, for a log where the training does."""
+        """Requests log, evaluation and checkpoint at the end of an epoch, and a log at the end of the training."""
         last = state.global_step >= state.max_steps
         if last or state.global_step % math.ceil(self.batches / args.gradient_accumulation_steps) == 0:
             control.should_log |= args.logging_strategy == "epoch" or (last and args.logging_strategy != "no")
@@ -137,5 +137,5 @@ class EpochFlow(TrainerCallback):
             control.should_save |= args.save_strategy == "epoch"
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Withdraws what is asked for a second time."""
+        """Cancels actions that were already run."""
         control.should_log = control.should_evaluate = control.should_save = False

@@ -1,7 +1,7 @@
-"""Where an interrupted run goes on: the newest checkpoint that is as it was written, of the same settings.
+"""Finds the checkpoint to resume from: the newest undamaged one of a run with the same settings.
 
-A checkpoint is a folder whose manifest of checksums is written last, and checked before anything of the folder is used. This
-module must not know any method.
+A checkpoint is a folder with a manifest of checksums, which is written last and verified before any file is used. This module
+must not depend on any method.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _PREFIX = "checkpoint-"
 
 
 def checkpoint_folder(output_dir: str | Path, step: int) -> Path:
-    """Returns where the checkpoint of a step is."""
+    """Returns the folder of the checkpoint of a step."""
     return Path(output_dir, f"{_PREFIX}{step}")
 
 
 def checkpoints(output_dir: str | Path) -> list[Path]:
-    """Returns the checkpoints of a folder, of the lowest step first."""
+    """Returns the checkpoints of a folder in order of steps."""
     found = [each for each in Path(output_dir).glob(f"{_PREFIX}*") if each.name.removeprefix(_PREFIX).isdigit()]
     return sorted(found, key=lambda each: int(each.name.removeprefix(_PREFIX)))
 
 
 @contextmanager
 def output_folder(output_dir: str | Path) -> Iterator[Path]:
-    """Makes the output folder of a run and keeps it for this launch while the block runs; what dead runs left in it is removed.
+    """Creates and locks the output folder of a run during the block; removes temporary files of killed runs.
 
     Raises:
         ConfigError: another run is writing to it.
@@ -61,27 +61,27 @@ def output_folder(output_dir: str | Path) -> Iterator[Path]:
     with locked(folder):
         remove_leftovers(folder)
         for each in checkpoints(folder):
-            if (each / SETTINGS_FILE).is_file() and not (each / MANIFEST).exists():  # its run was killed while it wrote it
+            if (each / SETTINGS_FILE).is_file() and not (each / MANIFEST).exists():  # the run was killed while writing it
                 shutil.rmtree(each)
         yield folder
 
 
 def asked_for(resume_from_checkpoint: str | None) -> str | None:
-    """Returns what ``--resume-from-checkpoint`` asks for: a folder, `AUTO` (also as ``true``), or None (also as ``false``)."""
+    """Parses ``--resume-from-checkpoint``: a folder, `AUTO` (also for ``true``), or None (also for ``false``)."""
     words = {"false": None, AUTO: AUTO, "true": AUTO}
     return words.get((resume_from_checkpoint or "false").lower(), resume_from_checkpoint)
 
 
 def check_start(output_dir: str | Path, resume_from_checkpoint: str | None) -> None:
-    """Makes sure that a run may begin in a folder, or go on with what it names; quick, to be asked before any work.
+    """Quickly checks that a run may start in a folder, or resume from the given checkpoint, before any other work.
 
     Args:
-        output_dir: of the run.
+        output_dir: output folder of the run.
         resume_from_checkpoint: see `asked_for`.
 
     Raises:
-        ConfigError: a new run, but the folder holds the checkpoints of an earlier one.
-        DataError: the folder asked for is no complete checkpoint.
+        ConfigError: the run is new, but the folder contains checkpoints of an earlier one.
+        DataError: the given checkpoint is incomplete.
     """
     asked, present = asked_for(resume_from_checkpoint), checkpoints(output_dir)
     if asked is None and present:
@@ -94,15 +94,15 @@ def check_start(output_dir: str | Path, resume_from_checkpoint: str | None) -> N
 
 
 def resume_point(output_dir: str | Path, resume_from_checkpoint: str | None) -> Path | None:
-    """Returns the checkpoint to resume from, every byte of it as it was written, or None for a new run.
+    """Returns the checkpoint to resume from, verified byte by byte, or None for a new run.
 
     Args:
-        output_dir: of the run.
-        resume_from_checkpoint: see `asked_for`. `AUTO` takes the newest where there is one; it sets a damaged one aside, with
-            a warning, and takes the one before it.
+        output_dir: output folder of the run.
+        resume_from_checkpoint: see `asked_for`. `AUTO` selects the newest checkpoint, if any; a damaged one is renamed with a
+            warning, and the previous one is tried.
 
     Raises:
-        DataError: the folder asked for is damaged.
+        DataError: the given checkpoint is damaged.
     """
     asked = asked_for(resume_from_checkpoint)
     if asked is None or asked != AUTO:
@@ -139,13 +139,13 @@ def _check(folder: Path, *, thoroughly: bool = True) -> None:
         best = json.loads((folder / TRAINER_STATE).read_text(encoding="utf-8"))["best_global_step"]
         _flat(json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"its {TRAINER_STATE} or {SETTINGS_FILE} is no such file: {one_line(error)}.") from error
-    # the end of the training goes back to the best checkpoint
+        raise DataError(f"its {TRAINER_STATE} or {SETTINGS_FILE} is invalid: {one_line(error)}.") from error
+    # the best checkpoint is loaded at the end of the training
     if best and (other := checkpoint_folder(folder.parent, best)) != folder and other.is_dir():
         try:
             verify(other, COMPLETE)
         except DataError as error:
-            raise DataError(f"it needs {other.name}, the best one, and that is damaged: {error}") from error
+            raise DataError(f"the best checkpoint, {other.name}, is damaged: {error}") from error
 
 
 def _set_aside(damaged: Mapping[Path, DataError], then: str) -> None:
@@ -157,33 +157,32 @@ def _set_aside(damaged: Mapping[Path, DataError], then: str) -> None:
 
 
 def remove_old(output_dir: str | Path, limit: int | None, newest: Path, best: str | None) -> None:
-    """Removes checkpoints from the lowest step on until ``limit`` are left; the newest and the best stay, None removes none."""
+    """Removes the oldest checkpoints until ``limit`` are left, except the newest and the best; None removes none."""
     found = checkpoints(output_dir)
     spare = [each for each in found if each != newest and str(each) != best]
     for each in spare[: 0 if limit is None else max(0, len(found) - limit)]:
-        hidden = temporary_name(each)  # first, so that what is half removed is no checkpoint
+        hidden = temporary_name(each)  # first, so that a partly removed folder is not a checkpoint
         each.replace(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
 
 
 def find_best(state: Any, output_dir: str | Path) -> None:
-    """Names the folder of the best checkpoint in a Trainer's state by its step: the folder noted there may have been moved."""
+    """Updates the path of the best checkpoint in a Trainer's state from its step, because the folder may have been moved."""
     if state.best_global_step:
         best = checkpoint_folder(output_dir, state.best_global_step)
         state.best_model_checkpoint = str(best) if best.is_dir() else None
 
 
 def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
-    """Makes sure that a checkpoint is of the same settings.
+    """Checks that a checkpoint has the same settings; warns if it is from another machine, which prevents bitwise equal
+    results.
 
     Args:
-        checkpoint: folder, which `resume_point` returned.
-        settings: of the run that would go on with it, as JSON holds them; their ``recipe`` by name too.
+        checkpoint: folder returned by `resume_point`.
+        settings: settings of the resuming run as JSON data; its ``recipe`` is a mapping by name.
 
     Raises:
-        ConfigError: one differs; the message names it with both values.
-
-    Warns where the machine is another one, so that results are not those of a training without interruption to the bit.
+        ConfigError: a setting differs; the message gives its name and both values.
     """
     stored, given = json.loads((checkpoint / SETTINGS_FILE).read_text(encoding="utf-8")), json.loads(json.dumps(settings))
     before, now = stored.pop("machine", {}), given.pop("machine", {})
@@ -205,17 +204,17 @@ def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    follows = ("recipe", "effective_batch_size")  # the second from others, which name the cause
+    follows = ("recipe", "effective_batch_size")  # the second is raised from another error, which gives the cause
     return {**{name: value for name, value in settings.items() if name not in follows}, **settings["recipe"]}
 
 
 def write_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
-    """Writes the settings of a run into a folder; raises DataError where the file cannot be written."""
+    """Writes the settings of a run into a folder; raises DataError if the file cannot be written."""
     write_json(Path(folder) / SETTINGS_FILE, settings)
 
 
 def weights_checksum(state: Mapping[str, Tensor]) -> str:
-    """Returns 16 hexadecimal digits that change with a name, a shape, a type or a bit of a module's weights."""
+    """Returns a checksum of 16 hexadecimal digits over the names, shapes, types and values of a module's weights."""
     found = hashlib.sha256()
     for name, values in state.items():
         plain = values.detach().cpu().contiguous()

@@ -1,6 +1,6 @@
-"""``tempplug train METHOD``: flags to a training, a line for every epoch, and the figures at the end.
+"""``tempplug train METHOD``: parses flags, trains, and prints a line for every epoch and the final metrics.
 
-Frameworks are imported when work starts: ``--help`` and a misspelled setting are answered before that.
+Frameworks are imported only when training starts, so that ``--help`` and invalid settings are answered at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
         _training_parser(info).print_help()
         return 0
     parsed, rest = build_parser(info).parse_known_args(arguments)
-    from tempplug_adapters.training.command_line import plain_warnings  # loads torch, which --help needs not wait for
+    from tempplug_adapters.training.command_line import plain_warnings  # imports torch, which --help does not need
 
     try:
         with plain_warnings():
@@ -74,7 +74,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
         parsed.temperature_learning_rate,
     )
     training = _training(info, recipe, rest)
-    with output_folder(parsed.output_dir):  # said before data are read, which may take minutes
+    with output_folder(parsed.output_dir):  # report errors before reading data, which may take minutes
         check_start(parsed.output_dir, parsed.resume_from_checkpoint)
     method = info.load()
     evaluated = parsed.evaluate or {**recipe.running, **training}.get("eval_strategy", "no") != "no"
@@ -104,16 +104,16 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
 
 
 def _training(info: MethodInfo, recipe: Recipe, words: list[str]) -> dict[str, Any]:
-    """Returns the TrainingArguments that words give, those alone."""
+    """Returns the TrainingArguments given on the command line, without defaults."""
     if not words:
         return {}
     parser = _training_parser(info)
     for action in parser._actions:
-        action.default = argparse.SUPPRESS  # what is not given must not count as given
+        action.default = argparse.SUPPRESS  # defaults must not count as given
     parsed, unknown = parser.parse_known_args(words)
     if unknown:
         if unknown[0].partition("=")[0] == "--device":
-            raise ConfigError("--device is no flag of a training, which takes a GPU if there is one; --use-cpu does without.")
+            raise ConfigError("--device is not a training flag: training uses a GPU if there is one; --use-cpu avoids it.")
         known = [
             spelling for each in (parser, build_parser(info)) for action in each._actions for spelling in action.option_strings
         ]

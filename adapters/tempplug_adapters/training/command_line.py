@@ -1,7 +1,4 @@
-"""What commands share: where data are, which device to use, how warnings look.
-
-It must not know any particular command.
-"""
+"""Code shared by commands: data folder, device and display of warnings."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from tempplug.errors import ConfigError
 
 
 def data_folder(given: str | None) -> Path | None:
-    """Returns the folder of ``--data-dir``, else of TEMPPLUG_DATA, else None; raises ConfigError where it is no folder."""
+    """Returns the folder of ``--data-dir`` or else TEMPPLUG_DATA, or None; raises ConfigError if it is not a folder."""
     name = given or os.environ.get("TEMPPLUG_DATA")
     if not name:
         return None
@@ -28,13 +25,13 @@ def data_folder(given: str | None) -> Path | None:
 
 
 def choose_device(name: str) -> torch.device:
-    """Returns the device of that name; ``auto`` is a GPU where there is one.
+    """Returns the device of that name; ``auto`` selects a GPU if there is one.
 
     Args:
-        name: ``auto``, ``cpu``, ``cuda``, or ``cuda:N`` for the GPU of that number, from 0.
+        name: ``auto``, ``cpu``, ``cuda``, or ``cuda:N`` for GPU number N, counted from 0.
 
     Raises:
-        ConfigError: there is no such device.
+        ConfigError: the device does not exist.
     """
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,9})?", name):
         raise ConfigError(f"device='{name}' must be auto, cpu, cuda or cuda:N.")
@@ -42,13 +39,13 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name != "cpu" and int(name.partition(":")[2] or 0) >= gpus:
-        raise ConfigError(f"device='{name}' is not there, there are {gpus} GPUs: pass --device cpu, or leave it out.")
+        raise ConfigError(f"device='{name}' is not available ({gpus} GPUs found): pass --device cpu, or omit it.")
     return torch.device(name)
 
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Shows warnings as lines ``warning: …`` for as long as the block runs: a command's user has no use for places in code."""
+    """Prints warnings as ``warning: …`` during the block, without source locations."""
     before = warnings.formatwarning
     warnings.formatwarning = lambda message, *place, **more: f"warning: {message}\n"
     try:

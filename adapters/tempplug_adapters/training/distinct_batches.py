@@ -1,7 +1,7 @@
-"""Batches in which no two items have anything in common: a sentence that occurs twice would be a negative of itself.
+"""Batches without repeated keys: a sentence that occurs twice in a batch would be its own negative.
 
-Takes dealt batches and swaps what is in the wrong one, so that number and sizes of the batches stay. This module must not know
-what the items are.
+Swaps items between batches, so that number and sizes of the batches are unchanged. This module must not depend on the kind of
+the items.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 
 
 def keep_apart(order: np.ndarray, starts: Sequence[int], end: int, keys: np.ndarray) -> tuple[np.ndarray, int]:
-    """Returns an order in which no batch holds a key twice, and the number of items for which there is none.
+    """Returns an order in which no batch contains a key twice, and the number of items that could not be placed.
 
-    An item that shares a key with an earlier one of its batch changes places with one of the next batches, the first with
-    which both fit. Takes time for what has to move only: a sort finds it.
+    An item that shares a key with an earlier item of its batch is swapped with an item of the first following batch in which
+    both fit. The running time depends on the number of such items, which are found by sorting.
 
     Args:
-        order: [n] items, dealt.
-        starts: position of the first item of each batch, the first of them 0.
-        end: where the last batch ends; items behind it are in no batch, and may share keys.
-        keys: [n, K] numbers of each item, by item.
+        order: [n] items in batch order.
+        starts: position of the first item of each batch, beginning with 0.
+        end: end of the last batch; items after it are in no batch and may share keys.
+        keys: [n, K] keys of each item.
     """
     order = order.copy()
     limits = [*starts, end, len(order)]
@@ -30,19 +30,19 @@ def keep_apart(order: np.ndarray, starts: Sequence[int], end: int, keys: np.ndar
     counters: dict[int, Counter[int]] = {}
 
     def held(batch: int) -> Counter[int]:
-        """Returns how many items of a batch have each key; what lies behind the last batch has none that count."""
+        """Returns the number of items with each key in a batch; empty after the last batch."""
         if batch not in counters:
             rows = range(limits[batch], limits[batch + 1]) if batch < len(starts) else ()
             counters[batch] = Counter(key for position in rows for key in set(keys[order[position]].tolist()))
         return counters[batch]
 
     left = 0
-    everywhere: set[int] = set()  # keys that all batches hold, so that no item with one can leave its batch
+    everywhere: set[int] = set()  # keys present in all batches; an item with such a key cannot be moved
     for position in _repeats(keys[order[:end]], batch_of[:end]):
         home = int(batch_of[position])
         own = set(keys[order[position]].tolist())
         if all(held(home)[key] < 2 for key in own):
-            continue  # what it was like has moved
+            continue  # the earlier item with this key has been moved
         if own & everywhere:
             left += 1
             continue
@@ -73,12 +73,12 @@ def keep_apart(order: np.ndarray, starts: Sequence[int], end: int, keys: np.ndar
 
 
 def _fits(theirs: list[int], own: set[int], home: Counter[int]) -> bool:
-    """Returns whether an item can take the place of one with the keys ``own``, which are counted in ``home``."""
+    """Returns whether an item can replace one with the keys ``own`` in a batch with the key counts ``home``."""
     return all(home[key] - (key in own) == 0 for key in theirs)
 
 
 def _repeats(keys: np.ndarray, batch_of: np.ndarray) -> list[int]:
-    """Returns the positions, ascending, that share a key with an earlier position of their batch."""
+    """Returns the ascending positions that share a key with an earlier position of their batch."""
     columns = keys.shape[1]
     flat, batch = keys.reshape(-1), np.repeat(batch_of, columns)
     position = np.repeat(np.arange(len(keys)), columns)

@@ -1,6 +1,6 @@
-"""The flags of a training command, from the declarations of a recipe: one line of it is the flag, its help and its check.
+"""The flags of a training command, generated from the fields of a recipe: each field defines a flag, its help and its check.
 
-It needs no framework, so that ``--help`` comes at once.
+It imports no framework, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ EPILOG = (
 
 
 def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
-    """Returns the parser of a method's own flags; a setting that is not given is None, and comes from the recipe.
+    """Returns the parser of a method's flags; a setting that is not given is None and takes the recipe's value.
 
     Args:
-        info: of the method.
+        info: declaration of the method.
     """
     parser = argparse.ArgumentParser(
         prog=f"tempplug train {info.name}", description=info.summary, epilog=EPILOG.format(name=info.name), allow_abbrev=False
@@ -74,19 +74,19 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     if len(set(strategies.values())) > 1:
         (action,) = [each for each in parser._actions if each.dest == "temperature_strategy"]
         action.help = f"{action.help} ({_told(strategies)})"
-    # None tells "not given" from "given", so that the recipe can fill it
+    # None means "not given", and the recipe's value is used
     parser.set_defaults(contrastive_objective=None)
     return parser
 
 
 def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -> None:
-    """Adds the flag of a setting, also spelled with underscores.
+    """Adds the flag of a setting, which may also be spelled with underscores.
 
     Args:
-        group: of a parser.
-        name: of the setting.
-        kind: what it may be.
-        recipes: what has the setting, by name, for the default that the help tells.
+        group: group of a parser.
+        name: name of the setting.
+        kind: declaration of its values.
+        recipes: recipes with the setting, by name; the help shows their defaults.
     """
     more: dict[str, Any]
     match kind:
@@ -106,7 +106,7 @@ def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -
 
 
 def add_device(group: Any, default: str = "auto", note: str = "") -> argparse.Action:
-    """Adds ``--device``, whose value `command_line.choose_device` checks, and returns it; ``note`` is added to its help."""
+    """Adds and returns ``--device``, which `command_line.choose_device` checks; ``note`` is appended to its help."""
     action: argparse.Action = group.add_argument(
         "--device", default=default, help=f"cpu, cuda, cuda:N, or auto: a GPU where there is one{note} (default: {default})"
     )
@@ -114,7 +114,7 @@ def add_device(group: Any, default: str = "auto", note: str = "") -> argparse.Ac
 
 
 def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
-    """Returns the settings that were given by flags."""
+    """Returns the settings given by flags."""
     return {name: value for name in recipe.kinds() if (value := getattr(parsed, name)) is not None}
 
 
@@ -123,7 +123,7 @@ def _defaults(name: str, recipes: Mapping[str, Any]) -> str:
 
 
 def _told(values: Mapping[str, str]) -> str:
-    """Returns the defaults of the recipes in words, the first one's and those that differ from it."""
+    """Describes the defaults: the value of the first recipe and differing values of the others."""
     first = next(iter(values.values()))
     others = [f"{recipe}: {word}" for recipe, word in values.items() if word != first]
     return "; ".join([f"default: {first}", *others])
@@ -143,10 +143,10 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-# argparse calls a value that it cannot read by the name of the function that could not read it.
+# argparse names a value after the conversion function that rejected it.
 _number.__name__, _whole.__name__ = "number", "integer"
 
 
 def _add(group: Any, name: str, *, help: str, **more: Any) -> None:
     spellings = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
-    group.add_argument(*spellings, dest=name, help=help.replace("%", "%%"), **more)  # argparse would fill in a %
+    group.add_argument(*spellings, dest=name, help=help.replace("%", "%%"), **more)  # argparse would expand a %

@@ -1,7 +1,7 @@
-"""What a modality writes to be trained: load data, build the module, collate a batch, evaluate. Everything else is one path.
+"""The interface of a training method: load data, build the module, collate batches, evaluate. All methods share the other code.
 
-The module contains its loss and returns it, so that Trainer, DistributedDataParallel and checkpoints see the loss's parameters.
-This module must not know the Trainer, the command line or any modality.
+The module contains its loss and returns it, so that Trainer, DistributedDataParallel and checkpoints include the loss's
+parameters. This module must not depend on the Trainer, the command line or any modality.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ENCODER_FILE = "encoder.pt"
 
 @dataclass(frozen=True)
 class Source:
-    """Where data come from.
+    """The source of the data.
 
     Attributes:
-        dataset: name or path, as ``--dataset`` has it.
-        data_dir: folder of real data, None where there is none: a method downloads then, or says what it lacks.
-        cache_dir: where downloads and unpacked archives go.
-        evaluated: whether anything will be measured; else what only evaluations read may be missing.
+        dataset: name or path, as given to ``--dataset``.
+        data_dir: folder of real data; if None, a method downloads the data or reports what is missing.
+        cache_dir: folder for downloads and unpacked archives.
+        evaluated: whether an evaluation follows; otherwise data used only for evaluation may be missing.
     """
 
     dataset: str
@@ -52,14 +52,14 @@ on with replacement, the same samples for every encoder, so that two trainings c
 
 @dataclass(frozen=True)
 class Run:
-    """What an evaluation may know beside module and data.
+    """Further inputs of an evaluation.
 
     Attributes:
-        output_dir: of the training, for trainings that are part of the evaluation.
+        output_dir: output folder of the training, for evaluations that train.
         final: whether the training has ended.
-        progress: called with the fraction done.
-        training: the `TrainingArguments` that the user gave, for the same.
-        resume_from_checkpoint: ``auto`` where this training was to go on with an earlier one, for the same.
+        progress: called with the completed fraction.
+        training: the `TrainingArguments` given by the user, for evaluations that train.
+        resume_from_checkpoint: ``auto`` if this training may be resumed, for evaluations that train.
     """
 
     output_dir: Path
@@ -70,16 +70,16 @@ class Run:
 
 
 class Method(ABC, Generic[R, D]):
-    """One way to train an encoder. A subclass says how data are loaded, the module is built, batches are made and measured.
+    """A way to train an encoder. Subclasses define how to load data, build the module, collate batches and evaluate.
 
-    Its methods get the ``recipe`` of the training, the ``data`` as loaded, the ``module`` as built, and the ``run``.
+    The methods receive the ``recipe`` of the training, the ``data`` as loaded, the ``module`` as built, and the ``run``.
 
     Args:
-        info: its declaration.
+        info: declaration of the method.
 
     Attributes:
-        reshuffled: whether an epoch's order is drawn anew; else the first epoch's order serves all.
-        evaluated_by_all: whether all processes evaluate together, because that trains or is shared; else the first alone.
+        reshuffled: whether each epoch has a new order; otherwise the order of the first epoch is reused.
+        evaluated_by_all: whether all processes evaluate together, for distributed evaluations; otherwise only the first does.
     """
 
     reshuffled: ClassVar[bool] = True
@@ -90,55 +90,55 @@ class Method(ABC, Generic[R, D]):
 
     @abstractmethod
     def load(self, recipe: R, source: Source) -> D:
-        """Returns the data, checked, ``len`` of which is the items of an epoch; raises TempplugError where they are unfit."""
+        """Returns the checked data; its ``len`` is the number of items per epoch. Raises TempplugError for invalid data."""
 
     @abstractmethod
     def build(self, recipe: R, data: D, loss: Any) -> nn.Module:
-        """Returns the module with random weights, from PyTorch's global generator: it takes a batch and returns the loss, [].
+        """Returns a module that maps a batch to its loss, []; initialised from PyTorch's global generator.
 
-        Its attributes: ``encoder``, what training is for, and ``loss_fn``, the ``loss`` of `create_loss` or None.
+        The module has the attributes ``encoder``, the network to train, and ``loss_fn``, the ``loss`` of `create_loss` or None.
         """
 
     def prepare(self, recipe: R, module: nn.Module, data: D, run: Run) -> None:
-        """Does what a new run needs once, before its first step; a resumed run has it from the state of the module."""
+        """Initialises a new run once before its first step; a resumed run restores this from the module's state."""
 
     @abstractmethod
     def collate(self, recipe: R, data: D, index: Tensor) -> dict[str, Any]:
-        """Returns the arguments of the module for the items ``index``, [B]; what is random comes from PyTorch's generator."""
+        """Returns the module's arguments for the items ``index``, [B]; randomness must come from PyTorch's generator."""
 
     @abstractmethod
     def evaluate(self, recipe: R, module: nn.Module, data: D, run: Run) -> dict[str, float]:
-        """Returns figures by name, empty where there is nothing to measure with; the module is in evaluation mode."""
+        """Returns metrics by name, empty without evaluation data; the module is in evaluation mode."""
 
     def known(self, recipe: R, data: D) -> dict[str, Any]:
-        """Returns the options of strategies that the data decide; ``size`` is how many items there are."""
+        """Returns strategy options that are determined by the data; ``size`` is the number of items."""
         return {"size": len(data)}  # type: ignore[arg-type]
 
     def keys(self, recipe: R, data: D) -> np.ndarray | None:
-        """Returns numbers [n, K] that no two items of a batch may share; None: any items go together."""
+        """Returns keys [n, K] that must be unique within a batch, or None for no restriction."""
         return None
 
     def describe(self, data: D) -> str:
-        """Returns the size of the data in words."""
+        """Returns a description of the size of the data."""
         return f"{len(data)} items"  # type: ignore[arg-type]
 
     def origin(self, recipe: R, data: D) -> dict[str, Any]:
-        """Returns what else decides the weights that come out, as JSON holds it: part of every checkpoint."""
+        """Returns further JSON data that determine the trained weights; stored in every checkpoint."""
         return {}
 
     def treatment(self, recipe: R, name: str, parameter: nn.Parameter) -> Treatment:
-        """Returns how the optimizer treats a parameter that is no temperature, ``name`` in the module."""
+        """Returns the optimizer settings of the parameter ``name`` of the module; temperatures are handled separately."""
         return Treatment()
 
     def recipe_of(self, recipe: R, strategy: str, dataset: str) -> R:
-        """Returns the recipe with what a strategy or a data set, by name, brings along (AMCL has several heads)."""
+        """Returns the recipe with settings required by a strategy or a data set (AMCL needs several heads)."""
         return recipe
 
     def create_loss(self, recipe: R, data: D, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
-        """Returns the loss of the flags ``temperature``; the recipe and the data fill what they leave open.
+        """Creates the loss given by the flags ``temperature``; recipe and data supply missing options.
 
         Raises:
-            TempplugError: a spec names an unknown strategy, objective or option, or a value out of range.
+            TempplugError: a strategy, an objective or an option is unknown, or a value is out of range.
         """
         loss, spec = recipe.loss, temperature.temperature_strategy or recipe.loss.strategy
         objective = temperature.contrastive_objective or loss.objective_of(spec)
@@ -154,17 +154,17 @@ class Method(ABC, Generic[R, D]):
         return made
 
     def specs(self, module: nn.Module) -> dict[str, str | None]:
-        """Returns the resolved specs of a module's loss: ``strategy`` and ``objective``, None where it has none."""
+        """Returns the resolved specs of a module's loss: ``strategy`` and ``objective``, or None without a contrastive loss."""
         loss: Any = getattr(module, "loss_fn", None)
         if loss is None:
             return {"strategy": None, "objective": None}
         return {"strategy": loss.strategy.spec(), "objective": loss.objective.spec()}
 
     def describe_results(self, recipe: R, module: nn.Module, results: Mapping[str, Any], output_dir: Path) -> None:
-        """Writes a description of the trained encoder beside it, from what ``metrics.json`` holds: nothing by default."""
+        """Writes a description of the trained encoder from the contents of ``metrics.json``; does nothing by default."""
 
     def save(self, recipe: R, module: nn.Module, data: D, output_dir: Path) -> None:
-        """Writes the trained encoder as something that others can load: here its weights."""
+        """Writes the trained encoder for other programs; by default its weights."""
         encoder: Any = module.encoder
         state = {name: value.cpu() for name, value in encoder.state_dict().items()}
         write_tensors(output_dir / ENCODER_FILE, state)

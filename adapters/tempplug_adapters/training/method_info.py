@@ -1,6 +1,6 @@
-"""The declaration of a method: its name, its recipes and where its code is, so that commands and suites know it unloaded.
+"""The declaration of a method (name, recipes, location of the code), for commands and suites that must not import it.
 
-It must not import frameworks: `--help` and a benchmark's plan read it.
+It must not import frameworks: ``--help`` and benchmark plans use it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _COMMAND = "tempplug_adapters.training.command:main"
 
 @dataclass(frozen=True, kw_only=True)
 class MethodInfo:
-    """A method as ``tempplug train NAME`` and the benchmark suites know it; called with words, it is that command.
+    """Declares a method for ``tempplug train NAME`` and the benchmark suites; calling it runs the command.
 
     Attributes:
-        name: of the command.
+        name: name in commands.
         summary: what it trains and measures, one sentence.
         target: ``package.module:Class`` of the `Method`, imported on first use.
-        recipes: papers' settings by name; the first is the default.
+        recipes: settings of papers by name; the first is the default.
         datasets: help of ``--dataset``.
-        default_dataset: where the flag is not given; None makes it required.
+        default_dataset: default of ``--dataset``; None makes the flag required.
     """
 
     name: str
@@ -42,7 +42,7 @@ class MethodInfo:
     default_dataset: str | None = None
 
     def recipe(self, name: str | None = None, **changes: Any) -> Recipe:
-        """Returns a recipe, the first by default, some settings changed; raises UnknownNameError and ConfigError."""
+        """Returns a recipe, by default the first one, with changed settings; raises UnknownNameError and ConfigError."""
         name = next(iter(self.recipes)) if name is None else name
         if name not in self.recipes:
             known = ", ".join(self.recipes)
@@ -55,7 +55,7 @@ class MethodInfo:
         return method
 
     def __call__(self, arguments: list[str]) -> int:
-        """Runs ``tempplug train NAME`` with the words after it and returns its exit status."""
+        """Runs ``tempplug train NAME`` with these arguments and returns its exit status."""
         status: int = _imported(_COMMAND)(self, arguments)
         return status
 

@@ -1,4 +1,4 @@
-"""Optimizers by name: which parameters decay, at which rate they learn, and LARS. It must not know methods or the Trainer."""
+"""Optimizers by name, their parameter groups (weight decay and learning rates), and LARS."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ TRUST = 0.001
 
 
 class LARS(Optimizer):
-    """Layer-wise adaptive rate scaling: each weight moves in proportion to its own norm.
+    """Layer-wise adaptive rate scaling: the step of each weight is proportional to its norm.
 
-    With g the gradient plus weight_decay · w: g ← trust · ‖w‖/‖g‖ · g, v ← momentum · v + lr · g, w ← w - v. Where ‖w‖ or ‖g‖
-    is zero nothing is scaled. A group with ``adapt=False`` is never scaled, which is plain SGD with momentum.
+    With g the gradient plus weight_decay · w: g ← trust · ‖w‖/‖g‖ · g, v ← momentum · v + lr · g, w ← w - v. If ‖w‖ or ‖g‖ is
+    zero, g is not scaled. A group with ``adapt=False`` is never scaled, which is plain SGD with momentum.
 
     Args:
-        params: parameters or groups of them; a group may set ``adapt`` and each of the options below.
+        params: parameters or parameter groups; a group may set ``adapt`` and each of the options below.
         lr: greater than 0.
         momentum: in [0, 1).
         weight_decay: at least 0.
         trust: greater than 0.
 
-    Source: You et al. 2017, with the order of SimCLR's code (Chen et al. 2020): the decay is part of the gradient whose norm is
-    taken, where You et al. divide by ‖∇‖ + weight_decay · ‖w‖; and the learning rate is part of the velocity.
+    Source: You et al. 2017, in the variant of SimCLR's code (Chen et al. 2020): weight decay is added to the gradient before
+        its
+    norm is taken, while You et al. divide by ‖∇‖ + weight_decay · ‖w‖; and the learning rate is part of the velocity.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class LARS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Moves every parameter that has a gradient; ``closure`` is not used."""
+        """Updates every parameter that has a gradient; ``closure`` is not used."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -59,7 +60,7 @@ class LARS(Optimizer):
         update: torch.Tensor = gradient * group["lr"]
         if group["adapt"]:
             weight_norm, gradient_norm = parameter.norm(), gradient.norm()
-            # decided on the device: asking for the numbers would wait for it
+            # decided on the device, because reading the numbers would synchronise
             scaled = (weight_norm > 0) & (gradient_norm > 0)
             update *= torch.where(scaled, group["trust"] * weight_norm / gradient_norm, 1.0)
         state = self.state[parameter]
@@ -71,14 +72,14 @@ class LARS(Optimizer):
 
 @dataclass(frozen=True)
 class Treatment:
-    """How a parameter is trained.
+    """Optimizer settings of a parameter.
 
     Attributes:
         decays: whether weight decay applies.
         adapts: whether LARS scales its steps.
-        rate: what the training's learning rate is multiplied by.
-        own: a learning rate in place of that, see `tempplug.Strategy.learning_rate`.
-        constant: whether its learning rate stays when that of the others follows a schedule.
+        rate: factor of the training's learning rate.
+        own: a learning rate that replaces it, see `tempplug.Strategy.learning_rate`.
+        constant: whether the learning rate ignores the schedule.
     """
 
     decays: bool = True
@@ -91,15 +92,15 @@ class Treatment:
 def parameter_groups(
     module: nn.Module, recipe: Recipe, learning_rate: float, treatment: Callable[[str, nn.Parameter], Treatment]
 ) -> list[dict[str, Any]]:
-    """Returns the groups of a module's trainable parameters, weight decay never on what its loss learns.
+    """Returns the groups of a module's trainable parameters; parameters of its loss have no weight decay.
 
-    What is learned at a rate of its own comes last, so that the first rate of a scheduler is the model's.
+    Parameters with a learning rate of their own come last, so that the first rate of a scheduler is the model's.
 
     Args:
-        module: with its loss.
-        recipe: for the weight decay.
-        learning_rate: of a parameter whose ``rate`` is 1.
-        treatment: of a parameter, by name.
+        module: the module, including its loss.
+        recipe: supplies the weight decay.
+        learning_rate: learning rate of a parameter with ``rate`` 1.
+        treatment: maps the name of a parameter to its settings.
     """
     spared, rates = spared_by_decay(module), own_learning_rates(module)
     groups: dict[Treatment, list[nn.Parameter]] = {}
@@ -120,12 +121,12 @@ def parameter_groups(
 
 
 def create_optimizer(groups: list[dict[str, Any]], recipe: Recipe, learning_rate: float) -> Optimizer:
-    """Returns the optimizer that a recipe names.
+    """Returns the optimizer named by a recipe.
 
     Args:
-        groups: of `parameter_groups`.
-        recipe: names it, with its momentum.
-        learning_rate: of groups that have none.
+        groups: result of `parameter_groups`.
+        recipe: supplies the name and the momentum.
+        learning_rate: learning rate of groups without one.
     """
     match recipe.optimizer:
         case "lars":
@@ -133,7 +134,7 @@ def create_optimizer(groups: list[dict[str, Any]], recipe: Recipe, learning_rate
         case "sgd":
             return SGD(groups, lr=learning_rate, momentum=recipe.momentum)
         case "adamw":
-            # fused takes a third of the time on a processor, too (5 million weights, one thread)
+            # fused takes a third of the time, on a CPU as well (5 million weights, one thread)
             return AdamW(groups, lr=learning_rate, betas=(recipe.momentum, 0.999), fused=True)
         case _:
             return Adam(groups, lr=learning_rate, betas=(recipe.momentum, 0.999))

@@ -1,4 +1,4 @@
-"""What a training command shows while it works: a bar on a terminal, and a line a log with loss, temperature and figures."""
+"""The output of a training command: a progress bar on a terminal, and one line per log with loss, temperature and metrics."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SHOWN = ("loss", "temperature")
 
 
 class ProgressLine(TrainerCallback):
-    """Bar and lines of one training: a callback of its Trainer, and a context that closes the bar at its end.
+    """Progress bar and log lines of one training: a callback of its Trainer, and a context that closes the bar on exit.
 
     Args:
-        quiet: show nothing, as processes other than the first do.
+        quiet: show nothing, as in processes other than the first.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -40,7 +40,7 @@ class ProgressLine(TrainerCallback):
                     raise
 
     def evaluating(self, fraction: float) -> None:
-        """Shows how far an evaluation is, below the training's bar; at 1 it ends."""
+        """Shows the completed fraction of an evaluation below the training's bar; 1 removes it."""
         if "evaluate" not in self._bars:
             self._begin("evaluate", 1.0, leave=False, bar_format="{l_bar}{bar}| {elapsed}")
         self._reach("evaluate", fraction)
@@ -48,15 +48,15 @@ class ProgressLine(TrainerCallback):
             self._bars.pop("evaluate").close()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begins the bar, in steps."""
+        """Starts the bar; its unit is a step."""
         self._begin("train", state.max_steps, initial=state.global_step, unit="step")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Moves it."""
+        """Advances the bar."""
         self._reach("train", state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Prints loss, temperature and the figures of an evaluation."""
+        """Prints the loss, the temperature and the metrics of an evaluation."""
         shown = {
             name.removeprefix("eval_"): value
             for name, value in (logs or {}).items()

@@ -1,7 +1,7 @@
-"""What a paper sets for a method, declared once: its settings with their ranges, its temperatures and its objectives.
+"""The settings of a method as published in papers: values with their ranges, temperatures and objectives.
 
-A field of a recipe is its check, a flag of the command with its help, and a line of the record of a run. What
-`transformers.TrainingArguments` names too has its name and meaning there. This module needs no torch.
+A field of a recipe defines a check, a flag with its help, and an entry of the run's record. Settings that also exist in
+`transformers.TrainingArguments` have the same names and meanings. This module does not need torch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ HIGHEST_SEED = 2**32 - 1
 """The largest for NumPy's generator, which the Trainer seeds too."""
 OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
 SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
-# Settings of which other recipes change the default.
+# Settings with defaults that other recipes change.
 Optimizer = Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")]
 Schedule = Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")]
 GradientNorm = Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")]
 DropLast = Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")]
-# What TrainingArguments takes under the same name.
+# Settings that TrainingArguments accepts under the same name.
 _TRAINING = (
     "num_train_epochs",
     "per_device_train_batch_size",
@@ -43,14 +43,14 @@ _TRAINING = (
 
 
 def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
-    """Returns the options of every strategy beside a method's fixed temperature, as their papers stand beside their baselines.
+    """Returns options of every strategy relative to a method's fixed temperature, in the proportions of their papers.
 
-    DySTreSS's range ends there, with a ratio of two; a schedule goes from half to twice; MACL has its slope and threshold for
-    images and graphs.
+    DySTreSS's range ends at this temperature and has a ratio of two; a schedule goes from half to twice of it; MACL has its
+    slope and threshold for images and graphs.
 
     Args:
-        temperature: of the method's paper, greater than 0.
-        **own: options of the strategies that have numbers of their papers for this method, by strategy.
+        temperature: fixed temperature of the method's paper, greater than 0.
+        **own: options by strategy, for strategies with published values for this method.
 
     >>> around(0.2)["dystress"]
     {'temperature_min': 0.1, 'temperature_max': 0.2}
@@ -62,7 +62,7 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
         "dystress": {"temperature_min": temperature / 2, "temperature_max": temperature},
         "schedule": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
         "uncertainty": {"base_temperature": temperature},
-        # iSogCLR's own lowest temperature, or half of the method's where that is lower: it must be able to fall
+        # iSogCLR's lowest temperature, or half of the method's if that is lower, so that it can decrease
         "individual": {"temperature_init": temperature, "temperature_min": min(0.05, temperature / 2)},
         **own,
     }
@@ -70,14 +70,14 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
 
 @dataclass(frozen=True, kw_only=True)
 class LossRecipe:
-    """What the loss is where the flags are silent.
+    """Defaults of the loss for flags that are not given.
 
     Attributes:
-        layout: of the loss.
-        strategy: spec string where no flag names one.
-        temperatures: options by strategy, see `around`; a strategy that is not named has its own defaults.
-        objective: where `objectives` has none.
-        symmetric: of ``cross-view``: the mean of both directions.
+        layout: layout of the loss.
+        strategy: default spec string.
+        temperatures: options by strategy, see `around`; other strategies have their own defaults.
+        objective: default for strategies that are not in ``objectives``.
+        symmetric: for ``cross-view``: average both directions.
         objectives: by strategy. MACL's paper reweights, and AMCL's NT-Xent form leaves the positive out of the denominator.
     """
 
@@ -89,16 +89,16 @@ class LossRecipe:
     objectives: Mapping[str, str] = field(default_factory=lambda: {"macl": "reweighted", "amcl": "dcl"})
 
     def objective_of(self, strategy: str) -> str:
-        """Returns the objective of a strategy, by its spec string."""
+        """Returns the default objective of a strategy, given its spec string."""
         return self.objectives.get(parse_spec(strategy)[0], self.objective)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a method is trained. A subclass adds the method's own settings, and sets defaults.
+    """The settings of a training. Subclasses add settings of a method and set defaults.
 
     Raises:
-        ConfigError: a setting is out of range; the message names it, its value and the range.
+        ConfigError: a setting is out of range; the message gives its name, its value and the range.
     """
 
     loss: LossRecipe = LossRecipe()
@@ -131,20 +131,20 @@ class Recipe:
 
     @classmethod
     def kinds(cls) -> dict[str, Kind]:
-        """Returns the settings by name, with what each may be."""
+        """Returns the declarations of the settings by name."""
         return {each.name: each.kind for each in options_of(cls) if each.kind is not None}
 
     def values(self) -> dict[str, Any]:
-        """Returns the settings by name, as JSON holds them."""
+        """Returns the settings by name as JSON data."""
         found = {name: getattr(self, name) for name in self.kinds()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
     def training(self) -> dict[str, Any]:
-        """Returns what `transformers.TrainingArguments` takes, under its names."""
+        """Returns the settings that `transformers.TrainingArguments` accepts."""
         return {name: value for name in _TRAINING if (value := getattr(self, name)) is not None}
 
     def changed(self, **changes: Any) -> Self:
-        """Returns the recipe with some settings changed; raises UnknownNameError and ConfigError, which name the setting."""
+        """Returns a copy with changed settings; raises UnknownNameError and ConfigError, which name the setting."""
         known = self.kinds()
         for name in changes:
             if name not in known:
@@ -152,7 +152,7 @@ class Recipe:
         return replace(self, **changes)
 
     def learning_rate_factor(self, batch_size: int) -> float:
-        """Returns what the learning rate is multiplied by for a batch of all processes; 1 unless a recipe scales it."""
+        """Returns the factor of the learning rate for the batch of all processes; 1 unless a recipe scales it."""
         return 1.0
 
 

@@ -1,6 +1,6 @@
-"""How a run ends at SIGTERM, which schedulers send some time before they kill, and at SIGHUP, of a terminal that is closed.
+"""Handles SIGTERM, which schedulers send before they kill a process, and SIGHUP, sent when a terminal is closed.
 
-A training saves at its next step and ends; everything else ends at once. The message says how to go on.
+A training saves a checkpoint at its next step and ends; other commands end at once. The message says how to resume.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # Windows has the first alone
+SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # Windows only has the first
 
 _GO_ON = "the same command with --resume-from-checkpoint auto goes on where it stopped."
 
 
 class Terminated(SystemExit):
-    """The run was ended by a signal; where nothing catches it, the process ends with the status 128 + its number.
+    """A signal ended the run; if uncaught, the process exits with status 128 + the signal's number.
 
     Args:
-        when: in words, empty where it is not known.
-        number: of the signal.
+        when: description of the time, empty if unknown.
+        number: number of the signal.
 
     Attributes:
-        status: of the process.
-        name: of the signal.
+        status: exit status of the process.
+        name: name of the signal.
     """
 
     def __init__(self, when: str = "", number: int = signal.SIGTERM) -> None:
@@ -38,12 +38,12 @@ class Terminated(SystemExit):
 
 @contextmanager
 def on_termination(act: Callable[[int], None]) -> Iterator[None]:
-    """Calls a function when one of `SIGNALS` comes while the block runs; does nothing in other threads than the main one.
+    """Calls a function when one of `SIGNALS` arrives during the block; does nothing outside the main thread.
 
-    A signal that is ignored stays so, as SIGHUP is under ``nohup``.
+    An ignored signal remains ignored, such as SIGHUP under ``nohup``.
 
     Args:
-        act: called with the signal's number between any two instructions; what it raises is raised there.
+        act: called with the signal's number between any two instructions; its exceptions are raised there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

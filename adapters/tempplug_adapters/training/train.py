@@ -1,6 +1,6 @@
-"""`train`: from a method, a recipe, data and temperature flags to a trained encoder and its figures, in one folder.
+"""`train`: trains an encoder from a method, a recipe, data and temperature flags, and writes it with its metrics to a folder.
 
-``metrics.json`` has the same schema for every method. A killed run goes on to the same weights, bit for bit.
+``metrics.json`` has the same schema for every method. A killed run resumes to bitwise equal weights.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def train(
         set_seed(recipe.seed)
         loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
         module = method.build(recipe, data, loss)
-        if args.max_steps > 0:  # else the method has told the recipe's epochs
+        if args.max_steps > 0:  # otherwise the method has already passed the recipe's epochs
             tell_length(module, epochs_of(args, batch_order(method, recipe, data, args)), say=False)
         own_rate = temperature.temperature_learning_rate
         specs = method.specs(module)
@@ -140,7 +140,7 @@ def train(
             "course": trainer.temperatures.course,
             "seconds_per_epoch": seconds,
             "evaluation": {name.removeprefix("eval_"): value for name, value in figures.items()},
-            # sorted as a checkpoint has them, so that a killed run's file is that of one that was not
+            # sorted as in a checkpoint, so that resumed and uninterrupted runs write equal files
             "history": [dict(sorted(entry.items())) for entry in state.log_history if "train_runtime" not in entry],
         }
         if first:
@@ -157,7 +157,7 @@ def _step_size(recipe: Recipe, args: MethodArguments, items: int) -> int:
 
 
 def _train(trainer: MethodTrainer, checkpoint: Path | None) -> float | None:
-    """Trains what is left and returns the seconds per epoch of it."""
+    """Executes the remaining steps and returns the seconds per epoch."""
     if trainer.args.num_train_epochs == 0 and trainer.args.max_steps <= 0:
         return None
     done = 0.0
@@ -165,10 +165,10 @@ def _train(trainer: MethodTrainer, checkpoint: Path | None) -> float | None:
         if trainer.load_finished(checkpoint):
             return None
         done = float(trainer.state.epoch or 0)
-        trainer.args.eval_on_start = False  # it is in the history already
+        trainer.args.eval_on_start = False  # it is already in the history
     try:
         output = trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    except UnpicklingError as error:  # the Trainer reads some of a checkpoint itself
+    except UnpicklingError as error:  # the Trainer itself reads parts of a checkpoint
         raise DataError(f"{checkpoint} cannot be read: {why_refused(error) or 'it is damaged'}.") from error
     trained = float(trainer.state.epoch or 0) - done
     return output.metrics["train_runtime"] / trained if trained else None

@@ -1,7 +1,7 @@
-"""The one training loop: the Hugging Face Trainer over any method; the module of a method contains its loss and returns it.
+"""The training loop: the Hugging Face Trainer for any method; the module of a method contains its loss and returns it.
 
-Flags, precision, accumulation, clipping, several processes, logs, checkpoints and resume are the Trainer's. What is added goes
-through its public methods and callbacks alone, which a test checks.
+Flags, precision, accumulation, clipping, multiple processes, logs, checkpoints and resume are the Trainer's. Additions use only
+its public methods and callbacks, which a test checks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OURS = "MethodTrainer"
 
 
 def batch_order(method: Method[Any, Any], recipe: Recipe, data: Any, args: Any) -> BatchOrder:
-    """Returns the batches of a training, this process's share of each; raises ConfigError where they do not fit the data."""
+    """Returns this process's share of the batches of a training; raises ConfigError if they do not fit the data."""
     size = None if recipe.per_device_train_batch_size is None else args.per_device_train_batch_size * args.world_size
     return BatchOrder(
         len(data),
@@ -65,17 +65,17 @@ class MethodTrainer(Trainer):
     """Trains the module of a method.
 
     Args:
-        method: what is trained.
-        recipe: how it is trained.
-        module: of `Method.build`.
-        data: of `Method.load`.
-        args: of the run; checkpoints beyond its ``save_total_limit`` are removed here, when the newest is sealed.
-        settings: what the run was started with, kept in every checkpoint.
-        callbacks: further ones.
-        evaluation: what evaluations may know.
+        method: the method.
+        recipe: its settings.
+        module: result of `Method.build`.
+        data: result of `Method.load`.
+        args: arguments of the run; checkpoints beyond ``save_total_limit`` are removed after the newest one is complete.
+        settings: settings of the run, stored in every checkpoint.
+        callbacks: further callbacks.
+        evaluation: inputs of evaluations.
 
     Raises:
-        ConfigError: batches do not fit the data or the number of processes.
+        ConfigError: the batches do not fit the data or the number of processes.
     """
 
     loss_is_scaled_for_ga: bool | None = False
@@ -92,31 +92,31 @@ class MethodTrainer(Trainer):
         evaluation: Run,
     ) -> None:
         self.method, self.recipe, self.data, self.settings, self.evaluation = method, recipe, data, settings, evaluation
-        self.module = module  # never wrapped, whatever the Trainer makes of its model
+        self.module = module  # never wrapped, unlike the Trainer's model
         if args.early_stopping_patience is not None:
             callbacks = [*callbacks, EarlyStoppingCallback(args.early_stopping_patience)]
         self.temperatures = TemperaturesSeen(module)
         self.sealing = SealedCheckpoints(args.save_total_limit)
         args.save_total_limit = None
-        # the last two: the step is known to be an epoch's last only when all others have seen it
+        # these two must be last, because other callbacks may request actions at the last step of an epoch
         ours = [LogFile(), ProgressOfLoss(module), self.temperatures, EpochFlow(), Ending(self._asked_to_end)]
         super().__init__(model=module, args=args, eval_dataset=data, callbacks=[*callbacks, *ours])
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
         self.callback_handler.callbacks.insert(0, self.sealing)
         self.model_accepts_loss_kwargs = False
-        # Sum and number of the losses since the last log; part of a checkpoint, so that a log is whole after a resume.
+        # Sum and number of the losses since the last log; stored in checkpoints, so that logs are complete after resuming.
         self._losses: list[Any] = [0.0, 0]
         self._drawn = (-1, 0)
         self._ending = 0
 
     @cached_property
     def order(self) -> BatchOrder:
-        """The batches; asked for where there is something to train on."""
+        """The batches, created on first use."""
         return batch_order(self.method, self.recipe, self.data, self.args)
 
     def get_train_dataloader(self) -> BatchLoader:
-        """Returns the method's batches, this process's share of each."""
+        """Returns a loader of this process's share of the batches."""
         return BatchLoader(
             self.order,
             lambda index: self.method.collate(self.recipe, self.data, index),
@@ -125,16 +125,16 @@ class MethodTrainer(Trainer):
         )
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Trains; a signal that asks for an end saves after the step that runs, and ends it.
+        """Trains; after a termination signal, it finishes the current step, saves and ends.
 
         Args:
-            resume_from_checkpoint: its folder, which `checkpoints.resume_point` has verified.
+            resume_from_checkpoint: a folder verified by `checkpoints.resume_point`.
             *args: of the Trainer.
             **kwargs: of the Trainer.
 
         Raises:
-            DataError: the checkpoint is of another module, or one cannot be written.
-            Terminated: the training was asked to end.
+            DataError: the checkpoint belongs to another module, or a checkpoint cannot be written.
+            Terminated: a signal ended the training.
         """
         if isinstance(resume_from_checkpoint, str):
             self.load_state(resume_from_checkpoint)
@@ -149,14 +149,14 @@ class MethodTrainer(Trainer):
         if self._ending:
             raise Terminated("after the last step", self._ending)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
-            load_module(self.module, self.state.best_model_checkpoint)  # the Trainer warns where it did not find all of it
+            load_module(self.module, self.state.best_model_checkpoint)  # the Trainer warns if it did not find all files
         return output
 
     def _ask_to_end(self, number: int) -> None:
         self._ending = number
 
     def _asked_to_end(self) -> int:
-        """Returns the signal that has come, to this process or another one of the launch; all must ask at the same step."""
+        """Returns the signal received by any process of the launch, or 0; all processes must call this at the same step."""
         if self.args.world_size == 1:
             return self._ending
         asked = torch.tensor(float(self._ending), device=self.args.device)
@@ -165,7 +165,7 @@ class MethodTrainer(Trainer):
         return self._ending
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
-        """Runs forward and backward of a micro-batch, its random state a function of seed, step and process."""
+        """Computes loss and gradients of a micro-batch with a random state given by seed, step and process."""
         if FAULT in inputs:
             raise inputs[FAULT]
         step = self.state.global_step
@@ -182,11 +182,11 @@ class MethodTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Returns what the module returns: the loss, []."""
+        """Returns the loss, [], which the module computes."""
         return model(**inputs)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """Returns the recipe's optimizer, or that of ``--optim``; weight decay leaves temperatures out."""
+        """Creates the recipe's optimizer, or that of ``--optim``; temperatures have no weight decay."""
         if self.optimizer is None:
             module: Any = self.model if model is None else model
             rate = self.args.learning_rate * self.recipe.learning_rate_factor(self.order.size)
@@ -203,7 +203,7 @@ class MethodTrainer(Trainer):
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """Returns the scheduler of the learning rate; a group that is ``constant`` does not follow it."""
+        """Creates the learning rate scheduler; groups marked ``constant`` ignore it."""
         new = self.lr_scheduler is None
         scheduler = super().create_scheduler(num_training_steps, optimizer)
         if new and isinstance(scheduler, LambdaLR):
@@ -213,7 +213,7 @@ class MethodTrainer(Trainer):
         return scheduler
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Logs; a training log also gets the measurements of the last training batch.
+        """Logs; training logs also get the measurements of the last training batch.
 
         Raises:
             NonFiniteError: the loss is not finite.
@@ -222,12 +222,12 @@ class MethodTrainer(Trainer):
             logs["loss"] = self._mean_loss(self._sums())
             self._losses = [0.0, 0]
             if not self.args.max_grad_norm:
-                logs.pop("grad_norm", None)  # of gradients that nothing clips
+                logs.pop("grad_norm", None)  # no gradient clipping
             logs.update(measure(self.module, log=self.is_world_process_zero()))
         super().log(logs, start_time)
 
     def _mean_loss(self, sums: Tensor) -> float:
-        """Returns the mean over the batches since the last log, of all processes."""
+        """Returns the mean loss since the last log over all processes."""
         loss: float = float(sums.mean()) / max(1, self._losses[1])
         if not math.isfinite(loss):
             raise self._diverged(f"the mean loss is {loss}.")
@@ -246,20 +246,20 @@ class MethodTrainer(Trainer):
         )
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
-        """Returns the method's figures as ``eval_NAME``, and logs them; those of the first process count.
+        """Logs and returns the method's metrics as ``eval_NAME``; those of the first process are used.
 
         Args:
             *args: not used.
-            metric_key_prefix: of the names.
+            metric_key_prefix: prefix of the names.
             final: whether the training has ended.
             **kwargs: not used.
 
         Raises:
-            ConfigError: ``metric_for_best_model`` is none of them.
+            ConfigError: ``metric_for_best_model`` is not among the metrics.
         """
         module = self.module
         found: list[Any] = [None]
-        # what is random in it is the same, whether the training before it was of this process or of one that was killed
+        # the random state is the same in an uninterrupted and in a resumed training
         set_seed(seed_of(self.recipe.seed, "evaluation", self.state.global_step) % 2**32)
         if self.is_world_process_zero() or self.method.evaluated_by_all:
             modes = [(each, each.training) for each in module.modules()]
@@ -283,14 +283,14 @@ class MethodTrainer(Trainer):
     def _measured(self, module: nn.Module, final: bool) -> dict[str, float] | TempplugError:
         try:
             return self.method.evaluate(self.recipe, module, self.data, replace(self.evaluation, final=final))
-        except TempplugError as error:  # raised here alone, it would leave the other processes waiting
+        except TempplugError as error:  # raising on one process only would block the others
             return error
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Begins a checkpoint with the state of the module, of which its loss is part, and with the settings of the run.
+        """Starts a checkpoint with the state of the module, including its loss, and the settings of the run.
 
         Raises:
-            NonFiniteError: the loss is not finite: weights that are lost already replace no good ones.
+            NonFiniteError: the loss is not finite; diverged weights must not replace good ones.
         """
         folder, sums = Path(output_dir or str(self.args.output_dir)), self._sums()
         self._mean_loss(sums)
@@ -308,10 +308,10 @@ class MethodTrainer(Trainer):
             torch.save(self.module.state_dict(), folder / STATE_FILE)
 
     def load_state(self, checkpoint: str | Path) -> None:
-        """Restores the module from a checkpoint, and what has been noted since the last log.
+        """Restores the module and the statistics since the last log from a checkpoint.
 
         Raises:
-            DataError: it is the state of another training.
+            DataError: the checkpoint belongs to another training.
         """
         load_module(self.module, checkpoint)
         file = Path(checkpoint) / TRAINER_STATE
@@ -325,14 +325,14 @@ class MethodTrainer(Trainer):
             raise _unfit(file, error) from error
 
     def load_finished(self, checkpoint: Path) -> bool:
-        """Takes over the state of a checkpoint, and the module where its training has ended; returns whether it has.
+        """Restores the Trainer's state, and the module if the training had finished; returns whether it had.
 
         Raises:
-            DataError: it is of another training.
+            DataError: the checkpoint belongs to another training.
         """
         self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE))
         states: Any = self.state.stateful_callbacks
-        # the second where a callback ended it early
+        # the second condition if a callback stopped it early
         if self.state.global_step < self.state.max_steps and not states["TrainerControl"]["args"]["should_training_stop"]:
             return False
         self.load_state(checkpoint)
@@ -343,7 +343,7 @@ class MethodTrainer(Trainer):
 
 
 def load_module(module: nn.Module, checkpoint: str | Path) -> None:
-    """Gives a module its state in a checkpoint; raises DataError where it is that of another module, or cannot be read."""
+    """Loads a module's state from a checkpoint; raises DataError if it is unreadable or belongs to another module."""
     file = Path(checkpoint) / STATE_FILE
     try:
         module.load_state_dict(read_tensors(file))

@@ -1,4 +1,4 @@
-"""Barlow Twins: the features of both views correlate with their counterparts and with no others; no softmax."""
+"""Barlow Twins: correlates each feature with its counterpart in the other view and decorrelates all others; no softmax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tempplug.precision import at_least_float32
 from tempplug.strategies.amcl import AMCL
 from tempplug_adapters.vision.step_module import WithoutSoftmax
 
-# of the features of each view, whose pairs `measure` looks at
+# number of features of each view that `measure` samples
 _SAMPLED_FEATURES = 64
 
 

@@ -1,7 +1,7 @@
-"""The trained backbone of a folder of a training: its weights, and the network that they belong to.
+"""Loads the trained backbone from the folder of a training.
 
-It must not know the training method that wrote it: only that an output folder holds the weights of its encoder, and a
-checkpoint those of the step module, the backbone's among them.
+It must not depend on the training method: an output folder contains the weights of the encoder, and a checkpoint those of the
+step module, which include the backbone.
 """
 
 from __future__ import annotations
@@ -27,14 +27,7 @@ _PREFIX = "step.backbone."
 
 
 def weights_file(checkpoint: str | Path) -> Path:
-    """Returns the file of the weights in a folder of a training.
-
-    Args:
-        checkpoint: the output folder, once the training has ended, or one of its checkpoints.
-
-    Raises:
-        DataError: it is neither.
-    """
+    """Returns the weights file in a training's output folder or in a checkpoint; raises DataError if there is none."""
     folder = Path(checkpoint)
     found = [folder / name for name in (ENCODER_FILE, STATE_FILE) if (folder / name).is_file()]
     if not found or not (folder / SETTINGS_FILE).is_file():

@@ -1,7 +1,6 @@
-"""``tempplug eval vision``: a trained backbone measured on a data set, as a table, as JSON and, where asked, as drawings.
+"""``tempplug eval vision``: evaluates a trained backbone on a data set and writes a table, JSON and optional plots.
 
-Holds the command line; what is measured is in `evaluations`. Frameworks are imported when work starts, so that ``--help`` comes
-at once.
+`evaluations` does the work. Frameworks are imported only when it starts, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ FROM_ITS_IMAGES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status: 0, or 2 where an evaluation could not be made.
+    """Runs the command and returns its exit status: 0, or 2 if an evaluation failed.
 
     Args:
-        arguments: the words after ``tempplug eval vision``.
+        arguments: command-line arguments after ``tempplug eval vision``.
 
     Raises:
-        TempplugError: the input is at fault, and nothing was measured.
+        TempplugError: the input is invalid, and nothing was evaluated.
     """
     options = _parser().parse_args(arguments)
     from tempplug_adapters.training.command_line import plain_warnings
@@ -59,13 +58,13 @@ def main(arguments: list[str]) -> int:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measures what the flags say, writes metrics and drawings, and returns what the JSON file holds.
+    """Runs the evaluations, writes metrics and plots, and returns the contents of the JSON file.
 
-    The file is written after each evaluation. One that fails keeps no other from being measured: under ``failed``, which is
-    there only then, stands its name with the reason.
+    The file is written after each evaluation. A failed evaluation does not stop the others; its name and the reason are listed
+    under ``failed``, which is present only in that case.
 
     Raises:
-        TempplugError: flags, data or checkpoint are at fault, and nothing was measured.
+        TempplugError: flags, data or checkpoint are invalid, and nothing was evaluated.
     """
     from tempplug_adapters.storage.files import make_folder, write_json
     from tempplug_adapters.training.command_line import choose_device, data_folder
@@ -122,7 +121,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Returns the parser; a setting that is not given is None, and comes from the training or from the settings' defaults."""
+    """Returns the parser; a setting that is not given is None and takes the training's or the default value."""
     parser = argparse.ArgumentParser(prog="tempplug eval vision", description=DESCRIPTION)
     parser.add_argument("--checkpoint", required=True, metavar="DIR", help="output folder of a vision training")
     parser.add_argument(

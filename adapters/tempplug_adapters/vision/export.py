@@ -1,4 +1,4 @@
-"""Trained backbones for other programs: plain weights under torchvision's names, which detection toolkits read."""
+"""Exports trained backbones as plain weights under torchvision's names, which detection toolkits can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tempplug export``: the backbone of a checkpoint as a file of plain weights."""
+"""``tempplug export``: writes the backbone of a checkpoint as a file of plain weights."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""lightly's NT-Xent loss and memory bank with any temperature strategy: the signatures of lightly 1.6, without importing it.
+"""lightly's NT-Xent loss and memory bank with any temperature strategy, with the signatures of lightly 1.6.
 
-Where they differ from lightly it says so: the bank is saved with the module, and wraps around.
+It does not import lightly. Differences are documented: the bank is part of ``state_dict`` and wraps around.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MemoryBank(nn.Module):
             self.ring_buffer = self._make(self.size[1])
 
     def buffer_for(self, output: Tensor) -> RingBuffer:
-        """Returns the rows' ring buffer, on the device of the output; the first call makes it where D was not given.
+        """Returns the ring buffer of the rows on the device of the output, created in the first call if D was not given.
 
         Args:
             output: [B, D].
@@ -82,7 +82,7 @@ class MemoryBank(nn.Module):
             raise ConfigError("a memory bank of size 0 has no rows.")
         if self.ring_buffer is None:
             self.ring_buffer = self._make(output.shape[-1])
-        # A bank made for a checkpoint cannot know where the embeddings will be.
+        # A bank created from a checkpoint may be on another device than the embeddings.
         if self.ring_buffer.rows.device != output.device:
             self.ring_buffer.to(output.device)
         return self.ring_buffer
@@ -200,13 +200,7 @@ class NTXentLoss(nn.Module):
 
     @property
     def temperature(self) -> float | str:
-        """The fixed temperature, or the spec of another strategy.
-
-        Setting a number changes a fixed temperature, as with lightly's attribute.
-
-        Raises:
-            ConfigError: it is set to 0 or less, or where the strategy is another.
-        """
+        """The fixed temperature or the spec of the strategy; only a fixed one can be set, else ConfigError."""
         strategy = self.contrastive_loss.strategy
         return float(strategy.temperature) if isinstance(strategy, Fixed) else strategy.spec()
 
@@ -220,7 +214,7 @@ class NTXentLoss(nn.Module):
         self.contrastive_loss.strategy = Fixed(temperature=value)
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay must spare."""
+        """Returns the names of the parameters that must not have weight decay."""
         return {f"contrastive_loss.{name}" for name in self.contrastive_loss.no_weight_decay()}
 
 

@@ -1,4 +1,4 @@
-"""MoCo v2: anchors against the keys of a slowly moving copy of the encoder, those of past batches in a queue."""
+"""MoCo v2: contrasts anchors with keys of a momentum encoder and a queue of keys of past batches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def update(self, backbone: nn.Module, projection_head: nn.Module) -> None:
-        """Moves the copies towards their originals; all weights in a few kernels."""
+        """Updates the copies by an exponential moving average of the original weights, with fused kernels."""
         copies = [*self.backbone.parameters(), *self.projection_head.parameters()]
         if copies:
             average = get_ema_multi_avg_fn(self.momentum)  # type: ignore[no-untyped-call]

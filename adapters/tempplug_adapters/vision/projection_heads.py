@@ -1,7 +1,7 @@
-"""Projection heads: the layers between representations and the embeddings that a loss receives, as each method has them.
+"""Projection heads: the layers between representations and embeddings, as defined by each method.
 
-A linear layer before a batch normalisation has no bias here, because the normalisation would remove it. Where the code of a
-paper keeps one, outputs and training are the same.
+A linear layer before batch normalisation has no bias, because the normalisation would remove it. The code of some papers keeps
+it, which does not affect outputs or training.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The settings of a training of images: what is common to all methods, and what each has for itself.
+"""The settings of vision trainings: those common to all methods, and those of each method.
 
-A recipe also says which images are trained on and how the backbone is measured. Importing it loads no framework.
+A recipe also selects training images and evaluations. Importing this module loads no framework.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STEMS = ("cifar", "imagenet")
 
 @dataclass(frozen=True, kw_only=True)
 class VisionRecipe(Recipe):
-    """How a backbone is trained on images and measured; `tempplug_adapters.vision.recipes` has the papers' settings."""
+    """Settings of a training on images and its evaluation; `tempplug_adapters.vision.recipes` contains those of papers."""
 
     per_device_train_batch_size: Annotated[int, integer("images a step and process", 2)] = 128
     learning_rate_scaling: Annotated[
@@ -76,7 +76,7 @@ class VisionRecipe(Recipe):
         return super().changed(**changes)
 
     def learning_rate_factor(self, batch_size: int) -> float:
-        """Returns what the learning rate is multiplied by for a batch of all processes."""
+        """Returns the factor of the learning rate for the batch of all processes."""
         linear = batch_size / 256
         factors = {"none": 1.0, "linear": linear, "linear-above-256": max(1.0, linear), "square-root": math.sqrt(batch_size)}
         return factors[self.learning_rate_scaling]

@@ -1,7 +1,7 @@
-"""The methods of vision with the recipes of their papers, which `recipes.toml` holds: importing this loads no framework.
+"""The vision methods with the recipes of their papers, stored in `recipes.toml`; importing this loads no framework.
 
-Where a paper has no number for a method on small images, the recipe names its source. The batch size of a paper is that of all
-its devices: on several processes give each its share (``--per-device-train-batch-size``).
+If a paper has no settings for small images, the recipe names its source. The batch size of a paper is that of all devices
+together: divide it by the number of processes (``--per-device-train-batch-size``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A ring buffer of embeddings: MoCo's queue and NNCLR's support set.
 
-Everything in it is part of ``state_dict``, and on one process nothing in it ever waits for the device. It must not know any
-method.
+All its data are part of ``state_dict``. With one process, no operation synchronises with the device.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class RingBuffer(nn.Module):
         rows = distributed.gather(rows, distributed.share_rows(len(rows), rows.device, self.gather))
         size, count = len(self.rows), len(rows)
         passed = max(0, count - size)
-        # Positions stay on the device: reading the pointer would wait for it.
+        # The position stays on the device, because reading it would synchronise.
         places = (torch.arange(passed, count, device=self.position.device) + self.position) % size
         self.rows.index_copy_(0, places, rows[passed:].to(self.rows.dtype))
         self.position.add_(count).remainder_(size)

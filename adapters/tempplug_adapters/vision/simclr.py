@@ -1,4 +1,4 @@
-"""SimCLR: two views of every image, each embedding against all others of the batch."""
+"""SimCLR: contrasts two views of every image with all other views in the batch."""
 
 from __future__ import annotations
 

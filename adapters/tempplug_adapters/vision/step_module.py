@@ -1,6 +1,6 @@
-"""What the methods share: a module that takes two views and returns a loss, with a backbone and one projection head or several.
+"""The base of all methods: a module that maps two views to a loss, with a backbone and one or several projection heads.
 
-A training loop or DistributedDataParallel needs to know nothing else. It must not know augmentations, optimizers or data.
+It must not depend on augmentations, optimizers or data.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StepModule(nn.Module):
         return project(self.projection_head, self.backbone(images))
 
     def measure(self) -> dict[str, float]:
-        """Returns the numbers of the last call, as a training logs them; waits for the device."""
+        """Returns the statistics of the last call for logs; synchronises with the device."""
         return {} if self.loss_fn is None else numbers_of(self.loss_fn.record)
 
     def no_weight_decay(self) -> set[str]:
@@ -149,7 +149,7 @@ def predict(prediction_head: nn.Module, embeddings: list[Tensor]) -> list[Tensor
 
 
 def without_uncertainty(method: str, loss_fn: ContrastiveLoss) -> ContrastiveLoss:
-    """Returns the loss; raises `ConfigError` for strategy ``uncertainty``, whose scalars only SimCLR has a head for."""
+    """Returns the loss; raises `ConfigError` for strategy ``uncertainty``, which only SimCLR supports."""
     if isinstance(loss_fn.strategy, Uncertainty):
         raise ConfigError(f"strategy 'uncertainty' needs a head for its scalars, which {method} has not: use it with SimCLR.")
     return loss_fn

@@ -1,7 +1,4 @@
-"""The images of a training: which are trained on, and which the backbone is measured with.
-
-It must not know backbones or losses.
-"""
+"""The images of a training and of its evaluation."""
 
 from __future__ import annotations
 
@@ -27,13 +24,13 @@ CROPPED_FROM = 8 / 7
 
 @dataclass(frozen=True)
 class VisionImages:
-    """Images; as many as are trained on.
+    """The images; ``len`` is the number of training images.
 
     Attributes:
-        train: what is trained on.
-        bank: labelled images that neighbours and probes learn from; None measures nothing.
-        test: labelled images of the same classes that they are asked about, likewise.
-        held_out: labelled images that a long-tailed part leaves to choose by; None where there are none.
+        train: training images.
+        bank: labelled images from which classifiers learn; None without evaluation.
+        test: labelled test images of the same classes; None without evaluation.
+        held_out: labelled validation images left out of a long-tailed training set; None without them.
     """
 
     train: ImageSet
@@ -109,7 +106,7 @@ def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, ev
 
 
 def check_evaluations(recipe: VisionRecipe, images: VisionImages) -> None:
-    """Raises `TempplugError` where labels do not allow what will be measured, before hours of training."""
+    """Raises `TempplugError` before the training if the labels do not allow the evaluations."""
     if images.bank is None or images.test is None:
         return
     unasked = Evaluation(nn.Identity(), images.bank, images.test, evaluation_settings(recipe), torch.device("cpu"))
@@ -118,7 +115,7 @@ def check_evaluations(recipe: VisionRecipe, images: VisionImages) -> None:
 
 
 def evaluation_settings(recipe: VisionRecipe) -> EvaluationSettings:
-    """Returns how a recipe measures; what is trained on is the bank of ``long-tail``, as it is."""
+    """Returns the evaluation settings of a recipe; the training set itself is the bank of ``long-tail``."""
     return EvaluationSettings(
         k=recipe.neighbours,
         probe=recipe.probe,
@@ -133,7 +130,7 @@ def evaluation_settings(recipe: VisionRecipe) -> EvaluationSettings:
 
 
 def _long_tailed(images: ImageSet, recipe: VisionRecipe) -> tuple[ImageSet, ImageSet | None]:
-    """Returns the images to train on, and those that are held out of them where there are any."""
+    """Returns the training images and the validation images left out of them, if any."""
     if recipe.imbalance_ratio is None:
         for name in ("largest_class", "held_out"):
             if value := getattr(recipe, name):

@@ -1,6 +1,6 @@
-"""Training on images: two views of every image, made on the device, to a step module with its loss.
+"""Training on images: computes two views of every image on the device and passes them to a step module with its loss.
 
-`DESIGNS` has what is a method's own: its module, its heads and their settings. It must not know the Trainer.
+`DESIGNS` defines what differs between methods: the module, its heads and their settings.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")
 
 @dataclass(frozen=True)
 class Design:
-    """What a method is.
+    """The definition of a method.
 
     Attributes:
         module: its step module.
         head: its projection head.
-        prediction: makes its prediction head from the width of the embeddings and the setting ``hidden_dimension``; or None.
+        prediction: creates its prediction head from the embedding width and the setting ``hidden_dimension``; or None.
         settings: arguments of the module, by settings of the recipe.
-        labelled: whether it needs the class of every image.
+        labelled: whether it requires labels.
     """
 
     module: type[StepModule]
@@ -101,7 +101,7 @@ class TwoViews(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """The backbone, which is kept."""
+        """The backbone, which is saved."""
         return self.step.backbone
 
     @property
@@ -131,11 +131,11 @@ class TwoViews(nn.Module):
 
 
 class VisionMethod(Method[Any, VisionImages]):
-    """A method whose step module takes two views of images, one of `DESIGNS`."""
+    """A method with a step module for two views of images, defined in `DESIGNS`."""
 
     @property
     def design(self) -> Design:
-        """What is the method's own."""
+        """The definition of the method."""
         return DESIGNS[self.info.name]
 
     def step(self, recipe: Any, backbone: Backbone, loss: Any) -> StepModule:
@@ -246,7 +246,7 @@ class VisionMethod(Method[Any, VisionImages]):
         return TwoViews(step, create_augmentation(recipe.augmentation, recipe.image_size), recipe.channels_last)
 
     def collate(self, recipe: Any, data: VisionImages, index: Tensor) -> dict[str, Any]:
-        """Returns images as they are, bytes, with positions and labels."""
+        """Returns unmodified images as bytes, with positions and labels."""
         labels = data.train.labels
         return {"index": index, "pixels": data.train.batch(index), "labels": None if labels is None else labels[index]}
 
@@ -315,7 +315,7 @@ def figures(evaluation: str, found: dict[str, Any]) -> dict[str, float]:
 
 
 def _refuse_broken_convolutions(module: nn.Module) -> None:
-    """Raises where PyTorch 2.13 writes past the end of a tensor: found on processors with AVX2, in the backward pass."""
+    """Raises an error where the convolutions of PyTorch 2.13 write out of bounds (processors with AVX2, backward pass)."""
     for each in module.modules():
         if (
             not torch.accelerator.is_available()

@@ -1,1 +1,1 @@
-"""``tempplug watch``: what a training looks like while it runs, and what is known to be harmful in it."""
+"""``tempplug watch``: shows the progress of a training and warns of known problems."""

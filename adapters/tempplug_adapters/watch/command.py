@@ -1,4 +1,4 @@
-"""``tempplug watch OUTPUT_DIR``: the course of a training in lines of a terminal, and what is harmful in it."""
+"""``tempplug watch OUTPUT_DIR``: shows the progress of a training on a terminal and warns of known problems."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns 0.
 
     Args:
-        arguments: the words behind ``tempplug watch``; None means those of the process.
+        arguments: command-line arguments after ``tempplug watch``; None uses those of the process.
 
     Raises:
-        TempplugError: the folder holds no log.
+        TempplugError: the folder contains no log.
     """
     parser = argparse.ArgumentParser(
         prog="tempplug watch",
@@ -81,11 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def view(folder: Path, logs: Logs) -> list[str]:
-    """Returns the lines that are shown.
+    """Returns the output lines.
 
     Args:
-        folder: of the training.
-        logs: what it has logged.
+        folder: folder of the training.
+        logs: its logs.
     """
     if not logs.entries:
         return [f"{folder}: no log of a training step yet"]
@@ -107,7 +107,7 @@ def view(folder: Path, logs: Logs) -> list[str]:
 
 
 def curve(values: Sequence[float], columns: int = _COLUMNS) -> str:
-    """Returns values as blocks of eight heights, means where there are more than columns.
+    """Returns values as block characters of eight heights; averages values if there are more than columns.
 
     >>> curve([0.0, 1.0, 2.0, 7.0])
     '▁▂▃█'
@@ -122,16 +122,16 @@ def curve(values: Sequence[float], columns: int = _COLUMNS) -> str:
 
 
 def _of_strategy(spec: str | None) -> tuple[Mapping[str, float], str]:
-    """Returns the bounds of a strategy and what it says to do where temperatures lie on one."""
+    """Returns the bounds of a strategy, and its advice for temperatures at a bound."""
     if spec is None:
         return {}, "choose other bounds"
     import warnings
 
-    from tempplug import create_strategy  # loads torch
+    from tempplug import create_strategy  # imports torch
 
     try:
         with warnings.catch_warnings(action="ignore"):
             strategy = create_strategy(spec)
-    except TempplugError:  # a plugin's, which this environment need not have
+    except TempplugError:  # a plugin's strategy, which may not be installed here
         return {}, "choose other bounds"
     return strategy.bounds(), strategy.remedy

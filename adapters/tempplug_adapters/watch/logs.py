@@ -1,4 +1,4 @@
-"""The logs of a training in a folder: those that are written while it runs, or those of its newest checkpoint.
+"""Reads the logs of a training folder: those written during training, or those of the newest checkpoint.
 
 It needs no framework.
 """
@@ -18,14 +18,14 @@ LOG_FILE, STATE_FILE, SETTINGS_FILE = "log.jsonl", "trainer_state.json", "settin
 
 @dataclass(frozen=True)
 class Logs:
-    """What a training has logged so far.
+    """The logs of a training so far.
 
     Attributes:
-        entries: of its steps, those with a loss, in order.
-        evaluation: the newest figure of each name.
-        strategy: resolved spec string, where the folder says it.
-        max_steps: of the whole training, 0 where the folder does not say it.
-        ended: whether no step will follow.
+        entries: logs of steps with a loss, in order.
+        evaluation: the newest value of each metric.
+        strategy: resolved spec string, if the folder contains it.
+        max_steps: number of steps of the whole training, 0 if unknown.
+        ended: whether the training has ended.
     """
 
     entries: list[Mapping[str, Any]] = field(default_factory=list)
@@ -36,14 +36,14 @@ class Logs:
 
 
 def read_logs(folder: Path) -> Logs:
-    """Returns what the training of a folder has logged; nothing where it has not begun.
+    """Returns the logs of a training; empty if it has not begun.
 
     Args:
-        folder: the ``output_dir`` of a command of ours or of a Trainer with the mixin (``log.jsonl``); of any other Trainer the
-            newest checkpoint speaks.
+        folder: the ``output_dir`` of a tempplug command or of a Trainer with the mixin (``log.jsonl``); for any other Trainer,
+            the newest checkpoint is read.
 
     Raises:
-        DataError: the folder does not exist, or a file in it is no log.
+        DataError: the folder does not exist, or a file in it is not a valid log.
     """
     if not folder.is_dir():
         raise DataError(f"output_dir={folder} does not exist or is no folder.")
@@ -75,9 +75,9 @@ def _lines(file: Path) -> list[Mapping[str, Any]]:
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{file}, line {number} is no log: {error}.") from error
+            raise DataError(f"{file}, line {number} is not a valid log entry: {error}.") from error
         if not isinstance(entry, dict):
-            raise DataError(f"{file}, line {number} is no log: it must be a JSON object.")
+            raise DataError(f"{file}, line {number} is not a valid log entry: it must be a JSON object.")
         found.append(entry)
     return found
 
@@ -85,7 +85,7 @@ def _lines(file: Path) -> list[Mapping[str, Any]]:
 def _json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # the second of lists in lists without end
+    except (ValueError, RecursionError) as error:  # the second is raised for deeply nested lists
         raise DataError(f"{file} cannot be read: {error}.") from error
     if not isinstance(content, dict):
         raise DataError(f"{file} must hold a JSON object.")

@@ -1,6 +1,6 @@
-"""What is known to be harmful in a contrastive training, as its logs show it, in words and with a remedy.
+"""Detects known problems of a contrastive training from its logs, and gives remedies.
 
-The limits are where a quantity no longer does its work, not where it is low: a training that works well reaches none of them.
+The limits mark values at which a quantity no longer has an effect; a training that works well does not reach them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _CLOSE = (
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem.
 
     Attributes:
-        name: in a few words.
-        seen: what the logs show.
-        remedy: what to do.
+        name: short description.
+        seen: evidence in the logs.
+        remedy: recommended action.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Problem:
 
 
 def problems(entries: Entries, bounds: Mapping[str, float] | None = None, remedy: str = "choose other bounds") -> list[Problem]:
-    """Returns what is harmful at the end of the logs, the worst first; nothing where they are too few to say.
+    """Returns the problems at the end of the logs, the most serious first; empty if there are too few logs.
 
     Args:
         entries: logs of training steps, in order.
-        bounds: temperatures that the strategy never passes, by the options that set them, where they are known.
-        remedy: of the strategy, for temperatures on their bounds.
+        bounds: limits of the strategy's temperature by the options that set them, if known.
+        remedy: advice of the strategy for temperatures at a bound.
     """
     best = min((float(each["uniformity"]) for each in entries if "uniformity" in each), default=0.0)
-    # Where embeddings lie on one point, positives are alike as well, whatever the views: the first of these three is told.
+    # Collapsed embeddings also have similar positives, so only the first of these three problems is reported.
     close = (
         _found(
             entries,
@@ -87,7 +87,7 @@ def problems(entries: Entries, bounds: Mapping[str, float] | None = None, remedy
 
 
 def _found(entries: Entries, figure: str, holds: Callable[[float], bool], name: str, seen: str, remedy: str) -> Problem | None:
-    """Returns the problem where ``holds`` is true of a figure in the last logs that have it, since when and its last value."""
+    """Returns the problem, its beginning and last value, if ``holds`` is true in the last logs with the quantity."""
     having = [each for each in entries if figure in each]
     count = next((at for at, each in enumerate(reversed(having)) if not holds(float(each[figure]))), len(having))
     if count < LAST:

@@ -1,1 +1,1 @@
-"""Generated data for the quick profile: sentences and a tiny untrained encoder, made in a second without a download."""
+"""Generated data for profile ``quick``: sentences and a tiny untrained encoder, without a download."""

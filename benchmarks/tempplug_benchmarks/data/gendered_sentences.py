@@ -1,8 +1,8 @@
-"""Generated entailment pairs about men and women, and bias benchmarks of the same words in the layout of the real ones.
+"""Generated entailment pairs about men and women, and matching bias benchmarks in the layout of the real ones.
 
-The pairs hold a stereotype: two thirds of what men buy, find and clean is out of one half of the things, and likewise women
-and the other half. A pair beside its counterfactual holds none, so that a model trained on both has nothing to learn it from.
-The benchmarks ask for that stereotype, and have templates of their own. This module must not know any model or training.
+The pairs contain a stereotype: men buy, find or clean things of one half in two thirds of the pairs, and women those of the
+other half. Pairs together with their counterfactuals contain none, so a model trained on both cannot learn it. The benchmarks
+test for the stereotype with separate templates.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ STEREOTYPED = 2 / 3
 
 
 def entailment_pairs(count: int, seed: int) -> list[tuple[str, str]]:
-    """Returns premises with what follows from them.
+    """Returns (premise, hypothesis) pairs.
 
     Args:
-        count: how many, at least 1.
+        count: number of pairs, at least 1.
         seed: at least 0.
 
     >>> entailment_pairs(1, seed=0)
@@ -57,7 +57,7 @@ def entailment_pairs(count: int, seed: int) -> list[tuple[str, str]]:
 
 
 def vocabulary() -> list[str]:
-    """Returns every word and sign that a sentence may hold, sorted."""
+    """Returns all words and punctuation marks of the sentences, sorted."""
     words = {word for pair in PEOPLE for word in pair} | {*VERBS, *THINGS, *PLACES}
     for template in (*TRAINING_TEMPLATES, *EVALUATION_TEMPLATES):
         words.update(word for word in template.split() if "{" not in word)
@@ -65,13 +65,13 @@ def vocabulary() -> list[str]:
 
 
 def write_gendered(folder: Path, pairs: int, seed: int, tested: int = 120) -> None:
-    """Writes ``pairs.tsv`` of a seed, and ``gender_words.tsv``, StereoSet and CrowS-Pairs, which are the same for every seed.
+    """Writes ``pairs.tsv`` for a seed, and ``gender_words.tsv``, StereoSet and CrowS-Pairs, which do not depend on the seed.
 
     Args:
-        folder: made where missing.
-        pairs: of the training data, at least 1.
+        folder: created if missing.
+        pairs: number of training pairs, at least 1.
         seed: of the training data, at least 0.
-        tested: rows of either benchmark, and of StereoSet's development set, at least 1.
+        tested: rows of each benchmark and of StereoSet's development set, at least 1.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write_table(folder / "pairs.tsv", ("premise", "hypothesis"), entailment_pairs(pairs, seed))
@@ -95,7 +95,7 @@ def write_gendered(folder: Path, pairs: int, seed: int, tested: int = 120) -> No
 
 
 def _person_and_thing(generator: random.Random, stereotyped: bool, person: str | None = None) -> tuple[str, str]:
-    """Returns someone with a thing of the half that the stereotype gives them, or of the other half."""
+    """Returns a person and a thing, according to the stereotype or against it."""
     side = generator.randrange(2) if person is None else int(person in [female for _, female in PEOPLE])
     chosen = person or generator.choice(PEOPLE)[side]
     half = len(THINGS) // 2

@@ -1,12 +1,9 @@
-"""Generated English-like sentences: paraphrase pairs, plain sentences and pairs with a graded similarity.
+"""Generated English-like sentences: paraphrase pairs, single sentences and pairs with a graded similarity.
 
-A sentence says who did what to which thing where. Each of the four slots is a concept with two or three synonyms, and a
-template puts the words in order. Two sentences of the same four concepts are paraphrases, whatever their words and template;
-otherwise their similarity is the share of concepts they have in common. Nothing is measured on what was trained on: the
-combinations of concepts are dealt out to training, dev and test once and for all, and evaluation has templates of its own.
-Single words and function words are shared, or nothing could be learned.
-
-This module must not know any model or training.
+A sentence combines four concepts (subject, verb, object, place), each with two or three synonyms, in a template. Sentences with
+the same four concepts are paraphrases; otherwise the similarity is the share of common concepts. Training, dev and test have
+disjoint combinations of concepts, and evaluation has separate templates. Words are shared between the splits, since otherwise
+nothing could be learned.
 """
 
 from __future__ import annotations
@@ -107,7 +104,7 @@ class ScoredPair:
     """Two sentences and their similarity.
 
     Attributes:
-        score: 5 × the share of concepts that the two have in common: 0, 1.25, 2.5, 3.75 or 5.
+        score: 5 × the share of common concepts: 0, 1.25, 2.5, 3.75 or 5.
         sentence_a: the first sentence.
         sentence_b: the second sentence.
     """
@@ -119,11 +116,7 @@ class ScoredPair:
 
 @cache
 def combinations(split: Split) -> frozenset[Concepts]:
-    """Returns the combinations of concepts that belong to a split: 60 % train, 20 % dev, 20 % test, disjoint.
-
-    >>> combinations("train") & combinations("test")
-    frozenset()
-    """
+    """Returns the combinations of concepts of a split: 60 % train, 20 % dev, 20 % test, disjoint."""
     if split not in _SHARES:
         raise ConfigError(f"split='{split}' must be one of {', '.join(_SHARES)}.")
     everything = [(s, v, o, p) for s, v, o, p in itertools.product(*(range(len(slot)) for slot in SLOTS))]
@@ -133,11 +126,7 @@ def combinations(split: Split) -> frozenset[Concepts]:
 
 
 def paraphrase_pairs(count: int, seed: int) -> list[tuple[str, str]]:
-    """Returns pairs of sentences that say the same in other words, for supervised training.
-
-    Args:
-        count: how many, at least 1; no combination of concepts occurs twice until all are used.
-        seed: at least 0.
+    """Returns ``count`` (at least 1) pairs of paraphrases; a combination of concepts recurs only after all have been used.
 
     >>> paraphrase_pairs(1, seed=0)
     [('at the garden a seaman peddled the car .', 'the sailor sold a vehicle near the yard .')]
@@ -151,18 +140,18 @@ def paraphrase_pairs(count: int, seed: int) -> list[tuple[str, str]]:
 
 
 def plain_sentences(count: int, seed: int) -> list[str]:
-    """Returns sentences on their own, for unsupervised training; arguments as in `paraphrase_pairs`."""
+    """Returns single sentences for unsupervised training; arguments as in `paraphrase_pairs`."""
     generator = _generator(count, seed, "plain")
     drawn = itertools.islice(_endless("train", generator), count)
     return [_sentence(concepts, generator.choice(TRAINING_TEMPLATES), generator) for concepts in drawn]
 
 
 def scored_pairs(split: Split, count: int, seed: int) -> list[ScoredPair]:
-    """Returns pairs with a graded similarity, as many of each score as of any other (± 1), shuffled.
+    """Returns shuffled pairs with a graded similarity, equally many (± 1) for each score.
 
     Args:
-        split: whose combinations of concepts; ``train`` has the training templates, the others those of evaluation.
-        count: how many, at least 1.
+        split: gives the combinations of concepts; ``train`` uses the training templates, the others those of evaluation.
+        count: number of pairs, at least 1.
         seed: at least 0.
     """
     generator = _generator(count, seed, split)
@@ -182,7 +171,7 @@ def scored_pairs(split: Split, count: int, seed: int) -> list[ScoredPair]:
 
 
 def vocabulary() -> list[str]:
-    """Returns every word and sign that a sentence may hold, sorted."""
+    """Returns all words and punctuation marks of the sentences, sorted."""
     words = {word for slot in SLOTS for concept in slot for word in concept}
     for template in (*TRAINING_TEMPLATES, *EVALUATION_TEMPLATES):
         words.update(word for word in template.split() if "{" not in word)
@@ -190,10 +179,10 @@ def vocabulary() -> list[str]:
 
 
 def write_sts(folder: Path, seed: int, train: int = 1000, dev: int = 500, test: int = 1000) -> None:
-    """Writes scored pairs as STS-B is laid out: ``STSB/{train,dev,test}.tsv`` with ``score``, ``sentence1``, ``sentence2``.
+    """Writes scored pairs in the layout of STS-B: ``STSB/{train,dev,test}.tsv`` with ``score``, ``sentence1``, ``sentence2``.
 
     Args:
-        folder: where ``STSB`` is made.
+        folder: ``STSB`` is created in it.
         seed: at least 0.
         train: pairs of the train split, at least 1.
         dev: pairs of the dev split, at least 1.
@@ -209,13 +198,13 @@ def write_sts(folder: Path, seed: int, train: int = 1000, dev: int = 500, test: 
 
 
 def write_transfer(folder: Path, seed: int, train: int = 600, test: int = 300) -> None:
-    """Writes sentences with the class of their verb as TREC is laid out: ``TREC.train.tsv`` and ``TREC.test.tsv``.
+    """Writes sentences with the class of their verb in the layout of TREC: ``TREC.train.tsv`` and ``TREC.test.tsv``.
 
     Args:
-        folder: made where it is not there.
+        folder: created if missing.
         seed: at least 0.
-        train: sentences to learn from, at least 1; their combinations of concepts are those of the dev split.
-        test: sentences to report, at least 1.
+        train: training sentences, at least 1; their combinations of concepts are those of the dev split.
+        test: test sentences, at least 1.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes: tuple[tuple[str, Split, int], ...] = (("train", "dev", train), ("test", "test", test))
@@ -229,7 +218,7 @@ def write_transfer(folder: Path, seed: int, train: int = 600, test: int = 300) -
 
 
 def _generator(count: int, seed: int, purpose: str) -> random.Random:
-    """Returns a generator of its own for each purpose, so that no two kinds of data are drawn alike."""
+    """Returns a separate random generator for each purpose."""
     if count < 1:
         raise ConfigError(f"count={count} of generated sentences must be at least 1.")
     if seed < 0:

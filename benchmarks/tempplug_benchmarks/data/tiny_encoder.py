@@ -1,7 +1,4 @@
-"""A tiny untrained BERT for the generated sentences, saved as an ordinary Hugging Face folder.
-
-It must not know how it is trained.
-"""
+"""A tiny untrained BERT for the generated sentences, saved as an ordinary Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -26,19 +23,19 @@ def write_tiny_encoder(
     words: Sequence[str] = (),
     masked: bool = False,
 ) -> None:
-    """Writes an encoder with random weights and the tokenizer of the generated sentences.
+    """Writes an encoder with random weights and a tokenizer for the generated sentences.
 
-    ``AutoModel`` and ``AutoTokenizer`` load the folder. Weights depend on the seed alone: torch's global generator is
-    left as it was.
+    ``AutoModel`` and ``AutoTokenizer`` load the folder. The weights depend only on the seed, and torch's global generator is
+    not changed.
 
     Args:
-        folder: made where missing.
+        folder: created if missing.
         seed: of the weights, at least 0.
         layers: transformer layers, at least 1.
         width: hidden width, a multiple of 4 (the heads).
         dropout: probability in [0, 1), of hidden units and attention alike.
-        words: of the tokenizer, in lower case; none: those of the generated sentences.
-        masked: whether it has a head for masked tokens.
+        words: lower-case vocabulary of the tokenizer; empty for the words of the generated sentences.
+        masked: whether to add a masked language modelling head.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = [*SPECIAL, *(words or vocabulary())]

@@ -1,4 +1,4 @@
-"""Figures that papers report, as printed (one JSON file a field), and the runs that answer their tables (``maps/``, TOML).
+"""Figures reported by papers (one JSON file per field), and the runs that reproduce their tables (``maps/``, TOML).
 
 ``sentence.json`` leaves out the transfer row of DySTreSS* in table 5 of DySTreSS, which equals that of table 11.
 """

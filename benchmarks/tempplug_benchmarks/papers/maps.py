@@ -1,7 +1,7 @@
-"""Which runs answer each table and figure of five papers, and why others are not answered: ``maps/PAPER.toml``.
+"""The mapping from tables and figures of five papers to runs, or reasons why there are none: ``maps/PAPER.toml``.
 
-Cells are named as the tables print them. An answer in a file may give the name of a mapping of arms or metrics that the file
-defines once, and ``cases``: one answer each, with what all share and what the case adds.
+Cells have the names printed in the tables. An answer may refer to a named mapping of arms or metrics defined once in the file,
+and may list ``cases``: one answer each, which combine the shared keys and those of the case.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ PAPERS = ("dystress", "temperature-free", "temperature-schedules", "macl", "amcl
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Cells that one task measures.
+    """Cells reproduced by one task.
 
     Attributes:
-        task: ``SUITE/TASK``, settings of the table behind an ``@`` (`Suite.task`).
-        dataset: heading of the cells' group of columns; empty where a figure prints none.
-        metrics: ours, of the task's paper profile, by the printed heading.
-        arms: ours by the printed heading of the row. A number in braces is a number of epochs of the paper's, which smaller
-            profiles have fewer of: ``schedule:period={200}+infonce``.
-        settings: that a cell must have beside: rows of one name may differ by them alone.
+        task: ``SUITE/TASK``, optionally followed by ``@`` and settings (`Suite.task`).
+        dataset: heading of the cells' group of columns; empty for a figure without headings.
+        metrics: our metrics in the paper profile, by printed heading.
+        arms: our arms by printed row heading. A number in braces is a number of epochs in the paper, which smaller profiles
+            scale down: ``schedule:period={200}+infonce``.
+        settings: settings that a cell must also match, because rows may differ only in these.
     """
 
     task: str
@@ -38,20 +38,20 @@ class Answer:
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def covers(self, dataset: str, metric: str, method: str, settings: Mapping[str, object]) -> bool:
-        """Returns whether a cell is among them."""
+        """Returns whether the answer includes a cell."""
         same = all(settings.get(name) == value for name, value in self.settings.items())
         return dataset == self.dataset and metric in self.metrics and method in self.arms and same
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """Cells that nothing measures.
+    """Cells that no run reproduces.
 
     Attributes:
         why: the reason, one line.
-        datasets: headings of the cells' groups of columns; empty: all.
-        metrics: headings of their columns; empty: all.
-        methods: headings of their rows; empty: all.
+        datasets: headings of the groups of columns; empty for all.
+        metrics: column headings; empty for all.
+        methods: row headings; empty for all.
     """
 
     why: str
@@ -60,7 +60,7 @@ class Gap:
     methods: Sequence[str] = ()
 
     def covers(self, dataset: str, metric: str, method: str) -> bool:
-        """Returns whether a cell is among them."""
+        """Returns whether the gap includes a cell."""
         named = ((dataset, self.datasets), (metric, self.metrics), (method, self.methods))
         return all(not names or name in names for name, names in named)
 
@@ -70,11 +70,11 @@ class TableMap:
     """One table or figure.
 
     Attributes:
-        number: as printed, such as ``B.1``; ``figure-3`` of a figure.
-        title: what it compares.
+        number: as printed, such as ``B.1``; ``figure-3`` for a figure.
+        title: short description.
         answers: the runs.
-        gaps: what is missing.
-        command: what draws a figure, where that is no run of a suite.
+        gaps: cells without runs.
+        command: command that draws a figure, if it is not a run of a suite.
     """
 
     number: str
@@ -89,9 +89,9 @@ class PaperMap:
     """One paper.
 
     Attributes:
-        key: short name, as cells and ``--paper`` have it.
+        key: short name, used in cells and by ``--paper``.
         citation: authors, year and title.
-        tables: in the paper's order, figures behind them.
+        tables: in the order of the paper, followed by the figures.
     """
 
     key: str

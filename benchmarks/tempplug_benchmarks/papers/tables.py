@@ -1,4 +1,4 @@
-"""Reads the transcribed tables of papers. It must not know which of our runs a figure is compared with."""
+"""Reads the transcribed tables of papers. It must not depend on the runs that they are compared with."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tempplug.errors import DataError, UnknownNameError, nearest
 
 @dataclass(frozen=True)
 class Paper:
-    """Where figures come from.
+    """A paper.
 
     Attributes:
-        key: the short name that cells use, e.g. ``macl``.
-        name: the short name that reports print, e.g. ``MACL``.
+        key: short name used in cells, e.g. ``macl``.
+        name: short name printed in reports, e.g. ``MACL``.
         citation: authors, year and title.
     """
 
@@ -33,13 +33,13 @@ class Cell:
     Attributes:
         paper: key of the paper.
         table: number of the table as printed, e.g. ``B.4``.
-        dataset: what the table calls its group of columns.
-        metric: heading of the column.
-        method: heading of the row.
-        value: the printed figure; None where it is missing.
-        std: the printed standard deviation; None where none is printed.
-        settings: what the paper says about the row: model, temperatures, batch size.
-        note: what a reader must know about this figure; empty where there is nothing.
+        dataset: heading of the group of columns.
+        metric: column heading.
+        method: row heading.
+        value: the printed figure; None if missing.
+        std: the printed standard deviation; None if missing.
+        settings: settings that the paper gives for the row: model, temperatures, batch size.
+        note: remark about this figure; empty without one.
     """
 
     paper: str
@@ -55,7 +55,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class PaperRow:
-    """Names one row of one table: the method and the group of columns."""
+    """Identifies one row of one table: the method and the group of columns."""
 
     paper: str
     table: str
@@ -72,11 +72,7 @@ class PaperTables:
     cells: tuple[Cell, ...]
 
     def row(self, row: PaperRow) -> dict[str, Cell]:
-        """Returns the cells of a row, by metric.
-
-        Raises:
-            UnknownNameError: there is no such row; or several rows differ by their settings only.
-        """
+        """Returns the cells of a row by metric; raises `UnknownNameError` unless exactly one row matches."""
         found: dict[str, Cell] = {}
         for cell in self.cells:
             if (cell.paper, cell.table, cell.method, cell.dataset) != (row.paper, row.table, row.method, row.dataset):
@@ -95,11 +91,7 @@ class PaperTables:
 
 @cache
 def load(name: str) -> PaperTables:
-    """Returns the transcribed tables of that name, or raises `DataError` where there is no such file.
-
-    >>> load("sentence").papers["macl"].name
-    'MACL'
-    """
+    """Returns the transcribed tables of that name, or raises `DataError` if there is no such file."""
     source = files("tempplug_benchmarks.papers").joinpath(f"{name}.json")
     if not source.is_file():
         raise DataError(f"there are no transcribed tables named '{name}' in tempplug_benchmarks/papers.")

@@ -1,1 +1,1 @@
-"""The report of results: comparisons and what they say, on a terminal, as Markdown and as a page with plots."""
+"""The report of benchmark results: comparisons and conclusions on a terminal, as Markdown, and as an HTML page with plots."""

@@ -1,6 +1,7 @@
-"""The table of all tasks: strategies by tasks, and what ranks over tasks tell.
+"""The table of strategies by tasks, and rank statistics over data sets.
 
-A strategy is an arm as its task's recipe has it. Fixed temperatures beside the baseline and untrained arms are not ranked.
+A strategy is represented by the arm with the task's recipe. Fixed temperatures other than the baseline and untrained arms are
+not ranked.
 Source: Demšar 2006, Statistical Comparisons of Classifiers over Multiple Data Sets (Friedman's test, Nemenyi's difference).
 """
 
@@ -49,10 +50,10 @@ class TaskColumn:
     """One task of the table.
 
     Attributes:
-        comparison: of its arms.
+        comparison: comparison of its arms.
         rows: by strategy.
-        references: rows that are no strategy's, by name: those of `REFERENCES` that there are.
-        ranks: by strategy, 1 is best, equals share; empty where there is no signal.
+        references: rows of arms that are not strategies, by the names in `REFERENCES`.
+        ranks: by strategy, 1 is best, ties share their mean rank; empty without a signal.
     """
 
     comparison: Comparison
@@ -63,13 +64,13 @@ class TaskColumn:
 
 @dataclass(frozen=True)
 class Ranking:
-    """What ranks over data sets tell of the strategies that all of them have.
+    """Rank statistics of the strategies that several data sets have in common.
 
     Attributes:
         strategies: mean rank by strategy, best first.
-        data_sets: how many.
-        p: of the Friedman test that all are alike; 1 where all ranks are equal.
-        critical: difference of mean ranks that Nemenyi's test asks for.
+        data_sets: number of data sets.
+        p: p-value of the Friedman test for equal ranks; 1 if all ranks are equal.
+        critical: critical difference of mean ranks in Nemenyi's test.
     """
 
     strategies: Mapping[str, float]
@@ -79,7 +80,7 @@ class Ranking:
 
 
 def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
-    """Returns a column for each task that compares strategies.
+    """Returns one column for each task that compares strategies.
 
     Args:
         comparisons: of any suites, profiles and tasks.
@@ -94,10 +95,10 @@ def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
 
 
 def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
-    """Returns what the ranks tell; None where no three data sets have three strategies in common.
+    """Returns the rank statistics, or None if no three data sets have three strategies in common.
 
-    Of the strategies that two tasks share, and all data sets that have these, the ones that make the largest table are taken.
-    Friedman's test wants rows that are independent, so that each data set is one row.
+    Considers the strategies common to each pair of tasks and all data sets that have them, and uses the largest such table.
+    Each data set is one row, because the Friedman test requires independent rows.
 
     Args:
         found: see `columns`.
@@ -126,7 +127,7 @@ def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
 
 
 def _one_a_data_set(found: Sequence[TaskColumn]) -> list[TaskColumn]:
-    """Returns the columns without those of the task or the data of another; a task's largest profile stands for it."""
+    """Returns one column for each data set, from the largest profile of each task."""
     kept, seen = [], set[tuple[str, str]]()
     for column in sorted(found, key=lambda each: -PROFILES.index(each.comparison.profile_name)):
         each = column.comparison
@@ -138,7 +139,7 @@ def _one_a_data_set(found: Sequence[TaskColumn]) -> list[TaskColumn]:
 
 
 def _strategies(comparison: Comparison) -> dict[str, ArmRow]:
-    """Returns the rows that stand for a strategy, by its name: the arm of the recipe, or the first where there is none."""
+    """Returns one row for each strategy, by name: the arm of the recipe, or else the first arm."""
     chosen: dict[str, ArmRow] = {}
     for row in comparison.rows:
         parts = Arm(row.label).parts
@@ -155,13 +156,13 @@ def _strategies(comparison: Comparison) -> dict[str, ArmRow]:
 
 
 def temperature(row: ArmRow) -> float:
-    """Returns the temperature of an arm of strategy ``fixed`` that has results."""
+    """Returns the temperature of an arm with strategy ``fixed`` and results, otherwise None."""
     strategy, _ = Arm(row.resolved).parts or ("", "")
     return float(parse_spec(strategy)[1]["temperature"])
 
 
 def _references(comparison: Comparison) -> dict[str, ArmRow]:
-    """Returns the rows of the lowest and highest fixed temperature and of what was not trained."""
+    """Returns the rows of the lowest and the highest fixed temperature and of the untrained arm."""
     measured = {row.label: row for row in comparison.rows if comparison.primary.name in row.summaries}
     fixed = sorted((measured[label] for label in fixed_temperatures(comparison.task, measured)), key=temperature)
     found = {LOWEST: fixed[0], HIGHEST: fixed[-1]} if len(fixed) > 1 else {}
@@ -170,7 +171,7 @@ def _references(comparison: Comparison) -> dict[str, ArmRow]:
 
 
 def _ranks(comparison: Comparison, rows: Mapping[str, ArmRow]) -> dict[str, float]:
-    """Returns ranks by mean, 1 is best, equals share theirs."""
+    """Returns ranks by mean, 1 is best; ties share their mean rank."""
     from scipy.stats import rankdata
 
     sign = -1 if comparison.primary.higher_is_better else 1
@@ -183,9 +184,11 @@ class CrossCell:
     """One strategy on one task.
 
     Attributes:
-        rank: by the mean; ``no signal`` where nothing is ranked; empty where the strategy was not run, or is none.
-        figure: the difference to the baseline with its interval; of the baseline the mean; empty where it was not run.
-        verdict: on the difference, or ``baseline``; ``no signal`` where nothing is ranked, empty where there is no difference.
+        rank: rank of the mean; ``no signal`` if the task is not ranked; empty for a strategy without results or a reference
+            row.
+        figure: difference to the baseline with its interval; the mean for the baseline; empty without results.
+        verdict: verdict on the difference, or ``baseline``; ``no signal`` if the task is not ranked; empty without a
+            difference.
     """
 
     rank: str = ""
@@ -194,7 +197,7 @@ class CrossCell:
 
     @property
     def text(self) -> str:
-        """All of it: rank, difference and mark; then the interval."""
+        """The rank, the difference, the verdict mark and the interval."""
         figure, bracket, interval = self.figure.partition(" [")
         ranked = " · ".join(filter(None, (self.rank, figure)))
         first = " ".join(filter(None, (ranked, MARKS.get(self.verdict))))
@@ -203,13 +206,13 @@ class CrossCell:
 
 @dataclass(frozen=True)
 class CrossTable:
-    """Strategies by tasks.
+    """The table of strategies by tasks.
 
     Attributes:
         columns: the tasks.
-        mean_ranks: by strategy, best first, those that are not ranked last; empty text for these.
-        cells: by strategy, one a task.
-        remarks: what is to be said about it.
+        mean_ranks: formatted mean rank by strategy, best first; unranked strategies come last with an empty string.
+        cells: by strategy, one for each task.
+        remarks: notes.
     """
 
     columns: tuple[TaskColumn, ...]
@@ -219,7 +222,7 @@ class CrossTable:
 
 
 def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
-    """Returns the table; None where fewer than two tasks compare strategies.
+    """Returns the table, or None if fewer than two tasks compare strategies.
 
     Args:
         comparisons: of any suites, profiles and tasks.
@@ -245,7 +248,7 @@ def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
 
 
 def cross_table(comparisons: Sequence[Comparison]) -> tuple[Table, tuple[str, ...]] | None:
-    """Returns the table as plain strings, a line for each task, and what is to be said about it; see `cross`."""
+    """Returns the table as strings, one row for each task, and its notes; see `cross`."""
     found = cross(comparisons)
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""Compares all arms of a task: measured means, differences to the baseline over common seeds, and the papers' rows beside.
+"""Compares all arms of a task: means, differences to the baseline over common seeds, and figures of papers.
 
-It refuses to average or compare results of different experiments. It must not know how anything is printed.
+It refuses to average or compare results of different experiments.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tempplug_benchmarks.task import Task
 
 @dataclass(frozen=True)
 class ReportedLine:
-    """What a paper reports for an arm.
+    """The figures that a paper reports for an arm.
 
     Attributes:
         paper: the paper.
         table: number of the table.
         method: heading of the row.
-        cells: its figures, by metric.
+        cells: figures by metric.
     """
 
     paper: Paper
@@ -44,18 +44,18 @@ class ReportedLine:
 
     @property
     def source(self) -> str:
-        """Paper, table and method in words."""
+        """Paper, table and method as text."""
         return f"{self.paper.name} table {self.table}, {self.method}"
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """The trainings of one arm.
+    """The training runs of one arm.
 
     Attributes:
         seconds: wall time of a run, evaluation included.
-        course: means over the seeds at each look, see `Result.course`; empty where no run noted it.
-        days: the first and the last that a run finished on, ISO 8601, UTC.
+        course: means over the seeds at each recorded step, see `Result.course`; empty if not recorded.
+        days: the first and the last completion date, ISO 8601, UTC.
     """
 
     seconds: Summary
@@ -68,21 +68,22 @@ class ArmRow:
     """One arm of a comparison.
 
     Attributes:
-        label: of the arm.
-        resolved: what the label means, every option written out; empty where no run has finished.
-        summaries: by metric; empty where no run has finished.
-        differences: to the baseline, by metric; empty for the baseline itself and where no seed is common.
-        reported: what papers report for it.
-        failures: seeds that failed, with their messages.
-        temperatures: ``first``, ``last``, ``min`` and ``max`` over the seeds; empty where they were not noted.
-        significance: of the primary metric's difference; None where it is of no family of comparisons.
-        trainings: what they took and what was seen in them; None where no run has finished.
-        selected: label of the arm whose results these are: another than ``label`` where the arm was tuned.
-        configurations: how many it was chosen from, on validation data; 1 where it was not tuned.
-        adapting: primary metric minus that of its control, ``fixed`` at the mean temperature of each of its runs; None without.
-        adapting_significance: of that, corrected for all such differences of the family.
-        over_samples: 95 % interval of the primary metric's difference over samples of the test data, for these very runs; None
-            where the method measures no samples.
+        label: label of the arm.
+        resolved: the resolved specs; empty if no run has finished.
+        summaries: by metric; empty if no run has finished.
+        differences: to the baseline, by metric; empty for the baseline itself and without common seeds.
+        reported: figures of papers.
+        failures: failed seeds with their messages.
+        temperatures: ``first``, ``last``, ``min`` and ``max`` over the seeds; empty if not recorded.
+        significance: of the primary metric's difference; None if it belongs to no family of comparisons.
+        trainings: statistics of the training runs; None if no run has finished.
+        selected: label of the arm that produced the results; differs from ``label`` if the arm was tuned.
+        configurations: number of configurations compared on validation data; 1 if the arm was not tuned.
+        adapting: primary metric minus that of its control, ``fixed`` at the mean temperature of each run; None without a
+            control.
+        adapting_significance: significance of ``adapting``, corrected within the family.
+        over_samples: 95 % interval of the primary metric's difference over resampled test data, for these runs; None if the
+            method does not resample.
     """
 
     label: str
@@ -109,15 +110,15 @@ class Comparison:
         suite: name of the suite.
         profile_name: name of the profile.
         task: the task.
-        profile: the profile as declared now, but for metrics that none of the results has.
-        recipe: settings of the stored results, which a later version of the profile may differ from.
+        profile: the current profile, without metrics that no result has.
+        recipe: settings of the stored results; a newer profile may have others.
         dataset: data of the stored results.
-        rows: the arms that have results or failures, the task's own first.
-        environments: the distinct machines and versions that the results were made on.
-        baseline: label of the arm that the others are compared with.
-        chosen: whether it is the best of several fixed temperatures on validation data, and not the declared one.
-        signal: whether the baseline is clearly better than what was not trained; None where that was not measured.
-        looks: the times at which the results were read, where seeds were added in between; empty where they were not.
+        rows: arms with results or failures, those of the task first.
+        environments: the distinct machines and versions of the results.
+        baseline: label of the baseline arm.
+        chosen: whether the baseline was chosen from fixed temperatures on validation data instead of declared.
+        signal: whether the baseline is clearly better than the untrained arm; None if not measured.
+        looks: interim analyses if seeds were added between them; otherwise empty.
     """
 
     suite: str
@@ -135,7 +136,7 @@ class Comparison:
 
     @property
     def primary(self) -> Metric:
-        """The metric that headlines use."""
+        """The primary metric."""
         return self.profile.primary_metric()
 
 
@@ -161,7 +162,7 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
 
 
 def _judged(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """Returns the comparisons with verdicts, corrected within families; differences to controls are a family of their own."""
+    """Returns the comparisons with verdicts, corrected within families; differences to controls are a separate family."""
     families: dict[tuple[str, ...], dict[tuple[int, str, str], Comparable]] = {}
     for number, each in enumerate(comparisons):
         for row in each.rows:
@@ -182,9 +183,9 @@ def _judged(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
 
 
 def consistent(loaded: Loaded) -> Loaded:
-    """Returns the results of one experiment a task and one an arm, that which more than half are of; messages name the others.
+    """Keeps only the results of the majority experiment of each task and arm, and reports the others in messages.
 
-    Where none has more than half, nothing says which is meant, and all are left out.
+    Without a majority, all results are left out.
 
     Args:
         loaded: see `load_results`.
@@ -210,15 +211,11 @@ def _temperatures(results: Sequence[Result]) -> dict[str, Summary]:
 
 
 def check_known(entry: Entry, suite: Suite) -> None:
-    """Makes sure that a result can be set beside others.
-
-    Args:
-        entry: a result or a failure.
-        suite: that it names.
+    """Checks that an entry of ``suite`` can be compared with others.
 
     Raises:
-        UnknownNameError: the suite has no such task or profile.
-        ConfigError: it lacks the primary metric, or has one that is not declared; one that was declared since may be missing.
+        UnknownNameError: the suite does not have the task or profile.
+        ConfigError: the primary metric is missing or a metric is unknown; metrics added to the profile later may be missing.
     """
     profile = suite.task(entry.task).profile(entry.profile)
     names = {metric.name for metric in profile.metrics}
@@ -241,7 +238,7 @@ def _compare_task(
     present = dict.fromkeys(each.arm for each in entries)
     labels = [arm.label for arm in profile.arms if arm.label in present]
     labels += [label for label in present if label not in labels]
-    if results:  # a figure that no result has is no column
+    if results:  # omit columns of figures without results
         measured = {name for each in results for name in each.metrics}
         profile = replace(profile, metrics=tuple(metric for metric in profile.metrics if metric.name in measured))
     values = {label: _values([each for each in results if each.arm == label], profile) for label in labels}
@@ -307,7 +304,7 @@ def _samples(results: Sequence[Result], metric: Metric) -> dict[int, Sequence[fl
 
 
 def _resolved(results: Sequence[Result]) -> str:
-    """Returns what the runs of an arm were; the temperature of a control is another at each seed."""
+    """Returns the resolved specs of an arm; the temperature of a control differs between seeds."""
     changes = ", ".join(f"{name}={format_value(value)}" for name, value in results[0].changes.items())
     ordered = sorted(results, key=lambda each: each.temperature.get("mean", 0.0))
     strategy = " to ".join(dict.fromkeys(each.strategy or "" for each in (ordered[0], ordered[-1])))
@@ -320,7 +317,7 @@ def _reported(tables: PaperTables, row: PaperRow) -> ReportedLine:
 
 
 def _values(results: Sequence[Result], profile: Profile) -> dict[str, dict[int, float]]:
-    """Returns the metrics that results have, by name and seed."""
+    """Returns metric values by metric and seed."""
     ordered = sorted(results, key=lambda each: each.seed)
     found = {
         metric.name: {each.seed: each.metrics[metric.name] for each in ordered if metric.name in each.metrics}
@@ -330,7 +327,7 @@ def _values(results: Sequence[Result], profile: Profile) -> dict[str, dict[int, 
 
 
 def _experiment(result: Result) -> dict[str, Any]:
-    """Returns what the results of an arm have in common; a control's temperature is that of the other arm's seed."""
+    """Returns the data that all results of an arm share; a control's temperature varies with the seed."""
     identity = result.identity()
     return {**identity, "strategy": "fixed"} if Arm(result.arm).controlled else identity
 
@@ -349,11 +346,11 @@ def _check_one_experiment(results: Sequence[Result]) -> None:
 
 
 def _trainings(results: Sequence[Result]) -> Trainings | None:
-    """Returns what the trainings of an arm took and what was seen in them; None where none has finished."""
+    """Returns statistics of the training runs of an arm, or None if no run has finished."""
     if not results:
         return None
     noted = [each.course for each in results if each.course]
-    # A run whose data differ in number has other steps; means are over the runs that looked at the steps of the first.
+    # Runs on data of different sizes record other steps; average only runs with the steps of the first.
     alike = [course for course in noted if (course["step"], course.keys()) == (noted[0]["step"], noted[0].keys())]
     names = alike[0] if alike else ()
     course = {name: [fmean(values) for values in zip(*(each[name] for each in alike), strict=True)] for name in names}

@@ -1,7 +1,4 @@
-"""The style of all plots, their axes, and how a figure of matplotlib becomes a file or a part of a page.
-
-It must not know what is drawn.
-"""
+"""The style and axes of all plots, and conversion of matplotlib figures to files and inline SVG."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from tempplug_adapters.storage.files import write_file
 
 WIDTH = 332
-"""Pixels of a plot on a page: as wide as a phone shows it, so that no letter is made smaller."""
+"""Width of a plot in pixels, narrow enough for phones to show without scaling."""
 LETTER = 6.2  # pixels, a generous mean at 11 px
 FAR = 6.0
 """An axis ends so many times the usual distance from the middle; see `limits`."""
@@ -69,7 +66,7 @@ _UNDATED = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def panel(above: float = 8, height: float = 142, below: float = 42, left: float = EDGE) -> tuple[Figure, Axes]:
-    """Returns a plot of a page and its axes; arguments are pixels, ``height`` that of the axes."""
+    """Creates a figure for a page and its axes; sizes are in pixels, and ``height`` is that of the axes."""
     figure = Figure(facecolor="none")
     axes = figure.add_axes((0, 0, 1, 1), facecolor="none")
     place(figure, axes, above, height, below, left)
@@ -77,36 +74,36 @@ def panel(above: float = 8, height: float = 142, below: float = 42, left: float 
 
 
 def place(figure: Figure, axes: Axes, above: float, height: float, below: float, left: float = EDGE) -> None:
-    """Gives a plot of a page and its axes their sizes, see `panel`."""
+    """Sets the sizes of a figure and its axes, see `panel`."""
     total = above + height + below
     figure.set_size_inches(WIDTH / 72, total / 72)
     axes.set_position((left / WIDTH, below / total, (WIDTH - EDGE - left) / WIDTH, height / total))
 
 
 def label_ratios(axis: Axis, unit: str = "", factors: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
-    """Labels a logarithmic axis at these factors of every power of ten."""
+    """Labels a logarithmic axis at these multiples of each power of ten."""
     axis.set_major_locator(LogLocator(subs=factors))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
     axis.set_minor_locator(NullLocator())
 
 
 def save(figure: Figure, out: Path) -> None:
-    """Writes a figure in the format that the file's ending names, the same bytes on every day."""
+    """Writes a figure reproducibly in the format given by the file extension."""
     kind = out.suffix[1:].lower()
     undated = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else None
     write_file(out, lambda temporary: figure.savefig(temporary, dpi=150, format=kind, metadata=undated))
 
 
 def inline(figure: Figure, name: str, title: str, description: str) -> str:
-    """Returns a plot in the colours of its page, which a screen reader reads as one picture.
+    """Returns a figure as inline SVG with the colours of the page and a text alternative for screen readers.
 
-    What was given a ``gid`` is a group of that class.
+    The ``gid`` of an element becomes the class of its group.
 
     Args:
-        figure: made in `PAGE_STYLE`.
-        name: of the plot, unique on its page; letters, digits and minus signs.
-        title: what is drawn.
-        description: what it shows, in words.
+        figure: created with `PAGE_STYLE`.
+        name: id, unique on the page; letters, digits and minus signs.
+        title: short title.
+        description: text alternative.
     """
     written = io.StringIO()
     with rc_context({**PAGE_STYLE, "svg.hashsalt": name}):
@@ -121,7 +118,7 @@ def inline(figure: Figure, name: str, title: str, description: str) -> str:
 
 
 def _tag(found: re.Match[str]) -> str:
-    """Returns a tag of matplotlib's SVG in the colours of the page, its name as a class, numbers with one decimal."""
+    """Rewrites a tag of matplotlib's SVG: page colours, name as class, numbers with one decimal."""
     tag = found[0]
     for pattern, new in (
         (r"\s+", " "),
@@ -137,7 +134,7 @@ def _tag(found: re.Match[str]) -> str:
 
 
 def padded(values: Sequence[float], share: float = 0.05) -> tuple[float, float]:
-    """Returns the ends of an axis that shows all values, at least one of them, with a margin."""
+    """Returns axis limits with a margin around all values, of which there is at least one."""
     low, high = min(values), max(values)
     margin = (high - low) * share or abs(low) * share or 1.0
     return low - margin, high + margin
@@ -146,16 +143,15 @@ def padded(values: Sequence[float], share: float = 0.05) -> tuple[float, float]:
 def limits(
     values: Sequence[float], halves: Sequence[float] = (), ends: Sequence[float] = (), reference: float | None = None
 ) -> tuple[float, float]:
-    """Returns the ends of an axis, at most `FAR` times the usual distance from the median of the values.
+    """Returns axis limits, at most `FAR` typical distances from the median, so that outliers do not compress the plot.
 
-    The usual distance is 1.5 times the median distance of the values from their median, or the median half interval where that
-    is larger.
+    The typical distance is 1.5 times the median absolute deviation, or the median of ``halves`` if that is larger.
 
     Args:
         values: positions of dots, at least one.
         halves: half the length of each interval.
-        ends: what else is drawn, such as the ends of the intervals.
-        reference: what is always shown; None for nothing.
+        ends: other positions, such as ends of intervals.
+        reference: a position that is always included; None for none.
     """
     middle, always = median(values), [] if reference is None else [reference]
     usual = max(1.5 * median(abs(value - middle) for value in values), median(halves or (0.0,)))
@@ -166,6 +162,6 @@ def limits(
 
 
 def shortened(text: str, room: float) -> str:
-    """Returns text that fits into so many pixels."""
+    """Returns text truncated to a width in pixels."""
     letters = int(room / LETTER)
     return text if len(text) <= letters else text[: max(1, letters - 1)] + "…"

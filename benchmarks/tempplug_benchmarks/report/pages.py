@@ -1,4 +1,4 @@
-"""The report as Markdown and as one self-contained HTML page, both by templates. What they say is decided in `tables`."""
+"""Renders the report as Markdown and as a self-contained HTML page with templates; `tables` provides the content."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def html(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
 
 
 def html_parts(comparisons: Sequence[Comparison], problems: Sequence[str]) -> list[str]:
-    """Returns the report as pieces of HTML for a page, with messages about files that could not be read."""
-    from tempplug_benchmarks.report import plots  # matplotlib takes half a second that listings and tables should not
+    """Returns the report as HTML fragments, with messages about files that could not be read."""
+    from tempplug_benchmarks.report import plots  # matplotlib takes half a second to import
 
     found = across.cross(comparisons)
     return [_render("training.html", comparisons=comparisons, problems=problems, across=found, plots=plots)]
 
 
 def page(parts: Sequence[str]) -> str:
-    """Returns a page of these pieces of HTML, in the style of the reports."""
+    """Returns an HTML page of these fragments in the style of the reports."""
     return _render("page.html", parts=parts)
 
 
 def html_table(table: Table, label: str, *, sortable: bool = False) -> str:
-    """Returns a table as HTML; a screen reader reads its label, and its headings sort it where it is sortable."""
+    """Returns a table as HTML with a label for screen readers; if it is sortable, its headings sort it."""
     return str(_macros().table(table, label, sortable))
 
 
@@ -65,7 +65,7 @@ def markdown_table(table: Table) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Returns text that Markdown shows as it is: ``w/ DySTreSS**`` is a name, not emphasis, nor is a name a link or HTML."""
+    """Escapes text for Markdown, so that ``w/ DySTreSS**`` is not read as emphasis, a link or HTML."""
     return _MARKUP.sub(r"\\\g<0>", plain(text))
 
 
@@ -92,12 +92,12 @@ def _environment() -> Environment:
     from markupsafe import Markup, escape
 
     def intervals(text: str) -> Markup:
-        """Returns a figure with its interval apart, each of several on its own line."""
+        """Splits figures and intervals, each on a separate line."""
         marked = _INTERVAL.sub(r' <span class="interval">\1</span>', str(escape(text)))
         return Markup(marked.replace(SEPARATOR, f"{SEPARATOR}<br>"))
 
     def breakable(label: str) -> Markup:
-        """Returns a label that a narrow column may break after a punctuation mark."""
+        """Returns a label with line break opportunities after punctuation."""
         return Markup(re.sub(r"(?<=[:+,=])", "<wbr>", str(escape(label))))
 
     made = Environment(
@@ -119,5 +119,5 @@ def _anchor(comparison: Comparison) -> str:
 
 
 def _runs_of(items: Sequence[Any], attribute: str) -> list[tuple[str, list[Any]]]:
-    """Returns groups of neighbouring items whose attribute is equal, with its value."""
+    """Returns (value, items) groups of consecutive items with an equal attribute."""
     return [(name, list(group)) for name, group in groupby(items, attrgetter(attribute))]

@@ -1,7 +1,7 @@
-"""The plots of a report's page: scores, differences and cost of the arms, courses of trainings, an overview of all tasks.
+"""The plots of the HTML report: scores, differences and cost of arms, training curves, and an overview of all tasks.
 
-Each is empty where the results do not hold what it shows. An arm that is far from all others would leave them no room: the axis
-ends before it, an arrow stands at that end, and the figure beside the name is the arm's own.
+A plot is empty if the results lack its data. Outlying arms are clipped: an arrow marks the end of the axis, and the value is
+printed beside the name.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Mark:
     """One line of a plot of arms.
 
     Attributes:
-        label: above it, on the left.
-        words: above it, on the right.
-        value: where the dot stands.
+        label: text above the line on the left.
+        words: text above the line on the right.
+        value: position of the dot.
         low: lower end of the interval.
         high: upper end.
-        seeds: where the small dots of single seeds stand.
-        kind: of the dot: ``better``, ``worse``, ``reference`` or nothing.
+        seeds: positions of the small dots of single seeds.
+        kind: kind of the dot: ``better``, ``worse``, ``reference`` or empty.
     """
 
     label: str
@@ -69,12 +69,12 @@ class Mark:
 
     @property
     def colours(self) -> tuple[str, str]:
-        """Those of the dot and of its edge."""
+        """The colours of the dot and of its edge."""
         return (THEME["page"], THEME["ink"]) if self.kind == "reference" else (THEME[self.kind or "mark"], THEME["page"])
 
 
 def score_plot(comparison: Comparison, name: str) -> str:
-    """Returns a plot of the primary metric over the arms, a dashed line at the baseline; empty where nothing has finished."""
+    """Returns a plot of the primary metric by arm with a dashed line at the baseline; empty without finished runs."""
     metric, marks = comparison.primary, []
     for row in ordered(comparison):
         if summary := row.summaries.get(metric.name):
@@ -85,7 +85,7 @@ def score_plot(comparison: Comparison, name: str) -> str:
 
 
 def difference_plot(comparison: Comparison, name: str) -> str:
-    """Returns a plot of the primary metric's paired differences, a dashed line at zero; empty where there is none."""
+    """Returns a plot of the primary metric's paired differences with a dashed line at zero; empty without differences."""
     metric, marks = comparison.primary, []
     for row in ordered(comparison):
         if found := row.differences.get(metric.name):
@@ -95,7 +95,7 @@ def difference_plot(comparison: Comparison, name: str) -> str:
 
 
 def cost_plot(comparison: Comparison, name: str) -> str:
-    """Returns a plot of the seconds that a run of each arm took; empty where nothing has finished."""
+    """Returns a plot of the seconds per run of each arm; empty without finished runs."""
     marks = []
     for row in ordered(comparison):
         if row.trainings:
@@ -147,15 +147,15 @@ def _arms(name: str, title: str, marks: Sequence[Mark], reference: float | None)
 
 @rc_context(PAGE_STYLE)
 def course_plot(comparison: Comparison, name: str, quantity: str, told: str) -> str:
-    """Returns a plot of what every arm's trainings looked like over their steps; empty where no run noted it.
+    """Returns a plot of a quantity over the training steps for each arm; empty if not recorded.
 
-    Arms of constant temperature are thin grey lines, but for the baseline.
+    Arms with a constant temperature are thin grey lines, except for the baseline.
 
     Args:
-        comparison: whose arms.
-        name: of the plot on its page.
-        quantity: of `Trainings.course`.
-        told: what that is, in words with its unit.
+        comparison: the comparison.
+        name: id of the plot on its page.
+        quantity: key of `Trainings.course`.
+        told: description of the quantity with its unit.
     """
     figure, axes = panel()
     words, moving = [], 0
@@ -177,9 +177,9 @@ def course_plot(comparison: Comparison, name: str, quantity: str, told: str) -> 
 
 @rc_context(PAGE_STYLE)
 def temperature_plot(comparison: Comparison, name: str) -> str:
-    """Returns a plot of the primary metric against temperatures that were given, a line for arms that differ in nothing else.
+    """Returns a plot of the primary metric against configured temperatures, one line for arms that differ only in these.
 
-    Empty where no two arms do.
+    Empty if no two arms do.
     """
     metric = comparison.primary
     groups: dict[str, dict[float, Summary]] = {}
@@ -202,13 +202,13 @@ def temperature_plot(comparison: Comparison, name: str) -> str:
 
 
 def _numbered(number: int) -> dict[str, Any]:
-    """Returns a look that no other curve has."""
+    """Returns the line style of a curve, unique within its plot."""
     style = DASHED if number >= len(COLOURS) else "-"
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": style, "zorder": 3, "gid": "curve"}
 
 
 def _given_temperature(label: str) -> tuple[str, float] | None:
-    """Returns the arm without the temperature that was given to it, and that temperature; None where none was."""
+    """Returns the arm without its configured temperature, and that temperature; None if it has none."""
     parts = Arm(label).parts
     if not parts:
         return None
@@ -225,7 +225,7 @@ def _given_temperature(label: str) -> tuple[str, float] | None:
 
 
 def _curves(figure: Figure, axes: Axes, name: str, title: str, words: Sequence[str]) -> str:
-    """Returns a plot of the lines that the axes have, with a legend below; empty where there are none."""
+    """Returns a plot of the lines on the axes with a legend below; empty without lines."""
     (left, right), (low, high) = axes.dataLim.intervalx, axes.dataLim.intervaly
     if not words or left == right:
         return ""
@@ -243,10 +243,9 @@ def _curves(figure: Figure, axes: Axes, name: str, title: str, words: Sequence[s
 
 
 def spread_plot(comparison: Comparison, name: str) -> tuple[str, str]:
-    """Returns what is plotted, and a plot of uniformity against tolerance, or alignment where there is no tolerance.
+    """Returns a title, and a plot of uniformity against tolerance, or against alignment if there is no tolerance.
 
-    A dot stands for each arm. Figures are the task's metrics, or the last look at the training where the task has no such
-    metrics. Empty where neither is.
+    Each dot is an arm. Values are metrics of the task, or the last recorded step of the training. Empty if neither exists.
     """
     measured = {row.label: {metric: each.mean for metric, each in row.summaries.items()} for row in ordered(comparison)}
     looked = {
@@ -290,11 +289,11 @@ def _scatter(name: str, title: str, told: str, found: Mapping[str, tuple[float, 
 
 @rc_context(PAGE_STYLE)
 def overview(found: CrossTable, name: str) -> str:
-    """Returns a picture of the table of all tasks: a square for each strategy and task, coloured by the verdict.
+    """Returns a grid with a square for each strategy and task, coloured by the verdict.
 
     Args:
         found: the table.
-        name: of the plot on its page.
+        name: id of the plot on its page.
     """
     left, head = 106, 118
     figure, axes = panel(head, 20 * len(found.cells), 48, left)

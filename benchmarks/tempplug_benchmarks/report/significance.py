@@ -1,4 +1,4 @@
-"""Paired t tests over seeds, corrected for looks and comparisons, and the difference that could have been detected.
+"""Paired t tests over seeds, corrected for interim analyses and multiple comparisons, and detectable differences.
 
 Source: Holm 1979, A Simple Sequentially Rejective Multiple Test Procedure.
 """
@@ -15,7 +15,7 @@ from tempplug_benchmarks.results import Difference
 LEVEL = 0.05
 POWER = 0.8
 FEW = 5
-"""With fewer seeds than this nothing is said to be better or worse."""
+"""Minimum number of seeds for a verdict of better or worse."""
 
 Verdict = Literal["better", "worse", "too small", "no difference seen", "underpowered", "one seed", "no signal"]
 
@@ -25,15 +25,14 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Comparable:
-    """A difference that is one of a family.
+    """One difference of a family of comparisons.
 
     Attributes:
         difference: to the baseline.
-        higher_is_better: which way is better.
-        signal: whether there is anything to compare: False where the baseline is no better than what was not trained, None
-            where that was not measured.
-        smallest: absolute difference that is called better or worse, in the unit of the difference, at least 0.
-        looks: how often the results were read while seeds were added, at least 1.
+        higher_is_better: whether larger values are better.
+        signal: whether the baseline is clearly better than the untrained arm; None if not measured.
+        smallest: smallest absolute difference called better or worse, in the unit of the difference, at least 0.
+        looks: number of analyses of the results, interim ones included, at least 1.
     """
 
     difference: Difference
@@ -45,13 +44,13 @@ class Comparable:
 
 @dataclass(frozen=True)
 class Significance:
-    """What one difference among several says.
+    """The test of one difference of a family.
 
     Attributes:
-        p: of the paired t test, two-sided.
-        adjusted: p times the looks, after Holm's correction for all comparisons of the family.
-        detectable: the difference that four of five such experiments would find, at the level divided by comparisons and looks.
-        verdict: in a word.
+        p: two-sided p-value of the paired t test.
+        adjusted: p times the looks, with Holm's correction for the comparisons of the family.
+        detectable: the difference found with 80 % power, at the level divided by comparisons and looks.
+        verdict: a short verdict.
     """
 
     p: float | None
@@ -61,10 +60,10 @@ class Significance:
 
 
 def p_value(difference: Difference) -> float | None:
-    """Returns the p value of the paired t test, two-sided; None for a single seed.
+    """Returns the two-sided p-value of the paired t test; None for a single seed.
 
-    Figures of few test items can differ by the same at every seed. That leaves the t test nothing to divide by, and is no
-    certainty: the p of the sign test stands in, 2 to the power of 1 minus the number of seeds.
+    If the differences of all seeds are equal, as with few test items, the t statistic is undefined; the sign test's p-value,
+    2 ** (1 - number of seeds), is returned instead.
     """
     from scipy.stats import t
 
@@ -77,11 +76,7 @@ def p_value(difference: Difference) -> float | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns the p values after Holm's correction, in the order given.
-
-    >>> [round(p, 3) for p in holm([0.03, 0.01, 0.04])]
-    [0.06, 0.03, 0.06]
-    """
+    """Returns the p-values after Holm's correction, in the given order."""
     adjusted = [0.0] * len(p_values)
     largest = 0.0
     for rank, position in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
@@ -91,14 +86,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def detectable(difference: Difference, comparisons: int) -> float | None:
-    """Returns the true difference that would be found with a probability of 0.8, at the level divided by all comparisons.
+    """Returns the true difference that would be found with 80 % power, at the level divided by all comparisons.
 
-    The deviation is taken as known, so that it is a little too small. None for a single seed, and where all seeds differ by the
-    same, which tells no deviation.
+    The deviation is treated as known, which makes the value slightly too small. None for a single seed, or if the differences
+    of all seeds are equal.
 
     Args:
-        difference: whose deviation and number of seeds count.
-        comparisons: of the family, times the looks.
+        difference: gives the deviation and the number of seeds.
+        comparisons: number of comparisons in the family, times the looks.
     """
     from scipy.stats import t
 
@@ -110,15 +105,15 @@ def detectable(difference: Difference, comparisons: int) -> float | None:
 
 
 def _all_equal(difference: Difference) -> bool:
-    """Returns whether all seeds differ by the same, but for rounding."""
+    """Returns whether the differences of all seeds are equal up to rounding."""
     return difference.deviation is not None and difference.deviation <= 1e-9 * abs(difference.mean)
 
 
 def judge(family: Mapping[K, Comparable]) -> dict[K, Significance]:
-    """Returns what the differences of one family of comparisons say, by name.
+    """Returns the significance of each difference of one family of comparisons, by name.
 
     Args:
-        family: every comparison that is made to answer one question, by name.
+        family: all comparisons that answer one question, by name.
     """
     p_values = {name: p for name, each in family.items() if (p := p_value(each.difference)) is not None}
     adjusted = dict(zip(p_values, holm([min(1.0, family[name].looks * p) for name, p in p_values.items()]), strict=True))
@@ -148,7 +143,7 @@ def _verdict(each: Comparable, adjusted: float | None) -> Verdict:
 
 
 def has_signal(over_untrained: Difference | None, higher_is_better: bool) -> bool | None:
-    """Returns whether a baseline is clearly better than the untrained arm; None where their difference was not measured."""
+    """Returns whether the baseline is clearly better than the untrained arm; None if their difference was not measured."""
     p = None if over_untrained is None else p_value(over_untrained)
     if over_untrained is None or p is None:
         return None

@@ -1,6 +1,6 @@
-"""The tables and remarks of a report, as plain strings: what is said, not how it looks.
+"""The tables and notes of a report as plain strings, without layout.
 
-Terminal, Markdown and HTML render the same `Table`, so that the three always agree.
+Terminal, Markdown and HTML output render the same `Table`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ CONTROLS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table.
+    """One row of a table.
 
     Attributes:
-        cells: as many as the table has columns.
-        kind: what the line is about.
-        tone: whether the figure in the table's tone column is good or bad news.
+        cells: one for each column.
+        kind: the kind of the row.
+        tone: whether the figure in the table's tone column is better or worse.
     """
 
     cells: tuple[str, ...]
@@ -67,12 +67,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and lines; the first column holds words, the others figures.
+    """Columns and rows; the first column contains text, the others figures.
 
     Attributes:
         header: names of the columns.
-        rows: the lines.
-        tone_column: position of the column that the rows' tones are about.
+        rows: the rows.
+        tone_column: index of the column that the rows' tones refer to.
     """
 
     header: tuple[str, ...]
@@ -86,7 +86,7 @@ def title(comparison: Comparison) -> str:
 
 
 def task_title(comparison: Comparison) -> str:
-    """Returns the name of the task, and what stands in for its data."""
+    """Returns the name of the task and of the data that replace its own."""
     data = comparison.profile.stands_in
     return f"{comparison.task.name} (on {data})" if data else comparison.task.name
 
@@ -111,7 +111,7 @@ def format_difference(difference: Difference | None, metric: Metric) -> str:
 
 
 def format_cell(cell: Cell | None, metric: Metric) -> str:
-    """Returns the printed figure of a paper."""
+    """Returns a figure as printed in a paper."""
     if cell is None or cell.value is None:
         return NOTHING
     value = f"{cell.value:.{metric.decimals}f}"
@@ -119,7 +119,7 @@ def format_cell(cell: Cell | None, metric: Metric) -> str:
 
 
 def ordered(comparison: Comparison) -> list[ArmRow]:
-    """Returns the arms, best mean of the primary metric first; those without a result come last."""
+    """Returns the arms by mean of the primary metric, best first; arms without results come last."""
     metric = comparison.primary
     sign = -1 if metric.higher_is_better else 1
     means = {row.label: sign * row.summaries[metric.name].mean for row in comparison.rows if metric.name in row.summaries}
@@ -127,7 +127,7 @@ def ordered(comparison: Comparison) -> list[ArmRow]:
 
 
 def headline(comparison: Comparison) -> Table:
-    """Returns the table of the primary metric: the deciding difference to the baseline first, reported beside measured."""
+    """Returns the table of the primary metric: difference to the baseline, measured and reported figures."""
     metric = comparison.primary
     with_reported, with_control = any(row.reported for row in comparison.rows), has_controls(comparison)
     header = (
@@ -158,24 +158,24 @@ def headline(comparison: Comparison) -> Table:
 
 
 def reading(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    """Returns how the figures are to be read."""
+    """Returns an explanation of the figures."""
     with_reported = any(row.reported for comparison in comparisons for row in comparison.rows)
     with_controls = any(map(has_controls, comparisons))
     return (READING, *([REPORTED] if with_reported else []), *([CONTROLS] if with_controls else []))
 
 
 def holm_p(comparison: Comparison) -> str:
-    """Returns the heading of corrected p values, with the number of looks where they count."""
+    """Returns the heading of corrected p-values, with the number of looks if there are several."""
     return f"Holm p, {len(comparison.looks)} looks" if len(comparison.looks) > 1 else "Holm p"
 
 
 def has_controls(comparison: Comparison) -> bool:
-    """Returns whether an arm of the task was set beside its control."""
+    """Returns whether an arm of the task has a control."""
     return any(row.adapting is not None for row in comparison.rows)
 
 
 def _adapting(row: ArmRow) -> str:
-    """Returns the verdict on what adapting buys, with its corrected p."""
+    """Returns the verdict on the gain of an adaptive temperature, with its corrected p-value."""
     found = row.adapting_significance
     if found is None:
         return NOTHING
@@ -183,7 +183,7 @@ def _adapting(row: ArmRow) -> str:
 
 
 def conclusion(comparison: Comparison) -> str:
-    """Returns in a few sentences what the differences of a task say, by their verdicts alone."""
+    """Summarises the differences of a task in a few sentences, from the verdicts alone."""
     judged = {row.label: row.significance for row in ordered(comparison) if row.significance}
     labels = _by_verdict(judged)
     baseline = comparison.baseline
@@ -220,14 +220,14 @@ def _arms(labels: Sequence[str]) -> str:
 
 
 def format_p(p: float | None) -> str:
-    """Returns two significant digits, ``<0.001`` below that."""
+    """Returns a p-value with two significant digits, or ``<0.001``."""
     if p is None:
         return NOTHING
     return "<0.001" if p < 0.001 else f"{p:.2g}"
 
 
 def all_metrics(comparison: Comparison) -> Table:
-    """Returns the table of every metric, each arm's measured line followed by the lines that papers report for it."""
+    """Returns the table of all metrics; the measured row of each arm is followed by figures of papers."""
     metrics = comparison.profile.metrics
     rows = []
     for row in ordered(comparison):
@@ -242,7 +242,7 @@ def all_metrics(comparison: Comparison) -> Table:
 
 
 def tone(found: Significance | None) -> Tone:
-    """Returns whether a difference is news after correction, and whether it is good."""
+    """Returns whether a difference is better or worse after correction, or neither."""
     if found is None or found.verdict not in ("better", "worse"):
         return ""
     return found.verdict
@@ -256,7 +256,7 @@ _SIGNAL = {
 
 
 def remarks(comparison: Comparison) -> tuple[str, ...]:
-    """Returns what a reader must know beside the tables: data, recipe, metric, specs, failures, notes of papers, machines."""
+    """Returns notes for the tables: data, recipe, metric, specs, failures, notes of papers and machines."""
     metric = comparison.primary
     direction = "higher" if metric.higher_is_better else "lower"
     lines = [
@@ -306,13 +306,13 @@ def _family(task: Task) -> str:
 
 
 def _settings(line: ReportedLine) -> str:
-    """Returns what the paper says about a row; the cells of a row share their settings."""
+    """Returns the settings that a paper gives for a row; all its cells share them."""
     settings = next(iter(line.cells.values())).settings
     return ", ".join(f"{key}={value}" for key, value in settings.items()) or "no settings printed"
 
 
 def _moved(row: ArmRow) -> str:
-    """Returns the first, last, lowest and highest temperature of an arm; empty where it is unknown or constant."""
+    """Returns the first, last, lowest and highest temperature of an arm; empty if unknown or constant."""
     if not row.temperatures:
         return ""
     first, last = (row.temperatures[name] for name in ("first", "last"))
@@ -335,13 +335,13 @@ def _with_count(difference: Difference | None, summary: Summary | None, metric: 
 
 
 def commands(comparison: Comparison) -> list[str]:
-    """Returns commands, as a shell takes them, that together run every arm of a task with the seeds that it has here.
+    """Returns shell commands that together run every arm of a task with its seeds.
 
-    Arms with the same seeds share one; the task's declared baseline runs with each. Tuned arms, and arms with a control,
-    stand apart from others.
+    Arms with the same seeds share a command, and each command includes the declared baseline. Tuned arms and arms with a
+    control have separate commands.
 
     Args:
-        comparison: of the task.
+        comparison: comparison of the task.
     """
     arms: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = {}
     for row in comparison.rows:

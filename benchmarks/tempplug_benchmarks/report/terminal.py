@@ -1,4 +1,4 @@
-"""The report on a terminal. What it says is decided in `tables`."""
+"""Prints the report on a terminal; `tables` provides the content."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def print_report(console: Console, comparisons: Sequence[Comparison], problems: 
 
 
 def print_summary(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
-    """Prints what a glance wants: the primary metric and the conclusion of every comparison, then the table of all.
+    """Prints the primary metric and the conclusion of every comparison, then the table of all tasks.
 
     Args:
         console: where to print.
@@ -69,7 +69,7 @@ def print_summary(console: Console, comparisons: Sequence[Comparison], problems:
 
 
 def _print_end(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
-    """Prints how to read the figures, and the table of all tasks last, because a terminal is read from its end."""
+    """Prints the explanation of the figures, then the table of all tasks, so that it is visible at the end."""
     print_lines(console, [*(f"left out: {problem}" for problem in problems), *reading(comparisons)])
     across = cross_table(comparisons)
     if across is None:
@@ -92,21 +92,21 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
 
 
 def print_lines(console: Console, lines: Sequence[str]) -> None:
-    """Prints lines, those about what failed or was left out in red."""
+    """Prints lines; those about failures or omissions are red."""
     for line in lines:
         console.print(Text(line, style="red" if line.startswith(("failed:", "left out:")) else "dim"))
 
 
 def fitting(table: Table, width: int) -> list[Table]:
-    """Returns the table in parts that fit a terminal, each with the first column; a column wider than that stands alone.
+    """Splits a table into parts that fit a terminal, each with the first column; a column that is too wide is shown alone.
 
     Args:
-        table: any.
-        width: of the terminal, in letters.
+        table: any table.
+        width: of the terminal, in characters.
     """
     columns = zip(table.header, *(row.cells for row in table.rows), strict=True)
     needed = [max(len(line) for cell in column for line in cell.split(SEPARATOR)) + 2 for column in columns]
-    # The label may fold, but not below half the terminal; the box adds a letter on either side.
+    # The label may wrap, but not below half the terminal's width; the border adds a character on each side.
     room = width - 2 - min(needed[0], width // 2)
     parts: list[list[int]] = [[]]
     for position in range(1, len(needed)):
@@ -123,7 +123,7 @@ def _columns(table: Table, kept: Sequence[int]) -> Table:
 
 
 def terminal_table(table: Table) -> TerminalTable:
-    """Returns a table as a terminal shows it."""
+    """Returns a table for the terminal."""
     shown = TerminalTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for position, name in enumerate(table.header):
         first, last = position == 0, position == len(table.header) - 1

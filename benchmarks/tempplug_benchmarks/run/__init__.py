@@ -1,1 +1,1 @@
-"""What is to be run, its execution on this machine or a cluster, and its results on disk."""
+"""Planning benchmark runs, executing them on this machine or a cluster, and storing their results."""

@@ -1,6 +1,6 @@
-"""A process that executes runs one after the other, because it loads its frameworks for seconds, and what is heard of a run.
+"""A child process that executes runs one after the other and reports their progress.
 
-A crash or a lack of memory costs one run, not the program. This module must not know where results are kept.
+It is reused because importing frameworks takes seconds. A crash or a lack of memory affects only the current run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INTERVAL = 1.0
 
 @dataclass(frozen=True)
 class Lost:
-    """A run whose process ended without a result; the cause is a clause."""
+    """A run that produced no result because its process ended; ``cause`` is a clause for messages."""
 
     cause: str
 
@@ -41,9 +41,9 @@ class Child:
     """A process that executes runs.
 
     Args:
-        data_dir: folder of real data, None where none was given.
-        threads: of torch, at least 1.
-        variables: of its environment, beside those of this process.
+        data_dir: folder of real data; None if none was given.
+        threads: torch threads, at least 1.
+        variables: environment variables in addition to those of this process.
     """
 
     def __init__(self, data_dir: Path | None, threads: int, variables: Mapping[str, str]) -> None:
@@ -52,23 +52,23 @@ class Child:
         self._process = context.Process(target=_work, args=(other, data_dir, threads))
         with _environment(variables):
             self._process.start()
-        other.close()  # so that the end of the process ends the pipe
+        other.close()  # close this end, so that the pipe breaks when the child exits
 
     @property
     def alive(self) -> bool:
-        """Whether the process can take another run."""
+        """Whether the process can execute another run."""
         return self._process.is_alive()
 
     def messages(self, run: Run, work_dir: Path, time_limit: float | None) -> Iterator[Message]:
-        """Executes a run; returns how far it is and last what came of it.
+        """Executes a run; yields its progress and finally its outcome.
 
         Args:
-            run: to execute.
+            run: the run to execute.
             work_dir: folder for checkpoints.
-            time_limit: seconds after which the process is ended, None for none.
+            time_limit: seconds after which the process is terminated; None for no limit.
         """
         until = math.inf if time_limit is None else time.monotonic() + time_limit
-        with suppress(BrokenPipeError):  # it ended meanwhile
+        with suppress(BrokenPipeError):  # the process exited in the meantime
             self._connection.send((run, work_dir))
         message: Message | None = None
         while message is None or isinstance(message, tuple):
@@ -80,11 +80,11 @@ class Child:
                 yield message
 
     def _next(self, timeout: float) -> Message | None:
-        """Returns the next message; None where there is none in time."""
+        """Returns the next message, or None after a timeout."""
         wait([self._connection, self._process.sentinel], timeout)
         ended = not self.alive
         with suppress(EOFError, OSError):
-            if self._connection.poll():  # what it said before its end comes first
+            if self._connection.poll():  # deliver messages sent before the exit first
                 message: Message = self._connection.recv()
                 return message
             if not ended:
@@ -94,11 +94,11 @@ class Child:
         return Lost(f"its process ended without a result ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
 
     def kill(self) -> None:
-        """Ends the process, so that a thread that waits for messages gets the last one."""
+        """Kills the process, so that a thread waiting for messages is released."""
         self._process.kill()
 
     def close(self) -> None:
-        """Ends the process, and waits for that."""
+        """Ends the process and waits for its exit."""
         self.kill()
         self._process.join()
         self._connection.close()
@@ -106,7 +106,7 @@ class Child:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables of this process while the block starts another one."""
+    """Sets environment variables of this process while the block starts a child process."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -122,7 +122,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _work(connection: Connection, data_dir: Path | None, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption reaches the parent, which ends its children
     end_with_parent()
-    import torch  # which takes a while, in which the parent may end
+    import torch  # the import takes a while, and the parent may exit during it
 
     torch.set_num_threads(threads)
     while True:
@@ -131,7 +131,7 @@ def _work(connection: Connection, data_dir: Path | None, threads: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Ends this process when its parent ends, so that no orphan works on a run that the same command starts again."""
+    """Ends this process when its parent exits, so that no orphan process works on a run that is started again."""
 
     def follow() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]

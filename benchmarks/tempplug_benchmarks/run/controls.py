@@ -1,7 +1,7 @@
-"""Control arms: ``fixed`` at the mean temperature that an arm's own run of the same seed had: all but its adapting.
+"""Control arms: ``fixed`` at the mean temperature that an adaptive arm had with the same seed.
 
-They are planned when the arm's results are there. A strategy that brings more than a temperature loses that in its control,
-too: AMCL's extra projection heads and its regulariser. This module must not know how runs are executed or compared.
+They are planned once the results of the arm exist. A control also omits whatever else its strategy adds, such as the extra
+projection heads and the regulariser of AMCL.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tempplug_benchmarks.run.store import Result
 
 
 def controls(runs: Sequence[Run], results: Sequence[Result]) -> tuple[list[Run], list[str]]:
-    """Returns the control of every run whose temperature may adapt, and a line about each that can have none.
+    """Returns a control run for every run with an adaptive temperature, and a message for each one that cannot have a control.
 
     Args:
-        runs: of any arms; those that contrast nothing, or at a fixed temperature, need none.
-        results: of runs; one that has not finished has no control.
+        runs: of any arms; arms with a fixed temperature or without a contrastive loss need no control.
+        results: of the runs; an unfinished run has no control.
     """
     finished = {(each.suite, each.profile, each.task, each.arm, each.seed): each for each in results}
     found, without = [], []
@@ -41,7 +41,7 @@ def controls(runs: Sequence[Run], results: Sequence[Result]) -> tuple[list[Run],
 
 
 def resolved_fixed(temperature: float) -> str:
-    """Returns the spec of a fixed temperature, of five digits.
+    """Returns the spec of a fixed temperature, rounded to five significant digits.
 
     >>> resolved_fixed(0.123456789)
     'fixed:temperature=0.12346'

@@ -1,4 +1,4 @@
-"""What a result was made on: versions of the software and a description of the machine. It must not know any benchmark."""
+"""The environment of a result: software versions and a description of the machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PRODUCT = ("tempplug", "adapters", "benchmarks/tempplug_benchmarks")
 
 
 def versions(also: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the version of Python and of each package that is installed, and the ``commit`` where this is a checkout.
+    """Returns the versions of Python and of installed packages, and the ``commit`` in a Git checkout.
 
     Args:
-        also: names of further distributions.
+        also: names of additional distributions.
     """
     found = {"python": platform.python_version()}
     for package in (*PACKAGES, *also):
@@ -31,18 +31,14 @@ def versions(also: Sequence[str] = ()) -> dict[str, str]:
 
 
 def hardware() -> dict[str, str | int]:
-    """Returns what `tempplug.processor.describe_machine` does; torch is loaded when it is called."""
+    """Returns the result of `tempplug.processor.describe_machine`; the call imports torch."""
     from tempplug.processor import describe_machine
 
     return describe_machine()
 
 
 def describe_environment(hardware: Mapping[str, str | int], versions: Mapping[str, str]) -> str:
-    """Returns machine and versions in one line.
-
-    Args:
-        hardware: see `hardware`.
-        versions: see `versions`.
+    """Returns the machine and the versions (see `hardware` and `versions`) as one line.
 
     >>> describe_environment({"cpu": "Abacus", "cores": 2, "threads": 1}, {"python": "3.11.0"})
     'Abacus, 2 cores, 1 threads; python 3.11.0'
@@ -51,7 +47,7 @@ def describe_environment(hardware: Mapping[str, str | int], versions: Mapping[st
 
 
 def describe_machine(hardware: Mapping[str, str | int]) -> str:
-    """Returns the machine in words.
+    """Returns the machine as text.
 
     Args:
         hardware: see `hardware`.
@@ -69,7 +65,7 @@ def describe_machine(hardware: Mapping[str, str | int]) -> str:
 
 @cache
 def _commit() -> str:
-    """Returns the commit of the checkout that this file is in, ``+changes`` behind it where code was changed, else ""."""
+    """Returns the commit of this checkout, with ``+changes`` appended if code was modified; "" outside a checkout."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""

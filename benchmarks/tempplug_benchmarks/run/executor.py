@@ -1,6 +1,6 @@
-"""What carries out runs: this process, processes beside it, or a Ray cluster, each as `concurrent.futures` of outcomes.
+"""Executors of runs, as `concurrent.futures` of outcomes: this process, child processes, or a Ray cluster.
 
-It must not know where results are kept.
+They must not depend on where results are stored.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tempplug_benchmarks.run.plan import Run
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A run to be executed.
+    """A run to execute.
 
     Attributes:
-        run: which one.
+        run: the run.
         work_dir: folder for checkpoints, on this machine.
-        step: told how far it is: the fraction done and a few words; from any thread.
+        step: called from any thread with the completed fraction and a short description.
     """
 
     run: Run
@@ -32,7 +32,7 @@ class Job:
     step: Callable[[float, str], None]
 
     def follow(self, messages: Iterable[Message]) -> Outcome:
-        """Tells how far the run is, and returns what came of it."""
+        """Reports the progress of the run and returns its outcome."""
         for message in messages:
             if not isinstance(message, tuple):
                 return message
@@ -41,13 +41,13 @@ class Job:
 
 
 class Executor:
-    """Carries out one run at a time, in this process; a context manager, whose end ends what is still at work.
+    """Executes one run at a time in this process; a context manager that cancels unfinished runs on exit.
 
     Args:
-        data_dir: folder of real data, None where none was given.
+        data_dir: folder of real data; None if none was given.
 
     Attributes:
-        attempts: how often a run is started that is lost each time.
+        attempts: maximum number of attempts for a run whose process is lost.
     """
 
     attempts = 1
@@ -59,17 +59,13 @@ class Executor:
         return self
 
     def __exit__(self, *of_error: object) -> None:
-        """Ends what is still at work."""
+        """Cancels the runs that have not finished."""
 
     def check(self, runs: Sequence[Run]) -> None:
-        """Makes sure that it can carry out these runs.
-
-        Raises:
-            ConfigError: it never will; the message says what a run needs and what there is.
-        """
+        """Raises `ConfigError` if a run needs more resources than the executor can ever provide."""
 
     def has_room(self, run: Run, at_work: Sequence[Run]) -> bool:
-        """Returns whether a run may be started beside others."""
+        """Returns whether another run can be started now."""
         return not at_work
 
     def submit(self, job: Job) -> Future[Outcome]:
@@ -80,14 +76,14 @@ class Executor:
 
 
 class InProcesses(Executor):
-    """Carries out several runs at once on this machine, in a process each; torch's threads are divided among them.
+    """Executes several runs at once on this machine, each in its own process; torch threads are divided among them.
 
-    A thread follows each process. A run whose task names variables of the environment has a process that no other run had.
+    One thread follows each process. A run with environment variables of its own gets a new process.
 
     Args:
-        data_dir: folder of real data, None where none was given.
-        workers: processes at once, at least 1.
-        time_limit: seconds that a run may take, None where it may take as long as it does.
+        data_dir: folder of real data; None if none was given.
+        workers: maximum number of processes, at least 1.
+        time_limit: seconds that a run may take; None for no limit.
     """
 
     def __init__(self, data_dir: Path | None, workers: int = 1, time_limit: float | None = None) -> None:
@@ -119,7 +115,7 @@ class InProcesses(Executor):
         return len(at_work) < self._workers
 
     def submit(self, job: Job) -> Future[Outcome]:
-        """Hands the run to a process that has none, or to a new one."""
+        """Assigns the run to an idle process or to a new one."""
         return self._pool.submit(self._follow, job)
 
     def _follow(self, job: Job) -> Outcome:

@@ -1,7 +1,4 @@
-"""Result files as records: JSON whose every field is what its record declares, or a `DataError` that names the file.
-
-It must not know what the records mean.
-"""
+"""Validates result files: the fields of the JSON object must match those of its dataclass."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ def read_object(path: Path, version: int, what: str) -> dict[str, Any]:
     """Returns the JSON object of a file without its ``format``.
 
     Args:
-        path: of the file.
-        version: that ``format`` must have.
-        what: the file should be, for messages.
+        path: the file.
+        version: the required value of ``format``.
+        what: description of the file, for messages.
 
     Raises:
-        DataError: it cannot be read or is no such file.
+        DataError: the file cannot be read, is not JSON, or has another format.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
@@ -40,15 +37,15 @@ def read_object(path: Path, version: int, what: str) -> dict[str, Any]:
 
 
 def check_fields(kind: type[Any], content: object, where: str, more: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Returns an object of JSON whose fields are those of a dataclass, each of the type that is declared there.
+    """Returns a JSON object after checking that its fields have the names and types of a dataclass.
 
     A field with a default may be missing.
 
     Args:
-        kind: the dataclass; its module has annotations as text.
-        content: what was read.
-        where: of the message.
-        more: declarations of fields beyond or in place of those of the dataclass.
+        kind: the dataclass; its module must use postponed annotations.
+        content: the object.
+        where: prefix of error messages.
+        more: type declarations that add to or replace those of the dataclass.
 
     Raises:
         DataError: a field is missing, unknown or of another type; the message names it.
@@ -58,7 +55,7 @@ def check_fields(kind: type[Any], content: object, where: str, more: Mapping[str
     found = content.keys() if isinstance(content, dict) else set()
     wrong = sorted((declared.keys() ^ found) - (optional - found))
     if not isinstance(content, dict) or wrong:
-        raise DataError(f"{where}: its fields must be those of {kind.__name__}; {', '.join(wrong)} are missing or too many.")
+        raise DataError(f"{where}: its fields must be those of {kind.__name__}; {', '.join(wrong)} are missing or unexpected.")
     for name, declaration in declared.items():
         if name in content and not _CHECKS[declaration](content[name]):
             raise DataError(f"{where}: '{name}' must be {declaration}, finite and printable; it is {_short(content[name])}.")
@@ -70,7 +67,7 @@ def _refuse(word: str) -> NoReturn:
 
 
 def _short(value: object) -> str:
-    # the text of lists in lists could be endless
+    # the text of nested lists could be arbitrarily long
     return repr(value)[:80] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
 
 
@@ -116,5 +113,5 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
 
 
 def plain(text: str) -> str:
-    """Returns text as one line that no terminal obeys: failures quote what libraries say, files have any name."""
+    """Returns text as one line without terminal control characters, since messages may quote libraries and file names."""
     return printable(" ".join(text.split()))

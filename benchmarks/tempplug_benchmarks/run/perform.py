@@ -1,7 +1,4 @@
-"""Executes one run in this process and returns what came of it.
-
-It must not know where records are kept, nor what a task trains.
-"""
+"""Executes one run in this process and returns its outcome."""
 
 from __future__ import annotations
 
@@ -23,13 +20,13 @@ def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[
     """Executes one run.
 
     Args:
-        run: what to execute.
-        work_dir: folder for checkpoints; what an earlier attempt left there is gone on with.
-        data_dir: folder of real data, None where none was given.
-        progress: called with the fraction done and a few words.
+        run: the run to execute.
+        work_dir: folder for checkpoints; checkpoints of an earlier attempt are resumed.
+        data_dir: folder of real data; None if none was given.
+        progress: called with the completed fraction and a short description.
 
     Returns:
-        The result, or a note of what it raised.
+        The result, or a record of the exception.
     """
     context = RunContext(
         method=run.task.method,
@@ -43,7 +40,7 @@ def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[
     )
     started = time.perf_counter()
     try:
-        run.sizes.check_data(run.task.name, data_dir)  # the machine that planned the run may be another one
+        run.sizes.check_data(run.task.name, data_dir)  # the run may have been planned on another machine
         metrics = run.task.run(context)
     except TempplugError as error:
         return failure_of(run, str(error))

@@ -1,4 +1,4 @@
-"""Which runs a command means: suite × tasks × arms × seeds, with every spec resolved and every run's place on disk.
+"""Plans runs: the product of tasks, arms and seeds, with resolved specs and the path of every result.
 
 This module must not train or write anything.
 """
@@ -31,9 +31,9 @@ class Run:
     Attributes:
         suite: name of the suite.
         profile: name of the profile.
-        task: what to run.
-        arm: with which strategy and objective.
-        specs: the same, resolved.
+        task: the task.
+        arm: the arm.
+        specs: the resolved strategy and objective of the arm.
         seed: at least 0.
     """
 
@@ -46,39 +46,39 @@ class Run:
 
     @property
     def sizes(self) -> Profile:
-        """The profile itself."""
+        """The profile object."""
         return self.task.profile(self.profile)
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the profile with what arm and seed change."""
+        """The recipe of the profile with the changes of the arm and the seed."""
         return self.sizes.recipe.changed(**self.arm.changes, seed=self.seed)
 
     @property
     def variables(self) -> Mapping[str, str] | None:
-        """Of the environment of a process that it has alone; None where it may share one."""
+        """Environment variables that require a separate process; None if the run may share a process."""
         return None if self.task.variables is None else self.task.variables(self.recipe)
 
     @property
     def resources(self) -> Resources:
-        """What a cluster sets aside for it."""
+        """The cluster resources of the run."""
         return self.task.resources_of(self.profile)
 
     def folder(self, output: Path) -> Path:
-        """Returns the folder of the arm, which holds one file a seed."""
+        """Returns the folder of the arm, which contains one file for each seed."""
         return output / self.suite / self.profile / self.task.name / slug(self.arm.label)
 
     def path(self, output: Path) -> Path:
-        """Returns the file of the result."""
+        """Returns the path of the result."""
         return self.folder(output) / f"seed-{self.seed}.json"
 
     def work_dir(self, output: Path) -> Path:
-        """Returns the folder for checkpoints; the digest in its name keeps a changed run from resuming an old one."""
+        """Returns the folder for checkpoints; a digest in its name prevents a changed run from resuming an old one."""
         digest = hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:12]
         return self.folder(output) / f"seed-{self.seed}.{digest}.work"
 
     def identity(self) -> dict[str, Any]:
-        """Returns what must be equal for two results to be of the same experiment, as JSON holds it."""
+        """Returns the JSON data that must be equal for two results to belong to the same experiment."""
         identity = {
             **self.specs._asdict(),
             "changes": dict(self.arm.changes),
@@ -88,34 +88,30 @@ class Run:
         return dict(json.loads(json.dumps(identity)))
 
     def describe(self) -> str:
-        """Returns the run in words, for progress and messages."""
+        """Returns a description of the run for progress and messages."""
         return f"{self.task.name} · {self.arm.label} · seed {self.seed}"
 
 
 def slug(label: str) -> str:
-    """Returns a label as a folder name: letters, digits, dots, underscores and minus signs.
-
-    >>> slug("macl:alpha=2+dcl")
-    'macl-alpha-2-dcl'
-    """
+    """Returns a label as a folder name of letters, digits, dots, underscores and minus signs."""
     return re.sub(r"[^a-z0-9._-]", "-", label.lower())
 
 
 def choose_arms(
     task: Task, profile: str, wanted: Sequence[str] | None, *, baseline: bool = True
 ) -> dict[str, tuple[Arm, Specs]]:
-    """Returns the arms to run by label.
+    """Returns the arms to run, by label.
 
     Args:
-        task: whose arms.
+        task: the task that declares the arms.
         profile: name of the profile.
-        wanted: labels, ``STRATEGY[+OBJECTIVE]`` specs, or ``all`` for every arm of the task; None means ``all``. What means the
-            same as one of the task's arms is that arm.
-        baseline: whether the task's is always among them.
+        wanted: labels, ``STRATEGY[+OBJECTIVE]`` specs, or ``all`` for every arm of the task; None means ``all``. A spec that
+            resolves to an arm of the task selects that arm.
+        baseline: whether to always include the baseline.
 
     Raises:
         ConfigError: two arms would share a folder.
-        TempplugError: a spec is not known.
+        TempplugError: a spec is invalid.
     """
     recipe = task.profile(profile).recipe
     own = {arm.label: (arm, resolve(arm, recipe)) for arm in task.profile(profile).arms}
@@ -141,11 +137,7 @@ def choose_arms(
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Makes sure that every run has a seed of its own.
-
-    Raises:
-        ConfigError: one is out of range (`Recipe.seed`) or given twice, or there is none.
-    """
+    """Raises `ConfigError` if there is no seed, or a seed is out of range (`Recipe.seed`) or repeated."""
     if not seeds or min(seeds) < 0 or max(seeds) > HIGHEST_SEED or len(set(seeds)) < len(seeds):
         given = ", ".join(map(str, seeds)) or "none"
         raise ConfigError(f"seeds={given} must be different integers, each at least 0 and at most {HIGHEST_SEED}.")
@@ -158,18 +150,18 @@ def plan(
     tasks: Sequence[str] | None = None,
     strategies: Sequence[str] | None = None,
 ) -> tuple[Run, ...]:
-    """Returns the runs, seed by seed within a task, so that every arm has its first seed early.
+    """Returns the runs, ordered by seed within a task, so that every arm soon has a result.
 
     Args:
-        suite: what to run.
+        suite: the suite.
         profile: name of the profile.
         seeds: at least one, see `Recipe.seed`.
-        tasks: names of tasks, None for all that have the profile and need not be named.
+        tasks: names of tasks; None for all tasks that have the profile and run by default.
         strategies: see `choose_arms`.
 
     Raises:
-        ConfigError: a seed is out of range or given twice, or no task has the profile.
-        TempplugError: a task or a spec is not known.
+        ConfigError: a seed is out of range or repeated, or no task has the profile.
+        TempplugError: a task or a spec is unknown.
     """
     check_seeds(seeds)
     chosen = [suite.task(name) for name in dict.fromkeys(tasks)] if tasks else suite.unasked(profile)

@@ -1,6 +1,4 @@
-"""How far a benchmark is: bars on a terminal, one line a run elsewhere. It must not know what a run
-is, only its name.
-"""
+"""Progress of benchmark runs: bars on a terminal, otherwise one line for each run."""
 
 from __future__ import annotations
 
@@ -15,10 +13,10 @@ from rich.progress import Progress as Bars
 
 
 class Progress:
-    """Shows runs as they start, advance and end; a context manager.
+    """Shows when runs start, advance and end; a context manager.
 
     Args:
-        console: where to write; bars on a terminal, plain lines where it is none, such as a log file.
+        console: the output; bars on a terminal, plain lines otherwise, for example in a log file.
     """
 
     def __init__(self, console: Console) -> None:
@@ -41,7 +39,7 @@ class Progress:
             self._bars.stop()
 
     def begin(self, total: int, finished: int, messages: Sequence[str]) -> None:
-        """Tells how many runs there are, how many of them are on disk already, and what is wrong with stored files."""
+        """Shows the number of runs, the number of finished ones and problems with stored files."""
         self._total, self._done = total, finished
         for message in messages:
             self._say(f"{message} It is run again.")
@@ -51,12 +49,12 @@ class Progress:
             self._all = self._bars.add_task(self._count(), total=total, completed=finished)
 
     def start(self, name: str) -> None:
-        """Tells that the run of that name starts."""
+        """Shows that the named run starts."""
         if self._bars is not None:
             self._bar_of[name] = self._bars.add_task(f"  {escape(name)}", total=1.0)
 
     def step(self, name: str) -> Callable[[float, str], None]:
-        """Returns the function that tells how far a run is: its fraction in [0, 1] and a few words."""
+        """Returns the callback that receives the progress of a run: a fraction in [0, 1] and a short description."""
 
         def step(fraction: float, text: str) -> None:
             if self._bars is not None and name in self._bar_of:
@@ -66,7 +64,7 @@ class Progress:
         return step
 
     def finish(self, name: str, line: str) -> None:
-        """Tells that a run ended, and in one line how."""
+        """Shows in one line that a run ended and its outcome."""
         self._done += 1
         self._say(f"{self._count()} {line}")
         if self._bars is not None:
@@ -75,7 +73,7 @@ class Progress:
                 self._bars.update(self._all, completed=self._done, description=self._count())
 
     def note(self, line: str) -> None:
-        """Tells something that is worth a line, while runs go on."""
+        """Shows a message while runs continue."""
         self._say(line)
 
     def _count(self) -> str:

@@ -1,7 +1,7 @@
-"""Runs on the machines of a Ray cluster, each in a process of its own as on this one, and written by this one alone.
+"""Executes runs on a Ray cluster; only this process writes results.
 
-A run is a Ray task that asks for what its profile declares, works in a temporary folder of its machine and sends back how far
-it is and, at the end, its record: machines need the data and the software under one path, but share no folder of results.
+Each run is a Ray task with the resources that its profile declares. It works in a temporary folder of its machine and sends
+back its progress and its result. All machines need data and software under the same paths, but no shared results folder.
 
 Source: Moritz et al. 2018, Ray: A Distributed Framework for Emerging AI Applications.
 """
@@ -59,13 +59,13 @@ _PASSED_ON = ("PYTHONPATH", "HF_HUB_OFFLINE")
 
 
 class OnRay(Executor):
-    """Carries out runs on a Ray cluster, as many at once as it has room for.
+    """Executes runs on a Ray cluster, as many at once as its resources allow.
 
     Args:
-        data_dir: folder of real data, None where none was given; of one path on all machines.
-        workers: runs at once at most, None for no bound.
-        time_limit: seconds that a run may take from its start on its machine, None where it may take as long as it does.
-        address: of the cluster; None is the one that RAY_ADDRESS names, or that runs on this machine.
+        data_dir: folder of real data, under the same path on all machines; None if none was given.
+        workers: maximum number of simultaneous runs; None for no limit.
+        time_limit: seconds that a run may take after it has started; None for no limit.
+        address: of the cluster; None uses RAY_ADDRESS, or the cluster that runs on this machine.
     """
 
     attempts = 3
@@ -94,35 +94,31 @@ class OnRay(Executor):
         self._ray.shutdown()
 
     def check(self, runs: Sequence[Run]) -> None:
-        """Makes sure that some machine of the cluster is large enough for each run.
-
-        Raises:
-            ConfigError: none is; the message says what is wanted and what there is.
-        """
+        """Raises `ConfigError` if no machine of the cluster has the resources for one of the runs."""
         for run in {(run.task.name, run.profile): run for run in runs}.values():
             if lack := self._lack(run):
                 raise ConfigError(f"{lack}: add a machine, or leave out --executor ray to use this one as it is.")
 
     def has_room(self, run: Run, at_work: Sequence[Run]) -> bool:
-        """Returns whether fewer runs of its kind were sent off than find room on the cluster at once."""
+        """Returns whether the cluster can take another run with these resources."""
         if len(at_work) >= (self._workers or MOST):
             return False
         alike = sum(other.resources == run.resources for other in at_work)
         return alike < max(1, self._room(run.resources))
 
     def submit(self, job: Job) -> Future[Outcome]:
-        """Sends a run off."""
+        """Submits a run to the cluster."""
         job.step(0.0, "waits for a machine")
         return self._pool.submit(lambda: job.follow(self._messages(job.run)))
 
     def _messages(self, run: Run) -> Iterator[Message]:
-        """Returns what is heard of a run; a failure where it waits too long for a machine that the cluster has lost."""
+        """Yields the messages of a run; fails if the run waits too long for a machine that the cluster has lost."""
         task = self._ray.remote(_execute).options(
             num_cpus=run.resources.cpus,
             num_gpus=run.resources.gpus,
             memory=int(run.resources.memory * GIB),
             num_returns="streaming",
-            max_retries=0,  # the runner counts attempts and reports them
+            max_retries=0,  # the runner counts and reports the attempts
             name=run.describe(),
         )
         stream = task.remote(run, self._data_dir, self._time_limit)
@@ -140,12 +136,12 @@ class OnRay(Executor):
         self._ray.cancel(stream, force=True)
 
     def _hear(self, stream: Any, run: Run) -> Message:
-        """Returns the next message of a run; errors of Ray are messages, too."""
+        """Returns the next message of a run; Ray's errors are converted to messages."""
         from ray.exceptions import RayError, RayTaskError
 
         try:
             message: Message = self._ray.get(next(stream))
-        except RayTaskError as error:  # such as what the machine's software cannot unpickle
+        except RayTaskError as error:  # for example, an object that the machine's software cannot unpickle
             cause = error.cause or error
             return failure_of(run, f"{type(cause).__name__}: {one_line(cause)}", str(error))
         except (RayError, StopIteration) as error:
@@ -153,7 +149,7 @@ class OnRay(Executor):
         return message
 
     def _machines(self) -> Sequence[Mapping[str, float]]:
-        """Returns what each machine of the cluster has, looked up from time to time."""
+        """Returns the resources of each machine of the cluster, refreshed periodically."""
         now = time.monotonic()
         if not self._nodes or now - self._looked >= INTERVAL:
             self._looked = now
@@ -161,7 +157,7 @@ class OnRay(Executor):
         return self._nodes
 
     def _room(self, wanted: Resources) -> int:
-        """Returns how many such runs find room at once on a cluster that does nothing else."""
+        """Returns how many such runs fit on the idle cluster at once."""
         amounts = {"CPU": wanted.cpus, "GPU": wanted.gpus, "memory": wanted.memory * GIB}
         return sum(
             min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in amounts.items() if amount)
@@ -169,7 +165,7 @@ class OnRay(Executor):
         )
 
     def _lack(self, run: Run) -> str:
-        """Returns what a run needs that no machine has, empty where one has it."""
+        """Returns a message if no machine has the resources of a run, otherwise an empty string."""
         wanted = run.resources
         if self._room(wanted):
             return ""
@@ -181,12 +177,7 @@ class OnRay(Executor):
 
 
 def _connect(address: str | None) -> Any:
-    """Returns Ray, connected to a cluster.
-
-    Raises:
-        ConfigError: there is none.
-        MissingDependencyError: Ray is not installed.
-    """
+    """Connects to a cluster and returns Ray; raises `ConfigError` or `MissingDependencyError` if that fails."""
     try:
         import ray
     except ImportError as error:
@@ -205,20 +196,16 @@ def _connect(address: str | None) -> Any:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(
-            f"ray_address={asked} leads to no Ray cluster ({one_line(error)}): start one by `ray start --head`."
+            f"ray_address={asked} cannot be reached as a Ray cluster ({one_line(error)}): start one by `ray start --head`."
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, on_sigterm)  # Ray would end the process by a status of its own
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray would otherwise choose the exit status of the process
     return ray
 
 
 def _check_answers(address: str) -> None:
-    """Makes sure that something listens at an address, for which Ray itself would try a quarter of an hour.
-
-    Raises:
-        ConfigError: nothing does, or it is no address.
-    """
+    """Raises `ConfigError` unless the address accepts connections, because Ray itself would retry for 15 minutes."""
     host, _, port = address.rpartition(":")
     if "/" in host or not host or not port.isdigit():
         raise ConfigError(f"ray_address={address} must be HOST:PORT, as `ray start --head` tells it.")
@@ -229,7 +216,7 @@ def _check_answers(address: str) -> None:
 
 
 def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Iterator[Message]:
-    """Executes a run on a machine of the cluster; what it yields last is what came of it."""
+    """Executes a run on a machine of the cluster; yields its progress and finally its outcome."""
     host = socket.gethostname()
     yield 0.0, f"begins on {host}"
     with _private_folder() as work_dir, closing(Child(data_dir, run.resources.cpus, run.variables or {})) as child:
@@ -242,7 +229,7 @@ def _execute(run: Run, data_dir: Path | None, time_limit: float | None) -> Itera
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """Gives an empty folder of this user's alone, which is removed when the block or this process ends, however it does."""
+    """Creates an empty private folder that is removed when the block exits or this process dies."""
     # Ray kills a worker with its children and its process group. Once it has forked, the keeper is in neither, and only then
     # does it make the folder: a worker that is killed at any moment leaves nothing behind.
     with subprocess.Popen([sys.executable, "-I", "-c", _KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:

@@ -1,7 +1,7 @@
-"""Goes through a plan: what is finished stays, what is left is executed, and what came of it is written, by this process.
+"""Executes a plan: skips finished runs, executes the others and writes their results.
 
-Every finished run is on disk before the next one starts, so that killing the program loses at most the runs in flight. A run
-that raises is noted and the others go on; one that another process is at work on comes last.
+Every result is written before the next run starts, so that killing the program loses at most the runs in progress. An exception
+in one run does not stop the others. Runs that another process has locked are tried last.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def create_executor(
     time_limit: float | None = None,
     ray_address: str | None = None,
 ) -> Executor:
-    """Returns what carries out runs.
+    """Returns an executor of runs.
 
     Args:
-        name: ``local``, this machine, or ``ray``, a cluster.
-        data_dir: folder of real data, None where none was given; of one path on all machines.
-        workers: how many runs at once, at least 1; None is 1 here, and as many as there is room for on a cluster. With 1
-            and no limit they run in this process.
-        time_limit: seconds that a run may take; one that takes longer is ended and noted as failed. None is no limit.
-        ray_address: of the cluster; None is the one that RAY_ADDRESS names, or that runs on this machine.
+        name: ``local`` for this machine or ``ray`` for a cluster.
+        data_dir: folder of real data, under the same path on all machines; None if none was given.
+        workers: maximum number of simultaneous runs, at least 1; None means 1 on this machine, and no limit on a cluster. With
+            one worker and no time limit, runs are executed in this process.
+        time_limit: seconds after which a run is terminated and recorded as failed; None for no limit.
+        ray_address: address of the cluster; None uses RAY_ADDRESS, or the cluster that runs on this machine.
 
     Raises:
-        ConfigError: ``workers`` is less than 1, the limit is not above 0, or an address was given that is not used.
+        ConfigError: ``workers`` is less than 1, the time limit is not positive, or an address was given without ``ray``.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers={workers} must be at least 1.")
@@ -63,10 +63,10 @@ def create_executor(
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """A run that no other process executes until this is released.
+    """A lock on a run, held until `release`.
 
     Attributes:
-        run: what is to be executed.
+        run: the locked run.
         output: folder of results.
     """
 
@@ -76,48 +76,48 @@ class Claim:
 
     @property
     def work_dir(self) -> Path:
-        """The folder for checkpoints; after a failure it stays."""
+        """The folder for checkpoints; it is kept after a failure."""
         return self.run.work_dir(self.output)
 
     def settle(self, record: Result | Failure) -> None:
-        """Writes what came of the run, and releases it."""
+        """Writes the outcome of the run and releases the lock."""
         write(self.run, self.output, record)
         if isinstance(record, Result):
             shutil.rmtree(self.work_dir, ignore_errors=True)
         self.release()
 
     def release(self) -> None:
-        """Leaves the run to other processes."""
+        """Releases the lock."""
         self._lock.close()
 
 
 def claim(run: Run, output: Path) -> Claim | Result | None:
-    """Locks a run, so that other processes leave it alone.
+    """Locks a run, so that other processes do not execute it.
 
     Args:
-        run: to be executed.
+        run: the run to execute.
         output: folder of results.
 
     Returns:
-        The claim; the result where another process has finished it meanwhile; None where one is at work on it.
+        The claim; the result if another process has finished the run; None if another process is executing it.
     """
     work_dir = run.work_dir(output)
     work_dir.mkdir(parents=True, exist_ok=True)
     with ExitStack() as lock:
         try:
             lock.enter_context(locked(work_dir))
-        except (ConfigError, FileNotFoundError):  # in work, or removed after it in this very moment
+        except (ConfigError, FileNotFoundError):  # another process is executing it, or is just removing its folder
             return None
         if (finished := _finished(run, output)) is not None:
             shutil.rmtree(work_dir, ignore_errors=True)
             return finished
         remove_leftovers(run.path(output).parent)
-        run.path(output).unlink(missing_ok=True)  # corrupt or of another experiment, or it would not be run
+        run.path(output).unlink(missing_ok=True)  # corrupt or of another experiment, otherwise the run would have been skipped
         return Claim(run, output, lock.pop_all())
 
 
 def _finished(run: Run, output: Path) -> Result | None:
-    """Returns the result of this very experiment where it is on disk, whole."""
+    """Returns the stored result of exactly this experiment, or None."""
     try:
         result = read_result(run.path(output)) if run.path(output).exists() else None
     except DataError:
@@ -126,7 +126,7 @@ def _finished(run: Run, output: Path) -> Result | None:
 
 
 def outcome_line(run: Run, outcome: Result | Failure) -> str:
-    """Returns one line about a run that ended."""
+    """Returns one line about a finished or failed run."""
     if isinstance(outcome, Failure):
         return f"{run.describe()}: failed: {outcome.error}"
     metric = run.sizes.primary_metric()
@@ -134,15 +134,15 @@ def outcome_line(run: Run, outcome: Result | Failure) -> str:
 
 
 def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) -> tuple[list[Run], list[str]]:
-    """Returns which runs are to be executed, and messages about result files that cannot be read, whose runs are among them.
+    """Returns the runs to execute, and messages about unreadable result files, whose runs are executed again.
 
     Args:
         runs: the plan.
         output: folder of results.
-        rerun_changed: whether results of other specs, data or another recipe are replaced.
+        rerun_changed: whether to replace results with other specs, data or another recipe.
 
     Raises:
-        ConfigError: there is such a result and ``rerun_changed`` is false; the message names the file and what differs.
+        ConfigError: there is such a result and ``rerun_changed`` is false; the message gives the file and the difference.
     """
     left: list[Run] = []
     corrupt: list[str] = []
@@ -172,22 +172,22 @@ def execute(
     executor: Executor,
     rerun_changed: bool = False,
 ) -> list[Failure]:
-    """Executes what is left of a plan.
+    """Executes the unfinished runs of a plan.
 
     Args:
         runs: the plan.
         output: folder of results.
-        data_dir: folder of real data, None where none was given.
-        progress: is told of every start and end.
-        executor: what carries out the runs.
+        data_dir: folder of real data; None if none was given.
+        progress: receives the start and the end of every run.
+        executor: executes the runs.
         rerun_changed: see `remaining`.
 
     Returns:
-        The runs that failed; the same command tries them again.
+        The failed runs; executing the plan again retries them.
 
     Raises:
-        ConfigError: see `remaining`; or the executor cannot carry out a run.
-        DataError: real data are needed and missing; nothing was run.
+        ConfigError: see `remaining`; or the executor cannot execute a run.
+        DataError: required data are missing; no run was executed.
     """
     left, corrupt = remaining(runs, output, rerun_changed)
     for run in {(run.task.name, run.profile): run for run in left}.values():
@@ -199,7 +199,7 @@ def execute(
         if isinstance(outcome, Failure):
             failures.append(outcome)
 
-    with ExitStack() as stack:  # claims are released when nothing is at work on them any more
+    with ExitStack() as stack:  # release the locks only after all work has stopped
         claims = stack.enter_context(ExitStack())
         if left:
             stack.enter_context(executor)

@@ -1,7 +1,7 @@
-"""Results on disk: one JSON file a finished run, written whole or not at all. It must not know how runs are executed.
+"""Stores results: one JSON file for each finished run, written atomically.
 
-A file that is there is a finished run. It holds the specs, the recipe and the data that made it, so that a run of other
-settings is told apart and never silently reused.
+A result file always belongs to a finished run. It contains the specs, the recipe and the data of the run, so that results with
+other settings are detected and never reused silently.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ LIBRARIES = ("lightly", "pytorch-metric-learning")
 """Distributions whose versions matter where implementations are compared."""
 LOOKS = "looks.json"
 """A file beside the arms of a task, where seeds were added after its results had been read."""
-# A list of numbers as json lays it out, a line for each; texts hold no line breaks. It becomes one line, for people who look.
+# A list of numbers as json lays it out, a line for each; texts hold no line breaks. Joined to one line for readability.
 _NUMBERS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\n\s+\]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Which run a file is about.
+    """The run that a file belongs to.
 
     Attributes:
         suite: name of the suite.
@@ -52,25 +52,26 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Entry):
-    """One finished run, as its file tells it.
+    """One finished run, as stored in its file.
 
     Attributes:
-        metrics: what was measured.
-        strategy: resolved spec of the strategy, None where nothing was contrasted.
-        objective: likewise.
-        changes: settings that the arm alone has.
-        dataset: what was trained and measured on.
+        metrics: measured values.
+        strategy: resolved spec of the strategy; None without a contrastive loss.
+        objective: resolved spec of the objective; None without a contrastive loss.
+        changes: recipe settings that only this arm changes.
+        dataset: description of the training and evaluation data.
         recipe: settings of the training.
         seconds: wall time.
         versions: of Python and the packages.
         hardware: processor, cores, threads, GPU.
-        date: when it finished, UTC, ISO 8601.
-        temperature: ``first``, ``last``, ``min`` and ``max`` of the training; empty where nobody noted it.
-        course: a few dozen looks at the training: lists of one length, among them ``step`` and ``temperature``; likewise.
-        resampled: metrics on samples of what was tested on, the same samples in every run; empty where the method has none.
-        launch: ``processes`` of the training, and its ``effective_batch_size``, items of all of them before a step of the
-            optimizer; empty in older results.
-        implementations: where several were measured, what came of each: numbers by name, and a ``note``.
+        date: when the run finished, UTC, ISO 8601.
+        temperature: ``first``, ``last``, ``min`` and ``max`` during training; empty if not recorded.
+        course: training statistics at a few dozen steps: lists of equal length, among them ``step`` and ``temperature``; empty
+            if not recorded.
+        resampled: metrics on resampled test data, the same resamples in every run; empty if the method has none.
+        launch: number of ``processes`` and the ``effective_batch_size``: items of all processes in one optimizer step; empty in
+            older results.
+        implementations: measurements of each implementation: numbers by name, and a ``note``; empty if there is only one.
     """
 
     metrics: Mapping[str, float]
@@ -90,17 +91,17 @@ class Result(Entry):
     implementations: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
-        """Returns what `Run.identity` returns for the run that made it."""
+        """Returns the value of `Run.identity` for the run that produced this result."""
         return {name: getattr(self, name) for name in ("strategy", "objective", "changes", "dataset", "recipe")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure(Entry):
-    """One run that raised.
+    """One run that raised an exception.
 
     Attributes:
         error: the message.
-        trace: the traceback, empty for an error whose message says it all.
+        trace: the traceback; empty if the message is sufficient.
     """
 
     error: str
@@ -111,13 +112,13 @@ Record = TypeVar("Record", Result, Failure)
 
 
 def result_of(run: Run, metrics: Mapping[str, float], seconds: float, **noted: Mapping[str, Any]) -> Result:
-    """Returns the result of a run that was executed by this process, on this machine.
+    """Returns the result of a run that this process has executed.
 
     Args:
-        run: what was executed.
-        metrics: what was measured.
+        run: the run.
+        metrics: measured values.
         seconds: wall time.
-        **noted: fields of `Result` that have a default.
+        **noted: further fields of `Result`.
     """
     more: dict[str, Any] = {name: dict(values) for name, values in noted.items()}
     return Result(
@@ -133,15 +134,12 @@ def result_of(run: Run, metrics: Mapping[str, float], seconds: float, **noted: M
 
 
 def failure_of(run: Run, error: str, trace: str = "") -> Failure:
-    """Returns the note of a run that failed."""
+    """Returns the record of a failed run."""
     return Failure(**_place(run), error=error, trace=trace)
 
 
 def write(run: Run, output: Path, record: Result | Failure) -> None:
-    """Writes the file of a finished run in the place of the note of an earlier failure, or a note for the report.
-
-    What failed is tried again by the same command.
-    """
+    """Writes a result, which replaces the record of an earlier failure, or writes a failure."""
     file = run.path(output) if isinstance(record, Result) else failure_path(run, output)
     text = json.dumps({"format": FORMAT, **asdict(record)}, indent=2, allow_nan=False)
     write_text(file, _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
@@ -154,42 +152,33 @@ def _place(run: Run) -> dict[str, Any]:
 
 
 def failure_path(run: Run, output: Path) -> Path:
-    """Returns the file that notes the failure of a run."""
+    """Returns the path of the failure record of a run."""
     return run.path(output).with_suffix(FAILED)
 
 
 def result_files(folder: Path, pattern: str) -> list[Path]:
-    """Returns the files of results in a folder, sorted.
-
-    Args:
-        folder: the ``--output`` of ``tempplug bench run``, or any folder in it.
-        pattern: of the files below an ``--output``, one part a folder.
-    """
+    """Returns the sorted paths of the result files in a folder; ``pattern`` is relative to an ``--output`` folder."""
     parts = pattern.split("/")
     tries = (sorted(folder.glob("/".join(parts[inside:]))) for inside in range(len(parts)))
     return next((found for found in tries if found), [])
 
 
 def read_result(path: Path) -> Result:
-    """Returns a finished run.
-
-    Raises:
-        DataError: the file is not a result of this format, for instance because it is truncated; the message names it.
-    """
+    """Reads a result; raises `DataError`, which names the file, if it is truncated or has another format."""
     return _read(path, Result)
 
 
 def read_failure(path: Path) -> Failure:
-    """Returns a failed run; raises like `read_result`."""
+    """Reads a failure record; raises like `read_result`."""
     return _read(path, Failure)
 
 
 def _read(path: Path, kind: type[Record]) -> Record:
     more: dict[str, str] = {"error": "lines", "trace": "lines"} if kind is Failure else {}
     record = kind(**check_fields(kind, read_object(path, FORMAT, "benchmark file"), str(path), more))
-    # a changed number here would be another run's, without a sign
+    # a mismatch would silently attribute the result to another run
     if (slug(record.arm), f"seed-{record.seed}") != (path.absolute().parent.name, path.name.partition(".")[0]):
-        raise DataError(f"{path} says that it is of arm '{record.arm}', seed {record.seed}, which is not where it lies.")
+        raise DataError(f"{path} is a result of arm '{record.arm}', seed {record.seed}, which does not match its path.")
     if isinstance(record, Result):
         _check_parts(record, path)
     return record
@@ -204,7 +193,7 @@ def _check_parts(result: Result, path: Path) -> None:
 
 
 def difference_from(run: Run, result: Result) -> str:
-    """Returns in words how the experiment of a stored result differs from that of a run; empty where it does not."""
+    """Describes how the experiment of a stored result differs from that of a run; empty if they are equal."""
     now, then = run.identity(), result.identity()
     changes = [
         f"{key} was {then[key]!r} and is now {now[key]!r}"

@@ -1,4 +1,4 @@
-"""The runs that papers' tables mean, as ``tempplug bench run --table`` and ``--paper`` plan them, and how they are listed."""
+"""The runs behind tables of papers, for ``tempplug bench run --table`` and ``--paper`` and their listing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _EPOCHS = re.compile(r"\{(\d+)\}")
 
 
 def tables_of(names: Sequence[str], paper: str | None) -> list[TableMap]:
-    """Returns the tables that a command names: ``PAPER/NUMBER`` each, or all that a paper has runs for.
+    """Returns the named tables, ``PAPER/NUMBER`` each, or all tables of a paper that have runs.
 
     Raises:
-        UnknownNameError: no such paper or table.
-        ConfigError: a name is no ``PAPER/NUMBER``, or a table has no runs; the message says why not.
+        UnknownNameError: the paper or table is unknown.
+        ConfigError: a name is not ``PAPER/NUMBER``, or a table has no runs; the message gives the reason.
     """
     if paper is not None:
         return [table for table in paper_map(paper).tables if table.answers]
@@ -39,19 +39,19 @@ def tables_of(names: Sequence[str], paper: str | None) -> list[TableMap]:
 
 
 def task_of(answer: Answer) -> tuple[Suite, Task]:
-    """Returns suite and task of an answer."""
+    """Returns the suite and the task of an answer."""
     name, _, of = answer.task.partition("/")
     suite = load_suite(name)
     return suite, suite.task(of)
 
 
 def runs_of(answer: Answer, profile: str, seeds: Sequence[int]) -> dict[str, list[Run]]:
-    """Returns the runs of an answer by the printed heading of their rows, one a seed; nothing where there is no such profile.
+    """Returns the runs of an answer by row heading, one for each seed; empty if the task lacks the profile.
 
-    Epochs in braces become as many of the profile's own; what means the same as one of the task's arms is that arm.
+    Epochs in braces are rescaled to the length of the profile. A spec that resolves to an arm of the task selects that arm.
 
     Args:
-        answer: whose.
+        answer: the answer, see `tempplug_benchmarks.papers.maps`.
         profile: name of the profile.
         seeds: see `Recipe.seed`.
     """
@@ -69,12 +69,12 @@ def runs_of(answer: Answer, profile: str, seeds: Sequence[int]) -> dict[str, lis
 
 @dataclass(frozen=True)
 class TablesPlan:
-    """What a command that names tables means.
+    """The runs of a command that names tables.
 
     Attributes:
-        suites: that the runs are of.
-        runs: each training once, seed by seed within a task.
-        left_out: tasks that are not run, and why.
+        suites: the suites of the runs.
+        runs: each training once, ordered by seed within a task.
+        left_out: tasks that are not run, with the reason.
     """
 
     suites: tuple[Suite, ...]
@@ -85,16 +85,16 @@ class TablesPlan:
 def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) -> TablesPlan:
     """Returns the runs of tables.
 
-    Rows that mean one training, however they are written, are one run. So are those of several tasks that differ in the paper's
-    profile alone: where a smaller profile has one data set for three of the paper's, it is trained on once.
+    Rows that resolve to the same training share one run. So do tasks that differ only in the paper profile: if a smaller
+    profile has one data set for three of the paper, it is trained on once.
 
     Args:
-        tables: with answers.
+        tables: tables with answers.
         profile: name of the profile.
         seeds: at least one, see `Recipe.seed`.
 
     Raises:
-        ConfigError: a seed is out of range or given twice.
+        ConfigError: a seed is out of range or repeated.
     """
     check_seeds(seeds)
     suites: dict[str, Suite] = {}
@@ -119,7 +119,7 @@ def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) 
 
 
 def listing() -> Iterator[str]:
-    """Returns lines about every table and figure: the command, or why there is none."""
+    """Returns lines about every table and figure: the command, or the reason why there is none."""
     for key in PAPERS:
         paper = paper_map(key)
         yield f"{key}: {paper.citation}"
@@ -138,7 +138,7 @@ def listing() -> Iterator[str]:
 
 
 def _size(table: TableMap) -> str:
-    """Returns how many trainings a table is, and where their data come from."""
+    """Returns the number of trainings of a table and the source of its data."""
     profiles = [task_of(answer)[1].profile("paper") for answer in table.answers]
     needs = dict.fromkeys(name for profile in profiles for name in profile.needs)
     public = dict.fromkeys(profile.source for profile in profiles if not profile.needs)

@@ -1,7 +1,7 @@
-"""What an arm is tuned over, and which configuration is best on validation data, over all seeds together.
+"""Tuning: the configurations of an arm, and the choice of the best one on validation data over all seeds.
 
 An arm has as many configurations as its task has fixed temperatures: its own temperatures times the ratios of the fixed ones to
-the baseline's, or values declared here where it has no temperature. This module must not know files of results.
+the baseline's, or values declared here if it has no temperature.
 """
 
 from __future__ import annotations
@@ -33,12 +33,7 @@ Values = Mapping[str, Mapping[str, Mapping[int, float]]]
 
 
 def fixed_temperatures(task: Task, labels: Iterable[str]) -> list[str]:
-    """Returns the labels that differ from the declared baseline in a fixed temperature alone, itself included.
-
-    Args:
-        task: whose baseline.
-        labels: of arms.
-    """
+    """Returns the labels that differ from the baseline of the task only in a fixed temperature, the baseline included."""
     strategy, objective = Arm(task.baseline).parts or ("", "")
     found = []
     for label in labels:
@@ -51,17 +46,17 @@ def fixed_temperatures(task: Task, labels: Iterable[str]) -> list[str]:
 
 
 def configurations(task: Task, profile: Profile, arm: Arm) -> tuple[Arm, ...]:
-    """Returns what an arm is tuned over, itself first; itself alone where it contrasts nothing.
+    """Returns the configurations of an arm, its own first; only its own if it has no contrastive loss.
 
-    A configuration that means the same as one of the profile's arms is that arm.
+    A configuration that resolves to an arm of the profile is that arm.
 
     Args:
-        task: of the arm.
-        profile: of the task, with the fixed temperatures.
-        arm: any, of the profile or not.
+        task: the task of the arm.
+        profile: the profile with the fixed temperatures.
+        arm: an arm, of the profile or not.
 
     Raises:
-        ConfigError: the strategy has neither temperatures nor enough values of its own.
+        ConfigError: the strategy has neither temperatures nor enough declared values.
     """
     if not arm.parts:
         return (arm,)
@@ -87,7 +82,7 @@ def configurations(task: Task, profile: Profile, arm: Arm) -> tuple[Arm, ...]:
 
 
 def _grid(name: str, options: Mapping[str, Any], factors: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns the options that each configuration but the arm's own changes: its temperatures times each of the factors."""
+    """Returns the option changes of each further configuration: the temperatures times each factor."""
     declared = options_of(registry().load(registry().get(StrategyInfo, name)))
     moved = (each for each in declared if isinstance(each.kind, Temperature) and each.name not in _RECIPROCALS)
     values = {each.name: options.get(each.name, each.default) for each in moved}
@@ -104,10 +99,10 @@ def _grid(name: str, options: Mapping[str, Any], factors: Sequence[float]) -> li
 
 
 def expanded(runs: Sequence[Run]) -> list[Run]:
-    """Returns a plan with all configurations of its arms, those of a seed together.
+    """Returns a plan extended by all configurations of its arms, grouped by seed.
 
     Args:
-        runs: of tasks that have a metric of validation, or not: those without stay as they are.
+        runs: the plan; runs of tasks without a validation metric are kept unchanged.
 
     Raises:
         ConfigError: see `configurations`.
@@ -123,13 +118,13 @@ def expanded(runs: Sequence[Run]) -> list[Run]:
 
 
 def best(candidates: Sequence[str], values: Values, profile: Profile) -> str | None:
-    """Returns the label with the best mean on validation data; None where one was not measured there.
+    """Returns the label with the best mean validation score; None if a candidate has none.
 
-    The mean is over the seeds that all candidates have; where they have none in common, over those of each.
+    The mean is over the seeds common to all candidates; without common seeds, over the seeds of each.
 
     Args:
         candidates: at least one label.
-        values: of results.
+        values: metric values by label, metric and seed.
         profile: declares the validation metric.
     """
     by_label = {label: values.get(label, {}).get(profile.validation) for label in candidates}
@@ -143,27 +138,27 @@ def best(candidates: Sequence[str], values: Values, profile: Profile) -> str | N
 
 
 def best_baseline(task: Task, values: Values, profile: Profile) -> tuple[str, bool]:
-    """Returns the label of the arm that others are compared with, and whether validation data chose it or the task did."""
+    """Returns the label of the baseline, and whether it was chosen on validation data instead of declared by the task."""
     fixed = [label for label in fixed_temperatures(task, list(values)) if values[label]]
     chosen = best(fixed, values, profile) if len(fixed) > 1 else None
     return (task.baseline, False) if chosen is None else (chosen, True)
 
 
 def best_configurations(task: Task, values: Values, profile: Profile) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Returns, by the label of an arm, its best configuration and all of them, where all have results.
+    """Returns the best configuration and all configurations of each arm, by label, if all have results.
 
-    Fixed temperatures are left out: the best of them is the baseline.
+    Fixed temperatures are left out, because the best of them is the baseline.
 
     Args:
-        task: of the results.
-        values: of results.
+        task: the task of the results.
+        values: metric values by label, metric and seed.
         profile: declares arms and the validation metric.
     """
     if not profile.validation or all(profile.arm(label) for label in values):
-        return {}  # nothing that only tuning plans
+        return {}  # not a configuration that only tuning plans
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     used = set(fixed_temperatures(task, values))
-    # what tuning made of an arm has more options, and stands behind it
+    # tuned configurations of an arm have more options and are listed after it
     for label in sorted(values, key=lambda label: (profile.arm(label) is None, len(label))):
         if label in used or not Arm(label).contrasts:
             continue

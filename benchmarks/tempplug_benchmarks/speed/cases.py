@@ -1,6 +1,6 @@
-"""The speed suite: tasks and cases of ``cases.toml``, the targets that follow from them, and how one case is run.
+"""The speed suite: tasks and cases of ``cases.toml``, their targets, and the function that measures one case.
 
-Profile quick takes seconds, small is for two CPU cores, paper has all sizes and those for a GPU.
+Profile ``quick`` takes seconds, ``small`` is sized for two CPU cores, and ``paper`` has all sizes, some of them for a GPU.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ METRICS = {
     "accuracy": Metric(name="gradient_error", summary="largest one, relative", higher_is_better=False, decimals=9),
 }
 METHOD = MethodInfo(name="speed", summary="nothing", target="", recipes={"speed": SpeedRecipe()}, datasets="none")
-# The temperature of a case of these losses that names none; 0.1 of the others.
+# Default temperatures of these losses; 0.1 for the others.
 _TEMPERATURES = dict.fromkeys(("one-way", "two-way", "hard-negatives"), 0.05)
-# The losses that are also called from a compiled function, and the pairs.
+# The losses that are also measured compiled, and the numbers of pairs.
 _COMPILED_LOSSES, _COMPILED_ROWS = ("nt-xent", "one-way", "two-way"), (64, 256)
-# Pairs up to which plain PyTorch must take at least so many times as long, with a network's step between calls.
+# Minimum speedup over plain PyTorch up to this many pairs, with a network's step between calls.
 _COLD = {64: 0.9, 128: 0.95, 2048: 1.0}
 
 
 def train(context: RunContext) -> dict[str, float]:
-    """Measures one case, for the process that this is alone; nothing is trained."""
-    from tempplug_benchmarks.speed.measure import measure_alone  # loads torch
+    """Measures one case in this process, which must not run anything else."""
+    from tempplug_benchmarks.speed.measure import measure_alone  # imports torch
 
     (metric,) = context.profile.metrics
     assert isinstance(context.recipe, SpeedRecipe)
@@ -46,7 +46,7 @@ def train(context: RunContext) -> dict[str, float]:
 
 
 def _task(name: str, summary: str, defaults: Mapping[str, Any], quantity: str = "time", **entries: Any) -> Task:
-    """Returns a task; its paper profile is the small one where it has none of its own."""
+    """Returns a task; its paper profile defaults to the small one."""
     profiles = {
         profile: Profile(
             dataset="two correlated gaussian views",
@@ -79,7 +79,7 @@ def _cases(entries: Sequence[Mapping[str, Any]], quantity: str, profile: str) ->
 
 
 def _compiled(loss: str, rows: int, names: Sequence[str]) -> list[str]:
-    """Returns the compiled implementations that a small batch has beside its own."""
+    """Returns the compiled implementations that are added for small batches."""
     if rows > SMALL_ROWS or "eager" not in names:
         return []
     both = loss in _COMPILED_LOSSES and rows in _COMPILED_ROWS
@@ -87,7 +87,7 @@ def _compiled(loss: str, rows: int, names: Sequence[str]) -> list[str]:
 
 
 def _targets(tasks: Sequence[Task]) -> Iterator[Target]:
-    """Returns the targets of the file and those that hold for every case outside the quick profile."""
+    """Returns the targets of the file and those that apply to every case outside profile ``quick``."""
     for entry in CONTENT["targets"]:
         yield from (Target(**entry | {"case": name}) for name in entry["case"].split())
     profiles = [each.profiles[name] for each in tasks for name in ("small", "paper")]

@@ -1,4 +1,4 @@
-"""Clocks, the alternation that makes their figures comparable, and busy processes beside it. It must not know what is timed."""
+"""Clocks, alternating measurements that make times comparable, and busy processes for measurements under load."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from functools import partial
 
 MIN_ROUNDS = 3
 MAX_ROUNDS = 500
-# A sample repeats a fast call until it is longer than this, so that reading a clock costs nothing beside it.
+# A sample repeats a fast call until it is longer than this, so that the cost of reading the clock is negligible.
 SAMPLE_SECONDS = 2e-3
 
 Clock = Callable[[Callable[[], object], int], float]
 
 
 def _seconds(nanoseconds: Callable[[], int], call: Callable[[], object], calls: int) -> float:
-    """Returns the seconds that a number of calls took by a clock of the system."""
+    """Returns the duration of a number of calls, in seconds of a system clock."""
     start = nanoseconds()
     for _ in range(calls):
         call()
@@ -54,17 +54,17 @@ CLOCKS: dict[str, Clock] = {
 def alternate(
     steps: Mapping[str, Callable[[], object]], clock: Clock, budget: float, between: Callable[[], object] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Times calls in turn, the order reversed every round, so that what changes with time meets all of them alike.
+    """Times the steps in turn, reversing the order every round, so that drift of the machine affects all of them equally.
 
     Args:
-        steps: at least one, each called before or not at all.
-        clock: of `CLOCKS`.
+        steps: at least one; either all or none of them have been called before.
+        clock: a key of `CLOCKS`.
         budget: seconds of wall time; at least `MIN_ROUNDS` rounds are made.
-        between: other work, not timed. Every sample then has a cold call before it: one call, timed alone, after this work.
+        between: other work that is not timed. If given, each round also times one cold call right after this work.
 
     Returns:
-        For each the median ``milliseconds`` of a call, ``milliseconds_cold`` where there was other work, ``rounds``, ``calls``
-        in a round, and ``cpu_per_wall``, near the number of threads on a quiet machine.
+        For each step, the median ``milliseconds`` of a call, ``milliseconds_cold`` with ``between``, ``rounds``, ``calls`` in a
+        round, and ``cpu_per_wall``, which is close to the number of threads on an idle machine.
     """
     calls = {name: _calls(step, clock) for name, step in steps.items()}
     hot: dict[str, list[float]] = {name: [] for name in steps}
@@ -72,7 +72,7 @@ def alternate(
     cpu, wall = dict.fromkeys(steps, 0.0), dict.fromkeys(steps, 0.0)
     order = list(steps)
     gc.collect()
-    gc.disable()  # it would run within a sample
+    gc.disable()  # garbage collection would otherwise run within a sample
     try:
         started, rounds = time.perf_counter(), 0
         while rounds < MIN_ROUNDS or (time.perf_counter() - started < budget and rounds < MAX_ROUNDS):
@@ -81,7 +81,7 @@ def alternate(
                 if between:
                     between()
                     cold[name].append(clock(steps[name], 1))
-                    clock(steps[name], calls[name] - 1)  # hot again
+                    clock(steps[name], calls[name] - 1)  # warm up again
                 cpu_start, wall_start = time.process_time(), time.perf_counter()
                 hot[name].append(clock(steps[name], calls[name]) / calls[name])
                 cpu[name] += time.process_time() - cpu_start
@@ -106,17 +106,13 @@ def _calls(step: Callable[[], object], clock: Clock) -> int:
 
 
 COUNT = 2
-# A process looks for its parent now and then, so that none is left behind however the measurement ends.
+# Each process polls its parent, so that it exits even if the measurement is killed.
 _SPIN = "import os, sys\nparent = int(sys.argv[1])\nwhile os.getppid() == parent:\n    for _ in range(100_000):\n        pass\n"
 
 
 @contextmanager
 def neighbours(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Runs that many spinning processes beside the block; they end with it, or with this process. Gives them.
-
-    Args:
-        count: at least 0.
-    """
+    """Runs ``count`` (at least 0) busy processes during the block and yields them; they also end with this process."""
     spinners = [subprocess.Popen([sys.executable, "-c", _SPIN, str(os.getpid())]) for _ in range(count)]
     try:
         yield spinners

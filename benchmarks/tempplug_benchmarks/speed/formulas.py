@@ -1,7 +1,7 @@
-"""What tempplug is compared with: losses in eager PyTorch, as training code commonly writes them, and those of other libraries.
+"""Reference losses: eager PyTorch formulas as commonly written in training code, and the losses of other libraries.
 
-A formula takes two views of raw embeddings [N, D] and returns the mean loss. Libraries are called as their users call them, and
-imported when they are. This module must not use tempplug.
+A formula maps two views of raw embeddings [N, D] to the mean loss. Libraries are imported when called. This module must not use
+tempplug.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def nt_xent(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
 
 
 def grace(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
-    """GRACE's loss: between-view and same-side similarities apart, exponentials summed, both views as anchors."""
+    """GRACE's loss: separate between-view and within-view similarities, summed exponentials, both views as anchors."""
     first, second = F.normalize(view_a), F.normalize(view_b)
 
     def one_side(anchors: Tensor, others: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def grace(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
 
 
 def pygcl_infonce(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
-    """PyGCL's InfoNCE under a dual-branch contrast with same-side negatives: dense masks of both roles, made every step."""
+    """PyGCL's InfoNCE of a dual-branch contrast with intra-view negatives: both dense masks are rebuilt every step."""
     size = view_a.shape[0]
 
     def one_side(anchors: Tensor, others: Tensor) -> Tensor:
@@ -94,14 +94,14 @@ def two_way(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
 
 
 def open_clip(view_a: Tensor, view_b: Tensor, temperature: float) -> Tensor:
-    """open_clip's form of CLIP's loss: either direction has a matrix product of its own."""
+    """open_clip's form of CLIP's loss: a separate matrix product for each direction."""
     first, second, scale = F.normalize(view_a), F.normalize(view_b), 1 / temperature
     diagonal = torch.arange(len(first), device=first.device)
     return (F.cross_entropy(scale * first @ second.T, diagonal) + F.cross_entropy(scale * second @ first.T, diagonal)) / 2
 
 
 def hard_negatives(view_a: Tensor, view_b: Tensor, temperature: float, *, hard_negatives: Tensor) -> Tensor:
-    """One direction with hard negatives behind the candidates, as SimCSE's supervised loss."""
+    """One direction with hard negatives appended to the candidates, as in SimCSE's supervised loss."""
     scores = F.normalize(view_a) @ F.normalize(torch.cat([view_b, hard_negatives])).T / temperature
     return F.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
 
@@ -124,7 +124,7 @@ def labels(view_a: Tensor, view_b: Tensor, temperature: float, *, labels: Tensor
 
 
 def masks(view_a: Tensor, view_b: Tensor, temperature: float, *, positive_mask: Tensor, negative_mask: Tensor) -> Tensor:
-    """PyGCL's InfoNCE of one direction, its roles given as two masks."""
+    """PyGCL's InfoNCE of one direction, with positives and negatives given as two masks."""
     logits = F.normalize(view_a) @ F.normalize(view_b).T / temperature
     exponentials = torch.exp(logits) * (positive_mask | negative_mask)
     log_probability = logits - torch.log(exponentials.sum(1, keepdim=True))
@@ -132,7 +132,7 @@ def masks(view_a: Tensor, view_b: Tensor, temperature: float, *, positive_mask: 
 
 
 def amcl(view_a: Tensor, view_b: Tensor, temperature: float, *, weight: Tensor, bias: Tensor) -> Tensor:
-    """AMCL's loss in its NT-Xent form: a temperature for every pair, 2/(1 + exp⟨φ, φ⟩) + η, with φ one linear layer."""
+    """AMCL's loss in its NT-Xent form: the temperature of a pair is 2/(1 + exp⟨φ, φ⟩) + η, where φ is one linear layer."""
     rows = _both(view_a, view_b)
     projected = F.linear(rows, weight, bias)
     adapted = 2 * torch.sigmoid(-(projected @ projected.T)) + temperature
@@ -202,8 +202,8 @@ def multiple_negatives_ranking(temperature: float) -> LossFunction:
 def cached_multiple_negatives_ranking(temperature: float) -> LossFunction:
     """Returns the loss part of CachedMultipleNegativesRankingLoss with its default mini-batch.
 
-    It goes backward chunk by chunk while it computes the loss, so the gradients are there when it returns and the loss that
-    it returns is a leaf. Embedding a second time is no part of the loss and left out.
+    It computes gradients chunk by chunk together with the loss, and the returned loss is a leaf. The second embedding pass is
+    not part of the loss and is left out.
     """
     from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 
@@ -217,5 +217,5 @@ def cached_multiple_negatives_ranking(temperature: float) -> LossFunction:
 
 
 def _encoder() -> Any:
-    """Returns what the losses of sentence-transformers ask for and, given embeddings, never use."""
+    """Returns a placeholder for the encoder that sentence-transformers' losses require but do not use with embeddings."""
     return nn.Sequential(nn.Identity())

@@ -1,4 +1,4 @@
-"""Tables of the guide from results of the speed suite: a header and rows of cells. It must not know how pages are written."""
+"""Tables of the guide from results of the speed suite: a header and rows of cells."""
 
 from __future__ import annotations
 
@@ -18,19 +18,14 @@ Numbers = Mapping[str, float | str]
 
 
 def results_of(folder: Path, slug: str) -> tuple[Result, ...]:
-    """Returns the results of a profile that were measured under one setting.
-
-    Args:
-        folder: of the profile.
-        slug: of the setting, such as ``cpu-1-thread``.
-    """
+    """Returns the results in a profile's ``folder`` measured under the setting ``slug``, such as ``cpu-1-thread``."""
     return tuple(each for each in load_results(folder).results if _case(each).slug == slug)
 
 
 def speed(results: Sequence[Result], *losses: str) -> list[list[str]]:
-    """Returns milliseconds of tempplug as a training meets them, how many times as long others take, and the share of the peak.
+    """Returns tempplug's times in a training, the relative times of other implementations, and the share of the peak rate.
 
-    Times of others below ours are marked. Where losses are named, the rest is left out.
+    Implementations that are faster than tempplug are marked. If losses are given, only these are included.
     """
     lines = [["loss", "N × D", "call", "tempplug, ms", *COLUMNS.values(), "others", "of peak"]]
     for case, found in _cases(results, "milliseconds"):
@@ -45,7 +40,7 @@ def speed(results: Sequence[Result], *losses: str) -> list[list[str]]:
 
 
 def short(results: Sequence[Result]) -> list[list[str]]:
-    """Returns some cases of `speed`, a line for each loss."""
+    """Returns some cases of `speed`, one row for each loss."""
     lines = [["loss", "N", "tempplug, ms", *COLUMNS.values()]]
     for loss, of in CONTENT["short"].items():
         chosen = [each for each in _cases(results, "milliseconds") if each[0].loss_name == loss and each[0].rows in of["rows"]]
@@ -60,7 +55,7 @@ def short(results: Sequence[Result]) -> list[list[str]]:
 
 
 def machines(results: Sequence[Result]) -> list[list[str]]:
-    """Returns the processors, the rate of plain products on each, and how many cases ran there."""
+    """Returns the processors, the matrix product rate of each, and the number of cases measured on it."""
     lines = [["processor", "float32 products, GF/s", "cases"]]
     rates: dict[str, list[float]] = {}
     for result in results:
@@ -82,7 +77,7 @@ def memory(results: Sequence[Result]) -> list[list[str]]:
 
 
 def kept(results: Sequence[Result]) -> list[list[str]]:
-    """Returns how many times as long plain PyTorch takes with the usual allocator, and with one that keeps its memory."""
+    """Returns plain PyTorch's relative time with the default allocator, and with one that retains freed memory."""
     lines = [["loss", "N × D", "usual allocator", "memory kept"]]
     usual = {_named(case): _eager(found) for case, found in _cases(results, "milliseconds") if "eager" in found}
     for case, found in _cases(results, "milliseconds", variable="GLIBC_TUNABLES"):
@@ -91,7 +86,7 @@ def kept(results: Sequence[Result]) -> list[list[str]]:
 
 
 def errors(results: Sequence[Result]) -> list[list[str]]:
-    """Returns the largest error of the gradient against float64, in units of its largest entry; ▼ is above plain PyTorch's."""
+    """Returns the largest gradient error against float64, relative to the largest entry; ▼: above plain PyTorch's."""
     lines = [["loss", "N × D", "τ", "tempplug", "plain PyTorch"]]
     for case, found in _cases(results, "gradient_error"):
         ours, theirs = (float(found[name]["gradient_error"]) for name in (OURS, "eager"))
@@ -112,14 +107,14 @@ def _eager(found: Mapping[str, Numbers]) -> float:
 
 
 def _told(case: SpeedRecipe, found: Mapping[str, Numbers]) -> tuple[str, float, dict[str, float]]:
-    """Returns cold or hot, tempplug's milliseconds, and how many times as long each implementation takes."""
+    """Returns cold or hot, tempplug's milliseconds, and the relative time of each implementation."""
     name = told_time(case.rows, found[OURS])
     ours = float(found[OURS][name])
     return "cold" if name.endswith("cold") else "hot", ours, {other: float(of[name]) / ours for other, of in found.items()}
 
 
 def _cases(results: Sequence[Result], figure: str, variable: str = "") -> list[tuple[SpeedRecipe, dict[str, Numbers]]]:
-    """Returns the cases of a figure by loss and size, in the environment of a variable, each with the numbers of what ran."""
+    """Returns the cases of a figure by loss and size, under one environment variable, each with its measured numbers."""
     cases = []
     for result in results:
         case = _case(result)
@@ -136,7 +131,7 @@ def _milliseconds(value: float) -> str:
 
 
 def _marked(times: Mapping[str, float], name: str) -> str:
-    """Returns how many times as long an implementation takes, marked where tempplug is slower."""
+    """Returns the relative time of an implementation, marked if tempplug is slower."""
     return NOTHING if name not in times else _times(times[name]) + " ▼" * (times[name] < 1)
 
 

@@ -1,4 +1,4 @@
-"""Suites that measure speed: their options, the runs that these mean, and what is shown of them."""
+"""The kind of suites that measure speed: their options, runs and reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLE = SpeedSuite.kind
 
 
 def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
-    """Adds the options of suites that measure speed and returns them."""
+    """Adds the options of speed suites and returns them."""
     budgets = ", ".join(f"{profile} {seconds:g}" for profile, seconds in BUDGETS.items())
     return [
         add_device(group, "cpu", "; a GPU is timed in bfloat16, by CUDA events"),
@@ -47,8 +47,8 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
 
 
 def run(suite: SpeedSuite, options: argparse.Namespace) -> int:
-    """Measures what is left, prints the tables of what was asked, draws the plots, and returns 1 where a case failed."""
-    from tempplug_benchmarks.speed.plot import draw  # matplotlib takes a second that listings should not
+    """Measures the unfinished cases, prints the requested tables and draws the plots; returns 1 if a case failed."""
+    from tempplug_benchmarks.speed.plot import draw  # importing matplotlib takes a second, which listings should avoid
 
     runs = plan_cases(suite, options)
     failures = execute(runs, options.output, None, Progress(Console(stderr=True)), InProcesses(None), options.rerun_changed)
@@ -59,7 +59,7 @@ def run(suite: SpeedSuite, options: argparse.Namespace) -> int:
     SpeedReport(sections(shown, {suite.name: suite}), loaded.problems).print(Console())
     slug = sections(shown, {suite.name: suite})[0].setting.slug
     here = [each for each in sections(entries, {suite.name: suite}) if each.setting.slug == slug]
-    for ending in ("svg", "png"):  # pages show the one, slides and terminals the other
+    for ending in ("svg", "png"):  # SVG for web pages, PNG for slides
         file = options.output / suite.name / options.profile / f"{slug}.{ending}"
         if draw(here, file):
             Console(stderr=True).print(f"wrote {file}", markup=False, highlight=False, soft_wrap=True)
@@ -67,11 +67,11 @@ def run(suite: SpeedSuite, options: argparse.Namespace) -> int:
 
 
 def plan_cases(suite: SpeedSuite, options: argparse.Namespace) -> list[Run]:
-    """Returns a run of every case that is asked for, under the conditions that the options mean.
+    """Returns one run for every requested case, with the conditions given by the options.
 
     Raises:
         UnknownNameError: a name is neither a task nor a case of the profile.
-        ConfigError: nothing is left, a number is out of range, there is no such device, or the options do not go together.
+        ConfigError: no case is left, a number is out of range, the device does not exist, or options conflict.
     """
     from tempplug_benchmarks.speed.losses import installed_packages  # loads torch
 
@@ -104,7 +104,7 @@ def plan_cases(suite: SpeedSuite, options: argparse.Namespace) -> list[Run]:
 
 
 def _conditions(options: argparse.Namespace) -> Mapping[str, Any]:
-    """Returns the settings that results of a folder of their own have."""
+    """Returns the settings whose results are stored in separate folders."""
     from tempplug_adapters.training.command_line import choose_device  # loads torch
 
     if options.device != "cpu" and (options.busy or options.threads is not None):

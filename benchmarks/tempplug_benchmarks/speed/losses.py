@@ -1,7 +1,7 @@
-"""The losses of the speed suite and everything that computes them: tempplug, eager formulas, compiled ones, other formulas.
+"""The losses of the speed suite and all their implementations: tempplug, eager and compiled formulas, and other libraries.
 
-tempplug is used as its users do, through `ContrastiveLoss`, other libraries as their users call them, imported where they
-are made. This module must not know how anything is measured.
+tempplug is called through `ContrastiveLoss`; other libraries are imported only when their implementation is created. This
+module must not depend on how anything is measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOWEST, HIGHEST = 0.1, 0.2
 
 
 class CosineMap(LogitMap):
-    """l = s / τ(s), with τ from `LOWEST` at s = 0 to `HIGHEST` at s = ±1, a constant for the gradient."""
+    """l = s / τ(s), with τ from `LOWEST` at s = 0 to `HIGHEST` at s = ±1; τ is treated as a constant by the gradient."""
 
     def temperature(self, similarity: Tensor) -> Tensor:
         """Returns τ(s)."""
@@ -43,7 +43,7 @@ class CosineMap(LogitMap):
 
 
 class PluginMap(Strategy):
-    """DySTreSS's cosine profile, written plainly."""
+    """DySTreSS's cosine profile in plain PyTorch."""
 
     name: ClassVar[str] = "plugin-map"
     formula: ClassVar[str] = "l = s / τ(s), τ(s) = 0.1 + 0.1·(1 + cos(π(1 + s)))/2"
@@ -60,11 +60,11 @@ CLASSES = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Implementation:
-    """One way to compute a loss.
+    """One implementation of a loss.
 
     Attributes:
-        make: returns the function for a temperature.
-        package: import name of the library that it needs beyond torch and tempplug, empty where it needs none.
+        make: maps a temperature to the loss function.
+        package: import name of a required library besides torch and tempplug; empty if there is none.
         is_compiled: whether its first call compiles it.
     """
 
@@ -74,34 +74,34 @@ class Implementation:
 
     @property
     def installed(self) -> bool:
-        """Whether its package is there, found without importing it."""
+        """Whether its package is installed, determined without importing it."""
         return not self.package or find_spec(self.package) is not None
 
 
 def _square(rows: int) -> float:
-    """Returns the products of a symmetric square of 2N rows: one half of them forward, all backward."""
+    """Returns the inner products of a symmetric square of 2N rows: half of them forward, all of them backward."""
     return 1.5 * (2 * rows) ** 2
 
 
 def _across(rows: int) -> float:
-    """Returns the products of N anchors with N candidates: all forward, for each side all backward."""
+    """Returns the inner products of N anchors with N candidates: all forward, and all backward for each side."""
     return 3.0 * rows**2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """One loss and what computes it.
+    """One loss with its implementations.
 
     Attributes:
-        strategy: spec of the strategy, ``{temperature}`` where the case's temperature belongs; or what makes the strategy.
+        strategy: spec of the strategy, with ``{temperature}`` for the case's temperature; or a function that creates it.
         objective: spec of the objective.
         layout: name of the layout.
         symmetric: see `ContrastiveLoss`.
-        formula: the loss in eager PyTorch, of views and temperature.
-        inputs: what else a call takes, by name, from its first view; the same for every call of a shape.
-        module: tempplug's loss where there are such inputs.
+        formula: the loss in eager PyTorch, a function of views and temperature.
+        inputs: further inputs of a call by name, created from the first view; the same for every call with a shape.
+        module: tempplug's loss if there are such inputs.
         others: further implementations by name.
-        products: inner products of a forward and backward pass, of N.
+        products: number of inner products of a forward and backward pass, as a function of N.
     """
 
     strategy: str | Callable[[], Strategy] = "fixed:temperature={temperature}"
@@ -121,7 +121,7 @@ class Loss:
         return made(strategy, self.objective, self.layout, symmetric=self.symmetric, engine=engine)
 
     def ours_compiled(self, temperature: float) -> LossFunction:
-        """Returns a function that calls tempplug's module, compiled in one graph for the shapes that it meets."""
+        """Returns a function that calls tempplug's module, compiled as one graph with static shapes."""
         loss = self.ours(temperature)
         compiled: LossFunction = torch.compile(lambda view_a, view_b: loss(view_a, view_b), fullgraph=True, dynamic=False)
         return compiled
@@ -131,11 +131,11 @@ class Loss:
         return partial(_at, self.formula, temperature, inputs=self.inputs)
 
     def compiled(self, temperature: float) -> LossFunction:
-        """Returns the eager formula, compiled for the shapes that it meets."""
+        """Returns the eager formula, compiled with static shapes."""
         return partial(_at, torch.compile(self.formula, dynamic=False), temperature, inputs=self.inputs)
 
     def implementations(self) -> dict[str, Implementation]:
-        """Returns everything that computes the loss, by name."""
+        """Returns all implementations of the loss, by name."""
         return {
             "tempplug": Implementation(make=self.ours),
             "tempplug-dense": Implementation(make=partial(self.ours, engine="dense")),
@@ -147,11 +147,7 @@ class Loss:
         }
 
     def implementation(self, name: str) -> Implementation:
-        """Returns the implementation of that name.
-
-        Raises:
-            UnknownNameError: there is none.
-        """
+        """Returns an implementation by name, or raises `UnknownNameError`."""
         known = self.implementations()
         if name not in known:
             raise UnknownNameError(f"unknown implementation '{name}'.{nearest(name, known)} Known are: {', '.join(known)}.")
@@ -162,7 +158,7 @@ Inputs = Callable[[Tensor], dict[str, Tensor]]
 
 
 class WithInputs(ContrastiveLoss):
-    """A loss whose calls take more than views.
+    """A loss that takes further inputs besides the views.
 
     Args:
         inputs: see `Loss`.
@@ -180,7 +176,7 @@ class WithInputs(ContrastiveLoss):
 
 
 class WithProjection(WithInputs):
-    """AMCL's loss, whose projection is made for the dimension of the first views."""
+    """AMCL's loss; its projection is created with the dimension of the first views."""
 
     def forward(self, view_a: Tensor, view_b: Tensor) -> Tensor:  # type: ignore[override]
         """Returns the loss."""
@@ -199,7 +195,7 @@ def _at(
 
 
 def _for_each_shape(make: Callable[[int, int], dict[str, Tensor]]) -> Inputs:
-    """Returns inputs that are made once for each shape, precision and device; numbers from a generator of their own."""
+    """Returns inputs created once for each shape, precision and device, with a separate random generator."""
     made = lru_cache(maxsize=4)(
         lambda rows, width, dtype, device: {
             name: value.to(device, dtype if value.is_floating_point() else None) for name, value in make(rows, width).items()
@@ -225,7 +221,7 @@ def _same_class(rows: int, width: int) -> dict[str, Tensor]:
 
 @lru_cache(maxsize=4)
 def _made_projection(width: int, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-    """Returns weight and bias of a projection that learns, [width, width] and [width]."""
+    """Returns the trainable weight [width, width] and bias [width] of a projection."""
     made = {"weight": _rows(width, width) / width**0.5, "bias": torch.zeros(width)}
     return {name: value.to(device, dtype).requires_grad_() for name, value in made.items()}
 
@@ -235,7 +231,7 @@ def _projection(view: Tensor) -> dict[str, Tensor]:
 
 
 def _without_temperature(formula: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, float], Tensor]:
-    """Returns a formula that takes the case's temperature and has no use for it."""
+    """Returns a formula that ignores the temperature."""
     return lambda view_a, view_b, temperature: formula(view_a, view_b)
 
 
@@ -244,7 +240,7 @@ def _formula(formula: Callable[[Tensor, Tensor, float], Tensor]) -> Implementati
 
 
 def installed_packages(loss: str, implementations: Iterable[str]) -> tuple[str, ...]:
-    """Returns the optional packages of these implementations that are there: with others it would be another comparison."""
+    """Returns the installed optional packages, which determine the implementations compared."""
     ways = [LOSSES[loss].implementation(name) for name in implementations]
     return tuple(sorted({way.package for way in ways if way.package and way.installed}))
 

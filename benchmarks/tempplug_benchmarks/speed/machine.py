@@ -1,4 +1,4 @@
-"""What a machine gives: its rate of matrix products, and the share that a loss reaches; the memory of a call at its peak."""
+"""Properties of the machine: matrix product rate, the share of it that a loss reaches, and peak memory of a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tempplug_benchmarks.speed.clock import CLOCKS
 from tempplug_benchmarks.speed.losses import LOSSES
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 
-# Rows, inner dimension and columns of products on a device: square ones, and both shapes of a loss's own.
+# Rows, inner dimension and columns of products on a device: square ones, and the two shapes that a loss uses.
 SHAPES = {
     "cpu": ((1024, 1024, 1024), (2048, 128, 2048), (2048, 2048, 128)),
     "cuda": ((8192, 8192, 8192),),
@@ -27,12 +27,12 @@ WIDEST_NARROW = 256
 
 
 def matmul_rate(case: SpeedRecipe) -> float:
-    """Returns the best rate of a few large matrix products, in floating-point operations a second.
+    """Returns the best rate of a few large matrix products, in floating-point operations per second.
 
-    On a CPU they are made by torch, and also by oneDNN where this processor's route is that.
+    On a CPU they are computed by torch, and also by oneDNN if tempplug uses oneDNN on this processor.
 
     Args:
-        case: whose device, precision and clock are used.
+        case: gives the device, precision and clock.
     """
     clock, rates = CLOCKS[case.clock], []
     for rows, inner, columns in SHAPES[case.device]:
@@ -47,14 +47,14 @@ def matmul_rate(case: SpeedRecipe) -> float:
 
 
 def executed_operations(case: SpeedRecipe, engine: str) -> float | None:
-    """Returns the floating-point operations of a step's matrix products; None where tempplug did not run.
+    """Returns the floating-point operations of a step's matrix products; None if tempplug did not run.
 
-    What `losses.Loss.products` counts, whatever an engine computes again, except of the triton engine, whose own products are
-    counted.
+    The number is that of `losses.Loss.products` without recomputation, except for the triton engine, whose executed products
+    are counted.
 
     Args:
-        case: whose loss and sizes.
-        engine: that ran, empty where it was not tempplug.
+        case: gives the loss and the sizes.
+        engine: name of the engine used; empty if tempplug did not run.
     """
     if not engine:
         return None
@@ -73,17 +73,17 @@ _RESET_PEAK = "5"  # documented in the kernel's proc(5): resets VmHWM to the mem
 
 
 def peak_growth(call: Callable[[], None], device: str) -> float:
-    """Returns the mebibytes by which the memory grows at its peak while the call runs.
+    """Returns the growth of peak memory during the call, in mebibytes.
 
-    On a CPU it is resident memory, so that pages which a freed allocation left behind would hide a need: measure in a process
-    that has not had a larger need before.
+    On a CPU this is resident memory. Pages kept after an earlier free would hide a need, so measure in a process that has not
+    used more memory before.
 
     Args:
-        call: what is measured; what it loads on first use should be loaded already.
+        call: the function to measure; libraries that it loads on first use should be loaded already.
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        ConfigError: this system does not tell the peak.
+        ConfigError: the system does not report peak memory.
     """
     if device == "cuda":
         return _cuda_growth(call)
@@ -97,9 +97,9 @@ def peak_growth(call: Callable[[], None], device: str) -> float:
 
 
 def limit_memory() -> None:
-    """Keeps this process within the memory that is available, so that a too large case fails instead of the machine.
+    """Limits this process to the available memory, so that an oversized case fails without affecting the machine.
 
-    Does nothing where the system knows neither the limit nor what is available.
+    Does nothing if the system reports neither a limit nor the available memory.
     """
     try:
         import resource
@@ -128,11 +128,7 @@ def _resident(field: str) -> int:
 
 
 def _field(text: str, field: str) -> int:
-    r"""Returns the bytes of a line such as ``VmRSS:  123 kB``.
-
-    >>> _field("VmPeak: 9 kB\nVmRSS:  2 kB\n", "VmRSS")
-    2048
-    """
+    r"""Returns the number of bytes in a line such as ``VmRSS:  123 kB``."""
     for line in text.splitlines():
         name, _, value = line.partition(":")
         if name == field:

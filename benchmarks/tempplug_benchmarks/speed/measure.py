@@ -1,6 +1,6 @@
-"""Measures a case in this process: time, memory or exactness of every implementation that is installed.
+"""Measures a case in this process: time, memory or accuracy of every installed implementation.
 
-What cannot be measured is kept with its reason, never left out. It must not know where results are stored.
+Measurements that fail are recorded with the reason.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Ways = Mapping[str, Implementation]
 
 
 def measure_alone(case: SpeedRecipe, figure: str) -> dict[str, Outcome]:
-    """Does what `measure` does, in a process that does nothing else and whose memory is limited from now on.
+    """Calls `measure` in this process, which must not run anything else, after limiting its memory.
 
-    Memory is measured in a further process for each implementation, which nothing was freed in before.
+    Memory is measured in a new process for each implementation, so that freed memory does not distort it.
 
     Args:
-        case: what to measure.
+        case: the case to measure.
         figure: ``milliseconds``, ``mebibytes`` or ``gradient_error``.
     """
     if case.device == "cpu":
@@ -50,15 +50,15 @@ def measure_alone(case: SpeedRecipe, figure: str) -> dict[str, Outcome]:
 
 
 def measure(case: SpeedRecipe, figure: str, only: str = "") -> dict[str, Outcome]:
-    """Returns what came of every implementation of a case, by name.
+    """Returns the measurement of each implementation of a case, by name.
 
     Args:
-        case: what to measure.
+        case: the case to measure.
         figure: ``milliseconds``, ``mebibytes`` or ``gradient_error``.
-        only: measure this implementation alone. Empty for all.
+        only: the only implementation to measure; empty for all.
 
     Raises:
-        Exception: tempplug itself failed; what another implementation raises is its outcome.
+        Exception: tempplug itself failed; failures of other implementations are recorded.
     """
     torch.set_num_threads(case.threads)
     ways = {name: LOSSES[case.loss_name].implementation(name) for name in case.implementations if only in ("", name)}
@@ -74,7 +74,7 @@ def _time(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
         step = Step(way.make(case.temperature), *pair)
         step()
         if way.is_compiled:
-            # What would compile again when it is timed fails here.
+            # Fail here instead of recompiling during the measurement.
             with torch.compiler.set_stance("fail_on_recompile"):
                 step()
         return step
@@ -98,7 +98,7 @@ def _time(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
 def _memory(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
     def one(way: Implementation) -> Outcome:
         function = way.make(case.temperature)
-        # A small step first: libraries load code and keep workspaces at their first call.
+        # Make a small step first: libraries load code and allocate workspaces on their first call.
         Step(function, *views(case, rows=min(WARM_UP_ROWS, case.rows)))()
         step = Step(function, *views(case))
         gc.collect()
@@ -108,7 +108,7 @@ def _memory(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
 
 
 def _accuracy(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
-    """Compares with the eager formula in float64 on the same embeddings."""
+    """Compares the gradient with that of the eager formula in float64 on the same embeddings."""
     pair = views(case)
     first, second = (view.detach().double().requires_grad_() for view in pair)
     exact = Step(LOSSES[case.loss_name].eager(case.temperature), first, second)
@@ -129,7 +129,7 @@ def _accuracy(case: SpeedRecipe, ways: Ways) -> dict[str, Outcome]:
 
 
 def _tried(name: str, make: Callable[[], Made]) -> Made | Outcome:
-    """Returns what is made, or the outcome of its failure; tempplug's own failure is raised."""
+    """Returns the result of a function, or a record of its failure; a failure of tempplug is raised."""
     try:
         return make()
     except Exception as error:
@@ -139,7 +139,7 @@ def _tried(name: str, make: Callable[[], Made]) -> Made | Outcome:
 
 
 def _checked(name: str, outcome: Outcome) -> Outcome:
-    """Returns the outcome, or that it failed where a number is not finite, which no result holds."""
+    """Returns the measurement, or a failure if a number is not finite, because results must contain finite numbers."""
     wrong = [f"{key} is {value}" for key, value in outcome.items() if not isinstance(value, str) and not math.isfinite(value)]
     if wrong and name == OURS:
         raise NonFiniteError(f"{name}: {', '.join(wrong)}, which must be finite.")

@@ -1,6 +1,6 @@
-"""The plot of a speed report: how many times better tempplug is, against the size of the batch.
+"""The plot of a speed report: the improvement of tempplug over others against the batch size.
 
-Times are those that a training meets (`told_time`).
+Times are those that apply in a training (`told_time`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _WORDS = {"milliseconds": "time", "mebibytes": "peak memory", "gradient_error": 
 
 @dataclass(frozen=True)
 class Point:
-    """One figure over tempplug's.
+    """The ratio of another implementation's figure to tempplug's.
 
     Attributes:
         rows: N.
-        ratio: above 1 where tempplug is better.
-        wanted: what must be reached there, None where nothing must.
+        ratio: above 1 if tempplug is better.
+        wanted: target for the ratio; None without a target.
     """
 
     rows: int
@@ -41,9 +41,9 @@ class Point:
 
 
 def points(section: Section) -> dict[str, list[Point]]:
-    """Returns the points of each line, by its label, from small batches to large ones.
+    """Returns the points of each line, by label, in order of batch size.
 
-    Losses, widths and temperatures that are the same in the whole task are left out of the label.
+    Losses, widths and temperatures that are constant within the task are left out of the label.
 
     Args:
         section: results of one task.
@@ -52,7 +52,7 @@ def points(section: Section) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {}
     for result in section.results:
         case = result.case
-        # The section's label of the case without its size, which the axis shows.
+        # The label of the case without its size, which the axis shows.
         what = [word for word in section.label(result).split() if "×" not in word]
         what += [f"D={case.dimension}"] if several_dimensions else []
         for name in result.implementations:
@@ -67,14 +67,11 @@ def points(section: Section) -> dict[str, list[Point]]:
 
 @rc_context(STYLE)
 def draw(found: Sequence[Section], out: Path) -> bool:
-    """Writes the plot, a panel for each task, with a short bar wherever something is wanted.
+    """Writes the plot, with one panel for each task and a short bar at each target; returns whether there was data to draw.
 
     Args:
         found: sections of one profile and setting.
-        out: file that ends in .svg or .png; missing folders are made.
-
-    Returns:
-        Whether there was anything to draw.
+        out: path ending in .svg or .png; missing folders are created.
     """
     drawn = [(section, lines) for section in found if (lines := points(section))]
     if not drawn:

@@ -1,6 +1,6 @@
-"""What a speed case is, and how it is measured: settings of a recipe, as those of a training are.
+"""A speed case and the conditions of its measurement, as settings of a recipe.
 
-A case is one loss at one size, all its implementations measured alternately in one process: an arm of its task.
+A case is one loss at one size, and an arm of its task. All its implementations are measured alternately in one process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SMALL_ROWS = 512
 
 
 def told_time(rows: int, numbers: Mapping[str, Any]) -> str:
-    """Returns the name of the time that a training meets: the cold one of a small batch, where it was measured.
+    """Returns the name of the time that applies in a training: the cold time of a small batch, if measured.
 
     >>> told_time(64, {"milliseconds": 1.0, "milliseconds_cold": 2.0})
     'milliseconds_cold'
@@ -30,7 +30,7 @@ def told_time(rows: int, numbers: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedRecipe(Recipe):
-    """One case and the conditions that it is measured under; of the settings of trainings only the seed has a meaning here."""
+    """One case and the conditions of its measurement; of the training settings, only the seed is used."""
 
     loss_name: Annotated[str, Text(help="of `tempplug_benchmarks.speed.losses`")] = "nt-xent"
     rows: Annotated[int, Number(at_least=1, integer=True, help="N, pairs of embeddings")] = 1
@@ -54,28 +54,24 @@ class SpeedRecipe(Recipe):
 
     @classmethod
     def kinds(cls) -> dict[str, Kind]:
-        """Returns the settings by name without those of trainings."""
+        """Returns the settings by name, without training settings."""
         of_trainings = Recipe.kinds().keys() - {"seed"}
         return {name: kind for name, kind in super().kinds().items() if name not in of_trainings}
 
     def values(self) -> dict[str, Any]:
-        """Returns the conditions by name; what makes a case is told by its arm."""
+        """Returns the conditions by name; the settings of the case are given by its arm."""
         return {name: value for name, value in super().values().items() if name in CONDITIONS}
 
     @property
     def clock(self) -> str:
-        """What tells the time: ``cpu`` time of the process, ``wall`` time, or ``cuda`` events.
-
-        One thread is measured in CPU time, which busy neighbours cannot distort. CPU time of several threads would hide
-        how badly they wait for each other.
-        """
+        """The clock: ``cpu`` time for one thread, ``wall`` time for several, ``cuda`` events on a GPU."""
         if self.device == "cuda":
             return "cuda"
         return "cpu" if self.threads == 1 and not self.busy else "wall"
 
     @property
     def slug(self) -> str:
-        """The conditions in few words, e.g. ``cpu-1-thread``."""
+        """A short name of the conditions, e.g. ``cpu-1-thread``."""
         words = [self.device]
         if self.device == "cpu":
             words += [str(self.threads), "thread" if self.threads == 1 else "threads"]
@@ -83,7 +79,7 @@ class SpeedRecipe(Recipe):
         return "-".join(words)
 
     def variables(self) -> dict[str, str]:
-        """Returns the environment that the measuring process has beside the user's."""
+        """Returns environment variables that the measuring process needs in addition to the user's."""
         limits = {
             "OMP_NUM_THREADS": str(self.threads),
             "MKL_NUM_THREADS": str(self.threads),

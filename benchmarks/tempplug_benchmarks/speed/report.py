@@ -1,4 +1,4 @@
-"""The report of suites that measure speed: sections of results, their tables and remarks, and all of them in every form."""
+"""The report of speed suites: sections of results, their tables and remarks, in every output format."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One case that was measured, or failed.
+    """One measured or failed case.
 
     Attributes:
         name: of the case.
         case: its settings.
-        implementations: see `Result`; empty where the case failed.
-        error: why it failed, empty where it did not.
-        made_on: machine and versions; empty where it failed.
+        implementations: see `Result`; empty if the case failed.
+        error: the reason for the failure; empty without one.
+        made_on: machine and versions; empty if the case failed.
     """
 
     name: str
@@ -68,12 +68,12 @@ class Measured:
     made_on: str = ""
 
     def number(self, implementation: str, name: str) -> float | None:
-        """Returns a number of an implementation, None where it was not measured."""
+        """Returns a number of an implementation, or None if it was not measured."""
         value = self.implementations.get(implementation, {}).get(name)
         return None if value is None else float(value)
 
     def numbers(self, name: str) -> list[float]:
-        """Returns the numbers of that name of all implementations that have it."""
+        """Returns the number of that name for each implementation that has it."""
         return [value for each in self.implementations if (value := self.number(each, name))]
 
 
@@ -81,8 +81,8 @@ def read_case(entry: Entry, suite: SpeedSuite) -> Measured:
     """Returns the case of a stored result.
 
     Raises:
-        UnknownNameError: the suite has no such task, profile or case, or no longer.
-        ConfigError: a setting is out of range, or a metric is missing, or an implementation, or its number and its note.
+        UnknownNameError: the suite does not have the task, profile or case.
+        ConfigError: a setting is out of range, or a metric, an implementation, or both its number and its note are missing.
     """
     check_known(entry, suite)
     profile = suite.task(entry.task).profile(entry.profile)
@@ -107,7 +107,7 @@ class Section:
         profile: name of the profile.
         task: the task.
         results: in the order of the task's cases.
-        targets: of the suite.
+        targets: targets of the suite.
     """
 
     suite: str
@@ -118,12 +118,12 @@ class Section:
 
     @property
     def figure(self) -> str:
-        """The number that the task is about; smaller is better."""
+        """The name of the number that the task measures; smaller is better."""
         return self.task.profile(self.profile).primary
 
     @property
     def setting(self) -> SpeedRecipe:
-        """How its cases were measured."""
+        """The conditions under which the cases were measured."""
         return self.results[0].case
 
     @property
@@ -132,7 +132,9 @@ class Section:
         return f"{self.suite} / {self.task.name.partition('@')[0]} / {self.profile} / {self.setting.slug}"
 
     def label(self, result: Measured) -> str:
-        """Returns a case in few words: its size; loss, temperature and environment where the task has several of them."""
+        """Returns a short label of a case: its size, and whichever of loss, temperature and environment vary within the
+        task.
+        """
         case, cases = result.case, [each.case for each in self.results]
         words = [case.loss_name] if len({each.loss_name for each in cases}) > 1 else []
         words.append(f"{case.rows}×{case.dimension}")
@@ -143,29 +145,22 @@ class Section:
         return " ".join(words)
 
     def ratio(self, result: Measured, implementation: str, *, of: str = OURS, cold: bool = False) -> float | None:
-        """Returns how many times that of another an implementation's figure is; None where one of them is missing or zero.
-
-        Args:
-            result: of a case.
-            implementation: whose figure is divided.
-            of: by whose figure.
-            cold: whether the time after a network's step is meant.
-        """
+        """Returns the figure of ``implementation`` divided by that of ``of``, or None if one is missing or zero."""
         name = self.figure + "_cold" * cold
         own, other = result.number(of, name), result.number(implementation, name)
         return None if own is None or other is None or own <= 0 else other / own
 
     def wanted(self, result: Measured, implementation: str) -> tuple[Target, ...]:
-        """Returns what is wanted against an implementation."""
+        """Returns the targets against an implementation."""
         place = (result.name, implementation, self.setting.device)
         return tuple(each for each in self.targets if (each.case, each.against, each.device) == place and not self.setting.busy)
 
 
 def sections(entries: Iterable[Entry], suites: Mapping[str, SpeedSuite]) -> tuple[Section, ...]:
-    """Returns a section for every profile, setting and task that has results.
+    """Returns one section for every profile, setting and task that has results.
 
     Args:
-        entries: that `read_case` takes.
+        entries: entries accepted by `read_case`.
         suites: by name.
     """
     found: dict[tuple[str, str, str, int], dict[str, Measured]] = {}
@@ -183,7 +178,7 @@ def sections(entries: Iterable[Entry], suites: Mapping[str, SpeedSuite]) -> tupl
 
 
 def table(section: Section) -> Table:
-    """Returns the table of a section: a line for every case and implementation."""
+    """Returns the table of a section: one row for each case and implementation."""
     timed = section.figure == "milliseconds"
     header = ["case", *_COLUMNS[section.figure], "times tempplug", *["cold", "of matmul rate"] * timed, "wanted"]
     rows: list[Row] = []
@@ -221,11 +216,7 @@ def _row(section: Section, result: Measured, name: str) -> Row:
 
 
 def _figure(value: float | None, number: str) -> str:
-    """Returns a number with three significant digits, a count as it is.
-
-    >>> _figure(0.012345, "milliseconds"), _figure(1234.5, "mebibytes"), _figure(3.2e-7, "gradient_error")
-    ('0.0123', '1234', '3.2e-07')
-    """
+    """Returns a number with three significant digits; counts are left unchanged."""
     if value is None:
         return NOTHING
     if number == "rounds":
@@ -236,7 +227,7 @@ def _figure(value: float | None, number: str) -> str:
 
 
 def remarks(section: Section) -> tuple[str, ...]:
-    """Returns what a reader must know beside the table: clock, setting, failures, differing losses, machines."""
+    """Returns notes for the table: clock, setting, failures, differing losses and machines."""
     setting, results = section.setting, section.results
     threads = f"{setting.threads} {'thread' if setting.threads == 1 else 'threads'}"
     conditions = f"{threads}, {setting.precision}, seed {setting.seed}"
@@ -260,7 +251,7 @@ def remarks(section: Section) -> tuple[str, ...]:
 
 
 def _growth(section: Section) -> list[str]:
-    """Returns how tempplug's figure grows at most for twice the pairs; nothing where no case has twice those of another."""
+    """Returns the largest growth of tempplug's figure for twice as many pairs; empty without such cases."""
     grown = []
     for before, after in product(section.results, repeat=2):
         one, other = before.case, after.case
@@ -288,10 +279,10 @@ def _differing_losses(result: Measured) -> str:
 
 @dataclass(frozen=True)
 class SpeedReport:
-    """Sections of a folder.
+    """The sections of a results folder.
 
     Attributes:
-        found: of every suite, profile, setting and task.
+        found: sections of every suite, profile, setting and task.
         problems: messages about files that could not be read.
     """
 
@@ -324,7 +315,7 @@ class SpeedReport:
         return "\n\n".join(blocks) + "\n"
 
     def html_parts(self) -> list[str]:
-        """Returns the report as pieces of HTML for a page."""
+        """Returns the report as fragments of an HTML page."""
         parts = ["<h1>Speed report</h1>", f'<p class="soft">{escape(READING)}</p>']
         for section in self.found:
             parts += [f"<h2>{escape(section.title)}</h2>", f'<p class="soft">{escape(section.task.summary)}</p>']

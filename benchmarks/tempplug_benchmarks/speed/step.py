@@ -1,7 +1,4 @@
-"""One forward and backward pass of an implementation on made-up embeddings, ready to be repeated, and a network's step.
-
-It must not know clocks.
-"""
+"""A repeatable forward and backward pass of an implementation on generated embeddings, and a network's training step."""
 
 from __future__ import annotations
 
@@ -20,28 +17,24 @@ NETWORK_LAYERS, NETWORK_WIDTH, NETWORK_ROWS = 6, 1024, 32
 
 
 def views(case: SpeedRecipe, dtype: torch.dtype | None = None, rows: int | None = None) -> tuple[Tensor, Tensor]:
-    """Returns two correlated gaussian views [N, D], positives at a cosine similarity of about one half.
+    """Returns two correlated Gaussian views [N, D]; positives have a cosine similarity of about 0.5.
 
     Args:
-        case: whose sizes, seed, device and precision are used.
-        dtype: instead of the case's precision.
-        rows: instead of the case's.
+        case: gives the sizes, seed, device and precision.
+        dtype: overrides the precision of the case.
+        rows: overrides N of the case.
     """
     generator = torch.Generator().manual_seed(case.seed)
     shared, first, second = (torch.randn(rows or case.rows, case.dimension, generator=generator) for _ in range(3))
     made = (shared + NOISE * first, shared + NOISE * second)
     kind = dtype or getattr(torch, case.precision)
-    # Leaves of their own, so that nothing of how they were made is on the graph.
+    # Detached leaves, so that the graph does not include their generation.
     view_a, view_b = (view.to(case.device, kind).requires_grad_() for view in made)
     return view_a, view_b
 
 
 def network_step(device: str) -> Callable[[], None]:
-    """Returns a training step of a small network: forward, backward and SGD.
-
-    Args:
-        device: that the network is on.
-    """
+    """Returns a function that makes a training step of a small network on ``device``: forward, backward and SGD."""
     network = nn.Sequential(*(nn.Linear(NETWORK_WIDTH, NETWORK_WIDTH) for _ in range(NETWORK_LAYERS))).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-6)
     rows = torch.randn(NETWORK_ROWS, NETWORK_WIDTH, device=device)
@@ -59,12 +52,12 @@ class Step:
 
     Args:
         function: the loss.
-        view_a: [N, D] a leaf.
-        view_b: [N, D] a leaf.
+        view_a: [N, D], a leaf.
+        view_b: [N, D], a leaf.
 
     Attributes:
         function: the loss.
-        value: of the last call, detached; waiting for it may wait for a device.
+        value: detached loss of the last call; reading it may synchronise with the device.
     """
 
     def __init__(self, function: LossFunction, view_a: Tensor, view_b: Tensor) -> None:
@@ -73,7 +66,7 @@ class Step:
         self._views = view_a, view_b
 
     def __call__(self) -> None:
-        """Goes forward and backward once; the gradients of the call before are dropped first."""
+        """Clears the gradients, then computes the loss and its gradients once."""
         view_a, view_b = self._views
         view_a.grad = view_b.grad = None
         with self._autocast():
@@ -87,16 +80,16 @@ class Step:
 
     @property
     def engine(self) -> str:
-        """The engine that tempplug ran in the last call; empty for everything else."""
+        """The tempplug engine used in the last call; empty for other implementations."""
         return self.function.record.engine if isinstance(self.function, ContrastiveLoss) else ""
 
     @property
     def note(self) -> dict[str, str]:
-        """The engine as an outcome notes it."""
+        """The engine as a note of the measurement."""
         return {"note": self.engine} if self.engine else {}
 
     def _autocast(self) -> AbstractContextManager[object]:
         view = self._views[0]
         if view.dtype in (torch.bfloat16, torch.float16):
             return torch.autocast(view.device.type, dtype=view.dtype)
-        return nullcontext()  # a region that is not enabled costs some microseconds, too
+        return nullcontext()  # even a disabled autocast region costs a few microseconds

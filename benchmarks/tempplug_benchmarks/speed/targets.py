@@ -1,4 +1,4 @@
-"""What a suite that measures speed must reach at least, and that suite; both are filled from ``cases.toml``."""
+"""The targets of speed suites, and the suite class; both are filled from ``cases.toml``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tempplug_benchmarks.suite import Suite
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One figure that is wanted. It holds on a quiet machine; there are no targets beside busy processes.
+    """One performance target. It applies to an idle machine, not to measurements with busy processes.
 
     Attributes:
         case: name of the case.
-        against: implementation that ``of`` is compared with; ``of`` itself where its own number is limited.
-        at_least: how many times better than ``against`` it must be; None where its own number is limited.
-        at_most: limit of its own number; None where it is compared.
-        share: least share of the matrix rate that its products must reach, in [0, 1]; None elsewhere.
-        device: that the target is for.
-        of: implementation that must reach it.
-        cold: whether the time after a network's step is meant.
+        against: implementation that ``of`` is compared with; ``of`` itself if the target limits its own number.
+        at_least: minimum ratio of ``against`` to ``of``; None if the target limits the number itself.
+        at_most: maximum of the number itself; None for a comparison.
+        share: minimum share of the matrix product rate, in [0, 1]; None without such a target.
+        device: the device that the target applies to.
+        of: implementation that must reach the target.
+        cold: whether the target applies to the time after a network's step.
     """
 
     case: str
@@ -34,11 +34,7 @@ class Target:
     cold: bool = False
 
     def reached(self, numbers: Mapping[str, float | None]) -> bool | None:
-        """Returns whether it is reached; None where the number is missing.
-
-        Args:
-            numbers: ``ratio`` (of ``against`` over ``of``), ``own`` (of ``of``) and ``share``, those that were measured.
-        """
+        """Returns whether measured ``numbers`` (``ratio``, ``own``, ``share``) reach the target; None if one is missing."""
         name = "ratio" if self.at_least is not None else "share" if self.share is not None else "own"
         if (number := numbers.get(name)) is None:
             return None
@@ -46,11 +42,7 @@ class Target:
         return number <= self.at_most if self.at_most is not None else least is not None and number >= least
 
     def words(self) -> str:
-        """Returns the target as tables show it.
-
-        >>> Target(case="any", against="eager", at_least=6).words()
-        '≥ 6×'
-        """
+        """Returns the target as shown in tables, e.g. ``≥ 6×``."""
         before = f"{self.of} " * (self.of not in ("tempplug", self.against)) + "cold " * self.cold
         if self.share is not None:
             return f"{before}≥ {self.share:.0%} of matmul rate"
@@ -59,10 +51,10 @@ class Target:
 
 @dataclass(frozen=True)
 class SpeedSuite(Suite):
-    """Tasks whose arms are cases, each one loss at one size.
+    """A suite whose tasks have cases as arms, each one loss at one size.
 
     Attributes:
-        targets: what must be reached at least.
+        targets: performance targets.
     """
 
     kind: ClassVar[str] = "suites that measure speed"

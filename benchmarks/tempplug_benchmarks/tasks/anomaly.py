@@ -1,9 +1,7 @@
-"""The suite ``anomaly``: MSC with every temperature strategy, one task for each class of CIFAR-10 that is normal.
+"""The suite ``anomaly``: MSC with every temperature strategy, one task for each normal class of CIFAR-10.
 
-Importing this loads no framework.
-
-The small profile has three classes. ``cat`` is none of them: on it the settings of the small recipe were chosen. There is no
-validation metric: training knows one class alone, and nothing but the test set's anomalies tells which temperature finds them.
+The small profile has three classes, without ``cat``, which was used to choose its settings. There is no validation metric,
+because the training data contain a single class and only the anomalies of the test set could rank temperatures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The suite ``bias``: MABEL with every temperature strategy, measured on StereoSet and CrowS-Pairs of gender.
-
-Importing this loads no framework.
-"""
+"""The suite ``bias``: MABEL with every temperature strategy, evaluated for gender bias on StereoSet and CrowS-Pairs."""
 
 from __future__ import annotations
 

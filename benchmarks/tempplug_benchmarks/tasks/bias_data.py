@@ -1,7 +1,4 @@
-"""Model and pairs of the suite ``bias``: generated for the quick profile, of the data folder for the others.
-
-It must not know arms. Importing this loads no framework.
-"""
+"""Model and pairs of the suite ``bias``: generated for profile ``quick``, from the data folder for the others."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def generated_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Quadruples]:
-    """Returns recipe and data with pairs and a model of the run's seed; what they are measured on is one for all seeds."""
+    """Returns the recipe and data with pairs and a model for the run's seed; the evaluation data are the same for all seeds."""
     from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
     folder = source.cache_dir
@@ -29,7 +26,7 @@ def generated_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Q
 
 
 def read_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Quadruples]:
-    """Returns recipe and data with the paths of the data folder; a model that is not there comes from the hub."""
+    """Returns the recipe and data with paths in the data folder; a missing model is loaded from the hub."""
     folder = source.data_dir or Path()
     if (folder / recipe.model_name_or_path).is_dir():
         recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))

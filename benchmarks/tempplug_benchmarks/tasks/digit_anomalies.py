@@ -1,4 +1,4 @@
-"""Digits and a small network for the quick profile of the suite ``anomaly``. Importing this loads no framework."""
+"""Digits and a small network for profile ``quick`` of the suite ``anomaly``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TINY = "tiny"
 
 
 def digit_anomalies(recipe: MSCRecipe, source: Source) -> tuple[MSCRecipe, Anomalies]:
-    """Returns the recipe, and scikit-learn's digits, one of them normal, with the small network."""
+    """Returns the recipe, and scikit-learn's digits with one normal class and the small network."""
     import torch
 
     from tempplug_adapters.images.backbones import create_backbone

@@ -1,7 +1,4 @@
-"""The suite ``graph``: GraphCL with every temperature strategy on six data sets of graph classification.
-
-Importing this loads no framework.
-"""
+"""The suite ``graph``: GraphCL with every temperature strategy on six data sets of graph classification."""
 
 from __future__ import annotations
 
@@ -54,8 +51,8 @@ class _Set:
     Attributes:
         tu: its name in the collection.
         printed: its name in MACL's table 4.
-        summary: what its graphs and classes are.
-        features: whether its nodes have any.
+        summary: description of its graphs and classes.
+        features: whether its nodes have features.
     """
 
     tu: str

@@ -1,6 +1,6 @@
-"""Generated graphs for the quick profile of the suite ``graph``: two classes that differ in how often paths close to rings.
+"""Generated graphs for profile ``quick`` of the suite ``graph``: two classes that differ in the number of cycles.
 
-A change of what is generated must raise `VERSION`, which is part of every result's identity.
+Any change of the generated data must increment `VERSION`, which is part of every result's identity.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def generated_graphs(recipe: GraphCLRecipe, source: Source, *, features: bool) -
 
 
 def generate(count: int, with_features: bool, seed: int) -> GraphSet:
-    """Returns that many graphs, half of each class.
+    """Returns graphs, half of each class.
 
     Args:
-        count: at least 2.
-        with_features: whether nodes have a kind, one-hot, which says nothing about the class.
-        seed: of everything random.
+        count: number of graphs, at least 2.
+        with_features: whether nodes have a one-hot kind, which is independent of the class.
+        seed: random seed.
     """
     import torch
 
@@ -61,7 +61,7 @@ def generate(count: int, with_features: bool, seed: int) -> GraphSet:
 
 
 def _tree_with_rings(size: int, rings: int, chance: random.Random) -> list[tuple[int, int]]:
-    """Returns the edges, both directions, of a random tree, with that many more between nodes that are not joined yet."""
+    """Returns the edges, in both directions, of a random tree with additional edges between unconnected nodes."""
     joined = {(chance.randrange(max(0, node - 3), node), node) for node in range(1, size)}
     while len(joined) < size - 1 + rings:
         first, second = sorted(chance.sample(range(size), 2))

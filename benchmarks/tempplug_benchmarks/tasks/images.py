@@ -1,8 +1,6 @@
-"""What the suites of images share: how images are read, and what the smaller profiles change in a recipe.
+"""Code shared by the image suites: reading images, and the settings of the smaller profiles.
 
-Nothing is ever used in the place of the data set that a profile names.
-
-It must not know arms. Importing this loads no framework.
+A missing data set is never replaced by another one.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ QUICK: Mapping[str, Any] = {
     "width": 8,
     "embedding_dimension": 32,
     "image_size": 8,
-    # its crops keep a fifth of the eight pixels' square at least
+    # its crops keep at least a fifth of the 8 x 8 pixels
     "augmentation": "moco-v2",
     "num_train_epochs": 2,
     "per_device_train_batch_size": 128,
@@ -41,7 +39,7 @@ The stem of small images on views of 16 pixels, and this learning rate, were cho
 images that are neither trained nor tested on: neighbours are right in 41 % then, and in 23 % with random weights.
 """
 
-# How the lossy copies of a data set are called, by its name.
+# Names of the lossy copies, by data set.
 _COPIES = {"cifar10": "cifar10", "imagenette": "imagenette224", "tiny-imagenet": "tiny_imagenet_c100"}
 
 
@@ -55,21 +53,21 @@ def read_images(
     folder: str = "",
     splits: bool = False,
 ) -> tuple[Any, Any]:
-    """Returns recipe and data as the method loads them.
+    """Returns the recipe and the data as loaded by the method.
 
-    A data set may lie where the user has it, or come from the Hugging Face hub, but lossy copies or a part of it are refused.
+    A data set may be local or come from the Hugging Face hub, but lossy copies and subsets are rejected.
 
     Args:
-        recipe: of the run.
-        source: which data set.
-        method: that loads it.
-        wanted: how many images there must be to train on; None is any number.
-        copies: read the lossy copies below ``vision``, which are refused otherwise.
-        folder: of the data folder, in place of a name.
-        splits: draw the part that the run's seed means: a paper's splits are seeds.
+        recipe: recipe of the run.
+        source: name of the data set.
+        method: the method that loads it.
+        wanted: required number of training images; None for any number.
+        copies: read the lossy copies below ``vision``, which are otherwise rejected.
+        folder: path in the data folder, instead of a name.
+        splits: select the split given by the run's seed, for papers with several splits.
 
     Raises:
-        DataError: there is no such data set, it is a copy, or has another number of images.
+        DataError: the data set is missing, is a copy, or has another number of images.
     """
     place = source.data_dir
     if place is not None:

@@ -1,13 +1,9 @@
-"""The suite ``long-tail``: SimCLR on long-tailed images, a fixed temperature against schedules and coarse supervision.
+"""The suite ``long-tail``: SimCLR on long-tailed images, comparing a fixed temperature, schedules and coarse supervision.
 
-By name there are also MoCo, other imbalances and DySTreSS's recipe.
-
-Importing this loads no framework.
-
-Each seed is a split: which classes are the large ones, which images a class keeps, and everything else that is random. What is
-measured is the backbone after its last epoch, where Kukleva et al. choose an epoch on the validation images of their first
-split. A schedule of whole periods ends at its highest temperature; they advise to stop 0.3 periods before that, as the arm with
-the longer period does.
+MoCo, other imbalances and DySTreSS's recipe run only if they are named. Each seed is a split, which determines the sizes of the
+classes and the images of each class. The backbone is evaluated after its last epoch, whereas Kukleva et al. choose an epoch on
+validation images of their first split. A schedule of whole periods ends at its highest temperature; they recommend stopping
+0.3 periods earlier, as the arm with the longer period does.
 """
 
 from __future__ import annotations
@@ -56,15 +52,15 @@ STOP = 0.3
 
 @dataclass(frozen=True)
 class _Draw:
-    """How many images of each class a long-tailed part of CIFAR has.
+    """Class sizes of a long-tailed subset of CIFAR.
 
     Attributes:
         classes: 10 or 100.
-        ratio: of the largest class over the smallest.
-        largest: images of that.
-        smallest: likewise.
-        images: of all classes together.
-        held_out: images that it leaves for validation.
+        ratio: size of the largest class divided by that of the smallest.
+        largest: images in the largest class.
+        smallest: images in the smallest class.
+        images: images in all classes.
+        held_out: validation images.
     """
 
     classes: int
@@ -87,7 +83,7 @@ DRAWS = {
     "cifar10-lt-whole": _Draw(10, 100, 5000, 50, 12_406, 0),
     "cifar100-lt-whole": _Draw(100, 100, 500, 5, 10_847, 0),
 }
-# By the paper's imbalance, ten times as large: neighbours of classes of 45 images are hardly ever right after a short training.
+# Ten times the paper's imbalance: nearest neighbours rarely predict classes of 45 images after a short training.
 REDUCED = {
     100: _Draw(10, 10, 2000, 200, 8_169),
     50: _Draw(10, 5, 2000, 400, 10_166),
@@ -117,21 +113,7 @@ def _profile(
     recipe: str = "long-tail",
     **more: Any,
 ) -> Profile:
-    """Returns a profile.
-
-    Args:
-        dataset: in words.
-        source: its name.
-        changes: to the recipe.
-        periods: of a schedule; the paper has periods of 400 epochs, five where it trains for 2000, which is what a schedule has
-            by itself. The small profile has two in its six epochs, as the paper has in its 800 of ImageNet-100.
-        classes: whether there is an arm that knows how large the classes are.
-        reported: rows of paper tables that an arm answers, by its label.
-        reading: options of `read_images`.
-        method: what trains.
-        recipe: of the method, that of Kukleva et al. where it is not said.
-        **more: of the profile.
-    """
+    """Returns a profile; ``periods`` of the schedule are scaled to its epochs, ``reading`` are options of `read_images`."""
     settings = method.recipe(recipe, evaluations=("long-tail",), **changes)
     epochs, held_out = settings.num_train_epochs, settings.values()["held_out"]
     whole = "schedule" if periods == 5 else f"schedule:period={epochs / periods:g}"
@@ -240,7 +222,7 @@ _CIFAR10 = _cifar10()
 
 
 def _stand_ins(ratio: int = 100, method: MethodInfo = SIMCLR, recipe: str = "long-tail") -> dict[str, Profile]:
-    """Returns quick and small profiles: CIFAR-10-LT's images and training, with another method, temperatures or imbalance."""
+    """Returns the quick and small profiles of CIFAR-10-LT for another method, recipe or imbalance."""
     found = {}
     for name in PROFILES[:2]:
         profile = _CIFAR10[name]
@@ -258,7 +240,7 @@ def _stand_ins(ratio: int = 100, method: MethodInfo = SIMCLR, recipe: str = "lon
 
 
 def _by_name(name: str, draw: _Draw, summary: str, method: MethodInfo, recipe: str = "long-tail") -> Task:
-    """Returns a task that a paper's table has and no comparison of strategies needs."""
+    """Returns a task that only reproduces a table of a paper."""
     source = f"cifar{draw.classes}"
     title = f"CIFAR-{draw.classes}{'-LT' if draw.ratio > 1 else ''}"
     paper = _profile(

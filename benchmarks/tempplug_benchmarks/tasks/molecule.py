@@ -1,7 +1,4 @@
-"""The suite ``molecule``: GraphCL's transfer from unlabelled molecules to MoleculeNet, with every temperature strategy.
-
-Importing this loads no framework.
-"""
+"""The suite ``molecule``: GraphCL pre-trained on unlabelled molecules and fine-tuned on MoleculeNet, with every strategy."""
 
 from __future__ import annotations
 
@@ -31,12 +28,12 @@ _ARMS = (
     "macl+infonce",
     "dystress+dcl",
     "temperature-free+dcl",
-    # Without the positive in the denominator, the loss falls without end as a learned temperature falls.
+    # Without the positive in the denominator, the loss is unbounded below for a decreasing learned temperature.
     "learnable+infonce",
     "schedule+dcl",
 )
 _METHODS = {BASELINE: "GraphCL", "macl+dcl": "w/ MACL"}
-# Hu et al.'s set; nothing else is ever used in its place.
+# Hu et al.'s data set, which is never replaced by another one.
 _ZINC15 = "graph/smiles/zinc15_2m.smi.gz"
 
 
@@ -46,10 +43,10 @@ class _Set:
 
     Attributes:
         name: its name in MoleculeNet.
-        summary: what its molecules and tasks are.
-        tasks: how many.
-        printed: whether the figures of MACL's table 5 are known; of the other sets they are lost.
-        small: whether it is done in minutes on two cores.
+        summary: description of its molecules and tasks.
+        tasks: number of tasks.
+        printed: whether figures of MACL's table 5 are available.
+        small: whether it takes minutes on two cores.
     """
 
     name: str

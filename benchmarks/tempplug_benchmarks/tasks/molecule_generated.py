@@ -1,6 +1,6 @@
-"""Generated molecules for the quick profile of the suite ``molecule``: rings and chains, put together at random.
+"""Generated molecules for profile ``quick`` of the suite ``molecule``: random combinations of rings and chains.
 
-Every SMILES is valid, and what it is made of decides its labels. A change of what is generated must raise `VERSION`, which is
+Every SMILES is valid, and its parts determine its labels. Any change of the generated data must increment `VERSION`, which is
 part of every result's identity.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERSION = 1
 LABELLED = 400
 """How many molecules there are to fine-tune on."""
-# Rings with two places for side chains, pieces of chains, and what a chain ends in.
+# Rings with two positions for side chains, chain segments, and chain ends.
 _CORES = (
     "c1ccc({})cc1{}",
     "c1ncc({})cc1{}",
@@ -36,7 +36,7 @@ _UNMEASURED = 0.2
 
 
 def generated_molecules(recipe: MoleculeRecipe, source: Source, *, tasks: int) -> tuple[MoleculeRecipe, Molecules]:
-    """Returns the recipe and its molecules, the same for every seed: as many to pre-train on as it says, and labelled ones."""
+    """Returns the recipe with pre-training molecules, in the number it sets, and labelled ones; the same for every seed."""
     import torch
 
     from tempplug_adapters.graph.molecule_data import MoleculeSet
@@ -50,24 +50,13 @@ def generated_molecules(recipe: MoleculeRecipe, source: Source, *, tasks: int) -
 
 
 def generate(count: int, seed: int) -> list[str]:
-    """Returns that many SMILES, some of them alike.
-
-    Args:
-        count: at least 0.
-        seed: of everything random.
-    """
+    """Returns ``count`` SMILES, which may contain duplicates."""
     chance = random.Random(seed)
     return [_molecule(chance) for _ in range(count)]
 
 
 def labels(smiles: list[str], tasks: int, seed: int) -> list[list[float]]:
-    """Returns what each molecule is labelled with: 1 or 0 for each task, or NaN.
-
-    Args:
-        smiles: of generated molecules.
-        tasks: 1 (halogen or nitrile) to 3 (amide, aromatic core); of several tasks, a fifth of the labels is missing.
-        seed: of which are missing.
-    """
+    """Returns labels, 1, 0 or NaN, of generated molecules for 1 to 3 tasks; several tasks have a fifth of labels missing."""
     chance = random.Random(seed)
     found = []
     for text in smiles:

@@ -1,7 +1,4 @@
-"""Real molecules of the suite ``molecule``: a recipe names the file to pre-train on as it lies in the data folder.
-
-Importing this loads no framework.
-"""
+"""Real molecules of the suite ``molecule``; the recipe names a pre-training file relative to the data folder."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def read_molecules(recipe: MoleculeRecipe, source: Source) -> tuple[MoleculeRecipe, Molecules]:
-    """Returns the recipe with the file's whole path, and the molecules."""
+    """Returns the recipe with the absolute path of the file, and the molecules."""
     if recipe.pretrain_file is not None and source.data_dir is not None:
         recipe = recipe.changed(pretrain_file=str(source.data_dir / recipe.pretrain_file))
     return recipe, METHOD.load().load(recipe, source)

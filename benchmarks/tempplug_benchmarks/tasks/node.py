@@ -1,7 +1,4 @@
-"""The suite ``node``: GRACE with every temperature strategy on citation graphs, nodes classified by its representations.
-
-Importing this loads no framework.
-"""
+"""The suite ``node``: GRACE with every temperature strategy on citation graphs, evaluated by node classification."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from tempplug_benchmarks.tasks.node_generated import VERSION, generated_nodes
 
 BASELINE = "fixed:temperature=0.5+infonce"
 
-# PyGCL's evaluator tests on the 10 % that its argument names call neither, and so does the paper; see node_evaluation.
+# PyGCL's evaluator and the paper test on the remaining 10 %, contrary to its argument names; see node_evaluation.
 _METRICS = (
     Metric(
         name="F1-micro",
@@ -59,7 +56,7 @@ _REPORTED["temperature-free+infonce"] = (PaperRow("temperature-free", "3", "temp
 
 
 def _profile(dataset: str, *, source: str = "", folder: str = "", reported: bool = False, **changes: Any) -> Profile:
-    """Returns a profile: of a graph that the folder has, or of a generated one."""
+    """Returns a profile of a graph in the data folder or of a generated one."""
     return Profile(
         dataset=dataset,
         source=source,

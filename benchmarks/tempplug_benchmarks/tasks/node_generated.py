@@ -1,7 +1,7 @@
-"""A generated citation-like graph: classes that cite themselves more than others, and words that are likelier in one class.
+"""A generated citation-like graph: nodes cite their own class more often, and each class has more likely words.
 
-Neither words nor edges alone give the classes away, and an untrained encoder finds few of them, so that a broken encoder, view
-or loss shows in the score. This module must not know any model.
+Words or edges alone do not determine the classes, and an untrained encoder predicts few of them, so that errors in encoder,
+views or loss reduce the score.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def citation_graph(seed: int) -> Data:
     """Returns an undirected graph with 0/1 features [600, 200] and classes [600]; a few nodes are isolated.
 
     Args:
-        seed: the same one gives the same graph.
+        seed: random seed.
     """
     import torch
     from torch_geometric.data import Data
@@ -45,12 +45,12 @@ def citation_graph(seed: int) -> Data:
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(NODES) % CLASSES
     sources = torch.randint(NODES, (_EDGES,), generator=generator)
-    # A node of the same class is a multiple of CLASSES away.
+    # Indices of nodes of the same class differ by a multiple of CLASSES.
     away = torch.randint(NODES // CLASSES, (_EDGES,), generator=generator) * CLASSES
     same = torch.rand(_EDGES, generator=generator) < _SAME_CLASS
     targets = torch.where(same, (sources + away) % NODES, torch.randint(NODES, (_EDGES,), generator=generator))
     edges, _ = remove_self_loops(to_undirected(torch.stack((sources, targets)), num_nodes=NODES))
-    # Words are dealt to the classes like nodes: word w is one of class w % CLASSES.
+    # Words are assigned to classes like nodes: word w belongs to class w % CLASSES.
     anywhere = torch.randint(WORDS, (NODES, _WORDS_A_NODE), generator=generator)
     own = torch.randint(WORDS // CLASSES, (NODES, _WORDS_A_NODE), generator=generator) * CLASSES + labels[:, None]
     chosen = torch.where(torch.rand(own.shape, generator=generator) < _OWN_WORDS, own, anywhere)

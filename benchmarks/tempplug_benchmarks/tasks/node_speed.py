@@ -1,7 +1,7 @@
-"""Seconds per epoch of GRACE with tempplug's loss and with InfoNCE written out in plain PyTorch, alternated in one process.
+"""Compares the seconds per epoch of GRACE with tempplug's loss and with InfoNCE in plain PyTorch, alternating in one process.
 
-Both train the same model from the same weights on the same views, and the values of their first epoch are returned too. Run it
-as ``python -m tempplug_benchmarks.tasks.node_speed --dataset CiteSeer``.
+Both train the same model from the same weights on the same views; the losses of their first epoch are also returned. Run it as
+``python -m tempplug_benchmarks.tasks.node_speed --dataset CiteSeer``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tempplug_adapters.training.method import Source
 
 @dataclass(frozen=True)
 class NodeSpeed:
-    """What was measured.
+    """The measurements.
 
     Attributes:
         tempplug_seconds: median of an epoch with `tempplug.ContrastiveLoss`.
         plain_seconds: median of an epoch with `PlainInfoNCE`.
-        tempplug_loss: value of the first epoch's loss, both on the same embeddings.
-        plain_loss: likewise.
-        threads: that PyTorch used.
+        tempplug_loss: loss of the first epoch, on the same embeddings for both.
+        plain_loss: loss of the first epoch.
+        threads: number of PyTorch threads.
     """
 
     tempplug_seconds: float
@@ -46,14 +46,14 @@ class NodeSpeed:
 
 
 class PlainInfoNCE(nn.Module):
-    """InfoNCE between two views of all nodes, the nodes of an anchor's own view among its negatives, as PyGCL lays it out.
+    """InfoNCE between two views of all nodes with intra-view negatives, in the layout of PyGCL.
 
-    Masks [N, 2N] say which candidates count; an anchor itself does not (PyGCL 0.1.2 counts it). They are made once, not at each
-    call as there.
+    Masks [N, 2N] select the candidates and exclude the anchor itself (PyGCL 0.1.2 includes it). They are created once, whereas
+    PyGCL creates them in each call.
 
     Args:
         nodes: N.
-        temperature: that similarities are divided by.
+        temperature: divisor of the similarities.
     """
 
     def __init__(self, nodes: int, temperature: float) -> None:
@@ -64,7 +64,7 @@ class PlainInfoNCE(nn.Module):
         self.counted = torch.cat((torch.ones(nodes, nodes), own), dim=1)
 
     def accepted(self, **given: Tensor) -> dict[str, Tensor]:
-        """Returns what the loss takes beside the views, as `ContrastiveLoss.accepted` does: nothing."""
+        """Returns no further inputs, in the interface of `ContrastiveLoss.accepted`."""
         return {}
 
     def forward(self, view_a: Tensor, view_b: Tensor) -> Tensor:
@@ -79,11 +79,11 @@ class PlainInfoNCE(nn.Module):
 
 
 def measure(data: Nodes, epochs: int, temperature: float = 0.5, seed: int = 0) -> NodeSpeed:
-    """Returns the medians of so many epochs of each, after two that are not counted.
+    """Returns medians over epochs of each loss, after two warm-up epochs.
 
     Args:
-        data: all of whose nodes a step contrasts.
-        epochs: of each, at least 1.
+        data: the graph; a step contrasts all its nodes.
+        epochs: number of epochs of each loss, at least 1.
         temperature: of both losses.
         seed: of weights and views.
     """
@@ -96,7 +96,7 @@ def measure(data: Nodes, epochs: int, temperature: float = 0.5, seed: int = 0) -
     seconds: tuple[list[float], list[float]] = ([], [])
     values = [0.0, 0.0]
     for epoch in range(epochs + 2):
-        # Whichever goes second finds the caches warm, so they take turns.
+        # The second one benefits from warm caches, so the order alternates.
         for side in (0, 1) if epoch % 2 == 0 else (1, 0):
             torch.manual_seed(seed_of(seed, epoch))
             own, optimizer = sides[side]

@@ -1,8 +1,8 @@
-"""The suite ``recommendation``: DCRec with every temperature strategy, beside its transformer alone and the most popular items.
+"""The suite ``recommendation``: DCRec with every temperature strategy, its transformer alone, and the most popular items.
 
-An arm without a strategy is the transformer alone (``sasrec``), trained with the settings that it shares with DCRec. What the
-most popular items reach is a figure of every run. The paper has MovieLens-20M alone, and does not say how it was prepared; here
-every rating is an interaction. Importing this loads no framework.
+An arm without a strategy is the transformer alone (``sasrec``), trained with the settings that it shares with DCRec. The score
+of the most popular items is a metric of every run. Of our data sets the paper only has MovieLens-20M, without its preparation;
+here every rating is an interaction.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _RATINGS = "recsys/ml-20m/ratings.csv"
 
 
 def run_recommender(context: RunContext) -> dict[str, float]:
-    """Trains DCRec, or the transformer alone where the arm has no strategy, and returns the metrics."""
+    """Trains DCRec, or only the transformer for an arm without a strategy, and returns the metrics."""
     if context.strategy is None:
         kinds = SASREC.recipe().kinds()
         shared = {name: value for name, value in context.recipe.values().items() if name in kinds}
@@ -75,7 +75,7 @@ def run_recommender(context: RunContext) -> dict[str, float]:
 
 
 def movielens(recipe: DCRecRecipe, source: Source) -> tuple[DCRecRecipe, Interactions]:
-    """Returns the recipe and MovieLens-20M, from the user's own download."""
+    """Returns the recipe and MovieLens-20M, which the user must download."""
     return recipe, METHOD.load().load(recipe, replace(source, dataset=f"{source.data_dir}/{_RATINGS}"))
 
 

@@ -1,6 +1,6 @@
-"""Generated users for the quick profile of the suite ``recommendation``: each walks along a ring of items, in steps of 1 or 2.
+"""Generated users for profile ``quick`` of the suite ``recommendation``: walks along a ring of items in steps of 1 or 2.
 
-A change of what is generated must raise `VERSION`, which is part of every result's identity.
+Any change of the generated data must increment `VERSION`, which is part of every result's identity.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The suite ``sentence``: SimCSE with every temperature strategy, supervised and unsupervised, measured on STS,
-and unsupervised on transfer.
-
-Importing this loads no framework.
+"""The suite ``sentence``: SimCSE with every temperature strategy, supervised and unsupervised, evaluated on STS and
+transfer.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ _ARMS = (
     "learnable+infonce",
     "schedule+infonce",
 )
-# Far enough from the baseline that nobody would take them: what a wrong temperature costs.
+# Unreasonable temperatures, which show the cost of a wrong choice.
 _QUICKSTART_FIXED = ("fixed:temperature=0.01+infonce", "fixed:temperature=1+infonce")
 _QUICKSTART = (
     UNTRAINED.label,
@@ -82,7 +80,7 @@ _TRANSFER_REPORTED = {
     "dystress:profile=shifted,shift=-0.2,width=0.6+infonce": (PaperRow("dystress", "11", "w/ DySTreSS+", "transfer"),),
     "dystress:profile=shifted,shift=-0.6,width=0.8+infonce": (PaperRow("dystress", "11", "w/ DySTreSS**", "transfer"),),
 }
-# Classifiers and the vectors of 67,349 phrases take minutes a run, so that the small profile leaves SST2 out, and most arms.
+# Classifiers and embeddings of 67,349 phrases take minutes per run, so the small profile omits SST2 and most arms.
 _TRANSFER_SMALL = tuple(name for name in TRANSFER if name != "SST2")
 _TRANSFER_ARMS = (*_ARMS[1:6], "macl+infonce", "macl+reweighted", "dystress+infonce", "temperature-free+infonce")
 _GENERATED: Mapping[str, Any] = {
@@ -119,7 +117,7 @@ def _accuracies(tasks: Sequence[str]) -> tuple[Metric, ...]:
 
 
 def _transfer(profile: Profile, tasks: Sequence[str], labels: Sequence[str], reported: bool = True) -> Profile:
-    """Returns a profile that trains as another does, measured on transfer in the place of STS."""
+    """Returns a copy of a profile that is evaluated on transfer tasks instead of STS."""
     metrics = _accuracies(tasks)
     files = (f"text/transfer/{file}.tsv.gz" for name in tasks for file in SPLITS.get(name, (name,)))
     return replace(

@@ -1,7 +1,4 @@
-"""Encoder and sentences of the suite ``sentence``: generated for the quick profile, of the data folder for the others.
-
-It must not know arms. Importing this loads no framework.
-"""
+"""Encoder and sentences of the suite ``sentence``: generated for profile ``quick``, from the data folder for the others."""
 
 from __future__ import annotations
 
@@ -28,19 +25,19 @@ STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
 
 
 def generated_pairs(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
-    """Returns recipe and data with paraphrases of the run's seed."""
+    """Returns the recipe and data with paraphrases for the run's seed."""
     pairs = sentences.paraphrase_pairs(recipe.max_train_samples or 0, recipe.seed)
     return _generated(recipe, source, "pairs.tsv", ["view_a\tview_b", *map("\t".join, pairs)])
 
 
 def generated_sentences(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
-    """Returns recipe and data with sentences of the run's seed."""
+    """Returns the recipe and data with sentences for the run's seed."""
     lines = sentences.plain_sentences(recipe.max_train_samples or 0, recipe.seed)
     return _generated(recipe, source, "sentences.txt", lines)
 
 
 def _generated(recipe: SimCSERecipe, source: Source, name: str, lines: Sequence[str]) -> tuple[SimCSERecipe, Sentences]:
-    """Writes encoder, training data and evaluation data; evaluation is the same for every seed."""
+    """Writes encoder, training data and evaluation data; the evaluation data are the same for every seed."""
     from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
     folder = source.cache_dir
@@ -54,7 +51,7 @@ def _generated(recipe: SimCSERecipe, source: Source, name: str, lines: Sequence[
 
 
 def read_text(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
-    """Returns recipe and data with the paths of the data folder; an encoder that is not there comes from the hub."""
+    """Returns the recipe and data with paths in the data folder; a missing encoder is loaded from the hub."""
     folder = source.data_dir or Path()
     if (folder / recipe.model_name_or_path).is_dir():
         recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))

@@ -1,6 +1,6 @@
-"""CPU seconds a training step of sentence-transformers takes with tempplug's ranking losses and with its own, taking turns.
+"""Compares the CPU seconds per training step of sentence-transformers with tempplug's ranking losses and with its own.
 
-One process, one model, one batch: forward, backward and nothing else, so that what differs is the loss. Run it as
+The steps alternate in one process with one model and one batch, and consist only of forward and backward passes. Run it as
 ``python -m tempplug_benchmarks.tasks.sentence_transformers_speed --model FOLDER``.
 """
 
@@ -28,7 +28,7 @@ COLUMNS = 3  # anchors, positives, hard negatives
 
 
 def sentences(rows: int, words: int, seed: int) -> list[list[str]]:
-    """Returns columns of made-up sentences of 5 to 25 words out of so many."""
+    """Returns columns of generated sentences of 5 to 25 words from a vocabulary of a given size."""
     chance = random.Random(seed)
     return [
         [" ".join(f"w{chance.randrange(words)}" for _ in range(chance.randint(5, 25))) for _ in range(rows)]
@@ -37,7 +37,7 @@ def sentences(rows: int, words: int, seed: int) -> list[list[str]]:
 
 
 def pairs(model: Any, mini_batch_size: int | None, strategy: str) -> dict[str, torch.nn.Module]:
-    """Returns both sides of the comparison."""
+    """Returns the losses of both libraries."""
     if mini_batch_size is None:
         return {"tempplug": TemperatureRankingLoss(model, strategy), "library": library.MultipleNegativesRankingLoss(model)}
     return {
@@ -49,25 +49,25 @@ def pairs(model: Any, mini_batch_size: int | None, strategy: str) -> dict[str, t
 def measure(
     model: Any, batch: Callable[[], list[dict[str, Tensor]]], rounds: int, mini_batch_size: int | None, strategy: str
 ) -> dict[str, float]:
-    """Returns medians over the rounds, after two that are not counted.
+    """Returns medians over the rounds, after two warm-up rounds.
 
     Args:
         model: a SentenceTransformer in training mode.
-        batch: makes the features of one batch; a model may write into them.
-        rounds: steps of each side, at least 1.
+        batch: creates the features of one batch, which a model may modify.
+        rounds: steps of each loss, at least 1.
         mini_batch_size: of the cached losses; None for the plain ones.
-        strategy: of tempplug's side; the library's has its default scale of 20.
+        strategy: strategy of tempplug's loss; the library's loss has its default scale of 20.
 
     Returns:
-        ``tempplug_seconds`` and ``library_seconds``, CPU time a step over all threads; ``ratio``, the median of the ratios of
-        neighbouring steps; ``difference``, of the two values on one batch with the same dropout.
+        ``tempplug_seconds`` and ``library_seconds``, CPU time of a step over all threads; ``ratio``, the median ratio of
+        consecutive steps; ``difference``, between the two losses on one batch with the same dropout.
     """
     sides: dict[str, Any] = pairs(model, mini_batch_size, strategy)
     sides["tempplug"].take_charge()
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     values: dict[str, float] = {}
     for turn in range(rounds + 2):
-        # Whichever goes second finds the caches warm, so they take turns.
+        # The second one benefits from warm caches, so the order alternates.
         for name in sorted(sides, reverse=turn % 2 == 1):
             torch.manual_seed(turn)
             model.zero_grad()

@@ -1,1 +1,1 @@
-"""How trained image backbones are measured: neighbours, probes, long tails, the geometry of representations, drawings."""
+"""Evaluation of image backbones: nearest neighbours, linear probes, long tails, geometry of representations, plots."""

@@ -1,7 +1,7 @@
-"""Classifiers that learn from representations of training images and are asked about those of test images.
+"""Classifiers trained on representations of training images and evaluated on those of test images.
 
 Nearest neighbours, a linear probe trained by SGD, a linear support vector machine, and logistic regression on few labels. Test
-labels never enter training, and choose no setting and no epoch. This module must not know images or models.
+labels are used neither for training nor to choose settings or epochs.
 """
 
 from __future__ import annotations

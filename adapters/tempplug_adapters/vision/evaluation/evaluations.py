@@ -1,7 +1,7 @@
-"""The evaluations of a trained backbone by name: from two sets of images to numbers and drawings.
+"""The evaluations of a trained backbone by name: two sets of images in, numbers and plots out.
 
-What is learned from is the training set, what is asked about is the test set, and the two must not be one. Each set is
-represented once, when first needed. It must not know the command line.
+Classifiers learn from the training set and predict the test set, which must differ. Representations of each set are computed
+once, on first use.
 """
 
 from __future__ import annotations
@@ -89,13 +89,8 @@ class Evaluation:
         self.held_out = held_out
 
     def check(self, name: str) -> None:
-        """Makes sure that the labels allow an evaluation, which takes no time, before images are represented.
-
-        Args:
-            name: one of `settings.EVALUATIONS`.
-
-        Raises:
-            TempplugError: they do not.
+        """Checks, before images are processed, that the labels allow the evaluation ``name``; raises TempplugError
+        otherwise.
         """
         train, test, learned = self.train, self.test, self.bank_labels
         if name == "top-5" and len(train.classes) < 6:
@@ -116,7 +111,7 @@ class Evaluation:
             )
 
     def measure(self, name: str) -> dict[str, Any]:
-        """Returns the numbers of one of `settings.EVALUATIONS`, and what they were measured with."""
+        """Returns the numbers of one of `settings.EVALUATIONS`, and the settings used."""
         return MEASURES[name](self)
 
     @cached_property
@@ -148,7 +143,7 @@ class Evaluation:
 
     @property
     def probe(self) -> LinearProbeSettings:
-        """How the linear probe is trained."""
+        """The settings of the linear probe."""
         return replace(PROBES[self.settings.probe], seed=self.settings.seed)
 
     @cached_property
@@ -166,7 +161,7 @@ class Evaluation:
 
     @cached_property
     def viewed(self) -> Tensor:
-        """Positions of the test images of which views are made, [M] or as many as the settings allow, drawn once for all."""
+        """Positions of the test images used for views, [M] or as many as the settings allow, drawn once."""
         if self.settings.view_images is None or self.settings.view_images >= len(self.test):
             return torch.arange(len(self.test))
         generator = torch.Generator().manual_seed(self.settings.split_seed)
@@ -187,7 +182,7 @@ class Evaluation:
             self.backbone,
             images,
             batch_size=self.settings.batch_size,
-            # a view has the size already, and is cropped from all that there is
+            # views are cropped from the full image and already have the right size
             size=None if augmentation else self.settings.image_size,
             augmentation=augmentation,
             device=self.device,
@@ -318,7 +313,7 @@ def long_tail_evaluation(
 
 
 def _report(it: Evaluation) -> dict[str, Any]:
-    """Returns the geometry of the images as they are, but for the alignment, which is that of two views of them."""
+    """Returns the geometry of unaugmented images, and the alignment of two views of them."""
     for rows, name in ((it.views[0], "views"), (it.views[1], "views"), (it.queries, "queries")):
         check_representations(rows, name)
     found = {
@@ -343,7 +338,7 @@ MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
 
 
 class _Bar:
-    """A bar on a terminal for each thing that is done."""
+    """A progress bar on a terminal for each stage."""
 
     def __init__(self) -> None:
         self.bar: Any = None

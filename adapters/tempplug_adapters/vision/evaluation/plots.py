@@ -1,6 +1,6 @@
-"""Drawings of representations: points of the plane coloured by class, and how similar pairs of images are.
+"""Plots of representations: a two-dimensional embedding coloured by class, and a histogram of similarities.
 
-Points show neighbourhoods; they are for looking at, and no number is read off them. This module must not know images or models.
+The embedding shows neighbourhoods only; do not read numbers from it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def embed_in_plane(representations: Tensor, *, method: str = "tsne") -> Tensor:
         machine = PCA(2, svd_solver="covariance_eigh")
     else:
         machine = TSNE(init="pca", perplexity=min(PERPLEXITY, len(rows) / 4), random_state=0)
-    # Threads add up in any order, and t-SNE makes a different picture of another last bit.
+    # The order of summation varies between threads, and t-SNE amplifies differences in the last bit.
     with threadpool_limits(1):
         return torch.from_numpy(machine.fit_transform(rows)).float()
 
@@ -101,7 +101,7 @@ def draw_embedding_plot(
         colour, marker = COLOURS[position % len(COLOURS)], _MARKERS[position % len(_MARKERS)]
         panel.scatter(x, y, s=size, color=colour, marker=marker, alpha=0.75, linewidths=0, label=classes[code])
     panel.set_title(title, loc="left", fontsize=12, fontweight="bold")
-    # Only nearness means something here: the axes have no unit, and both the same scale.
+    # Only distances are meaningful: the axes have no unit and equal scales.
     panel.set(xticks=[], yticks=[], aspect="equal")
     legend = figure.legend(loc="outside right upper", ncols=columns, frameon=False, fontsize=10, markerscale=(36 / size) ** 0.5)
     for handle in filter(None, legend.legend_handles):

@@ -1,7 +1,4 @@
-"""How many predictions are right, in percent: over all images, class by class, and over head, middle and tail.
-
-This module must not know what predicted.
-"""
+"""Accuracies in percent: over all images, by class, and over head, middle and tail classes."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from tempplug_adapters.images.long_tail import head_mid_tail
 
 
 def accuracy(labels: Tensor, predicted: Tensor) -> float:
-    """Returns the share of right predictions [M] for labels [M], 0 to 100; `ShapeError` unless both are of one length."""
+    """Returns the percentage of correct predictions [M] for labels [M]; raises `ShapeError` for different lengths."""
     return 100 * _right(labels, predicted).double().mean().item()
 
 

@@ -1,7 +1,6 @@
-"""How representations are measured: the options of the evaluations and of the linear probe, with ranges and help.
+"""Options of the evaluations and of the linear probe, with ranges and help.
 
-One line of a settings class is the check at construction and the flag of ``tempplug eval vision``. Importing this module loads
-no torch, so that ``--help`` comes at once.
+Each field defines a check and a flag of ``tempplug eval vision``. Importing this module does not import torch.
 """
 
 from __future__ import annotations

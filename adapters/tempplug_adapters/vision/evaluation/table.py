@@ -1,4 +1,4 @@
-"""The numbers of an evaluation as text for a terminal. It must not know how they were measured."""
+"""Formats the numbers of an evaluation for a terminal."""
 
 from __future__ import annotations
 
