@@ -48,13 +48,21 @@ class Arm:
 
     @property
     def controlled(self) -> str:
-        """The label of the arm that this arm is the control of; empty if it is not a control."""
+        """The label of the arm that this arm is the control of; empty if it is not a control.
+
+        >>> Arm("control(macl+infonce)").controlled, Arm("macl+infonce").controlled
+        ('macl+infonce', '')
+        """
         found = _CONTROL.fullmatch(self.label)
         return found[1] if found else ""
 
     @property
     def parts(self) -> tuple[str, str] | tuple[()]:
-        """The unresolved specs (strategy, objective); empty for controls and arms without a contrastive loss."""
+        """The unresolved specs (strategy, objective); empty for controls and arms without a contrastive loss.
+
+        >>> Arm("fixed:temperature=1e+3+dcl").parts
+        ('fixed:temperature=1e+3', 'dcl')
+        """
         if self.controlled:
             return ()
         strategy, *objectives = _OBJECTIVE.split(self.label.partition("@")[0], maxsplit=1)

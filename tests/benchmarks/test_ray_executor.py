@@ -227,17 +227,22 @@ with _private_folder() as folder:
 """
 
 
-@pytest.mark.parametrize("end", ["finish", "raise", "killed", "killed with all its group"])
-def test_what_a_run_writes_is_private_and_removed_at_once(tmp_path: Path, end: str) -> None:
-    process = subprocess.Popen(
+def start_holding(folder: Path) -> subprocess.Popen[str]:
+    """A process, in a group of its own, that holds a private folder below this one and prints its path."""
+    return subprocess.Popen(
         [sys.executable, "-c", HOLDS],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(folder)},
     )
+
+
+@pytest.mark.parametrize("end", ["finish", "raise", "killed", "killed with all its group"])
+def test_what_a_run_writes_is_private_and_removed_at_once(tmp_path: Path, end: str) -> None:
+    process = start_holding(tmp_path)
     assert process.stdin is not None
     assert process.stdout is not None
     folder = Path(process.stdout.readline().strip())
@@ -253,14 +258,7 @@ def test_what_a_run_writes_is_private_and_removed_at_once(tmp_path: Path, end: s
 
 
 def test_a_run_that_is_killed_as_it_makes_its_folder_leaves_none(tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-        env=environment,
-    )
+    process = start_holding(tmp_path)
     wait_for(lambda: list(tmp_path.iterdir()))
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

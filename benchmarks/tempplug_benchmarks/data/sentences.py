@@ -116,7 +116,11 @@ class ScoredPair:
 
 @cache
 def combinations(split: Split) -> frozenset[Concepts]:
-    """Returns the combinations of concepts of a split: 60 % train, 20 % dev, 20 % test, disjoint."""
+    """Returns the combinations of concepts of a split: 60 % train, 20 % dev, 20 % test, disjoint.
+
+    >>> combinations("train") & combinations("test")
+    frozenset()
+    """
     if split not in _SHARES:
         raise ConfigError(f"split='{split}' must be one of {', '.join(_SHARES)}.")
     everything = [(s, v, o, p) for s, v, o, p in itertools.product(*(range(len(slot)) for slot in SLOTS))]

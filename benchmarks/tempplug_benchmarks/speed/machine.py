@@ -128,7 +128,11 @@ def _resident(field: str) -> int:
 
 
 def _field(text: str, field: str) -> int:
-    r"""Returns the number of bytes in a line such as ``VmRSS:  123 kB``."""
+    r"""Returns the number of bytes in a line such as ``VmRSS:  123 kB``.
+
+    >>> _field("VmPeak: 9 kB\nVmRSS:  2 kB\n", "VmRSS")
+    2048
+    """
     for line in text.splitlines():
         name, _, value = line.partition(":")
         if name == field:
