@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tempplug import metrics, objectives, strategies, testing
+    from tempplug import metrics, negatives, objectives, strategies, testing
     from tempplug.arguments import add_temperature_arguments
-    from tempplug.create import create_objective, create_strategy
+    from tempplug.create import create_negatives, create_objective, create_strategy
     from tempplug.loss import ContrastiveLoss
+    from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
     from tempplug.objectives.base import Objective
     from tempplug.search import SearchSpace, search_space
     from tempplug.strategies.base import Strategy
@@ -25,32 +26,41 @@ _HOMES = {
     "Batch": "tempplug.types",
     "ContrastiveLoss": "tempplug.loss",
     "LogitMap": "tempplug.strategies.maps",
+    "NegativeTerm": "tempplug.negatives.base",
     "Objective": "tempplug.objectives.base",
+    "Pairs": "tempplug.negatives.base",
     "RowStatistics": "tempplug.types",
     "SearchSpace": "tempplug.search",
     "StepRecord": "tempplug.types",
     "Strategy": "tempplug.strategies.base",
+    "TermMap": "tempplug.negatives.base",
     "add_temperature_arguments": "tempplug.arguments",
+    "create_negatives": "tempplug.create",
     "create_objective": "tempplug.create",
     "create_strategy": "tempplug.create",
     "search_space": "tempplug.search",
 }
-_MODULES = ("metrics", "objectives", "strategies", "testing")
+_MODULES = ("metrics", "negatives", "objectives", "strategies", "testing")
 
 __all__ = [
     "Batch",
     "ContrastiveLoss",
     "LogitMap",
+    "NegativeTerm",
     "Objective",
+    "Pairs",
     "RowStatistics",
     "SearchSpace",
     "StepRecord",
     "Strategy",
+    "TermMap",
     "__version__",
     "add_temperature_arguments",
+    "create_negatives",
     "create_objective",
     "create_strategy",
     "metrics",
+    "negatives",
     "objectives",
     "search_space",
     "strategies",

@@ -11,19 +11,20 @@ from collections.abc import Iterable, Sequence
 from tempplug import __version__
 from tempplug.errors import UnknownNameError, install_command, nearest
 from tempplug.options import Option, format_value, options_of
-from tempplug.plugins import AdapterInfo, CommandInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, registry
+from tempplug.plugins import AdapterInfo, CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, registry
 from tempplug.plugins.info import Info
 from tempplug.plugins.manager import BUILT_IN, DISABLE, Plugin
 
 KINDS: dict[str, type[Info]] = {
     "strategies": StrategyInfo,
     "objectives": ObjectiveInfo,
+    "negatives": NegativeInfo,
     "adapters": AdapterInfo,
     "suites": SuiteInfo,
     "commands": CommandInfo,
 }
 OWN_COMMANDS = {
-    "list": "list strategies, objectives, adapters, benchmark suites and commands",
+    "list": "list strategies, objectives, terms on negatives, adapters, benchmark suites and commands",
     "show": "explain one of them: formula, options with ranges, spec string, paper",
     "plugins": "list who registers what, in which version, and how to leave one out",
 }
@@ -168,7 +169,7 @@ def _show(name: str) -> None:
 def _explain(info: Info) -> str:
     """Returns what ``tempplug show`` prints of one declaration."""
     lines = [f"{info.word} {info.name}: {info.summary}", ""]
-    if not isinstance(info, StrategyInfo | ObjectiveInfo):
+    if not isinstance(info, StrategyInfo | ObjectiveInfo | NegativeInfo):
         rows = [("source", info.reference), ("object", info.target), ("needs", ", ".join(info.requires))]
         if info.extra:
             rows.append(("install", install_command(info.extra, info.distribution)))

@@ -1,15 +1,21 @@
-"""From spec strings to strategies and objectives."""
+"""From spec strings to strategies, objectives and terms on negatives."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
+from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
 from tempplug.options import options_of
-from tempplug.plugins import ObjectiveInfo, StrategyInfo, registry
+from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.strategies.base import Strategy
+
+# A plus sign inside of a number, as in 1e+3, joins nothing.
+_JOINED = re.compile(r"\+(?=\s*[a-z])", re.IGNORECASE)
 
 
 def create_strategy(spec: str | Strategy, **options: Any) -> Strategy:
@@ -46,15 +52,49 @@ def create_objective(spec: str | Objective, **options: Any) -> Objective:
     return created
 
 
-def load_class(info: StrategyInfo | ObjectiveInfo) -> type[Strategy] | type[Objective]:
+def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, **options: Any) -> list[NegativeTerm]:
+    """Returns the terms on negatives that a spec string describes, such as ``false-negatives:margin=0.1+hardness``.
+
+    Args:
+        spec: specs joined by ``+``; a term or a list of terms is returned as it is, None as no term.
+        options: further options of a single term.
+
+    Raises:
+        UnknownNameError: as of `create_strategy`.
+        ConfigError: likewise; also where a term is given twice.
+
+    >>> [each.spec() for each in create_negatives("same-key+hardness:strength=9,of=in-batch")]
+    ['same-key', 'hardness:strength=9,of=in-batch,blocks=none']
+    """
+    if spec is None:
+        return []
+    if not isinstance(spec, str):
+        terms = [spec] if isinstance(spec, NegativeTerm) else list(spec)
+        for each in terms:
+            _refuse(options, each)
+            if not isinstance(each, NegativeTerm):
+                raise ConfigError(f"negatives={each!r} must be a spec string such as 'false-negatives:margin=0.1', or a term.")
+        return terms
+    parts = [part.strip() for part in _JOINED.split(spec)]
+    if options and len(parts) > 1:
+        raise ConfigError(f"options {', '.join(options)} cannot be given beside several terms, {quoted(spec)}.")
+    created = [_create(NegativeInfo, NegativeInfo.word, part, options) for part in parts]
+    names = [each.name for each in created]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"negative term '{twice[0]}' is given twice in {quoted(spec)}.")
+    return created
+
+
+def load_class(info: StrategyInfo | ObjectiveInfo | NegativeInfo) -> type[Strategy] | type[Objective] | type[NegativeTerm]:
     """Imports and returns the class that a declaration points to.
 
     Raises:
         MissingDependencyError: a framework that it requires is not installed.
-        ConfigError: the target does not exist, is no strategy or objective, or has another name than its declaration.
+        ConfigError: the target does not exist, is of another kind, or has another name than its declaration.
     """
     target = registry().load(info)
-    base = Strategy if isinstance(info, StrategyInfo) else Objective
+    base = Strategy if isinstance(info, StrategyInfo) else Objective if isinstance(info, ObjectiveInfo) else NegativeTerm
     if not (isinstance(target, type) and issubclass(target, base)):
         raise ConfigError(
             f"{registry().describe(info)} must point to a subclass of tempplug.{base.__name__}, not to {target!r}."
@@ -72,7 +112,7 @@ def _refuse(options: dict[str, Any], instance: object) -> None:
         raise ConfigError(f"options {', '.join(options)} cannot be given beside a {type(instance).__name__} instance.")
 
 
-def _create(kind: type[StrategyInfo] | type[ObjectiveInfo], word: str, spec: str, options: dict[str, Any]) -> Any:
+def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, spec: str, options: dict[str, Any]) -> Any:
     name, written = parse_spec(spec)
     target = load_class(registry().get(kind, name))
     given = {**written, **options}

@@ -8,7 +8,7 @@ arrays are refused, because a list of tensors already means several heads. This 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar, Protocol
@@ -54,11 +54,13 @@ class Argument:
         numbers: of which kind.
         shape: for messages.
         readers: what reads it, for messages.
+        meaning: of the two dimensions of a mask, for messages.
     """
 
     numbers: Numbers
     shape: str
     readers: str = ""
+    meaning: str = "rows of view_a by rows of view_b"
 
 
 ARGUMENTS: dict[str, Argument] = {
@@ -71,6 +73,7 @@ ARGUMENTS: dict[str, Argument] = {
     "uncertainty": Argument(FLOATS, "[B]", "strategy 'uncertainty' does"),
     "positive_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
     "negative_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
+    "hard_negative_mask": Argument(BOOLEANS, "[B, k]", "every layout but 'masks' does", "one value a hard negative"),
 }
 
 
@@ -201,29 +204,65 @@ def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int
         return None
     mask = check_tensor(name, value, device)
     if tuple(mask.shape) != wanted:
-        raise ShapeError(
-            f"{name} of shape {list(mask.shape)} must be of shape {list(wanted)}, rows of view_a by rows of view_b."
-        )
+        raise ShapeError(f"{name} of shape {list(mask.shape)} must be of shape {list(wanted)}, {ARGUMENTS[name].meaning}.")
     return mask
 
 
-def check_read(given: Mapping[str, object], strategy: Reader, layout: Reader | None = None) -> None:
-    """Raises where an argument was given that neither layout nor strategy reads: what it says would be ignored.
+def check_read(
+    given: Mapping[str, object], strategy: Reader, layout: Reader | None = None, negatives: Set[str] = frozenset()
+) -> None:
+    """Raises where an argument was given that is not read: what it says would be ignored.
 
     Args:
         given: arguments by name, None where left out.
         strategy: of the loss.
         layout: of the loss, None where it reads nothing.
+        negatives: arguments that the terms on negatives read.
 
     Raises:
         ConfigError: the message says what would read it.
     """
     for name, value in given.items():
-        if value is not None and name not in strategy.takes and (layout is None or name not in layout.takes):
+        if value is None or name in strategy.takes or name in negatives:
+            continue
+        if name not in ARGUMENTS:
+            raise ConfigError(f"{name}= is no argument of this loss: negatives= names no term that reads it.")
+        if layout is None or name not in layout.takes:
             unread = f"not read by strategy '{strategy.name}'"
             if layout is not None:
                 unread = f"read neither by layout '{layout.name}' nor by strategy '{strategy.name}'"
             raise ConfigError(f"{name}= is {unread}: {ARGUMENTS[name].readers}. Leave it out, or choose one of them.")
+
+
+def check_row_argument(name: str, value: object, rows: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """Returns what a call gives of its rows, for terms on negatives, by the name of the embeddings.
+
+    Args:
+        name: of the argument.
+        value: a tensor [B, ...] for both views, or a dictionary of tensors by the name of the embeddings.
+        rows: embeddings of the call by name; those of hard_negatives may be [B, k, D].
+
+    Raises:
+        TensorError: a value is no dense tensor on view_a's device.
+        ShapeError: it has another number of rows than the embeddings, which may not be there.
+    """
+    there = {each: tensor for each, tensor in rows.items() if tensor is not None}
+    given = value if isinstance(value, Mapping) else {each: value for each in ("view_a", "view_b") if each in there}
+    found = {}
+    for part, tensor in given.items():
+        shown = f"{name}[{part!r}]" if isinstance(value, Mapping) else name
+        if part not in there:
+            raise ShapeError(f"{shown} has no rows to describe: the call has {', '.join(there)}.")
+        device, shape = there["view_a"].device, there[part].shape
+        if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.layout is not torch.strided or tensor.device != device:
+            raise TensorError(f"{shown} must be a dense tensor on {device}, one value a row.")
+        if tensor.ndim >= 2 and len(shape) == 3 and tensor.shape[:2] == shape[:2]:
+            tensor = tensor.flatten(0, 1)
+        count = shape[:-1].numel()
+        if tensor.ndim == 0 or tensor.shape[0] != count:
+            raise ShapeError(f"{shown} of shape {list(tensor.shape)} must have {count} rows, as {part} has.")
+        found[part] = tensor.detach()
+    return found
 
 
 def check_finite(name: str, values: Tensor) -> None:

@@ -7,39 +7,34 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
-from tempplug import distributed
 from tempplug.compiler import OUTSIDE, left_out, takes_in
-from tempplug.create import create_objective, create_strategy
+from tempplug.create import create_negatives, create_objective, create_strategy
 from tempplug.dense_logits import dense_logits
-from tempplug.engine.dispatch import check_engine, row_statistics
+from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
-from tempplug.layouts import Direction, PairLayout, Views, create_layout, positive_similarity
+from tempplug.head import Head
+from tempplug.layouts import PairLayout, create_layout
+from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
-from tempplug.record import Step, Trace, build_record
-from tempplug.reduction import blame, message_without_negatives, no_losses, over_anchors, over_directions, with_loss
+from tempplug.record import Step, build_record
+from tempplug.reduction import blame
 from tempplug.replay import Replay
-from tempplug.roles import Block, PairRoles
 from tempplug.strategies.base import Strategy
-from tempplug.strategies.maps import LogitMap
-from tempplug.transforms import dispatching, explained, recomputing, refuse_fake, transformed
-from tempplug.types import NOTHING, Auxiliary, Batch, EngineName, LayoutName, Reduction, RowStatistics, StepRecord, Wanted
+from tempplug.transforms import dispatching, explained, refuse_fake, transformed
+from tempplug.types import EngineName, LayoutName, Reduction, StepRecord
 from tempplug.unchanged import Unchanged
 from tempplug.unlearned import Unlearned
-from tempplug.views import Reader, split_heads
+from tempplug.views import split_heads
 
 Embeddings = Tensor | Sequence[Tensor]
 """Raw rows [B, D], or those of several heads."""
-Prepared = tuple[Block, LogitMap, Batch, bool]
-"""One direction, ready for an engine, and whether its strategy is to observe it."""
 
 
 class ContrastiveLoss(nn.Module):
@@ -48,7 +43,10 @@ class ContrastiveLoss(nn.Module):
     Args:
         strategy: spec string or instance; how similarities become logits.
         objective: spec string or instance; how logits become a loss.
-        layout: ``two-view`` (SimCLR), ``cross-view`` (SimCSE, CLIP), ``queue`` (MoCo), ``labels`` (SupCon) or ``masks``.
+        layout: ``two-view`` (SimCLR), ``cross-view`` (SimCSE, CLIP), ``queue`` (MoCo), ``labels`` (SupCon) or ``masks``; with
+            options, such as ``cross-view:directions=ab+aa+ba+bb``.
+        negatives: which negatives count, and how much: terms joined by ``+``, such as ``false-negatives:margin=0.1+hardness``,
+            or instances; `tempplug.negatives` lists them.
         symmetric: of ``cross-view``: average both directions.
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
         gather: candidates of all processes of the default group; without a process group it changes nothing.
@@ -71,8 +69,9 @@ class ContrastiveLoss(nn.Module):
         self,
         strategy: str | Strategy = "fixed",
         objective: str | Objective = "infonce",
-        layout: LayoutName | PairLayout = "two-view",
+        layout: LayoutName | str | PairLayout = "two-view",
         *,
+        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         symmetric: bool = False,
         reduction: Reduction = "mean",
         gather: bool = False,
@@ -82,10 +81,22 @@ class ContrastiveLoss(nn.Module):
         self.strategy = create_strategy(strategy)
         self.objective = create_objective(objective)
         self.layout = create_layout(layout, symmetric)
+        self.negatives = nn.ModuleList(create_negatives(negatives))
+        self._read_by_negatives: frozenset[str] = frozenset().union(*(each.takes for each in self.terms))
         if not isinstance(reduction, str) or reduction not in get_args(Reduction):
             raise ConfigError(f"reduction={reduction!r} must be one of {', '.join(get_args(Reduction))}.")
         if not isinstance(gather, bool):
             raise ConfigError(f"gather={gather!r} must be True or False.")
+        for term in self.terms:
+            if not set(term.blocks) <= set(self.layout.blocks):
+                raise ConfigError(
+                    f"{term.where('blocks', '/'.join(term.blocks))} must be among those of layout '{self.layout.name}': "
+                    f"{', '.join(self.layout.blocks) or 'none'}."
+                )
+            if term.reads_rows and self.objective.pair_function is not None:
+                raise ConfigError(
+                    f"negative term '{term.name}' works on log-sum-exps, which objective '{self.objective.name}' has not."
+                )
         if gather and self.layout.refuse_gather():
             raise ConfigError(f"gather=True has no meaning for layout '{self.layout.name}', whose roles are given outright.")
         self.reduction = reduction
@@ -110,6 +121,8 @@ class ContrastiveLoss(nn.Module):
         uncertainty: Tensor | tuple[Tensor, Tensor] | None = None,
         positive_mask: Tensor | None = None,
         negative_mask: Tensor | None = None,
+        hard_negative_mask: Tensor | None = None,
+        **of_rows: Tensor | Mapping[str, Tensor],
     ) -> Tensor:
         """Returns the loss in nats: [] for ``mean`` and ``sum``; for ``none`` [2B] with two-view, else [N], N anchors.
 
@@ -123,6 +136,9 @@ class ContrastiveLoss(nn.Module):
             uncertainty: [B], or a pair of them where both views hold anchors.
             positive_mask: [B, M] boolean, for ``masks``.
             negative_mask: [B, M] boolean, for ``masks``.
+            hard_negative_mask: [B, k] boolean, which of the hard negatives [B, k, D] there are; all by default.
+            of_rows: what terms on negatives read, such as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
+                dictionary of those of ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``.
 
         An anchor without a negative, as in a batch of one, has under ``infonce`` the loss of its positives alone, 0 with one
         positive, and leaves the mean under the other objectives, which are not defined there; so does one without a positive.
@@ -143,6 +159,8 @@ class ContrastiveLoss(nn.Module):
             "uncertainty": uncertainty,
             "positive_mask": positive_mask,
             "negative_mask": negative_mask,
+            "hard_negative_mask": hard_negative_mask,
+            **of_rows,
         }
         given = {name: value for name, value in arguments.items() if value is not None}
         if torch.compiler.is_compiling() and takes_in(self, view_a, view_b, given):
@@ -181,8 +199,13 @@ class ContrastiveLoss(nn.Module):
 
     @property
     def takes(self) -> frozenset[str]:
-        """The names of the optional arguments of a call that layout or strategy read; others are refused."""
-        return self.layout.takes | self.strategy.takes
+        """The names of the optional arguments of a call that layout, strategy or negatives read; others are refused."""
+        return self.layout.takes | self.strategy.takes | self._read_by_negatives
+
+    @property
+    def terms(self) -> list[NegativeTerm]:
+        """The terms on negatives."""
+        return list(cast(Iterable[NegativeTerm], self.negatives))
 
     def accepted(self, **offered: Any) -> dict[str, Any]:
         """Returns those of the arguments that layout or strategy read, for code that knows more than every loss wants.
@@ -247,9 +270,9 @@ class ContrastiveLoss(nn.Module):
         objective = self.objective
         if objective._parameters or objective._modules:
             step.learned = {name: number.detach().clone() for name, number in objective.learned().items()}
-        total = self._head(*heads[0], given, step)
+        total = Head(self, step).loss(*heads[0], given)
         if len(heads) > 1:
-            total = torch.stack([total, *(self._head(*each, given, step) for each in heads[1:])]).sum(0)
+            total = torch.stack([total, *(Head(self, step).loss(*each, given) for each in heads[1:])]).sum(0)
         # Inputs were finite. On CUDA, looking would wait for the device.
         if device == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
             blame(self)
@@ -271,7 +294,7 @@ class ContrastiveLoss(nn.Module):
                 "loss_fn.eval(), or use autograd."
             )
         with explained(self.layout.name, self.strategy.name):
-            return torch.stack([self._head(*each, given, Step(None)) for each in heads]).sum(0)
+            return torch.stack([Head(self, Step(None)).loss(*each, given) for each in heads]).sum(0)
 
     def _graph(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss as a part of a graph; a compiled one leaves its record behind."""
@@ -280,118 +303,7 @@ class ContrastiveLoss(nn.Module):
             self._last[:] = None if transformed() else step, None
         heads = split_heads(view_a, view_b)
         with plain_precision(heads[0][0].device.type):
-            return torch.stack([self._head(*each, given, step) for each in heads]).sum(0)
-
-    def _head(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], step: Step) -> Tensor:
-        strategy, objective = self.strategy, self.objective
-        observing = self.training and strategy.observes
-        checked = None if torch.compiler.is_compiling() else self._checked
-        reader = Reader(self.layout, self.gather, self.engine == "dense", checked)
-        views, zero = reader.read(strategy, view_a, view_b, given)
-        step.zero_norm += zero
-        directions = self.layout.directions(views)
-        prepared: list[Prepared] = []
-        for direction in directions:
-            found = self._prepare(strategy, objective, direction, views, prepared[0] if direction.mirrored else None, observing)
-            if found is None:
-                lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
-                self._warn("positive", f"{lacking}, here and in later such batches.")
-                row_losses = no_losses(views, self.parameters())
-                step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
-                return over_anchors(row_losses, None, views, self.reduction)
-            prepared.append(found)
-        (block, logit_map, *_), *others = prepared
-        mean, wanted = strategy.needs_negative_similarity and self.training, NOTHING
-        if mean or objective.top or objective.pair_function is not None:
-            wanted, step.sums = Wanted(mean, objective.top, objective.pair_function), objective.pair_function is not None
-        # The sums of a block and its mirror image come from one pass.
-        mirrored = directions[-1].mirrored and others[0][1] is logit_map and not wanted.more
-        every, step.engine = row_statistics(self.engine, block, logit_map, mirrored=mirrored, wanted=wanted)
-        for other, other_map, *_ in others[len(every) - 1 :]:
-            every += row_statistics(self.engine, other, other_map, wanted=wanted)[0]
-        losses: list[Tensor] = []
-        valid: list[Tensor | None] = []
-        for (block, logit_map, batch, fresh), statistics in zip(prepared, every, strict=True):
-            if fresh:
-                strategy.observe(batch, statistics)
-            losses.append(self._row_losses(objective, block, logit_map, batch, statistics))
-            valid.append(with_loss(block.roles, statistics.positive_count, objective, views.rows.world == 1))
-            step.traces.append(partial(Trace, *block.bare, block.roles, logit_map.detached(), statistics.detached()))
-        row_losses, kept = (losses[0], None) if len(losses) == 1 and valid[0] is None else over_directions(losses, valid)
-        step.row_losses.append((row_losses.detach(), kept))
-        if kept is None and self.reduction == "mean" and views.rows.world == 1:
-            return row_losses.mean()
-        return over_anchors(row_losses, kept, views, self.reduction)
-
-    def _prepare(
-        self,
-        strategy: Strategy,
-        objective: Objective,
-        direction: Direction,
-        views: Views,
-        mirror: Prepared | None,
-        observing: bool,
-    ) -> Prepared | None:
-        """Returns the block of a direction, its map and batch; None where no anchor of any process has a positive.
-
-        A mirror image shares what its original found out; a second computation of a call has the map of the first.
-        """
-        roles, rows = direction.roles, views.rows
-        bare = direction.bare() if mirror is None else mirror[0].bare[::-1]
-        similarity = positive_similarity(*bare, roles) if mirror is None else mirror[0].positive_similarity
-        own, counts = similarity, None
-        if roles.positives is None:
-            counts = roles.positive_count()
-            own = own if roles.fewest_positives else own[counts > 0]
-        # Two-view blocks hold each rank's rows twice, labelled blocks a different number on each rank.
-        positives = own if rows.world == 1 else distributed.gather(own, distributed.share_rows(own.shape[0], own.device, True))
-        if counts is not None and positives.numel() == 0:
-            return None
-        if counts is not None or roles.without_negatives is not None:
-            self._check_roles(roles, counts, rows)
-        anchors, candidates = direction.anchors, direction.candidates
-        batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty)
-        block = Block(anchors, candidates, bare, roles, similarity, views.precision)
-        if mirror is not None and mirror[1].uniform and mirror[1].symmetric:
-            return block, mirror[1], batch, mirror[3]
-        recalled = self._replay.recall(batch, strategy.name) if observing and recomputing() else None
-        if recalled is not None:
-            return block, recalled, batch, False
-        logit_map = objective.first_map(strategy.prepare(batch))
-        if observing:
-            self._replay.remember(batch, logit_map)
-        return block, logit_map, batch, observing
-
-    def _row_losses(
-        self, objective: Objective, block: Block, logit_map: LogitMap, batch: Batch, statistics: RowStatistics
-    ) -> Tensor:
-        second = None
-        second_map = objective.second_map(logit_map)
-        if second_map is not None:
-            with torch.no_grad():
-                second = row_statistics(self.engine, block, second_map)[0][0]
-        without = block.roles.without_negatives
-        if without is not None and not objective.without_negatives:
-            # Dropped later; until then any number does that has no infinite one to be subtracted from.
-            level = statistics.positive_lse.detach()
-            statistics = replace(statistics, negative_lse=torch.where(without, level, statistics.negative_lse))
-        return objective.row_loss(statistics, Auxiliary(batch.positive_similarity, second))
-
-    def _check_roles(self, roles: PairRoles, counts: Tensor | None, rows: distributed.Rows) -> None:
-        name = self.layout.name
-        if counts is not None and not self.objective.several_positives:
-            # Asked of all processes, because one that raises alone leaves the others waiting.
-            most = int(distributed.largest(counts.max(), rows))
-            if most > 1:
-                raise ConfigError(
-                    f"objective '{self.objective.name}' has no form for several positives, and layout '{name}' gave an anchor "
-                    f"{most}: use infonce or dcl, or masks with one positive a row."
-                )
-        # On CUDA, counting what labels or masks say waits for the device: until the warning is out.
-        if not torch.compiler.is_compiling() and roles.without_negatives is not None and "negative" not in self._warned:
-            without = int(roles.without_negatives.sum())
-            if without:
-                self._warn("negative", message_without_negatives(without, roles.anchors, name, self.objective))
+            return torch.stack([Head(self, step).loss(*each, given) for each in heads]).sum(0)
 
     def _warn(self, kind: str, message: str) -> None:
         """Warns once in the life of this module."""

@@ -64,6 +64,14 @@ def cross_view(size: int, offset: int, total: int, extra: int, device: torch.dev
 
 
 @_shared
+def same_view(size: int, offset: int, total: int, device: torch.device = CPU) -> PairRoles:
+    """Returns the roles of [B, total]: one view against itself, without positives: the row itself stands for one."""
+    return PairRoles(
+        anchors=size, candidates=total, device=device, positives=Pairing(((0, size, offset),)), square=size == total
+    )
+
+
+@_shared
 def queue(size: int, queued: int, extra: int, device: torch.device = CPU) -> PairRoles:
     """Returns the roles of [B, B + queued + extra]: one view against its own keys, a queue and the hard negatives."""
     return PairRoles(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tempplug.metrics import effective_negatives
+from tempplug.negatives.base import TermMap
 from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
@@ -36,14 +37,25 @@ class Trace:
         candidates: [M, D] unit rows.
         roles: of the pairs.
         logit_map: of the batch.
-        statistics: of the rows.
+        statistics: of the rows; None where those of another block hold them.
+        terms: of the negatives.
+        hidden: what leaves out pairs that ``roles`` take for negatives.
     """
 
     anchors: Tensor
     candidates: Tensor
     roles: PairRoles
     logit_map: LogitMap
-    statistics: RowStatistics
+    statistics: RowStatistics | None
+    terms: tuple[TermMap, ...] = ()
+    hidden: tuple[TermMap, ...] = ()
+
+    def term(self, terms: tuple[TermMap, ...], rows: Tensor, columns: Tensor, similarity: Tensor, paired: bool) -> Tensor:
+        """Returns the sum of some terms of pairs, in the shape of their similarities."""
+        total = torch.zeros_like(similarity)
+        for each in terms:
+            total = total + each.at(rows, columns, paired).term(similarity)
+        return total
 
 
 def _sample_negatives(trace: Trace) -> tuple[Tensor, Tensor]:
@@ -70,12 +82,18 @@ def _some_positives(roles: PairRoles) -> tuple[Tensor, Tensor]:
     return chosen[found], column
 
 
-def _temperatures(trace: Trace) -> tuple[Tensor, Tensor]:
-    """Returns the temperatures of positives and sampled negatives, and the similarities of the latter."""
+def _temperatures(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the temperatures of positives and sampled negatives, the similarities of the latter, and their terms."""
     roles = trace.roles
     rows, columns = _sample_negatives(trace)
     negatives = (trace.anchors[rows] * trace.candidates[columns]).sum(1)
+    if trace.hidden:
+        there = trace.term(trace.hidden, rows, columns, negatives, True) == 0
+        rows, columns, negatives = rows[there], columns[there], negatives[there]
+    terms = trace.term(trace.terms, rows, columns, negatives, True)
     found = [trace.logit_map.at(rows, columns, paired=True).temperature(negatives)]
+    if trace.statistics is None:
+        return found[0], negatives, terms
     if roles.positives is not None:
         rows = torch.arange(roles.anchors, device=roles.device)
         columns = roles.positives.columns(rows)
@@ -83,7 +101,7 @@ def _temperatures(trace: Trace) -> tuple[Tensor, Tensor]:
         rows, columns = _some_positives(roles)
     positives = (trace.anchors[rows] * trace.candidates[columns]).sum(1)
     found.append(trace.logit_map.at(rows, columns, paired=True).temperature(positives))
-    return torch.cat(found), negatives
+    return torch.cat(found), negatives, terms
 
 
 def _effective_negatives(trace: Trace) -> Tensor:
@@ -96,6 +114,8 @@ def _effective_negatives(trace: Trace) -> Tensor:
     bound = trace.logit_map.at(rows, slice(None))
     # InfoNCE pushes a negative away with exp(l)·dl/ds, over a sum that all of the row share
     weights = bound.logit(similarity) + bound.slope(similarity).abs().log()
+    if trace.terms or trace.hidden:
+        weights = weights + trace.term(trace.terms + trace.hidden, rows, columns, similarity, False)
     return effective_negatives(weights.masked_fill(~roles.negative(rows[:, None], columns[None, :]), -torch.inf))
 
 
@@ -158,6 +178,11 @@ class Step:
     sums: bool = False
 
 
+def _without_negatives(statistics: RowStatistics, sums: bool) -> Tensor:
+    none = statistics.negative_count == 0
+    return none if sums else none | (statistics.negative_lse == -torch.inf)
+
+
 def _total(counts: list[Tensor], device: torch.device) -> Tensor:
     return torch.stack([torch.zeros((), dtype=torch.int64, device=device), *counts]).sum()
 
@@ -180,15 +205,17 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     loss = means[0] if len(means) == 1 else torch.stack(means).sum()
     nothing, device = loss.new_empty(0), loss.device
     sampled = [_temperatures(trace) for trace in traces]
-    negatives = torch.cat([nothing, *(similarity for _, similarity in sampled)])
+    negatives = torch.cat([nothing, *(similarity for _, similarity, _ in sampled)])
+    terms = torch.cat([nothing, *(term for *_, term in sampled)])
+    with_rows = [(trace, trace.statistics) for trace in traces if trace.statistics is not None]
 
     def over_rows(values: list[Tensor], of_softmax: bool = False) -> Tensor:
         if of_softmax and step.sums:
             return loss.new_tensor(math.nan)
-        kept = [value[trace.statistics.positive_count > 0] for value, trace in zip(values, traces, strict=True)]
+        kept = [value[rows.positive_count > 0] for value, (_, rows) in zip(values, with_rows, strict=True)]
         return torch.cat([nothing, *kept]).mean()
 
-    statistics = [trace.statistics for trace in traces]
+    statistics = [rows for _, rows in with_rows]
     positive = over_rows([each.positive_similarity for each in statistics])
     potentials = 4 * (negatives - 1)  # -2·‖x - y‖² of unit rows
     effective = [] if step.sums else [_effective_negatives(trace) for trace in traces]
@@ -197,7 +224,7 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     return StepRecord(
         loss=loss,
         infonce=over_rows(infonce, of_softmax=True),
-        **describe_temperatures(strategy, torch.cat([nothing, *(temperature for temperature, _ in sampled)])),
+        **describe_temperatures(strategy, torch.cat([nothing, *(temperature for temperature, *_ in sampled)])),
         positive_similarity=positive,
         negative_similarity=negatives.mean(),
         alignment=2 - 2 * positive,
@@ -206,7 +233,9 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
         gradient_scale=scale,
         effective_negatives=torch.cat([nothing, *(each.reshape(1).to(nothing) for each in effective)]).nanmean(),
         zero_norm_rows=_total([each.sum() for each in step.zero_norm], device),
-        anchors_without_negative=_total([(each.negative_count == 0).sum() for each in statistics], device),
+        anchors_without_negative=_total([_without_negatives(each, step.sums).sum() for each in statistics], device),
+        negatives_left_out=(terms == -torch.inf).to(loss.dtype).mean(),
+        negative_weight=terms[terms > -torch.inf].exp().mean(),
         floor_hits=getattr(strategy, "floor_hits", torch.zeros((), dtype=torch.int64, device="cpu")).detach().clone(),
         finite=torch.isfinite(loss),
         engine=step.engine,

@@ -19,22 +19,25 @@ from tempplug.roles import PairRoles
 from tempplug.types import Reduction
 
 
-def with_loss(roles: PairRoles, positive_count: Tensor, objective: Objective, alone: bool) -> Tensor | None:
+def with_loss(
+    roles: PairRoles, positive_count: Tensor, without: Tensor | None, objective: Objective, alone: bool
+) -> Tensor | None:
     """Returns which anchors have a loss, [N] booleans; None where all have, and on every process.
 
     Args:
         roles: of the pairs.
         positive_count: [N] of each anchor.
+        without: [N] which anchors have no negative; None where all have some.
         objective: of the loss.
         alone: whether there is one process; what labels say differs between several.
     """
-    if alone and roles.fewest_positives and roles.without_negatives is None:
+    if alone and roles.fewest_positives and without is None:
         return None
-    without = None if roles.without_negatives is None or objective.without_negatives else ~roles.without_negatives
+    kept = None if without is None or objective.without_negatives else ~without
     if roles.positives is not None:
-        return without
+        return kept
     paired = positive_count > 0
-    return paired if without is None else paired & without
+    return paired if kept is None else paired & kept
 
 
 def over_directions(losses: list[Tensor], valid: list[Tensor | None]) -> tuple[Tensor, Tensor | None]:

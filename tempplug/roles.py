@@ -134,6 +134,26 @@ class PairRoles:
         found = self._same_label(rows, columns)
         return found if self.ignored is None else found & (columns != self.ignored.columns(rows))
 
+    def positive_similarity(self, anchors: Tensor, candidates: Tensor) -> Tensor:
+        """Returns each anchor's mean product with its positives, [N] (0 where it has none).
+
+        Args:
+            anchors: [N, D] rows without gradient, unit ones for similarities.
+            candidates: [M, D] rows without gradient.
+        """
+        if self.positives is not None:
+            paired: Tensor = torch.linalg.vecdot(anchors, self.positives.partners(candidates))
+            return paired
+        if self.positive_mask is not None:
+            # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
+            parts = torch.split(self.positive_mask.view(torch.uint8), 256)
+            sums = torch.cat([part.to(candidates.dtype) @ candidates for part in parts])
+        else:
+            sums = self.sums_of_class(anchors, candidates)
+        counts = self.positive_count()
+        total: Tensor = torch.linalg.vecdot(anchors, sums)
+        return total / (counts if self.fewest_positives else counts.clamp(min=1))
+
     def positive_count(self) -> Tensor:
         """Returns the number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
         return self._positive_count

@@ -150,6 +150,8 @@ class StepRecord:
             `tempplug.metrics.effective_negatives`.
         zero_norm_rows: embeddings with zero norm among anchors and candidates.
         anchors_without_negative: how many anchors had nothing to be told apart from.
+        negatives_left_out: share of the sampled negatives that terms on negatives left out, in [0, 1].
+        negative_weight: mean weight that those terms gave the rest; 1 without terms.
         floor_hits: how often the strategy's temperature ran into its floor so far (MACL).
         finite: whether the loss is finite.
         engine: the engine that ran.
@@ -172,6 +174,8 @@ class StepRecord:
     effective_negatives: Tensor
     zero_norm_rows: Tensor
     anchors_without_negative: Tensor
+    negatives_left_out: Tensor
+    negative_weight: Tensor
     floor_hits: Tensor
     finite: Tensor
     engine: str

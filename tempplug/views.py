@@ -21,6 +21,7 @@ from tempplug.inputs import (
     check_integers,
     check_mask,
     check_read,
+    check_row_argument,
     check_uncertainty,
     common_type,
 )
@@ -30,7 +31,7 @@ from tempplug.transforms import refuse_fake
 
 _PLAIN = (Tensor, nn.Parameter)
 # Arguments whose checks ask for nothing but type and shape, given that integers are int64.
-_BY_SHAPE = frozenset({"queue", "hard_negatives", "labels", "index", "positive_mask", "negative_mask"})
+_BY_SHAPE = frozenset({"queue", "hard_negatives", "hard_negative_mask", "labels", "index", "positive_mask", "negative_mask"})
 _MOST_KINDS = 256
 
 
@@ -56,13 +57,16 @@ class Reader:
 
     Args:
         layout: that will read the views.
+        negatives: names of the arguments that terms on negatives read; none where there are no terms.
         gather: whether candidates of all processes are wanted.
         twice: whether second derivatives are wanted.
         checked: kinds of calls that were found right, to which this adds; None where a graph is traced.
     """
 
-    def __init__(self, layout: PairLayout, gather: bool, twice: bool, checked: set[Hashable] | None) -> None:
-        self.layout, self.gather, self.twice, self.checked = layout, gather, twice, checked
+    def __init__(
+        self, layout: PairLayout, negatives: frozenset[str], gather: bool, twice: bool, checked: set[Hashable] | None
+    ) -> None:
+        self.layout, self.negatives, self.gather, self.twice, self.checked = layout, negatives, gather, twice, checked
 
     def read(
         self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
@@ -93,6 +97,10 @@ class Reader:
             if views.hard_negatives is not None:
                 own = distributed.share_rows(views.hard_negatives.shape[0], device, True)
                 views.hard_negatives = distributed.gather(views.hard_negatives, own)
+                if views.hard_rows is not None:
+                    views.hard_rows = distributed.gather(views.hard_rows + rows.offset, own)
+                if views.hard_mask is not None:
+                    views.hard_mask = distributed.gather(views.hard_mask.byte(), own).bool()
             if views.labels is not None:
                 views.all_labels = distributed.gather(views.labels, rows)
             if views.joined is not None:
@@ -101,6 +109,11 @@ class Reader:
             else:
                 views.all_a = None if views.view_a is None else distributed.gather(views.view_a, rows)
                 views.all_b = None if views.view_b is None else distributed.gather(views.view_b, rows)
+            for values in views.row_arguments.values():
+                for name, (local, _) in values.items():
+                    if name != "queue":  # which every process has as it is
+                        all_rows = distributed.share_rows(local.shape[0], device, True)
+                        values[name] = local, distributed.gather(local.contiguous(), all_rows)
         return views, zero
 
     def _own(
@@ -154,6 +167,16 @@ class Reader:
             positive_mask=given.get("positive_mask"),
             negative_mask=given.get("negative_mask"),
         )
+        hard = given.get("hard_negatives")
+        if hard is not None and hard.ndim == 3:
+            views.hard_rows = torch.arange(hard.shape[0], device=views.device).repeat_interleave(hard.shape[1])
+            mask = given.get("hard_negative_mask")
+            views.hard_mask = None if mask is None else mask.flatten()
+        if self.negatives:
+            rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard}
+            for name in sorted(self.negatives & given.keys()):
+                local = check_row_argument(name, given[name], rows)
+                views.row_arguments[name] = {part: (each, each) for part, each in sorted(local.items())}
         if joins:
             views.joined = views.all_joined = anchors
         else:
@@ -194,12 +217,17 @@ class Reader:
                 raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
         if not given:
             return None, None, None, None, None
-        check_read(given, strategy, self.layout)
+        check_read(given, strategy, self.layout, self.negatives)
         queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
         extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
         labels = check_integers("labels", given.get("labels"), device, size)
         index = check_integers("index", given.get("index"), device, size)
         uncertainty = check_uncertainty(given.get("uncertainty"), device, size)
+        hard, mask = given.get("hard_negatives"), given.get("hard_negative_mask")
+        if mask is not None:
+            if hard is None or hard.ndim != 3:
+                raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
+            check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
         for name in ("positive_mask", "negative_mask"):
             check_mask(name, given.get(name), device, (size, size if view_b is None else view_b.shape[0]))
         return queue, extra, labels, index, uncertainty

@@ -1,4 +1,4 @@
-"""The base of every term on negatives: what engines know of it.
+"""The base of every term on negatives: which negatives count, and how much.
 
 A term is added to the logit of a negative and has no gradient. ``-inf`` leaves the pair out, ln w gives it the weight w.
 """
@@ -6,10 +6,74 @@ A term is added to the logit of a negative and has no gradient. ``-inf`` leaves 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+
+from tempplug.errors import ConfigError
+from tempplug.options import Configured
+from tempplug.roles import PairRoles
 
 Rows = slice | Tensor
+
+
+@dataclass(slots=True, kw_only=True)
+class Pairs:
+    """One block of anchors × candidates, as a term sees it. Nothing here carries gradient.
+
+    Attributes:
+        anchors: [N, D] unit rows.
+        candidates: [M, D] unit rows, of all processes.
+        roles: of the pairs.
+        positive_similarity: [N] mean cosine similarity of each anchor and its positives.
+        row_of_anchors: [N] number of the example that each anchor belongs to, among those of all processes.
+        row_of_candidates: [M] likewise; -1 for candidates that belong to no example, such as those of a queue.
+        hard: [M] which candidates are hard negatives; None where there are none.
+        owned: whether hard negatives belong to examples, as those of shape [B, k, D] do.
+        of_anchors: returns an argument of the call that describes rows, by its name: [N, ...] of the anchors.
+        of_candidates: the same of the candidates, [M, ...]; with ``of_row=True`` hard negatives [B, k, D] have what their row
+            of view_a has, unless the call gave theirs.
+        main: the block that holds the positives of these anchors; None where it is this one.
+        training: whether the loss is in training mode.
+    """
+
+    anchors: Tensor
+    candidates: Tensor
+    roles: PairRoles
+    positive_similarity: Tensor
+    row_of_anchors: Tensor
+    row_of_candidates: Tensor
+    hard: Tensor | None = None
+    owned: bool = True
+    of_anchors: Callable[..., Tensor]
+    of_candidates: Callable[..., Tensor]
+    main: Pairs | None = None
+    training: bool = False
+
+    def own(self) -> EqualKeys:
+        """Returns which candidates belong to the anchor's own example: its positive and its own hard negatives."""
+        return EqualKeys(self.row_of_anchors, self.row_of_candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class EqualKeys:
+    """Which pairs have equal keys.
+
+    Attributes:
+        of_anchors: [N] keys.
+        of_candidates: [M] keys.
+    """
+
+    of_anchors: Tensor
+    of_candidates: Tensor
+
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> Tensor:
+        """Returns booleans [R, C], or [P] with ``paired``; arguments as of `TermMap.at`."""
+        keys = self.of_anchors[rows]
+        return (keys if paired else keys[:, None]) == self.of_candidates[columns]
 
 
 class TermMap(ABC):
@@ -28,11 +92,123 @@ class TermMap(ABC):
     def term(self, similarity: Tensor) -> Tensor:
         """Returns what is added to the logits, in nats, broadcastable to the shape of ``similarity``, which is only read."""
 
-    def at(self, rows: Rows, columns: Rows) -> TermMap:
-        """Returns the term bound to a tile; itself unless overridden.
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+        """Returns the term bound to a tile or to index pairs; itself unless overridden.
 
         Args:
-            rows: anchors of the tile.
-            columns: candidates of the tile.
+            rows: anchors of the tile, or with ``paired`` the anchor of each pair.
+            columns: candidates of the tile, or with ``paired`` the candidate of each pair.
+            paired: whether ``rows`` and ``columns`` run together (similarities of shape [P]) or span a tile [R, C].
         """
         return self
+
+
+class LeftOut(TermMap):
+    """-inf where two keys are equal, or where they differ, 0 elsewhere.
+
+    Args:
+        keys: of anchors and candidates.
+        equal: whether pairs of equal keys are left out, else those of different keys.
+        spared: [M] candidates that no anchor leaves out; None where there are none.
+    """
+
+    bound = 0.0
+
+    def __init__(self, keys: EqualKeys, equal: bool = True, spared: Tensor | None = None) -> None:
+        self.keys, self.equal, self.spared = keys, equal, spared
+        self.symmetric = keys.of_anchors is keys.of_candidates and spared is None
+        self._found: Tensor | None = None
+
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+        """Returns the term of these pairs."""
+        bound = LeftOut(self.keys, self.equal, self.spared)
+        found = self.keys.at(rows, columns, paired)
+        found = found if self.equal else ~found
+        bound._found = found if self.spared is None else found & ~self.spared[columns]
+        return bound
+
+    def term(self, similarity: Tensor) -> Tensor:
+        """Returns -inf or 0."""
+        if self._found is None:
+            raise RuntimeError("this term is not bound to a tile.")
+        return torch.zeros_like(similarity).masked_fill_(self._found, -torch.inf)
+
+
+class NegativeTerm(Configured, nn.Module):
+    """Chooses the term of each block of a batch.
+
+    A subclass sets ``name``, ``formula`` and ``source``, annotates the options of its ``__init__`` (`tempplug.options`) and
+    implements `prepare`. What it counts is a buffer, so that it is saved.
+
+    Attributes:
+        takes: names of the arguments of a call that it reads, which it may choose: the loss accepts them as keywords, a tensor
+            [B, ...] for both views or a dictionary by the name of the embeddings, and `Pairs` has those of a block's rows.
+        blocks: names of the blocks of ``cross-view`` (``ab``, ``aa``, ``ba``, ``bb``) that the term is for; () for all.
+    """
+
+    kind: ClassVar[str] = "negative term"
+    formula: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    takes: ClassVar[frozenset[str]] = frozenset()
+    blocks: tuple[str, ...] = ()
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.configure(**options)
+        written = getattr(self, "blocks", None)
+        self.blocks = read_blocks(self.where("blocks", written), written) if isinstance(written, str) else ()
+
+    def prepare(self, pairs: Pairs) -> TermMap | None:
+        """Returns the term of the pairs of a block, None for no term; called once a block, does O(N) work.
+
+        Args:
+            pairs: anchors, candidates, and what the call gave of them.
+
+        Raises:
+            TempplugError: an argument of the call does not fit.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement prepare(pairs) -> TermMap.")
+
+    def observe(self, given: Mapping[str, Tensor]) -> None:
+        """Sees the arguments that the term takes as the call gave them, once a call, in training mode only."""
+
+    def negative_lse(self, lse: Tensor, positive_logit: Tensor, count: Tensor, lowest: Tensor) -> Tensor:
+        """Returns what becomes of the log-sum-exp of each row's negatives, [N]; the same unless overridden.
+
+        Args:
+            lse: [N] of the row's negatives, terms included; -inf where there are none.
+            positive_logit: [N] mean logit of the row's positives.
+            count: [N] number of the row's negatives.
+            lowest: [N] or [] logit of the similarity -1.
+        """
+        return lse
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether `negative_lse` does anything."""
+        return type(self).negative_lse is not NegativeTerm.negative_lse
+
+    def extra_repr(self) -> str:
+        """Shows the spec string in ``print(loss)``."""
+        return self.spec()
+
+
+BLOCKS = ("ab", "aa", "ba", "bb")
+"""Blocks of the layout ``cross-view``: view_a's rows are anchors in ``ab`` and ``aa``, view_b's in ``ba`` and ``bb``."""
+
+
+def read_blocks(where: str, written: str, separator: str = "/") -> tuple[str, ...]:
+    """Returns the names of blocks in a word such as ``ab/aa``.
+
+    Args:
+        where: the option and its value, for the error.
+        written: the word.
+        separator: between names.
+
+    Raises:
+        ConfigError: it holds another name, or one twice.
+    """
+    names = tuple(written.split(separator))
+    if not set(names) <= set(BLOCKS) or len(set(names)) < len(names):
+        raise ConfigError(f"{where} must be some of {', '.join(BLOCKS)}, each once, joined by '{separator}'.")
+    return names

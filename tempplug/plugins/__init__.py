@@ -1,12 +1,13 @@
 """The doors of tempplug: hook specifications, declarations and the registry. Imports no torch."""
 
 from tempplug.plugins.hookspecs import hookimpl
-from tempplug.plugins.info import AdapterInfo, CommandInfo, ObjectiveInfo, StrategyInfo, SuiteInfo
+from tempplug.plugins.info import AdapterInfo, CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo
 from tempplug.plugins.manager import Registry, registry
 
 __all__ = [
     "AdapterInfo",
     "CommandInfo",
+    "NegativeInfo",
     "ObjectiveInfo",
     "Registry",
     "StrategyInfo",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pluggy
 
-from tempplug.plugins.info import AdapterInfo, CommandInfo, ObjectiveInfo, StrategyInfo, SuiteInfo
+from tempplug.plugins.info import AdapterInfo, CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo
 
 if TYPE_CHECKING:
     from tempplug.types import StepRecord
@@ -25,6 +25,11 @@ def tempplug_register_strategies() -> Iterable[StrategyInfo]:  # type: ignore[em
 @hookspec
 def tempplug_register_objectives() -> Iterable[ObjectiveInfo]:  # type: ignore[empty-body]
     """Called like `tempplug_register_strategies`; the declarations join the registry of objectives."""
+
+
+@hookspec
+def tempplug_register_negatives() -> Iterable[NegativeInfo]:  # type: ignore[empty-body]
+    """Called like `tempplug_register_strategies`; the declarations join the registry of terms on negatives."""
 
 
 @hookspec

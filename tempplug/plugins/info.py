@@ -63,6 +63,13 @@ class ObjectiveInfo(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NegativeInfo(Info):
+    """A term on negatives: the target is a `tempplug.NegativeTerm` class."""
+
+    word: ClassVar[str] = "negative term"
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdapterInfo(Info):
     """An attachment to a framework: the target is its package or main class."""
 

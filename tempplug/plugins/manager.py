@@ -31,15 +31,16 @@ from tempplug.errors import (
     quoted,
 )
 from tempplug.plugins import hookspecs
-from tempplug.plugins.info import AdapterInfo, CommandInfo, Info, ObjectiveInfo, StrategyInfo, SuiteInfo
+from tempplug.plugins.info import AdapterInfo, CommandInfo, Info, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo
 
-BUILT_IN = ("tempplug.strategies.plugin", "tempplug.objectives.plugin")
+BUILT_IN = ("tempplug.strategies.plugin", "tempplug.objectives.plugin", "tempplug.negatives.plugin")
 # What the ``tempplug`` command does itself: a plugin's command cannot begin with these words.
 OWN_COMMANDS = ("list", "show", "plugins")
 DISABLE = "TEMPPLUG_DISABLE_PLUGINS"
 HOOKS: dict[type[Info], str] = {
     StrategyInfo: "tempplug_register_strategies",
     ObjectiveInfo: "tempplug_register_objectives",
+    NegativeInfo: "tempplug_register_negatives",
     AdapterInfo: "tempplug_register_adapters",
     SuiteInfo: "tempplug_register_suites",
     CommandInfo: "tempplug_register_commands",

@@ -1,0 +1,168 @@
+"""From the blocks of a call to the statistics of its rows: terms on negatives, engines, and blocks that share a softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tempplug.engine.dispatch import row_statistics
+from tempplug.errors import ConfigError, ShapeError
+from tempplug.layouts import Direction, Views
+from tempplug.layouts.base import Part
+from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
+from tempplug.pair_functions import PairFunction
+from tempplug.roles import Block, PairRoles
+from tempplug.strategies.maps import LogitMap
+from tempplug.types import NOTHING, Batch, EngineName, RowStatistics, Wanted
+
+
+@dataclass(slots=True)
+class Prepared:
+    """One block of a call, ready for an engine.
+
+    Attributes:
+        direction: that it comes from.
+        block: anchors, candidates and their roles.
+        logit_map: of the batch.
+        batch: that the strategy saw.
+        fresh: whether the strategy is to observe it.
+        terms: of its negatives, without what the layout hides.
+    """
+
+    direction: Direction
+    block: Block
+    logit_map: LogitMap
+    batch: Batch
+    fresh: bool
+    terms: tuple[TermMap, ...] = ()
+
+    @property
+    def all_terms(self) -> tuple[TermMap, ...]:
+        """What is added to the logits of negatives, and what hides some of them."""
+        return self.terms + self.direction.hidden
+
+
+def terms_of(
+    terms: Sequence[NegativeTerm], direction: Direction, views: Views, similarity: Tensor, main: Pairs | None
+) -> tuple[tuple[TermMap, ...], Pairs]:
+    """Returns the terms of a block, and what they saw of it.
+
+    Args:
+        terms: of the loss.
+        direction: the block.
+        views: of the call.
+        similarity: [N] of the anchors and their positives.
+        main: what terms saw of the block with the positives, None where it is this one.
+
+    Raises:
+        ShapeError: the call gave an argument of some rows and not of others.
+    """
+    of_anchors, of_candidates = direction.parts
+    hard = [torch.full((part.size,), part.name == "hard_negatives", device=views.device) for part in of_candidates]
+    anchors, candidates = direction.bare()
+    pairs = Pairs(
+        anchors=anchors,
+        candidates=candidates,
+        roles=direction.roles,
+        positive_similarity=similarity,
+        row_of_anchors=torch.cat([views.numbers(part) for part in of_anchors]),
+        row_of_candidates=torch.cat([views.numbers(part) for part in of_candidates]),
+        of_anchors=partial(_argument, views, of_anchors),
+        of_candidates=partial(_argument, views, of_candidates),
+        hard=None if views.hard_negatives is None else torch.cat(hard),
+        owned=views.hard_negatives is None or views.hard_rows is not None,
+        main=main,
+    )
+    maps = [term.prepare(pairs) for term in terms if not term.blocks or direction.name in term.blocks]
+    return tuple(each for each in maps if each is not None), pairs
+
+
+def _argument(views: Views, parts: tuple[Part, ...], name: str, of_row: bool = False) -> Tensor:
+    """Returns what a call gives of the rows of some parts, one behind the other; see `Pairs`."""
+    given, found = views.row_arguments.get(name, {}), []
+    for part in parts:
+        if part.name in given:
+            found.append(given[part.name][part.everyone])
+        elif of_row and part.name == "hard_negatives" and views.hard_rows is not None and "view_a" in given:
+            found.append(given["view_a"][True][views.hard_rows])
+        else:
+            wanted = ", ".join(f"'{each}': ..." for each in dict.fromkeys([*given, *(each.name for each in parts)]))
+            raise ShapeError(f"{name}= is needed of {part.name}, too: pass {name}={{{wanted}}}.")
+    return torch.cat(found)
+
+
+def statistics_of(
+    engine: EngineName, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted = NOTHING
+) -> tuple[list[RowStatistics], EngineName]:
+    """Returns the statistics of each block, and the name of the engine that computed them.
+
+    Args:
+        engine: as of `row_statistics`.
+        prepared: the blocks.
+        maps: of each block.
+        wanted: of each row.
+    """
+    first, last = prepared[0], prepared[-1]
+    # The sums of a block and its mirror image come from one pass.
+    alike = maps[-1] is maps[0] and not (wanted.more or first.all_terms or last.all_terms)
+    mirrored = last.direction.mirrored and alike
+    found, used = row_statistics(engine, first.block, maps[0], mirrored=mirrored, wanted=wanted, terms=first.all_terms)
+    for each, logit_map in zip(prepared[len(found) :], maps[len(found) :], strict=True):
+        found += row_statistics(engine, each.block, logit_map, wanted=wanted, terms=each.all_terms)[0]
+    for number, each in enumerate(prepared):
+        if each.direction.fewer is not None:
+            count = found[number].negative_count - each.direction.fewer
+            found[number] = replace(found[number], negative_count=count)
+    return found, used
+
+
+def joined(blocks: Sequence[RowStatistics], paired: Sequence[bool], pair_function: PairFunction | None) -> RowStatistics:
+    """Returns the statistics of rows whose negatives lie in several blocks.
+
+    Args:
+        blocks: of each block; the first holds the positives.
+        paired: whether a block holds the positives of its anchors, which then stand in the sum once for each such block.
+        pair_function: whose sums the statistics hold; None where they hold log-sum-exps.
+
+    Raises:
+        ConfigError: the most similar negatives are wanted.
+    """
+    first = blocks[0]
+    if first.top_logits is not None:
+        raise ConfigError("the most similar negatives of a row are not known of several blocks: use directions=ab.")
+    with_positive = [each.positive_lse for each, holds in zip(blocks, paired, strict=True) if holds]
+    negatives = torch.stack([each.negative_lse for each in blocks])
+    means = [each.negative_similarity for each in blocks if each.negative_similarity is not None]
+    return replace(
+        first,
+        positive_lse=with_positive[0] if len(with_positive) == 1 else _total(torch.stack(with_positive), pair_function),
+        negative_lse=_total(negatives, pair_function),
+        negative_count=torch.stack([each.negative_count.expand_as(first.negative_lse) for each in blocks]).sum(0),
+        negative_similarity=(negatives.detach().softmax(0).nan_to_num() * torch.stack(means)).sum(0) if means else None,
+    )
+
+
+def _total(sums: Tensor, pair_function: PairFunction | None) -> Tensor:
+    """Returns the sums of rows over blocks, [N]; of logarithms their log-sum-exp, with no gradient where all are -inf."""
+    if pair_function is not None:
+        return sums.sum(0)
+    empty = (sums.detach() == -torch.inf).all(0)
+    return torch.logsumexp(sums.masked_fill(empty, 0.0), 0).masked_fill(empty, -torch.inf)
+
+
+def with_row_terms(
+    terms: Sequence[NegativeTerm], statistics: RowStatistics, roles: PairRoles, logit_map: LogitMap
+) -> RowStatistics:
+    """Returns the statistics of rows after `NegativeTerm.negative_lse` of each term."""
+    lowest = torch.full_like(statistics.positive_similarity.detach(), -1.0)
+    if not logit_map.uniform:
+        rows = torch.arange(roles.anchors, device=roles.device)
+        logit_map = logit_map.at(rows, rows if roles.positives is None else roles.positives.columns(rows), paired=True)
+    lse, lowest = statistics.negative_lse, logit_map.logit(lowest).detach()
+    for each in terms:
+        lse = each.negative_lse(lse, statistics.positive_logit, statistics.negative_count, lowest)
+    return replace(statistics, negative_lse=lse)

@@ -1,0 +1,207 @@
+"""The loss of one head of a call: from raw embeddings through blocks, maps, terms and engine to row losses and their mean.
+
+This is where strategies, objectives, terms on negatives, engines and layouts meet; none of them knows the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tempplug import distributed
+from tempplug.blocks import Prepared, joined, statistics_of, terms_of, with_row_terms
+from tempplug.errors import ConfigError
+from tempplug.layouts import Direction, Views
+from tempplug.negatives.base import Pairs
+from tempplug.record import Step, Trace
+from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss
+from tempplug.roles import Block
+from tempplug.strategies.maps import LogitMap
+from tempplug.transforms import recomputing, valueless
+from tempplug.types import NOTHING, Auxiliary, Batch, RowStatistics, Wanted
+from tempplug.views import Reader
+
+if TYPE_CHECKING:
+    from tempplug.loss import ContrastiveLoss
+
+
+class Head:
+    """One head of one call.
+
+    Args:
+        loss_fn: the loss.
+        step: what the call keeps for its record.
+    """
+
+    def __init__(self, loss_fn: ContrastiveLoss, step: Step) -> None:
+        self.loss_fn, self.step = loss_fn, step
+        self.strategy, self.objective, self.layout, self.terms = (
+            loss_fn.strategy,
+            loss_fn.objective,
+            loss_fn.layout,
+            loss_fn.terms,
+        )
+        self.observing = loss_fn.training and loss_fn.strategy.observes
+
+    def loss(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
+        """Returns the loss, reduced.
+
+        Args:
+            view_a: [B, D] raw embeddings.
+            view_b: [B, D], or [M, D] candidates for ``masks``, or None.
+            given: the other arguments of the call, without those that were left out.
+        """
+        loss_fn, step, objective = self.loss_fn, self.step, self.objective
+        checked = None if torch.compiler.is_compiling() else loss_fn._checked
+        reader = Reader(self.layout, loss_fn._read_by_negatives, loss_fn.gather, loss_fn.engine == "dense", checked)
+        views, zero = reader.read(self.strategy, view_a, view_b, given)
+        step.zero_norm += zero
+        if self.terms and loss_fn.training and not recomputing():
+            for term in self.terms:
+                term.observe(given)
+        prepared = self._prepared(views)
+        if prepared is None:
+            lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
+            loss_fn._warn("positive", f"{lacking}, here and in later such batches.")
+            row_losses = no_losses(views, loss_fn.parameters())
+            step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
+            return over_anchors(row_losses, None, views, loss_fn.reduction)
+        mean, wanted = self.strategy.needs_negative_similarity and loss_fn.training, NOTHING
+        if mean or objective.top or objective.pair_function is not None:
+            wanted, step.sums = Wanted(mean, objective.top, objective.pair_function), objective.pair_function is not None
+        statistics = self._statistics(prepared, wanted)
+        second = self._second(prepared)
+        losses: list[Tensor] = []
+        valid: list[Tensor | None] = []
+        for number, rows in enumerate(statistics):
+            each = prepared[number]
+            if each.fresh:
+                self.strategy.observe(each.batch, rows)
+            without = self._without_negatives(each, rows)
+            losses.append(self._row_losses(each, rows, None if second is None else second[number], without))
+            valid.append(with_loss(each.block.roles, rows.positive_count, without, objective, views.rows.world == 1))
+        for number, each in enumerate(prepared):
+            own = statistics[number].detached() if number < len(statistics) else None
+            block, logit_map = each.block, each.logit_map.detached()
+            step.traces.append(partial(Trace, *block.bare, block.roles, logit_map, own, each.terms, each.direction.hidden))
+        row_losses, kept = (losses[0], None) if len(losses) == 1 and valid[0] is None else over_directions(losses, valid)
+        step.row_losses.append((row_losses.detach(), kept))
+        if kept is None and loss_fn.reduction == "mean" and views.rows.world == 1:
+            return row_losses.mean()
+        return over_anchors(row_losses, kept, views, loss_fn.reduction)
+
+    def _prepared(self, views: Views) -> list[Prepared] | None:
+        """Returns the blocks, ready for an engine; None where no anchor of any process has a positive."""
+        prepared: list[Prepared] = []
+        main: Pairs | None = None
+        for direction in self.layout.build(views):
+            found = self._prepare(direction, views, prepared[0] if prepared else None)
+            if found is None:
+                return None
+            if self.terms:
+                similarity = found.block.positive_similarity
+                found.terms, pairs = terms_of(self.terms, direction, views, similarity, None if direction.paired else main)
+                main = main or pairs
+            if self.objective.top and found.all_terms:
+                raise ConfigError(
+                    f"objective '{self.objective.name}' ranks all negatives of a row by similarity: it takes no negatives= and "
+                    "no hard_negative_mask=."
+                )
+            prepared.append(found)
+        return prepared
+
+    def _prepare(self, direction: Direction, views: Views, first: Prepared | None) -> Prepared | None:
+        """Returns a block with its map and batch; None where no anchor of any process has a positive.
+
+        A mirror image, and a block of the same rows, share what the first block of the call found out; a second computation of
+        a call has the map of the first.
+        """
+        roles, rows, joint = direction.roles, views.rows, self.layout.joint
+        shared = first if joint or direction.mirrored else None
+        bare = direction.bare() if shared is None or joint else shared.block.bare[::-1]
+        similarity = roles.positive_similarity(*bare) if shared is None else shared.block.positive_similarity
+        own, counts = similarity, None
+        if roles.positives is None:
+            counts = roles.positive_count()
+            own = own if roles.fewest_positives else own[counts > 0]
+        # Two-view blocks hold each rank's rows twice, labelled blocks a different number on each rank.
+        positives = own if rows.world == 1 else distributed.gather(own, distributed.share_rows(own.shape[0], own.device, True))
+        if counts is not None and positives.numel() == 0:
+            return None
+        if counts is not None and not self.objective.several_positives:
+            self._refuse_several(counts, rows)
+        anchors, candidates = direction.anchors, direction.candidates
+        batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty)
+        block = Block(anchors, candidates, bare, roles, similarity, views.precision)
+        if shared is not None and shared.logit_map.uniform and (joint or shared.logit_map.symmetric):
+            return Prepared(direction, block, shared.logit_map, batch, shared.fresh)
+        replay = self.loss_fn._replay
+        recalled = replay.recall(batch, self.strategy.name) if self.observing and recomputing() else None
+        if recalled is not None:
+            return Prepared(direction, block, recalled, batch, False)
+        logit_map = self.objective.first_map(self.strategy.prepare(batch))
+        if self.observing:
+            replay.remember(batch, logit_map)
+        return Prepared(direction, block, logit_map, batch, self.observing)
+
+    def _statistics(
+        self, prepared: list[Prepared], wanted: Wanted = NOTHING, maps: list[LogitMap] | None = None
+    ) -> list[RowStatistics]:
+        """Returns the statistics of the rows of each block, or of one where all blocks share a softmax."""
+        maps = maps or [each.logit_map for each in prepared]
+        found, self.step.engine = statistics_of(self.loss_fn.engine, prepared, maps, wanted)
+        if self.layout.joint:
+            found = [joined(found, [each.direction.paired for each in prepared], wanted.pair_function)]
+        of_rows = [each for each in self.terms if each.reads_rows]
+        if of_rows:
+            found = [
+                with_row_terms(of_rows, each, block.block.roles, logit_map)
+                for each, block, logit_map in zip(found, prepared, maps, strict=False)
+            ]
+        return found
+
+    def _second(self, prepared: list[Prepared]) -> list[RowStatistics] | None:
+        """Returns the statistics of a second pass without gradient, where the objective asks for one."""
+        maps = [each for block in prepared if (each := self.objective.second_map(block.logit_map)) is not None]
+        if not maps:
+            return None
+        with torch.no_grad():
+            return self._statistics(prepared, maps=maps)
+
+    def _without_negatives(self, prepared: Prepared, statistics: RowStatistics) -> Tensor | None:
+        """Returns which anchors have no negative, [N]; None where all are known to have some. The first such batch warns."""
+        roles, objective = prepared.block.roles, self.objective
+        without = roles.without_negatives
+        counted = without is not None
+        if (self.terms or prepared.direction.hidden or self.layout.joint) and objective.pair_function is None:
+            without = statistics.negative_lse.detach() == -torch.inf
+            counted = not without.is_cuda
+        # On CUDA, counting what labels or masks say waits for the device: until the warning is out.
+        if without is not None and counted and not valueless() and "negative" not in self.loss_fn._warned:
+            number = int(without.sum())
+            if number:
+                message = message_without_negatives(number, roles.anchors, self.layout.name, objective)
+                self.loss_fn._warn("negative", message)
+        return without
+
+    def _row_losses(
+        self, prepared: Prepared, statistics: RowStatistics, second: RowStatistics | None, without: Tensor | None
+    ) -> Tensor:
+        if without is not None and not self.objective.without_negatives:
+            # Dropped later; until then any number does that has no infinite one to be subtracted from.
+            level = statistics.positive_lse.detach()
+            statistics = replace(statistics, negative_lse=torch.where(without, level, statistics.negative_lse))
+        return self.objective.row_loss(statistics, Auxiliary(prepared.batch.positive_similarity, second))
+
+    def _refuse_several(self, counts: Tensor, rows: distributed.Rows) -> None:
+        # Asked of all processes, because one that raises alone leaves the others waiting.
+        most = int(distributed.largest(counts.max(), rows))
+        if most > 1:
+            raise ConfigError(
+                f"objective '{self.objective.name}' has no form for several positives, and layout '{self.layout.name}' gave an "
+                f"anchor {most}: use infonce or dcl, or masks with one positive a row."
+            )

@@ -1,0 +1,73 @@
+"""Pair layouts: which embeddings are anchors, which are candidates, and which pairs are positives.
+
+A layout turns the tensors of a call into one or two directions of anchors × candidates. It must not know any strategy,
+engine or objective. Shapes: B local pairs, G global ones, N local anchors, M candidates, D dimensions, K queue rows.
+"""
+
+from __future__ import annotations
+
+from tempplug.arguments import parse_spec
+from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
+from tempplug.layouts.base import Direction, PairLayout, Part, Views
+from tempplug.layouts.cross_view import CrossView
+from tempplug.layouts.labels import Labels
+from tempplug.layouts.masks import Masks
+from tempplug.layouts.queue import Queue
+from tempplug.layouts.two_view import TwoView
+from tempplug.options import options_of
+from tempplug.types import LayoutName
+
+__all__ = [
+    "LAYOUTS",
+    "CrossView",
+    "Direction",
+    "Labels",
+    "Masks",
+    "PairLayout",
+    "Part",
+    "Queue",
+    "TwoView",
+    "Views",
+    "create_layout",
+]
+
+
+LAYOUTS: dict[str, type[PairLayout]] = {layout.name: layout for layout in (TwoView, CrossView, Queue, Labels, Masks)}
+
+
+def create_layout(layout: LayoutName | str | PairLayout, symmetric: bool = False) -> PairLayout:
+    """Returns the layout of a spec string.
+
+    Args:
+        layout: ``two-view``, ``cross-view``, ``queue``, ``labels`` or ``masks``, with options as of strategies, or an instance.
+        symmetric: of ``cross-view``, short for ``cross-view:directions=ab+ba,softmax=separate``.
+
+    Raises:
+        UnknownNameError: there is no such layout, or no such option.
+        ConfigError: ``symmetric`` with another layout or beside options, or an argument of another type.
+
+    >>> create_layout("cross-view", symmetric=True).spec()
+    'cross-view:directions=ab+ba,softmax=separate,hard=shared,in_batch=true'
+    """
+    if not isinstance(symmetric, bool):
+        raise ConfigError(f"symmetric={symmetric!r} must be True or False.")
+    if not isinstance(layout, str | PairLayout):
+        raise ConfigError(f"layout={layout!r} must be the name of a layout, one of {', '.join(LAYOUTS)}, or an instance.")
+    if symmetric and layout != "cross-view":
+        shown = layout if isinstance(layout, str) else layout.name
+        raise ConfigError(f"symmetric=True belongs to layout 'cross-view' without options, not to '{shown}'.")
+    if not isinstance(layout, str):
+        return layout
+    name, options = parse_spec(layout)
+    if name not in LAYOUTS:
+        raise UnknownNameError(f"unknown layout {quoted(name)}.{nearest(name, LAYOUTS)} Known: {', '.join(LAYOUTS)}.")
+    known = [each.name for each in options_of(LAYOUTS[name])]
+    for option in options:
+        if option not in known:
+            raise UnknownNameError(
+                f"unknown option {quoted(option)} of layout '{name}'.{nearest(option, known)} "
+                f"Known: {', '.join(known) or 'none'}."
+            )
+    if symmetric:
+        options = {"directions": "ab+ba", "softmax": "separate"}
+    return LAYOUTS[name](**options)

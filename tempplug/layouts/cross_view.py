@@ -1,0 +1,145 @@
+"""One view against the other: SimCSE, CLIP, GTE; further blocks give a row more negatives."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from tempplug import positions
+from tempplug.errors import ConfigError, ShapeError
+from tempplug.layouts.base import (
+    Direction,
+    PairLayout,
+    Part,
+    Views,
+    extra_count,
+    given,
+    hard_part,
+    one_uncertainty,
+    with_extra,
+    without_hidden,
+)
+from tempplug.negatives.base import EqualKeys, LeftOut, read_blocks
+from tempplug.options import Choice, Flag, Text
+from tempplug.roles import PairRoles
+
+
+class CrossView(PairLayout):
+    """SimCSE's and CLIP's block: view_a's rows against view_b's, positive on the diagonal; and further blocks beside it.
+
+    Args:
+        directions: blocks that give a row negatives, ``ab`` first, joined by ``+``: ``ab`` a_i against all b_j and hard
+            negatives, ``aa`` a_i against a_j, ``ba`` b_i against a_j, ``bb`` b_i against b_j and hard negatives but its own.
+        softmax: ``joint``: one denominator over all blocks (GTE, Qwen3-Embedding), with the positive once in ``ab`` and once in
+            ``ba``; ``separate``: the mean over the blocks of each one's loss (CLIP), of ``ab`` and ``ba`` alone.
+        hard: anchors that see a hard negative: ``shared``: all, in ``ab`` and ``bb``; ``ab``: all, in ``ab`` alone; ``own``:
+            that of its row, in ``ab``, which takes hard_negatives [B, k, D].
+        in_batch: whether other rows are negatives at all; false takes ``ab`` alone, with hard negatives.
+
+    Raises:
+        ConfigError: an option is out of range, or two of them contradict each other.
+
+    Source: Li et al. 2023 (GTE), section 3; Zhang et al. 2025 (Qwen3 Embedding), section 3; `tempplug.presets` has both.
+    """
+
+    name = "cross-view"
+    takes = frozenset({"hard_negatives", "hard_negative_mask"})
+    by_position = True
+
+    hard: str
+    in_batch: bool
+
+    def __init__(
+        self,
+        directions: Annotated[str, Text(help="blocks with negatives, such as ab+aa+ba+bb")] = "ab",
+        softmax: Annotated[str, Choice(("joint", "separate"), help="over all blocks, or one a block")] = "joint",
+        hard: Annotated[str, Choice(("shared", "ab", "own"), help="anchors that see a hard negative")] = "shared",
+        in_batch: Annotated[bool, Flag(help="whether other rows are negatives")] = True,
+    ) -> None:
+        self.configure(directions=directions, softmax=softmax, hard=hard, in_batch=in_batch)
+        where = self.where("directions", directions)
+        self.blocks = read_blocks(where, directions, "+")
+        self.joint = softmax == "joint" and len(self.blocks) > 1
+        if self.blocks[0] != "ab":
+            raise ConfigError(f"{where} must begin with ab, the block of the positives.")
+        if softmax == "separate" and not set(self.blocks) <= {"ab", "ba"}:
+            raise ConfigError(f"{where} needs softmax=joint: aa and bb hold no positives for a softmax of their own.")
+        if not self.in_batch and self.blocks != ("ab",):
+            raise ConfigError(f"{where} must be ab where in_batch=false leaves only hard negatives.")
+
+    def build(self, views: Views) -> list[Direction]:
+        """Returns one block for each of the layout's directions, that of the positives first."""
+        makers = {"ab": self._ab, "aa": self._aa, "ba": self._ba, "bb": self._bb}
+        return [makers[name](views) for name in self.blocks]
+
+    def _ab(self, views: Views) -> Direction:
+        size, rows, extra = views.size, views.rows, extra_count(views)
+        if self.hard == "own" and extra and views.hard_rows is None:
+            raise ShapeError("hard=own of layout 'cross-view' needs hard_negatives [B, k, D], which belong to rows.")
+        if not (extra or self.in_batch):
+            raise ShapeError("in_batch=false of layout 'cross-view' needs hard_negatives=: there are no other negatives.")
+        anchors, view_b = given(views.view_a, self.name), given(views.view_b, self.name)
+        if self.in_batch:
+            own, roles = Part("view_b", rows.total), positions.cross_view(size, rows.offset, rows.total, extra, views.device)
+        else:
+            own, roles = Part("view_b", size, False), positions.queue(size, extra, 0, views.device)
+        candidates = views.candidates
+        if candidates is None:
+            candidates, _ = with_extra(given(views.all_b, self.name) if self.in_batch else view_b, views)
+        parts = (Part("view_a", size, False),), (own, *hard_part(views))
+        hidden, fewer = without_hidden(views, parts, self.hard == "own")
+        return self._direction(views, "ab", anchors, candidates, roles, parts=parts, hidden=hidden, fewer=fewer)
+
+    def _aa(self, views: Views) -> Direction:
+        return self._of_one_view(views, "aa", "view_a", views.view_a, views.all_a)
+
+    def _ba(self, views: Views) -> Direction:
+        rows = views.rows
+        roles = positions.cross_view(views.size, rows.offset, rows.total, 0, views.device)
+        parts = (Part("view_b", views.size, False),), (Part("view_a", rows.total),)
+        mirrored = rows.world == 1 and views.hard_negatives is None and not self.joint
+        anchors, candidates = given(views.view_b, self.name), given(views.all_a, self.name)
+        return self._direction(views, "ba", anchors, candidates, roles, parts=parts, mirrored=mirrored)
+
+    def _bb(self, views: Views) -> Direction:
+        if self.hard != "shared" or views.hard_negatives is None:
+            return self._of_one_view(views, "bb", "view_b", views.view_b, views.all_b)
+        rows, extra = views.rows, extra_count(views)
+        candidates = with_extra(given(views.all_b, self.name), views)[0] if views.candidates is None else views.candidates
+        parts = (Part("view_b", views.size, False),), (Part("view_b", rows.total), *hard_part(views))
+        hidden, fewer = without_hidden(views, parts, False)
+        if views.hard_rows is not None:
+            # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
+            numbers = [views.numbers(part) for part in parts[1]]
+            hidden = (*hidden, LeftOut(EqualKeys(views.numbers(parts[0][0]), torch.cat(numbers))))
+            own = views.hard_rows if views.hard_mask is None else views.hard_rows[views.hard_mask]
+            fewer = torch.bincount(own, minlength=rows.total)[rows.offset : rows.offset + views.size] + (
+                0 if fewer is None else fewer
+            )
+        roles = positions.cross_view(views.size, rows.offset, rows.total, extra, views.device)
+        anchors = given(views.view_b, self.name)
+        return self._direction(views, "bb", anchors, candidates, roles, parts=parts, hidden=hidden, fewer=fewer, paired=False)
+
+    def _of_one_view(self, views: Views, name: str, part: str, own: Tensor | None, everyone: Tensor | None) -> Direction:
+        """Returns the block of one view against itself."""
+        rows = views.rows
+        roles = positions.same_view(views.size, rows.offset, rows.total, views.device)
+        parts = (Part(part, views.size, False),), (Part(part, rows.total),)
+        anchors, candidates = given(own, self.name), given(everyone, self.name)
+        return self._direction(views, name, anchors, candidates, roles, parts=parts, paired=False)
+
+    def _direction(
+        self, views: Views, name: str, anchors: Tensor, candidates: Tensor, roles: PairRoles, **more: Any
+    ) -> Direction:
+        return Direction(
+            anchors=anchors,
+            candidates=candidates,
+            roles=roles,
+            labels=views.labels,
+            index=views.index,
+            uncertainty=one_uncertainty(views, int(name[0] == "b"), self.name),
+            name=name,
+            **more,
+        )

@@ -1,0 +1,92 @@
+"""Negatives that are more similar than the positive are taken for false ones: left out, or weighed less."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap
+from tempplug.options import Choice, Number, Text
+
+
+class FalseNegatives(NegativeTerm):
+    """Leaves out the negatives whose similarity exceeds that of the anchor's positive by more than a margin.
+
+    Args:
+        margin: m, from -2 to 2.
+        rule: ``absolute`` leaves a pair out where s > s⁺ + m, ``relative`` where s > s⁺ + m·|s⁺|. Qwen3-Embedding has 0.1;
+            NV-Retriever has ``relative`` with -0.05.
+        weight: w, in [0, 1): the weight of such a pair in the sum over negatives; 0 leaves it out. ColPali has 0.5 at
+            ``relative`` -0.05.
+        blocks: of the layout ``cross-view``, such as ``ab/aa``; all by default.
+
+    Raises:
+        ConfigError: an option is out of range.
+
+    s⁺ is the mean similarity over an anchor's positives, and of the pair (a_i, b_i) in every block.
+
+    Source: Zhang et al. 2025, Qwen3 Embedding, section 3 (absolute); Moreira et al. 2024, NV-Retriever, section 4 (relative).
+    """
+
+    name: ClassVar[str] = "false-negatives"
+    formula: ClassVar[str] = "ln w where s_ij > s⁺_i + m (relative: s⁺_i + m·|s⁺_i|), else 0"
+    source: ClassVar[str] = "Zhang et al. 2025, Qwen3 Embedding, section 3; Moreira et al. 2024, NV-Retriever, section 4"
+
+    margin: float
+    rule: str
+    weight: float
+
+    def __init__(
+        self,
+        margin: Annotated[float, Number(at_least=-2, at_most=2, help="m, added to the positive's similarity")] = 0.1,
+        rule: Annotated[str, Choice(("absolute", "relative"), help="s⁺ + m, or s⁺ + m·|s⁺|")] = "absolute",
+        weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0,
+        blocks: Annotated[str | None, Text(optional=True, help="of cross-view, such as ab/aa; none: all")] = None,
+    ) -> None:
+        super().__init__(margin=margin, rule=rule, weight=weight, blocks=blocks)
+        self.log_weight = math.log(self.weight) if self.weight else -math.inf
+
+    def threshold(self, positive_similarity: Tensor) -> Tensor:
+        """Returns the similarity of each anchor above which a negative is taken for a false one, [N].
+
+        Args:
+            positive_similarity: [N] s⁺.
+        """
+        return positive_similarity + self.margin * (positive_similarity.abs() if self.rule == "relative" else 1.0)
+
+    def prepare(self, pairs: Pairs) -> TermMap:
+        """Returns the term that looks at the similarity of each pair."""
+        return AboveThreshold(self.threshold(pairs.positive_similarity), self.log_weight)
+
+
+class AboveThreshold(TermMap):
+    """ln w where a similarity exceeds the threshold of its row.
+
+    Args:
+        threshold: [N], or in the shape of its tile.
+        log_weight: ln w, at most 0.
+        judges: rows of anchors and of candidates whose product is compared; None for the similarity of the pair itself.
+    """
+
+    bound = 0.0
+
+    def __init__(self, threshold: Tensor, log_weight: float, judges: tuple[Tensor, Tensor] | None = None) -> None:
+        self.threshold, self.log_weight, self.judges = threshold, log_weight, judges
+        self._similarity: Tensor | None = None
+
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+        """Returns the term of these pairs."""
+        threshold = self.threshold[rows]
+        bound = AboveThreshold(threshold if paired else threshold[:, None], self.log_weight)
+        if self.judges is not None:
+            left, right = self.judges[0][rows], self.judges[1][columns]
+            bound._similarity = torch.linalg.vecdot(left, right) if paired else left @ right.T
+        return bound
+
+    def term(self, similarity: Tensor) -> Tensor:
+        """Returns ln w or 0."""
+        judged = similarity if self._similarity is None else self._similarity
+        return torch.zeros_like(similarity).masked_fill_(judged > self.threshold, self.log_weight)

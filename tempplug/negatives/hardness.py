@@ -1,0 +1,83 @@
+"""Harder negatives weigh more: their own similarity is added to their logit."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from torch import Tensor
+
+from tempplug.errors import ConfigError
+from tempplug.negatives.base import EqualKeys, NegativeTerm, Pairs, Rows, TermMap
+from tempplug.options import Choice, Number, Text
+
+
+class Hardness(NegativeTerm):
+    """Adds α times its similarity, without gradient and not divided by a temperature, to the logit of a negative.
+
+    Args:
+        strength: α, from 0 to 100. LLaVE has 9 on in-batch negatives, EmbeddingGemma 5 on hard ones.
+        of: which negatives: ``all``, the anchor's own ``hard`` ones, or ``in-batch``: all but those of the anchor's own row.
+        blocks: of the layout ``cross-view``, such as ``ab``; all by default.
+
+    Raises:
+        ConfigError: an option is out of range.
+
+    Source: Lan et al. 2025, LLaVE, eq. 5; Schechter Vera et al. 2025, EmbeddingGemma, section 2.3.
+    """
+
+    name: ClassVar[str] = "hardness"
+    formula: ClassVar[str] = "α·sg(s_ij)"
+    source: ClassVar[str] = "Lan et al. 2025, LLaVE, eq. 5; Schechter Vera et al. 2025, EmbeddingGemma"
+
+    strength: float
+    of: str
+
+    def __init__(
+        self,
+        strength: Annotated[float, Number(at_least=0, at_most=100, search=(1, 10), help="α")] = 5.0,
+        of: Annotated[str, Choice(("all", "hard", "in-batch"), help="which negatives")] = "all",
+        blocks: Annotated[str | None, Text(optional=True, help="of cross-view, such as ab; none: all")] = None,
+    ) -> None:
+        super().__init__(strength=strength, of=of, blocks=blocks)
+
+    def prepare(self, pairs: Pairs) -> TermMap:
+        """Returns the term of all pairs, or of some."""
+        if self.of == "all":
+            return TimesSimilarity(self.strength)
+        if not pairs.owned:
+            raise ConfigError(
+                f"{self.where('of', self.of)} needs to know whose hard negatives they are: pass hard_negatives [B, k, D]."
+            )
+        return TimesSimilarity(self.strength, pairs.own(), pairs.hard if self.of == "hard" else None, self.of == "hard")
+
+
+class TimesSimilarity(TermMap):
+    """α·s of all pairs, or of some.
+
+    Args:
+        strength: α.
+        own: which candidates belong to the anchor's own row; None for all pairs.
+        hard: [M] which candidates are hard negatives; None where there are none.
+        of_own: whether the anchor's own hard negatives are meant, else all that is not its own.
+    """
+
+    def __init__(self, strength: float, own: EqualKeys | None = None, hard: Tensor | None = None, of_own: bool = False) -> None:
+        self.strength, self.own, self.hard, self.of_own = strength, own, hard, of_own
+        self.bound, self.symmetric = strength, own is None
+        self._meant: Tensor | None = None
+
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+        """Returns the term of these pairs."""
+        if self.own is None:
+            return self
+        bound = TimesSimilarity(self.strength, self.own, self.hard, self.of_own)
+        own = self.own.at(rows, columns, paired)
+        bound._meant = ~own
+        if self.of_own:
+            bound._meant = own & False if self.hard is None else own & self.hard[columns]
+        return bound
+
+    def term(self, similarity: Tensor) -> Tensor:
+        """Returns α·s or 0."""
+        term = similarity * self.strength
+        return term if self._meant is None else term * self._meant

@@ -1,0 +1,101 @@
+"""Sampling correction: popular candidates are met more often as negatives, and weigh less in return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from tempplug import distributed
+from tempplug.errors import ConfigError, ShapeError, TensorError
+from tempplug.inputs import outside
+from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap
+from tempplug.options import Number
+
+
+class LogQ(NegativeTerm):
+    """Subtracts ln q_j from the logit of a negative, q_j the probability that candidate j is in a batch.
+
+    Without ``size`` the call passes ``candidate_log_q=``: [B] ln q of the rows of view_b, or a dictionary of those of
+    ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``. With ``size`` q is counted: the call passes ``index=`` [B], the
+    number of each row in the data set (its item), and q is the item's share of all rows of the training so far.
+
+    Args:
+        size: how many different items there are, from 1 to 1e10; none: the call gives ln q.
+
+    Raises:
+        ConfigError: an option is out of range; at a call, an index lies outside.
+
+    The positive keeps its logit, which the formula of Yi et al. corrects as well; TensorFlow Recommenders does so, too.
+
+    Source: Yi et al. 2019, Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, eq. 4 and 5.
+    """
+
+    name: ClassVar[str] = "log-q"
+    formula: ClassVar[str] = "-ln q_j, q_j the probability that candidate j is sampled"
+    source: ClassVar[str] = "Yi et al. 2019, Sampling-Bias-Corrected Neural Modeling, eq. 4"
+
+    size: int | None
+    counts: Tensor
+
+    def __init__(
+        self,
+        size: Annotated[
+            int | None, Number(at_least=1, at_most=1e10, integer=True, optional=True, help="items to count; none: given")
+        ] = None,
+    ) -> None:
+        super().__init__(size=size)
+        self.takes = frozenset({"candidate_log_q" if size is None else "index"})  # type: ignore[misc]
+        if self.size is not None:
+            self.register_buffer("counts", torch.zeros(self.size, dtype=torch.int64))
+
+    def observe(self, given: Mapping[str, Tensor]) -> None:
+        """Counts the items of a batch, those of all processes."""
+        if self.size is None:
+            return
+        index = given["index"]
+        if index.device != self.counts.device:
+            raise TensorError(
+                f"counts of negative term '{self.name}' are on {self.counts.device}, the embeddings on {index.device}: "
+                "move the loss, loss_fn.to(view_a.device)."
+            )
+        everyone = distributed.gather(index, distributed.share_rows(len(index), index.device, gather=True))
+        # On CUDA the count itself refuses what lies outside; asking here would wait for the device.
+        found = None if index.is_cuda else outside("index", everyone, self.size)
+        if found is not None:
+            raise ConfigError(f"index holds {found}; {self.where('size', self.size)} allows 0 to {self.size - 1}.")
+        self.counts += torch.bincount(everyone, minlength=self.size)
+
+    def prepare(self, pairs: Pairs) -> TermMap:
+        """Returns the term of each candidate."""
+        if self.size is None:
+            log_q = pairs.of_candidates("candidate_log_q")
+            if log_q.ndim != 1 or not log_q.is_floating_point():
+                raise ShapeError(
+                    f"candidate_log_q= holds {log_q.dtype} of shape {list(log_q.shape)}; wanted a floating-point number a row."
+                )
+            return OfCandidate(-log_q.detach().to(pairs.candidates.dtype))
+        # An item that was never counted, as in evaluation, has been met once at most.
+        count, total = self.counts[pairs.of_candidates("index")].clamp(min=1), self.counts.sum().clamp(min=1)
+        return OfCandidate((total.double() / count).log().to(pairs.candidates.dtype))
+
+
+class OfCandidate(TermMap):
+    """One number for each candidate.
+
+    Args:
+        values: [M], or in the shape of its tile.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+        """Returns the term of these candidates."""
+        return OfCandidate(self.values[columns])
+
+    def term(self, similarity: Tensor) -> Tensor:
+        """Returns the number of each candidate."""
+        return self.values
