@@ -166,7 +166,8 @@ class Head:
 
     def _second(self, prepared: list[Prepared]) -> list[RowStatistics] | None:
         """Returns the statistics of a second pass without gradient, where the objective asks for one."""
-        maps = [each for block in prepared if (each := self.objective.second_map(block.logit_map)) is not None]
+        second = [self.objective.second_map(each.logit_map) for each in prepared]
+        maps = [each for each in second if each is not None]
         if not maps:
             return None
         with torch.no_grad():
