@@ -18,9 +18,7 @@ TABLE = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 
 IMAGENETTE = [0, 217, 482, 491, 497, 566, 569, 571, 574, 701]
 """Where Imagenette's classes stand among ImageNet's thousand, sorted by WordNet id."""
 
-Layer = tuple[
-    str, str, int, int, tuple[int, ...]
-]  # names of convolution and normalisation, stride, groups, shape of the kernel
+Layer = tuple[str, str, int, int, tuple[int, ...]]  # convolution, normalisation, stride, groups, shape of the kernel
 
 
 def layers() -> list[tuple[list[Layer], bool]]:
