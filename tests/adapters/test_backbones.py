@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import ViTConfig, ViTModel
 
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError
 from tempplug_adapters.images.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, create_backbone
@@ -173,17 +172,6 @@ def test_outputs_of_transformers_are_pooled() -> None:
     assert torch.equal(given(Returns(output(pooler_output=pooled[:, :, None, None]))), pooled)
 
 
-def test_an_untrained_pooler_is_passed_by() -> None:
-    config = ViTConfig(
-        hidden_size=12, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8, image_size=8, patch_size=4
-    )
-    network = ViTModel(config).eval()
-    assert network.pooler is not None
-    images = torch.rand(2, 3, 8, 8)
-    with torch.no_grad():
-        torch.testing.assert_close(plain(network)(images), network(images).last_hidden_state[:, 0])
-
-
 def test_other_outputs_are_refused() -> None:
     for make, message in [
         (lambda x: x.flatten(2), r"gave output of shape \(1, 3, 1024\)"),
@@ -243,31 +231,24 @@ def wrapped(**options: Any) -> Callable[[], object]:
     ("call", "error", "message"),
     [
         (wrapped(mean=(0.5,), std=(1, 1)), ConfigError, "one number for each channel"),
-        (wrapped(mean=(), std=()), ConfigError, "one number for each channel"),
         (wrapped(std=(1, 1, 0)), ConfigError, r"std=\(1, 1, 0\) of a backbone must be greater than 0"),
-        (wrapped(std=(1, 1, float("nan"))), ConfigError, "must be greater than 0"),
         (wrapped(dimension=0), ConfigError, "dimension=0 of a backbone must be at least 1"),
         (lambda: plain(nn.Identity())(torch.rand(3, 8, 8)), ShapeError, r"shape \(3, 8, 8\), but the backbone takes \[B, 3, H"),
-        (lambda: plain(nn.Identity())(torch.rand(2, 1, 8, 8)), ShapeError, r"shape \(2, 1, 8, 8\)"),
         (lambda: plain(nn.Identity())(torch.zeros(2, 3, 8, 8).byte()), ShapeError, "dtype torch.uint8.*divide bytes by 255"),
         (named("resnet18", stem="stl"), ConfigError, "stem='stl' must be imagenet or cifar"),
         (named("resnet18", width=0), ConfigError, "width=0 of resnet18 must be at least 1"),
         (named("resnet18", image_size=32), ConfigError, "image_size=32 is no option of backbone 'resnet18', which takes stem"),
-        (named("resnet18", pretrained=True), ConfigError, "pretrained=True is no option"),
-        (named("resnet18", std=(0, 1, 1)), ConfigError, "greater than 0"),
         (
             named("vit-tiny", stem="cifar"),
             ConfigError,
             "stem=cifar is no option of .*'vit-tiny', which takes image_size",
         ),
-        (named("vit-tiny", zero_init_residual=True), ConfigError, "zero_init_residual=True is no option"),
         (
             named("vit-tiny", image_size=30, patch_size=4),
             ConfigError,
             "image_size=30 cannot be cut .* of patch_size=4",
         ),
         (named("vit-tiny", image_size=0), ConfigError, "image_size=0 cannot be cut"),
-        (named("vit-tiny", patch_size=0), ConfigError, "patch_size=0"),
         (named("lightly:resnet-18", pretrained=True), ConfigError, "of backbone 'lightly:resnet-18', which takes none"),
         (
             named("timm:resnet18", width=32),

@@ -85,20 +85,6 @@ def test_the_middle_square_is_kept() -> None:
         assert np.array_equal(decode_image(saved(image, "PNG"), "a.png", 5).permute(1, 2, 0).numpy(), expected)
 
 
-def test_resizing_is_bicubic() -> None:
-    """The kernel of Keys with a = -1/2, by hand: doubling puts new pixels a quarter of a pixel beside the old ones."""
-    step = Image.fromarray(np.repeat(np.array([0, 0, 0, 0, 128, 128, 128, 128], dtype=np.uint8)[None], 8, 0)).convert("RGB")
-    row = decode_image(saved(step, "PNG"), "a.png", 16)[0, 8].tolist()
-
-    def weight(distance: float) -> float:
-        d = abs(distance)
-        return 1.5 * d**3 - 2.5 * d**2 + 1 if d < 1 else -0.5 * d**3 + 2.5 * d**2 - 4 * d + 2
-
-    # new pixel 7 lies at old position 3.25: old pixels 4 and 5 are 0.75 and 1.75 away from it
-    assert row[7] == round(128 * (weight(0.75) + weight(1.75)))
-    assert row[8] == round(128 * (1 - weight(0.75) - weight(1.75)))
-
-
 def test_any_shape_is_resized_and_pixels_in_memory_alike() -> None:
     for shape in ((1, 1), (1, 300), (2, 1), (7, 5), (64, 64)):
         for size in (1, 4, 32):

@@ -87,7 +87,6 @@ def test_as_many_of_each_class_are_held_out() -> None:
     ("call", "error", "message"),
     [
         (lambda: long_tail_counts(10, 0.5, 100), ConfigError, "imbalance_ratio=0.5 must be at least 1"),
-        (lambda: long_tail_counts(10, math.nan, 100), ConfigError, "imbalance_ratio=nan must be at least 1"),
         (lambda: long_tail_counts(10, math.inf, 100), ConfigError, "imbalance_ratio=inf must be at least 1"),
         (
             lambda: long_tail_counts(10, 10, 9),
@@ -98,7 +97,6 @@ def test_as_many_of_each_class_are_held_out() -> None:
         (lambda: long_tail_indices(balanced(4, 20), 4, 30, 0), DataError, r"class \d has 20 images, of which 30 are asked for"),
         (lambda: long_tail_indices(torch.tensor([0, 0, 2, 2]), 1, 2, 0), DataError, "class 1 has 0 images"),
         (lambda: hold_out(balanced(4, 20), 100, 0), DataError, "class 0 has 20 images, of which 25 are asked for"),
-        (lambda: hold_out(balanced(4, 20), -4, 0), ConfigError, "count=-4 of images held out must be a multiple of the 4"),
         (
             lambda: hold_out(balanced(4, 20), 6, 0),
             ConfigError,
