@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from image_toys import noise, reds, write_image
+from image_toys import labels_of, noise, reds, write_image
 
 from tempplug.errors import DataError
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.images.image_set import ImageArray, ImageSet
+from tempplug_adapters.images.image_set import ImageArray
 
 FILES = {"train": [f"data_batch_{part}" for part in range(1, 6)], "test": ["test_batch"]}
 IMAGES = {split: noise(2 * len(files), 32, 32, seed=len(files)) for split, files in FILES.items()}
@@ -71,11 +71,6 @@ def write_cifar10_python(folder: Path, dumps: Any) -> None:
             rows = slice(2 * place, 2 * place + 2)
             content = {"data": IMAGES[split][rows].reshape(2, -1).numpy(), "labels": LABELS[split][rows], "batch_label": "part"}
             (folder / file).write_bytes(dumps(content))
-
-
-def labels_of(images: ImageSet) -> list[int]:
-    assert images.labels is not None
-    return images.labels.tolist()
 
 
 @pytest.mark.parametrize("form", ["binary", "python 2", "python 3, protocol 2", "python 3, protocol 4"])

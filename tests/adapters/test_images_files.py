@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from image_toys import BROKEN, Files, encoded, reds, write_image
+from image_toys import BROKEN, Files, encoded, labels_of, reds, write_image
 
 from tempplug.errors import DataError
 from tempplug_adapters.images.class_folders import list_folder, list_split
@@ -40,7 +40,6 @@ def test_what_cannot_be_decoded_is_left_out_and_named() -> None:
     assert "file-1.png cannot be decoded" in str(told[0].message)
     assert "file-3.png cannot be decoded" in str(told[0].message)
     assert reds(images.images) == [0, 2, 4]
-    assert images.labels is not None
     assert images.labels.tolist() == [0, 1, 0]
     assert (images.classes, images.name) == (("cat", "dog"), "toy")
     with pytest.warns(UserWarning, match=r"30 of 31 images .* file-0\.png .* file-9\.png .* And 20 more\.$") as told:
@@ -117,17 +116,11 @@ def test_without_labels_the_next_of_the_set_takes_the_place() -> None:
 
 def test_a_replacement_comes_from_the_subset() -> None:
     images = ImageFiles(toy([BROKEN, good(1), good(2), good(3)], [0, 0, 0, 1]), 4).subset(torch.tensor([3, 0, 2]))
-    assert images.labels is not None
     assert images.labels.tolist() == [1, 0, 0]
     assert images.classes == ("cat", "dog")
     with pytest.warns(UserWarning, match=r"file-0\.png .* file-2\.png is used"):
         assert reds(images.batch(torch.arange(3))) == [3, 2, 2]
     assert reds(images.subset(torch.tensor([2])).batch(torch.tensor([0]))) == [2]
-
-
-def labels_of(images: ImageFiles) -> list[int]:
-    assert images.labels is not None
-    return images.labels.tolist()
 
 
 def test_class_folders_are_read_in_order_without_what_is_hidden_or_no_image(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ def test_an_index_may_be_booleans_or_any_integers_and_may_be_empty() -> None:
 def test_a_subset_keeps_labels_and_all_classes() -> None:
     subset = toy(torch.tensor([0, 1, 1, 0, 1])).subset(torch.tensor([4, 0]))
     assert len(subset) == 2
-    assert subset.labels is not None
     assert subset.labels.tolist() == [1, 0]
     assert subset.classes == ("cat", "dog", "emu")
     assert subset.name == "toy"

@@ -35,11 +35,6 @@ def folder_of(tmp_path: Path, train: tuple[str, ...], test: tuple[str, ...], siz
     return tmp_path / "data"
 
 
-def labels_of(images: ImageSet) -> Tensor:
-    assert images.labels is not None
-    return images.labels
-
-
 def pixels(images: ImageSet) -> Tensor:
     return images.batch(torch.arange(len(images)))
 
@@ -48,7 +43,6 @@ def test_images_are_as_large_as_their_views_want_them(tmp_path: Path) -> None:
     sizes = {}
     for name, given in [("own", {}), ("asked", {"load_size": 11}), ("views", {"image_size": 28})]:
         digits = load_vision(small("simclr", evaluations=("knn",), **given), "digits", None)
-        assert digits.test is not None
         sizes[name] = [pixels(each).shape[-1] for each in (digits.train, digits.test)]
     assert sizes == {"own": [8, 8], "asked": [11, 11], "views": [8, 8]}
     # in many sizes, as folders have them: what 256 pixels are to a view of 224
@@ -61,7 +55,7 @@ def test_images_are_as_large_as_their_views_want_them(tmp_path: Path) -> None:
 
 def test_a_long_tailed_part_is_drawn() -> None:
     whole = load_images("digits", "train", None)
-    labels = labels_of(whole)
+    labels = whole.labels
     largest = int(0.9 * int(labels.bincount().min()))
     for given, expected in [
         ({}, (5.0, largest, 0)),
@@ -72,10 +66,9 @@ def test_a_long_tailed_part_is_drawn() -> None:
         part = kept[long_tail_indices(labels[kept], *expected)]
         found = load_vision(small("simclr", imbalance_ratio=5, **given), "digits", None)
         assert torch.equal(pixels(found.train), pixels(whole.subset(part)))
-        assert torch.equal(labels_of(found.train), labels[part])
+        assert torch.equal(found.train.labels, labels[part])
         assert not set(part.tolist()) & set(held.tolist())
         assert found.bank is found.train
-        assert found.test is not None
         assert len(found.test) == 360
 
 
@@ -92,8 +85,6 @@ def test_the_split_seed_draws_and_the_training_seed_does_not() -> None:
 def test_other_images_may_be_measured_with_and_what_is_not_measured_needs_none(tmp_path: Path) -> None:
     data = str(folder_of(tmp_path, ("a", "b"), ()))
     found = load_vision(small("simclr", evaluation_dataset="digits", count=12, image_size=8, load_size=8), data, None)
-    assert found.bank is not None
-    assert found.test is not None
     assert (len(found.train), len(found.bank), len(found.test)) == (12, 1437, 360)
     assert load_vision(small("simclr"), data, None, evaluated=False).test is None
     assert load_vision(small("simclr", evaluations=()), data, None).test is None
@@ -175,15 +166,14 @@ def test_images_held_out_of_a_long_tail_are_asked_to_choose_by(tmp_path: Path) -
     given = {"width": 8, "image_size": 8, "channels_last": False, "num_train_epochs": 0, "evaluations": ("long-tail",), **drawn}
     data = load_vision(small("simclr", **given), "digits", None)
     every = load_images("digits", "train", None)
-    kept, left = hold_out(labels_of(every), 100, 2)
-    part = kept[long_tail_indices(labels_of(every)[kept], 8, 80, 2)]
-    assert data.held_out is not None
+    kept, left = hold_out(every.labels, 100, 2)
+    part = kept[long_tail_indices(every.labels[kept], 8, 80, 2)]
     assert torch.equal(pixels(data.held_out), pixels(every.subset(left)))
     found = run(tmp_path, data=data, **given)["evaluation"]
     rows = normalize(represent(load_backbone(tmp_path), every, size=8), dim=1)
     for k in (1, 10):
-        voters = KNeighborsClassifier(k).fit(rows[part], labels_of(every)[part])
-        expected = 100 * balanced_accuracy_score(labels_of(every)[left], voters.predict(rows[left]))
+        voters = KNeighborsClassifier(k).fit(rows[part], every.labels[part])
+        expected = 100 * balanced_accuracy_score(every.labels[left], voters.predict(rows[left]))
         assert found[f"validation knn@{k}"] == pytest.approx(expected, abs=1e-6)
     assert load_vision(small("simclr", **{**given, "held_out": 0}), "digits", None).held_out is None
 

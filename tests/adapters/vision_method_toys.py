@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -115,38 +113,3 @@ def assert_states_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> 
     assert first.keys() == second.keys()
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
-
-
-def assert_resumes_bit_for_bit(make: Callable[[], nn.Module], folder: Path, steps: int = 7, rows: int = 4) -> nn.Module:
-    """Trains without interruption, and again with a new process's objects after every step; returns the module."""
-
-    def start(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-        torch.manual_seed(seed)
-        module = make()
-        return module, torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
-
-    def step(module: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        view_a, view_b = torch.rand(2, rows, 3, 2, 2).unbind()
-        loss = module(view_a, view_a + 0.2 * view_b)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    whole, optimizer = start(0)
-    expected = [step(whole, optimizer) for _ in range(steps)]
-    part, optimizer = start(0)
-    losses = []
-    for done in range(steps):
-        losses.append(step(part, optimizer))
-        kept = {"module": part.state_dict(), "optimizer": optimizer.state_dict(), "generator": torch.get_rng_state()}
-        torch.save(kept, folder / "kept.pt")
-        part, optimizer = start(100 + done)
-        found = torch.load(folder / "kept.pt", weights_only=True)
-        part.load_state_dict(found["module"])
-        optimizer.load_state_dict(found["optimizer"])
-        torch.set_rng_state(found["generator"])
-    assert losses == expected
-    assert len(set(losses)) == steps
-    assert_states_equal(part.state_dict(), whole.state_dict())
-    return whole
