@@ -118,7 +118,7 @@ def test_a_broken_test_set_is_found_before_the_training(tmp_path: Path) -> None:
         load_vision(small("simclr"), str(data), None)
     other = ImageArray(images(12).images, images(12).labels, ("a", "b", "c"), "letters")
     with pytest.raises(DataError, match="'colours-0' and 'letters' must have the same classes"):
-        vision_images.check_evaluations(small("simclr"), VisionImages(images(), images(), other))
+        vision_images.check_evaluations(small("simclr"), images(), other)
 
 
 def test_a_misspelled_augmentation_is_told_before_images_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

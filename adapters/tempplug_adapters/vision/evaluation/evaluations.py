@@ -43,28 +43,28 @@ from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSetti
 logger = logging.getLogger(__name__)
 
 NEIGHBOURS = (1, 10)
-"""That vote in ``long-tail``."""
+"""Numbers of neighbours that vote in ``long-tail``."""
 PLOTTED_IMAGES = 2000
 PLOTTED_CLASSES = 20
 VALIDATED_IMAGES = 10_000
-"""At most: a tenth of the training images asks the others for their classes, which is what temperatures are chosen by."""
+"""Most images of the validation by nearest neighbours, a tenth of the training images, by which temperatures are chosen."""
 
 
 class Evaluation:
-    """A backbone, what it is measured on, and how.
+    """The evaluations of a backbone, with the sets of images that they share.
 
     Args:
         backbone: [B, 3, H, W] in [0, 1] to [B, F]; moved to ``device``.
-        train: labelled images to learn from.
-        test: labelled images of the same classes to be asked about.
+        train: labelled images that classifiers learn from.
+        test: labelled images of the same classes that are predicted.
         settings: of the evaluations.
-        device: on which everything runs.
-        progress: called with what is being done and the fraction done; None shows a bar.
-        held_out: further labelled images, which ``long-tail`` also asks about, to choose by; None where there are none.
+        device: of all computations.
+        progress: called with the name of a stage and its fraction done; None shows a bar.
+        held_out: further labelled images that ``long-tail`` predicts for validation, or None.
 
     Raises:
-        ConfigError: both sets are one.
-        DataError: labels are missing, or the classes are not the same.
+        ConfigError: both sets are the same object.
+        DataError: labels are missing, or the classes differ.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Evaluation:
         held_out: ImageSet | None = None,
     ) -> None:
         if train is test:
-            raise ConfigError(f"the set '{test.name}' must not be both learned from and asked about: pass a test set.")
+            raise ConfigError(f"the set '{test.name}' must not be both learned from and predicted: pass a test set.")
         if train.labels is None or test.labels is None:
             raise DataError(f"the sets '{train.name}' and '{test.name}' must both have labels to be measured with.")
         if train.classes != test.classes:
@@ -89,9 +89,7 @@ class Evaluation:
         self.held_out = held_out
 
     def check(self, name: str) -> None:
-        """Checks, before images are processed, that the labels allow the evaluation ``name``; raises TempplugError
-        otherwise.
-        """
+        """Raises TempplugError, before images are processed, if the labels do not allow the evaluation ``name``."""
         train, test, learned = self.train, self.test, self.bank_labels
         if name == "top-5" and len(train.classes) < 6:
             raise DataError(f"the set '{train.name}' has {len(train.classes)} classes: 'top-5' needs more than five.")
@@ -193,7 +191,7 @@ class Evaluation:
     def draw(self, folder: Path) -> list[Path]:
         """Writes the drawings of the test images' representations and returns their files.
 
-        ``similarity_histogram.svg`` compares the two views of all of them; ``embedding_plot.svg`` shows at most 2,000 images of
+        ``similarity_histogram.svg`` compares the two views of the images; ``embedding_plot.svg`` shows at most 2,000 images of
         the first 20 classes.
 
         Args:
@@ -223,41 +221,24 @@ def _knn(it: Evaluation) -> dict[str, Any]:
 
 def _knn_validation(it: Evaluation) -> dict[str, Any]:
     """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank."""
-    # At most as many vote as a class has images. Where nearly the whole bank votes, its largest class wins, which the tenth has
-    # least of: even useful representations are then right in 0 %.
+    # At most as many neighbours vote as a class has images. If nearly the whole bank votes, its largest class wins, which
+    # is the rarest in the tenth: even useful representations would have an accuracy of 0 %.
     asked = torch.zeros(len(it.bank), dtype=torch.bool)
     order = torch.randperm(len(it.bank), generator=torch.Generator().manual_seed(it.settings.split_seed))
     asked[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
     asked = asked.to(it.device)
     bank, classes, wanted = it.bank[~asked], len(it.train.classes), it.settings.k
     k = min(wanted, max(1, len(bank) // classes))
-    told = {}
+    found: dict[str, Any] = {}
     if k < wanted:
-        told = {"validation_k": k}
+        found["validation_k"] = k
         logger.warning(
             f"knn validation of '{it.train.name}' has a bank of {len(bank)} images of {classes} classes, too few for "
             f"k={wanted}: k={k} is used there."
         )
     temperature = it.settings.vote_temperature
     votes = knn_votes(bank, it.bank_labels[~asked], it.bank[asked], k=k, temperature=temperature, classes=classes)
-    return {"validation": accuracy(it.bank_labels[asked], votes.argmax(dim=1)), **told}
-
-
-def _linear_probe(it: Evaluation) -> dict[str, Any]:
-    return {"accuracy": accuracy(it.query_labels, it.linear.argmax(dim=1)), **asdict(it.probe)}
-
-
-def _top_five(it: Evaluation) -> dict[str, Any]:
-    scores = {"knn top-5": it.votes, "linear top-5": it.linear}
-    return {name: accuracy_within(it.query_labels, each, 5) for name, each in scores.items()}
-
-
-def _few_labels(it: Evaluation) -> dict[str, Any]:
-    return {**few_label_accuracies(it.bank, it.bank_labels, it.queries, it.query_labels, seed=it.settings.seed)}
-
-
-def _svc_probe(it: Evaluation) -> dict[str, Any]:
-    return {"accuracy": accuracy(it.query_labels, svc_probe(it.bank, it.bank_labels, it.queries))}
+    return {"validation": accuracy(it.bank_labels[asked], votes.argmax(dim=1)), **found}
 
 
 def _long_tail(it: Evaluation) -> dict[str, Any]:
@@ -327,10 +308,15 @@ def _report(it: Evaluation) -> dict[str, Any]:
 
 MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
     "knn": _knn,
-    "linear-probe": _linear_probe,
-    "top-5": _top_five,
-    "svc-probe": _svc_probe,
-    "few-labels": _few_labels,
+    "linear-probe": lambda it: {"accuracy": accuracy(it.query_labels, it.linear.argmax(dim=1)), **asdict(it.probe)},
+    "top-5": lambda it: {
+        name: accuracy_within(it.query_labels, scores, 5)
+        for name, scores in (("knn top-5", it.votes), ("linear top-5", it.linear))
+    },
+    "svc-probe": lambda it: {"accuracy": accuracy(it.query_labels, svc_probe(it.bank, it.bank_labels, it.queries))},
+    "few-labels": lambda it: {
+        **few_label_accuracies(it.bank, it.bank_labels, it.queries, it.query_labels, seed=it.settings.seed)
+    },
     "long-tail": _long_tail,
     "report": _report,
 }
