@@ -13,8 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError
 from tempplug_adapters.images.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, create_backbone
-from tempplug_adapters.images.resnet import create_resnet
-from tempplug_adapters.images.vit import VITS, create_vit
+from tempplug_adapters.images.networks import VITS, create_resnet, create_vit
 
 PARAMETERS = {
     # torchvision's and timm's (DeiT) published numbers, less the classifier of 1,000 classes

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, ShapeError, TempplugError, UnknownNameError, nearest
 from tempplug_adapters.images.installed_models import LIBRARIES, create_installed, trained_normalisation
-from tempplug_adapters.images.resnet import RESNETS, create_resnet
-from tempplug_adapters.images.vit import VITS, create_vit
+from tempplug_adapters.images.networks import RESNETS, VITS, create_resnet, create_vit
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's red, green and blue in [0, 1]."""

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from tempplug.errors import DataError, MissingDependencyError, TempplugError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
-from tempplug_adapters.images.resnet import RESNETS
-from tempplug_adapters.images.vit import VITS
+from tempplug_adapters.images.networks import RESNETS, VITS
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors

@@ -1,7 +1,8 @@
-"""Exports trained backbones as plain weights under torchvision's names, which detection toolkits can read."""
+"""``tempplug export``: writes a trained backbone as plain weights under torchvision's names, for detection toolkits."""
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.images.resnet import RESNETS
+from tempplug_adapters.images.networks import RESNETS
 from tempplug_adapters.storage.files import write_file
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone, weights_file
@@ -83,3 +84,23 @@ def export_backbone(checkpoint: str | Path, output: str | Path, *, names: str = 
         write_tensors(file, plain)
     mean, std = (tuple(round(value, 4) for value in state[each].flatten().tolist()) for each in ("mean", "std"))
     return f"{len(weights)} {kind}, for images with mean {mean} and standard deviation {std}"
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command on the words after ``tempplug export``, and returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="tempplug export",
+        description="Write a trained backbone in torchvision's layout, for detection toolkits and other programs.",
+    )
+    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="output folder of a vision training")
+    parser.add_argument("--output", required=True, metavar="FILE", help="file to write: .safetensors, else as by torch.save")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="names of the weights: torchvision's (of a ResNet; others keep their own), or the trained module's own "
+        "(default: %(default)s)",
+    )
+    given = parser.parse_args(arguments)
+    print(f"{given.output}: {export_backbone(given.checkpoint, given.output, names=given.format)}.")
+    return 0
