@@ -93,7 +93,9 @@ def main(arguments: list[str]) -> int:
         description="Write a trained backbone in torchvision's layout, for detection toolkits and other programs.",
     )
     parser.add_argument("--checkpoint", required=True, metavar="DIR", help="output folder of a vision training")
-    parser.add_argument("--output", required=True, metavar="FILE", help="file to write: .safetensors, else as by torch.save")
+    parser.add_argument(
+        "--output", required=True, metavar="FILE", help="file to write; safetensors for that suffix, else torch.save"
+    )
     parser.add_argument(
         "--format",
         choices=FORMATS,
