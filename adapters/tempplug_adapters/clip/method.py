@@ -107,7 +107,7 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
 
     @torch.no_grad()
     def evaluate(self, recipe: ClipRecipe, module: Any, data: Pairs, run: Run) -> dict[str, float]:
-        """Returns percentages on the test set: recall at 1, 5 and 10 in both directions, and zero-shot accuracy if it has classes."""
+        """Returns percentages on the test set: recall at 1, 5 and 10 both ways, and zero-shot accuracy if it has classes."""
         if data.test is None:
             return {}
         test, device = data.test, next(module.parameters()).device

@@ -168,8 +168,8 @@ class DualEncoder(nn.Module):
     def exported(self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, **texts: Tensor) -> dict[str, Tensor]:
         """Returns the model's weights, with the temperature of the trained loss as ``logit_scale``.
 
-        For strategies with many temperatures (``macl``, ``amcl``, ...) it is their mean over the pairs of this batch. It does not
-        change the order of similarities, only the scale of the probabilities.
+        For strategies with many temperatures (``macl``, ``amcl``, ...) it is their mean over the pairs of this batch, which
+        changes only the scale of the probabilities, not the order of similarities.
 
         Args:
             index: of a batch, as of a call.
