@@ -94,9 +94,9 @@ def test_as_many_of_each_class_are_held_out() -> None:
             "n_max=9 images of the largest class must be at least imbalance_ratio",
         ),
         (lambda: long_tail_counts(0, 10, 100), ConfigError, "classes=0 must be at least 1"),
-        (lambda: long_tail_indices(balanced(4, 20), 4, 30, 0), DataError, r"class \d has 20 images, of which 30 are asked for"),
+        (lambda: long_tail_indices(balanced(4, 20), 4, 30, 0), DataError, r"class \d has 20 images, but 30 are required"),
         (lambda: long_tail_indices(torch.tensor([0, 0, 2, 2]), 1, 2, 0), DataError, "class 1 has 0 images"),
-        (lambda: hold_out(balanced(4, 20), 100, 0), DataError, "class 0 has 20 images, of which 25 are asked for"),
+        (lambda: hold_out(balanced(4, 20), 100, 0), DataError, "class 0 has 20 images, but 25 are required"),
         (
             lambda: hold_out(balanced(4, 20), 6, 0),
             ConfigError,

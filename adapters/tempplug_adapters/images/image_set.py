@@ -157,8 +157,8 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
         raise nothing_readable(f"'{encoded.name}'", faults)
     if faults:
         more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
-        told = " ".join(f"{fault}." for fault in faults[:_NAMED])
-        warnings.warn(f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {told}{more}", stacklevel=3)
+        listed = " ".join(f"{fault}." for fault in faults[:_NAMED])
+        warnings.warn(f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {listed}{more}", stacklevel=3)
     labels = None if encoded.labels is None else encoded.labels[torch.tensor(kept)]
     return ImageArray(images[: len(kept)], labels, encoded.classes, encoded.name)
 

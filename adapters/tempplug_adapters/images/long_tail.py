@@ -193,7 +193,7 @@ def head_mid_tail(
 def _draw(labels: Tensor, label: int, size: int, generator: torch.Generator) -> Tensor:
     positions = (labels == label).nonzero()[:, 0]
     if len(positions) < size:
-        raise DataError(f"class {label} has {len(positions)} images, of which {size} are asked for.")
+        raise DataError(f"class {label} has {len(positions)} images, but {size} are required.")
     return positions[torch.randperm(len(positions), generator=generator)[:size]]
 
 

@@ -85,7 +85,7 @@ class Evaluation:
             raise DataError(f"the sets '{train.name}' and '{test.name}' must have the same classes, in the same order.")
         self.backbone, self.train, self.test, self.settings, self.device = backbone, train, test, settings, device
         self.bank_labels, self.query_labels = train.labels.to(device), test.labels.to(device)
-        self.told = _Bar() if progress is None else progress
+        self.progress = _Bar() if progress is None else progress
         self.held_out = held_out
 
     def check(self, name: str) -> None:
@@ -95,16 +95,16 @@ class Evaluation:
             raise DataError(f"the set '{train.name}' has {len(train.classes)} classes: 'top-5' needs more than five.")
         if name in ("svc-probe", "few-labels") and len(torch.unique(learned)) < 2:
             raise DataError(f"the set '{train.name}' has images of one class only: there is nothing to tell apart.")
-        asked = torch.bincount(self.query_labels, minlength=len(test.classes))
+        tested = torch.bincount(self.query_labels, minlength=len(test.classes))
         if name == "long-tail":
             counts = torch.bincount(learned.cpu()[self.long_tail[0]], minlength=len(train.classes))
             head_mid_tail(counts, head_above=self.settings.head_above, tail_below=self.settings.tail_below)
-            if not bool((asked > 0).all()):
-                empty = test.classes[int((asked == 0).nonzero()[0, 0])]
+            if not bool((tested > 0).all()):
+                empty = test.classes[int((tested == 0).nonzero()[0, 0])]
                 raise DataError(f"the set '{test.name}' has no image of class '{empty}': 'long-tail' measures every class.")
-        if name == "report" and (int((asked > 0).sum()) < 2 or int(asked.max()) < 2):
+        if name == "report" and (int((tested > 0).sum()) < 2 or int(tested.max()) < 2):
             raise DataError(
-                f"the set '{test.name}' has {len(test)} images of {int((asked > 0).sum())} classes: 'report' needs two images "
+                f"the set '{test.name}' has {len(test)} images of {int((tested > 0).sum())} classes: 'report' needs two images "
                 "of one class, and images of another."
             )
 
@@ -153,7 +153,7 @@ class Evaluation:
             self.bank_labels,
             settings,
             classes=len(self.train.classes),
-            progress=lambda epoch, loss: self.told("linear probe", epoch / settings.epochs),
+            progress=lambda epoch, loss: self.progress("linear probe", epoch / settings.epochs),
         )
         return linear_scores(model, self.bank, self.queries)
 
@@ -184,7 +184,7 @@ class Evaluation:
             size=None if augmentation else self.settings.image_size,
             augmentation=augmentation,
             device=self.device,
-            progress=lambda fraction: self.told(name, fraction),
+            progress=lambda fraction: self.progress(name, fraction),
         )
         return rows.to(self.device)
 
@@ -223,11 +223,11 @@ def _knn_validation(it: Evaluation) -> dict[str, Any]:
     """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank."""
     # At most as many neighbours vote as a class has images. If nearly the whole bank votes, its largest class wins, which
     # is the rarest in the tenth: even useful representations would have an accuracy of 0 %.
-    asked = torch.zeros(len(it.bank), dtype=torch.bool)
+    chosen = torch.zeros(len(it.bank), dtype=torch.bool)
     order = torch.randperm(len(it.bank), generator=torch.Generator().manual_seed(it.settings.split_seed))
-    asked[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
-    asked = asked.to(it.device)
-    bank, classes, wanted = it.bank[~asked], len(it.train.classes), it.settings.k
+    chosen[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
+    chosen = chosen.to(it.device)
+    bank, classes, wanted = it.bank[~chosen], len(it.train.classes), it.settings.k
     k = min(wanted, max(1, len(bank) // classes))
     found: dict[str, Any] = {}
     if k < wanted:
@@ -237,8 +237,8 @@ def _knn_validation(it: Evaluation) -> dict[str, Any]:
             f"k={wanted}: k={k} is used there."
         )
     temperature = it.settings.vote_temperature
-    votes = knn_votes(bank, it.bank_labels[~asked], it.bank[asked], k=k, temperature=temperature, classes=classes)
-    return {"validation": accuracy(it.bank_labels[asked], votes.argmax(dim=1)), **found}
+    votes = knn_votes(bank, it.bank_labels[~chosen], it.bank[chosen], k=k, temperature=temperature, classes=classes)
+    return {"validation": accuracy(it.bank_labels[chosen], votes.argmax(dim=1)), **found}
 
 
 def _long_tail(it: Evaluation) -> dict[str, Any]:
