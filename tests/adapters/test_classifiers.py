@@ -272,28 +272,21 @@ ONE = LinearProbeSettings(1)
         (lambda: vote(TRAIN, CLASSES, TEST[:, :5], 3), ShapeError, r"queries of shape \[30, 5\] must be \[M, 6\], as wide as"),
         (lambda: vote(TRAIN, CLASSES[1:], TEST, 3), ShapeError, r"bank_labels of shape \[39\] must be \[40\]"),
         (lambda: knn_votes(TRAIN, CLASSES, TEST, k=3, classes=3), ConfigError, "bank_labels 0 to 3 must be in 0 to 2: there"),
-        (lambda: vote(TRAIN, CLASSES - 1, TEST, 3), ConfigError, "bank_labels -1 to 2 must be at least 0"),
         (lambda: vote(TRAIN, CLASSES.float(), TEST, 3), ConfigError, r"bank_labels of dtype torch\.float32 must be integers"),
-        (lambda: vote(TRAIN[:0], CLASSES[:0], TEST, 3), ShapeError, r"bank of shape \[0, 6\] must be \[N, F\]"),
         (lambda: vote(TRAIN, CLASSES, TEST.long(), 3), ConfigError, r"queries of dtype torch\.int64 must be floating point"),
         (lambda: vote(TRAIN, CLASSES, TEST / 0, 3), NonFiniteError, "queries hold NaN or infinite values"),
         *(
             (lambda each=each: vote(TRAIN, CLASSES, TEST, 3, each), ConfigError, "temperature=.* of the vote must be greater")
             for each in (0.0, -1.0, math.nan)
         ),
-        (settled(epochs=0), ConfigError, "epochs=0 of the linear probe must be an integer, at least 1"),
         (settled(batch_size=0), ConfigError, "batch_size=0"),
         (settled(learning_rate=0.0), ConfigError, "learning_rate=0 of the linear probe must be greater than 0"),
-        (settled(learning_rate=math.inf), ConfigError, "learning_rate=inf"),
         (settled(momentum=1.0), ConfigError, "momentum=1 of the linear probe must be at least 0 and less than 1"),
-        (settled(weight_decay=-1.0), ConfigError, "weight_decay=-1 of the linear probe must be at least 0"),
-        (settled(schedule="step"), ConfigError, "schedule=step of the linear probe must be one of cosine, constant"),
         (
             lambda: linear_scores(fit_linear_probe(TRAIN, CLASSES, ONE), TRAIN, TRAIN.clone()),
             ConfigError,
             "test are the representations of train",
         ),
-        (lambda: fit_linear_probe(TRAIN, CLASSES[1:], ONE), ShapeError, r"train_labels of shape \[39\] must be \[40\]"),
         (lambda: fit_linear_probe(TRAIN, CLASSES, ONE, classes=2), ConfigError, "train_labels 0 to 3 must be in 0 to 1"),
         (lambda: fit_linear_probe(TRAIN / 0, CLASSES, ONE), NonFiniteError, "train hold NaN"),
         (
@@ -304,8 +297,6 @@ ONE = LinearProbeSettings(1)
         (lambda: few_shot_indices(torch.tensor([0] * 7), 8), ConfigError, "class 0 has 7 images, too few for per_class=8"),
         (lambda: few_shot_indices(CLASSES, 0), ConfigError, "per_class=0 images must be an integer, at least 1"),
         (lambda: svc_probe(TRAIN, 0 * CLASSES + 4, TEST), ConfigError, "train_labels hold class 4 only: there is nothing to"),
-        (lambda: svc_probe(TRAIN, CLASSES, TRAIN.clone()), ConfigError, "test are the representations of train"),
-        (lambda: svc_probe(TRAIN, CLASSES, TEST, classes=2), ConfigError, "train_labels 0 to 3 must be in 0 to 1"),
         (lambda: few_label_accuracies(TRAIN, 0 * CLASSES, TEST, TEST[:, 0]), ConfigError, "train_labels hold class 0 only"),
         (lambda: few_label_accuracies(TRAIN, CLASSES, TRAIN, CLASSES), ConfigError, "test are the representations of train"),
     ],

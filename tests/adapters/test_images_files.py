@@ -15,7 +15,7 @@ import pytest
 import torch
 from image_toys import BROKEN, Files, encoded, labels_of, reds, write_image
 
-from tempplug.errors import DataError
+from tempplug.errors import ConfigError, DataError, ShapeError
 from tempplug_adapters.images.class_folders import list_folder, list_split
 from tempplug_adapters.images.image_set import EncodedSet, ImageFiles, decode_all
 
@@ -47,22 +47,22 @@ def test_what_cannot_be_decoded_is_left_out_and_named() -> None:
     assert "file-10.png" not in str(told[0].message), "many faults are counted, not listed"
 
 
-def test_sizes_that_differ_need_a_size() -> None:
+def test_faults_of_sets_are_named() -> None:
     files = toy([good(0), encoded((1, 0, 0), (9, 4))])
-    message = r"file-1\.png is 9x4 pixels large, but images before it are 6x6: pass a size to which all images of 'toy'"
-    with pytest.raises(DataError, match=message):
-        decode_all(files)
+    nothing = r"no image of 'toy' can be decoded\. file-0\.png cannot be decoded as an image"
+    calls: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: decode_all(files), DataError, r"file-1\.png is 9x4 pixels large, but images before it are 6x6: pass a size"),
+        (lambda: decode_all(toy([BROKEN, b""])), DataError, nothing),
+        (lambda: ImageFiles(toy([BROKEN, b""]), 4).batch(torch.tensor([0])), DataError, nothing),
+        (lambda: decode_all(toy([])), DataError, r"no image of 'toy' can be decoded\. It is empty"),
+        (lambda: toy([good(0), good(1)], [0]), ShapeError, r"labels \[1\] torch.int64 of the set 'toy' must be \[2\]"),
+        (lambda: ImageFiles(files, 0), ConfigError, "size=0 must be"),
+        (lambda: ImageFiles(files, 4).batch(torch.tensor([2])), ConfigError, "index from 2 to 2"),
+    ]
+    for call, error, message in calls:
+        with pytest.raises(error, match=message):
+            call()
     assert decode_all(files, 4).images.shape == (2, 3, 4, 4)
-
-
-def test_a_set_without_a_readable_image_raises() -> None:
-    message = r"no image of 'toy' can be decoded\. file-0\.png cannot be decoded as an image"
-    with pytest.raises(DataError, match=message):
-        decode_all(toy([BROKEN, b""]))
-    with pytest.raises(DataError, match=message):
-        ImageFiles(toy([BROKEN, b""]), 4).batch(torch.tensor([0]))
-    with pytest.raises(DataError, match=r"no image of 'toy' can be decoded\. It is empty"):
-        decode_all(toy([]))
 
 
 def test_images_on_disk_are_decoded_when_asked_for() -> None:
@@ -149,7 +149,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, path: Path, error: OSError) -> None
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
 
 
-def test_a_file_that_is_missing_or_locked_is_replaced_or_left_out_and_a_disk_that_fails_ends_the_run(
+def test_a_file_that_is_missing_or_locked_is_replaced_and_a_failing_disk_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in range(4):

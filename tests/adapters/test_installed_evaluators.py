@@ -112,9 +112,7 @@ def test_the_command_writes_the_same_fields_for_both(
     assert [fields["backend"] for fields in written] == ["tempplug", "senteval"]
 
 
-def test_what_is_wrong_with_senteval_is_named(
-    installed: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_faults_of_senteval_are_named(installed: ModuleType, folder: Path, monkeypatch: Any, tmp_path: Path) -> None:
     def measure() -> None:
         evaluate_transfer(letters, folder, ["CR"], backend="senteval")
 

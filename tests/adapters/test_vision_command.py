@@ -102,9 +102,7 @@ def test_settings_that_are_not_given_come_from_the_recipe(tmp_path: Path, monkey
         ("barlow-twins", "--contrastive-objective dcl", "objective 'dcl' does not apply: Barlow Twins has no softmax"),
     ],
 )
-def test_faults_end_with_one_line(
-    method: str, more: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_faults_are_one_line(method: str, more: str, message: str, tmp_path: Path, capsys: Any) -> None:
     assert main([*words(method, tmp_path), *more.split()]) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: ")

@@ -65,9 +65,7 @@ def evaluate(checkpoint: Path, *more: str) -> tuple[int, dict[str, Any]]:
     return status, json.loads(output.read_text()) if output.exists() else {}
 
 
-def test_the_numbers_are_those_of_the_parts(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_are_those_of_the_parts(checkpoint: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setitem(evaluations.PROBES, "lightly", replace(BRIEF, seed=0))
     flags = "--k 5 --vote-temperature 0.0001 --imbalance-ratio 10 --largest-class 40 --split-seed 4 --train-images 700"
     names = ["knn", "linear-probe", "top-5", "svc-probe", "few-labels", "long-tail", "report"]
@@ -151,9 +149,7 @@ def test_the_seed_decides_and_views_may_be_of_fewer_images_the_same_for_every_se
     assert found[0].measure("report") == found[1].measure("report")
 
 
-def test_drawings_are_written_and_numbers_lie_in_the_checkpoint(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_drawings_and_numbers_are_written(checkpoint: Path, tmp_path: Path, capsys: Any) -> None:
     folder = tmp_path / "plots"
     given = ["--checkpoint", str(checkpoint), "--dataset", "digits", "--plots", str(folder)]
     more = "--evaluations knn --plot-method pca --test-images 40 --train-images 30"
@@ -187,7 +183,7 @@ def test_what_is_not_given_follows_the_training(checkpoint: Path, tmp_path: Path
     assert other["report"]["uniformity"] == pytest.approx(metrics.uniformity(queries).item(), rel=1e-4)
 
 
-def test_the_long_tailed_bank_is_what_was_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_long_tailed_bank_is_what_was_trained_on(tmp_path: Path, monkeypatch: Any) -> None:
     about: dict[str, Any] = {"count": 1000, "imbalance_ratio": 10.0, "held_out": 50, "split_seed": 4}
     trained = load_vision(SIMCLR.recipe(image_size=8, evaluations=(), **about), "digits", None).train  # type: ignore[arg-type]
     banks: list[Tensor] = []
@@ -228,9 +224,7 @@ def test_the_draw_of_another_data_set_is_not_followed(tmp_path: Path) -> None:
         ("--k many", "argument --k"),
     ],
 )
-def test_faults_are_told_before_images_are_represented(
-    checkpoint: Path, flags: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_come_before_images_are_read(checkpoint: Path, flags: str, message: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.delattr(evaluations, "represent")
     assert evaluate(checkpoint, *flags.split()) == (2, {})
     shown = capsys.readouterr()
@@ -252,9 +246,7 @@ def test_help_needs_no_framework() -> None:
     assert "--vote-temperature" in shown
 
 
-def test_what_was_measured_is_kept_where_a_later_evaluation_fails_or_is_interrupted(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_measured_is_kept_where_one_fails(checkpoint: Path, monkeypatch: Any, capsys: Any) -> None:
     few = ["--evaluations", "knn", "svc-probe", "report", "--train-images", "60", "--test-images", "40", "--k", "5"]
     for error, expected in ((DataError("these are odd numbers"), 2), (KeyboardInterrupt(), 130)):
 

@@ -50,9 +50,7 @@ def test_a_collapsed_backbone_is_as_good_as_chance_where_k_is_above_the_bank() -
 
 
 @pytest.mark.parametrize(("count", "k", "used"), [(90, 200, 27), (90, 28, 27), (90, 27, 27), (90, 5, 5), (10, 200, 3)])
-def test_as_many_vote_as_a_class_has_images_and_the_log_tells(
-    count: int, k: int, used: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_as_many_vote_as_a_class_has_images(count: int, k: int, used: int, caplog: pytest.LogCaptureFixture) -> None:
     evaluation = measured(nn.Flatten(), images(count, 0), images(30, 1), k=k)
     with caplog.at_level(logging.WARNING, logger="tempplug_adapters"):
         found = evaluation.measure("knn")

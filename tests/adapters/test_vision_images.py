@@ -103,9 +103,7 @@ def test_other_images_may_be_measured_with_and_what_is_not_measured_needs_none(t
         ("ab", "ab", {"imbalance_ratio": 2, "held_out": 3}, "count=3 of images held out must be a multiple"),
     ],
 )
-def test_faults_of_the_images_are_told_before_the_training(
-    tmp_path: Path, train: str, test: str, given: dict[str, Any], message: str
-) -> None:
+def test_faults_come_before_the_training(tmp_path: Path, train: str, test: str, given: Any, message: str) -> None:
     with pytest.raises((ConfigError, DataError), match=message):
         load_vision(small("simclr", **given), str(folder_of(tmp_path, tuple(train), tuple(test))), None)
 

@@ -59,9 +59,7 @@ def trained_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_whole_trainings_of_two_processes_are_those_of_one(
-    together: list[Any], trained_alone: dict[str, Any], name: str
-) -> None:
+def test_trainings_of_two_processes_are_those_of_one(together: list[Any], trained_alone: dict[str, Any], name: str) -> None:
     one, two = trained_alone[name], together[0]["trainings"][name]
     logs = [[entry for entry in each["results"]["history"] if "loss" in entry] for each in (one, two)]
     # AMCL's loss is a difference of terms and passes near zero; logs are float32.
@@ -87,9 +85,7 @@ def test_both_processes_end_with_the_same_weights_and_figures(together: list[Any
     assert first["results"]["evaluation"].keys() == {"knn", "knn validation"}
 
 
-def test_views_are_each_processs_own_one_process_writes_and_normalising_over_both_needs_gpus(
-    together: list[Any], folder: Path
-) -> None:
+def test_views_are_each_processs_own_and_one_process_writes(together: list[Any], folder: Path) -> None:
     first, second = (rank["trainings"]["simclr"]["state"] for rank in together)
     running = [key for key in first if "running_mean" in key]
     assert running

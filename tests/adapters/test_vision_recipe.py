@@ -41,9 +41,7 @@ SCHEDULE = "schedule:shape=cosine,temperature_min=0.1,temperature_max=1,period=1
         ("barlow-twins", None, (None, None)),
     ],
 )
-def test_recipe_and_data_fill_what_the_flags_leave_out(
-    method: str, strategy: str | None, expected: tuple[str | None, str | None]
-) -> None:
+def test_recipe_and_data_complete_the_flags(method: str, strategy: str | None, expected: tuple[Any, Any]) -> None:
     module = built(method, strategy, per_device_train_batch_size=4)
     found = METHODS[method].load().specs(module)
     assert found["objective"] == expected[1]
