@@ -273,6 +273,7 @@ ONE = LinearProbeSettings(1)
         (lambda: vote(TRAIN, CLASSES[1:], TEST, 3), ShapeError, r"bank_labels of shape \[39\] must be \[40\]"),
         (lambda: knn_votes(TRAIN, CLASSES, TEST, k=3, classes=3), ConfigError, "bank_labels 0 to 3 must be in 0 to 2: there"),
         (lambda: vote(TRAIN, CLASSES.float(), TEST, 3), ConfigError, r"bank_labels of dtype torch\.float32 must be integers"),
+        (lambda: vote(TRAIN[:0], CLASSES[:0], TEST, 3), ShapeError, r"bank of shape \[0, 6\] must be \[N, F\]"),
         (lambda: vote(TRAIN, CLASSES, TEST.long(), 3), ConfigError, r"queries of dtype torch\.int64 must be floating point"),
         (lambda: vote(TRAIN, CLASSES, TEST / 0, 3), NonFiniteError, "queries hold NaN or infinite values"),
         *(
