@@ -1,7 +1,8 @@
-"""Small graphs for the tests of GraphCL: as PyTorch Geometric has them, as a batch, and as an archive of the TU collection."""
+"""Small graphs: as PyTorch Geometric has them, as a batch, and as files of the TU collection and of OGB."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
 import tarfile
@@ -68,3 +69,11 @@ def write_tu(folder: Path, name: str, graphs: GraphSet, kinds: int | None = 3) -
             entry.size = len(content)
             stream.addfile(entry, io.BytesIO(content))
     return archive
+
+
+def packed(folder: Path, **tables: Any) -> None:
+    """Writes packed tables in the layout of ogb."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+        (folder / f"{name.replace('_', '-')}.csv.gz").write_bytes(gzip.compress(text.encode()))

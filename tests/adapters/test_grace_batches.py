@@ -9,9 +9,8 @@ import torch
 import torch_geometric.typing
 from torch_geometric.data import Data
 
-from tempplug_adapters.graph.gcn import GCN, View
+from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
 from tempplug_adapters.graph.node_batches import NodeBatch, NodeSampler
-from tempplug_adapters.graph.node_features import NodeFeatures
 from tempplug_adapters.graph.nodes import LoaderSampler, Nodes
 
 

@@ -11,9 +11,8 @@ from torch_geometric.nn import GCNConv
 
 import tempplug
 from tempplug.errors import ConfigError
-from tempplug_adapters.graph.gcn import GCN, View
+from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
 from tempplug_adapters.graph.grace_method import GRACE, corrupt, corrupted
-from tempplug_adapters.graph.node_features import NodeFeatures
 
 NODES, COLUMNS = 40, 90
 

@@ -15,11 +15,10 @@ from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.graph.gcn import GCN, View
+from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
 from tempplug_adapters.graph.grace_recipe import GraceRecipe
 from tempplug_adapters.graph.node_data import load_graph
 from tempplug_adapters.graph.node_evaluation import check_evaluation, evaluate_nodes
-from tempplug_adapters.graph.node_features import NodeFeatures
 from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.graph.user_modules import (
     Augmentation,

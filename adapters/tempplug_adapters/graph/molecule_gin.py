@@ -60,8 +60,7 @@ class MoleculeEncoder(nn.Module):
 
     def save(self, path: Path) -> None:
         """Writes shape and weights to a file atomically."""
-        content = {"layers": len(self.layers), "width": self.width, "weights": self.state_dict()}
-        write_tensors(path, content)
+        write_tensors(path, {"layers": len(self.layers), "width": self.width, "weights": self.state_dict()})
 
     @classmethod
     def load(cls, path: Path) -> MoleculeEncoder:
@@ -111,8 +110,3 @@ def _bond_counts(batch: MoleculeBatch, atoms: int, dtype: torch.dtype) -> tuple[
     types[:, _SELF] += 1
     directions[:, 0] += 1
     return types, directions
-
-
-def projection_head(width: int) -> nn.Sequential:
-    """Returns the projection head used only in pre-training: two layers of the given width."""
-    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))

@@ -15,7 +15,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet, random_view
 from tempplug_adapters.graph.molecule_files import read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
-from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, projection_head
+from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
 from tempplug_adapters.graph.molecule_recipe import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
@@ -47,7 +47,8 @@ class MoleculeModule(nn.Module):
     def __init__(self, encoder: MoleculeEncoder, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = projection_head(encoder.width)
+        width = encoder.width
+        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
         self.loss_fn = loss_fn
 
     def forward(self, views: tuple[MoleculeBatch, MoleculeBatch], index: Tensor) -> Tensor:

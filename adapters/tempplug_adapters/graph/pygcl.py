@@ -150,15 +150,12 @@ def _around(strategy: str | Strategy, tau: float) -> Strategy:
 def _truths_of_both(pos_mask: Tensor, neg_mask: Tensor | None, anchors: int, candidates: int) -> tuple[Tensor, Tensor]:
     """Returns both masks as booleans, a pair that is in both positive alone."""
     positive = _truths("pos_mask", pos_mask, anchors, candidates)
-    # A contrast model's negatives are all others, unless its caller gave masks.
-    if neg_mask is None or (neg_mask.is_floating_point() and _are_the_others(neg_mask, pos_mask)):
+    # By default, all other pairs are negatives in a contrast model.
+    alike = neg_mask is not None and (neg_mask.dtype, neg_mask.shape) == (pos_mask.dtype, pos_mask.shape)
+    if neg_mask is None or (alike and pos_mask.is_floating_point() and torch.equal(neg_mask, 1 - pos_mask)):
         return positive, ~positive
     negative = _truths("neg_mask", neg_mask, anchors, candidates)
     return positive, negative.view(torch.uint8) > positive.view(torch.uint8)  # negative and not positive, in one pass
-
-
-def _are_the_others(neg_mask: Tensor, pos_mask: Tensor) -> bool:
-    return neg_mask.dtype == pos_mask.dtype and neg_mask.shape == pos_mask.shape and torch.equal(neg_mask, 1 - pos_mask)
 
 
 def _truths(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
