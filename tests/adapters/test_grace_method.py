@@ -141,9 +141,8 @@ def test_a_command_writes_specs_numbers_and_representations(
 
 
 def test_training_finds_the_classes(tmp_path: Path) -> None:
-    few, many = (run(tmp_path / str(epochs), num_train_epochs=epochs) for epochs in (1, 40))
-    assert many["evaluation"]["f1_micro 10/10/80"] > few["evaluation"]["f1_micro 10/10/80"] + 10
-    assert many["loss"] < few["loss"]
+    few, many = (run(tmp_path / str(epochs), num_train_epochs=epochs)["evaluation"] for epochs in (1, 40))
+    assert many["f1_micro 10/10/80"] > few["f1_micro 10/10/80"] + 10
 
 
 def test_views_are_new_and_have_their_own_shares_and_a_batch_contrasts_its_nodes_alone() -> None:

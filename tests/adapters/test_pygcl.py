@@ -79,8 +79,10 @@ def test_a_fixed_temperature_is_pygcls_infonce_in_both_branches(gcl: Any, mode: 
 def test_a_fixed_temperature_is_pygcls_infonce_in_a_single_branch(gcl: Any, graphs: int) -> None:
     given = {"h": embeddings(len(PAIRS), 0), "g": embeddings(graphs, 1)}
     given |= {"hn": embeddings(len(PAIRS), 2)} if graphs == 1 else {"batch": PAIRS}
-    losses = gcl.losses.InfoNCE(tau=TEMPERATURE), PyGCLLoss(f"fixed:temperature={TEMPERATURE}")
-    theirs, ours = (gcl.models.SingleBranchContrast(loss, mode="G2L")(**given) for loss in losses)
+    contrasts = (
+        gcl.models.SingleBranchContrast(each, mode="G2L") for each in (gcl.losses.InfoNCE(tau=0.3), PyGCLLoss(tau=0.3))
+    )
+    theirs, ours = (contrast(**given) for contrast in contrasts)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
 
 
@@ -117,35 +119,19 @@ def test_extra_masks_and_keywords_of_the_contrast_model_are_used(gcl: Any) -> No
     assert abs(certain - unsure) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("appended", "dtype", "changed"),
-    every_pair((False, True), (torch.float32, torch.bool), ("nothing", "a positive", "a negative", "a diagonal")),
-)
-def test_masks_of_rows_one_to_one_and_nearly_so(appended: bool, dtype: torch.dtype, changed: str) -> None:
+@pytest.mark.parametrize(("appended", "dtype"), [(False, torch.float32), (True, torch.float32), (True, torch.bool)])
+@pytest.mark.parametrize("roll", [0, 1])
+def test_any_masks_are_taken(appended: bool, dtype: torch.dtype, roll: int) -> None:
     anchor, other = embeddings(NODES, 0), embeddings(NODES, 1)
     sample = torch.cat([other, anchor]) if appended else other
-    positive = torch.eye(NODES, len(sample))
-    if changed == "a positive":
-        positive[2] = positive[2].roll(1)
+    positive = torch.eye(NODES, len(sample)).roll(roll, 1)
     negative = 1 - positive
-    if changed == "a negative":
-        negative[1, 4] = 0
-    if changed == "a diagonal":
-        positive, negative = positive.roll(1, 1), negative.roll(1, 1)
+    negative[1, 4] = 0
     value = PyGCLLoss(tau=TEMPERATURE)(anchor, sample, positive.to(dtype), negative.to(dtype))
     logits = torch.nn.functional.normalize(anchor) @ torch.nn.functional.normalize(sample).T / TEMPERATURE
-    if appended:
-        negative[:, NODES:].fill_diagonal_(0)
+    negative[:, NODES:].fill_diagonal_(0)  # an appended anchor is no negative of itself
     kept = logits.masked_fill((positive + negative) == 0, -torch.inf)
     torch.testing.assert_close(value, (kept.logsumexp(1) - (logits * positive).sum(1)).mean(), rtol=1e-10, atol=0)
-
-
-def test_a_transform_of_torch_func_leaves_nothing_behind() -> None:
-    anchor, sample, positive = embeddings(13, 0).detach(), embeddings(13, 1).detach(), torch.eye(13)
-    loss_fn = PyGCLLoss(tau=TEMPERATURE)
-    expected = torch.func.grad(lambda rows: loss_fn(rows, sample, positive, 1 - positive))(anchor)
-    loss_fn(anchor.requires_grad_(), sample, positive, 1 - positive).backward()
-    torch.testing.assert_close(anchor.grad, expected)
 
 
 def test_negatives_that_are_all_others_need_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
