@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,7 +209,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         if labels is None:
             return {}
         if labels.ndim == 2:
-            return asdict(evaluate_labels(self.representations(module, data), labels, recipe.seed, recipe.folds, run.progress))
+            return evaluate_labels(self.representations(module, data), labels, recipe.seed, recipe.folds, run.progress)
         labelled = labels >= 0
         rows = self.representations(module, data)[labelled]
         score = evaluate_svm(rows, labels[labelled], recipe.seed, recipe.folds, run.progress)

@@ -77,8 +77,10 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
             labelled[name] = FINE_TUNING.load().load(FINE_TUNING.recipe(), replace(source, dataset=word))
         if recipe.num_train_epochs == 0:
             return Molecules(None, labelled)
-        file = _pretrain_file(recipe.pretrain_file, source.data_dir)
-        return Molecules(MoleculeSet(read_smiles(file, recipe.max_pretrain_molecules)), labelled)
+        file = recipe.pretrain_file if recipe.pretrain_file or source.data_dir is None else source.data_dir / UNLABELLED
+        if file is None:
+            raise DataError("pre-training needs unlabelled molecules: pass --pretrain-file, --data-dir or set TEMPPLUG_DATA.")
+        return Molecules(MoleculeSet(read_smiles(Path(file), recipe.max_pretrain_molecules)), labelled)
 
     def recipe_of(self, recipe: MoleculeRecipe, strategy: str, dataset: str) -> MoleculeRecipe:
         """Returns the recipe; with an encoder of an earlier run, its shape, and nothing is pre-trained."""
@@ -144,11 +146,3 @@ class _FineTuningProgress(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.progress((self.number + state.global_step / state.max_steps) / self.total)
-
-
-def _pretrain_file(given: str | None, data_dir: Path | None) -> Path:
-    if given is not None:
-        return Path(given)
-    if data_dir is None:
-        raise DataError("pre-training needs unlabelled molecules: pass --pretrain-file, --data-dir or set TEMPPLUG_DATA.")
-    return data_dir / UNLABELLED

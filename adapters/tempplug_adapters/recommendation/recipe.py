@@ -31,9 +31,7 @@ class SequenceRecipe(Recipe):
     """
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the examples, at most")] = 300
-    per_device_train_batch_size: Annotated[
-        int | None, Number(at_least=2, integer=True, help="histories a step and process")
-    ] = 512
+    per_device_train_batch_size: Annotated[int | None, Number(at_least=2, integer=True, help="histories a step")] = 512
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 1e-3
     hidden: Annotated[int, Number(at_least=1, integer=True, help="width of items and histories")] = 64
     inner: Annotated[int, Number(at_least=1, integer=True, help="width inside a layer's perceptron")] = 256
