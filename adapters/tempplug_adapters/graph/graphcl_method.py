@@ -130,9 +130,9 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     Args:
         info: its declaration.
-        encoder: any module with ``forward(x, edge_index, …)`` or ``forward(batch)``, or what makes one (see `create_encoder`);
-            None: the recipe's.
-        augmentations: of which one is drawn for each graph, see `user_views`; empty: the recipe's.
+        encoder: any module with ``forward(x, edge_index, …)`` or ``forward(batch)``, or its constructor (see
+            `create_encoder`); None: the recipe's.
+        augmentations: one is drawn for each graph, see `user_views`; empty: the recipe's.
 
     Source: You et al. 2020 (GraphCL), and its code, which shuffles before the first epoch only.
     """

@@ -74,19 +74,19 @@ class Graphs:
 
 
 class UserGraphEncoder(nn.Module):
-    """Calls a user's encoder with graphs; representations of nodes are summed, as GraphCL's encoder does.
+    """Calls a user's encoder with graphs and sums representations of nodes, as GraphCL's encoder does.
 
-    Features that are whole numbers stay so for one that takes them, as embeddings do, and become floating point for others.
+    Integer features are converted to floating point unless the encoder takes them, as embeddings do.
 
     Args:
-        module: any, see `UserEncoder`.
-        like: a graph of the data, with two nodes or more, which the encoder is tried with.
+        module: see `UserEncoder`.
+        like: a graph of the data with two nodes or more, for a trial call.
 
     Attributes:
         width: of the representations.
 
     Raises:
-        ShapeError: it returns neither a row a node nor a row a graph.
+        ShapeError: it returns neither one row for each node nor one for each graph.
     """
 
     def __init__(self, module: nn.Module, like: Data) -> None:
@@ -95,7 +95,7 @@ class UserGraphEncoder(nn.Module):
         graphs, nodes = Batch.from_data_list([like, like]), int(like.num_nodes or 0)
         try:
             found = self.own.probe(graphs)
-        except RuntimeError:  # of PyTorch, where numbers are of the wrong kind
+        except RuntimeError:  # PyTorch's error for a wrong dtype
             self._as_floats = not graphs.x.is_floating_point()
             if not self._as_floats:
                 raise
@@ -120,15 +120,15 @@ class UserGraphEncoder(nn.Module):
 
 
 def user_views(graphs: Sequence[Data], pool: Sequence[str | Augmentation]) -> Batch:
-    """Returns a view of each graph, made by one augmentation of the pool that is drawn for it from PyTorch's global generator.
+    """Returns a view of each graph by an augmentation drawn from the pool with PyTorch's global generator.
 
     Args:
-        graphs: which stay as they are.
-        pool: names of `AUGMENTATIONS`, and callables from a ``Data`` to one; or one alone from a ``Batch`` to one with as many
-            graphs, whose argument is annotated so.
+        graphs: not changed.
+        pool: names of `AUGMENTATIONS`, and callables from a ``Data`` to one; or a single callable with an argument annotated
+            as ``Batch``, which returns a batch of as many graphs.
 
     Raises:
-        ConfigError: an augmentation returns something else, needs other features, or is not alone in taking a batch.
+        ConfigError: an augmentation returns another type, needs other features, or takes a batch in a pool of several.
     """
     for each in pool:
         if not isinstance(each, str) and takes_batch(each):
@@ -146,7 +146,7 @@ def user_views(graphs: Sequence[Data], pool: Sequence[str | Augmentation]) -> Ba
 
 
 def _kept(batch: Batch, names: Sequence[str], choice: Tensor) -> Batch:
-    """Returns what our augmentations leave of graphs, with all that their nodes and edges have."""
+    """Returns the views by built-in augmentations, with all attributes of nodes and edges."""
     masked = "mask-attributes" in names
     if masked and not (batch.x is not None and batch.x.is_floating_point()):
         raise ConfigError(

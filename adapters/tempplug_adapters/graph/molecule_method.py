@@ -21,17 +21,17 @@ from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
 from tempplug_adapters.training.train import train
 
-# Of the user's arguments, those that say how long pre-training is.
+# Arguments of the user that apply only to pre-training.
 _PRETRAINING = ("max_steps",)
 
 
 @dataclass(frozen=True)
 class Molecules:
-    """Molecules to pre-train on, as long as there are, and those to fine-tune on.
+    """Molecules for pre-training and fine-tuning; ``len`` is the number of the former.
 
     Attributes:
-        unlabelled: None where nothing is pre-trained.
-        labelled: by name.
+        unlabelled: for pre-training; None without it.
+        labelled: for fine-tuning, by name.
     """
 
     unlabelled: MoleculeSet | None
@@ -42,7 +42,7 @@ class Molecules:
 
 
 class MoleculeModule(nn.Module):
-    """Two views of molecules to the loss."""
+    """Maps two views of molecules to the loss."""
 
     def __init__(self, encoder: MoleculeEncoder, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
     evaluated_by_all = True
 
     def load(self, recipe: MoleculeRecipe, source: Source) -> Molecules:
-        """Reads all molecules, so that a missing file does not end a day of training."""
+        """Reads all molecules, so that a missing file is reported before the training."""
         recipe = self.recipe_of(recipe, "", source.dataset)
         labelled: dict[str, Labelled] = {}
         for word in filter(None, map(str.strip, source.dataset.split(",") if source.evaluated else ())):
@@ -83,7 +83,7 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
         return Molecules(MoleculeSet(read_smiles(Path(file), recipe.max_pretrain_molecules)), labelled)
 
     def recipe_of(self, recipe: MoleculeRecipe, strategy: str, dataset: str) -> MoleculeRecipe:
-        """Returns the recipe; with an encoder of an earlier run, its shape, and nothing is pre-trained."""
+        """Returns the recipe; for an encoder of an earlier run, with its shape and without pre-training."""
         if recipe.encoder is None:
             return recipe
         encoder = MoleculeEncoder.load(Path(recipe.encoder))

@@ -10,7 +10,7 @@ from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
 UNLABELLED = "graph/smiles/zinc_druglike_100k.smi.gz"
-"""Where a data folder has the molecules for pre-training."""
+"""The file of a data folder with the molecules for pre-training."""
 DATASETS = ("BBBP", "BACE", "ClinTox", "SIDER", "Tox21", "ToxCast", "MUV", "HIV")
 """Of MoleculeNet, those of Hu et al. and GraphCL."""
 _DROPOUT = Number(at_least=0, below=1, help="after each layer, while fine-tuning")
@@ -21,10 +21,10 @@ _LOSS = LossRecipe(layout="cross-view", temperatures=around(0.1), objective="dcl
 
 @dataclass(frozen=True, kw_only=True)
 class MoleculeRecipe(Recipe):
-    """How molecules are pre-trained on and fine-tuned. The defaults are those of GraphCL's code, which MACL follows.
+    """Settings of pre-training and fine-tuning. The defaults are those of GraphCL's code, which MACL follows.
 
-    Epochs, batch size, learning rate and the like are those of pre-training; fine-tuning has its own, for every data set. The
-    papers take the encoder after 80 epochs, and train with temperatures around 0.1.
+    Epochs, batch size and learning rate are those of pre-training; fine-tuning has its own. The papers use the encoder after 80
+    epochs and temperatures around 0.1.
 
     Source: You et al. 2020 (GraphCL), section 5 and code; Hu et al. 2020, section 5.1 and code; Huang et al. 2023 (MACL),
     appendix B.5.

@@ -1,6 +1,6 @@
-"""Data sets of the Open Graph Benchmark (Hu et al. 2020) as the package ``ogb`` leaves them: packed tables and splits.
+"""Data sets of the Open Graph Benchmark (Hu et al. 2020) in the files of the package ``ogb``: packed tables and splits.
 
-The package's own readers unpickle what they have processed before, and write to the folder.
+The package's own readers load pickles and write to the folder.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch_geometric.utils import index_to_mask
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.matrices import read_matrix
 
-# The others list each edge in one direction alone, and mean both.
+# The other data sets list each undirected edge once.
 _DIRECTED = ("ogbn-arxiv", "ogbg-code2")
 
 
 def place_of(data_dir: Path | None, kind: str, name: str, last: str) -> Path | None:
-    """Returns the first of the folders where a data set may lie that is there, else the first."""
+    """Returns the first existing folder among those of a data set, or the first of them."""
     if data_dir is None:
         return None
     places = [data_dir / "graph" / kind / name / last, data_dir / kind / name / last, data_dir / name / last]
@@ -44,7 +44,7 @@ def read_ogb(folder: Path, name: str) -> list[Data]:
         name: of the data set; those of ``ogbn`` have classes of nodes, those of ``ogbg`` classes of graphs.
 
     Raises:
-        DataError: a file is missing or damaged, or they do not fit one another.
+        DataError: a file is missing or damaged, or the files do not match.
     """
     raw = folder / "raw"
     needed = [f"{part}.csv.gz" for part in ("edge", "num-node-list", "num-edge-list")]
@@ -88,7 +88,7 @@ def _table(raw: Path, part: str) -> Tensor:
 
 
 def _add_masks(graph: Data, split: Path) -> None:
-    """Adds the first published split, where there is one."""
+    """Adds the first published split, if there is one."""
     for place in sorted(split.glob("*/train.csv.gz"))[:1]:
         for part, mask in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
             numbers, nodes = read_matrix(place.with_name(f"{part}.csv.gz"))[:, 0], int(graph.num_nodes or 0)

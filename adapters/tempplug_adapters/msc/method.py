@@ -80,7 +80,7 @@ class MSCModule(MSC):
 
 
 class MSCMethod(Method[MSCRecipe, Anomalies]):
-    """Both views of all normal images are anchors, and of every other image both views are negatives.
+    """All views of normal images are anchors; the negatives of one are both views of all other images.
 
     Source: Reiss & Hoshen 2023, Mean-Shifted Contrastive Loss for Anomaly Detection.
     """

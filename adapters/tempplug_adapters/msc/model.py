@@ -33,7 +33,7 @@ class MSC(nn.Module):
 
     Args:
         backbone: pretrained: images to representations [B, F].
-        centre: [F] of the normal class, see `centre_of`; it stays as it is.
+        centre: [F] of the normal class, see `centre_of`; constant.
         loss_fn: of layout ``two-view``; ``infonce`` with temperature 0.25 is MSC's.
         angular: add the mean squared distances of both views from the centre, which pull the class together.
 
@@ -43,7 +43,7 @@ class MSC(nn.Module):
         loss_fn: as given.
 
     Source: Reiss & Hoshen 2023, Mean-Shifted Contrastive Loss for Anomaly Detection. The angular loss is an option of their
-    code, off by default; Kim & Kim 2025 (temperature-free) do not say whether they used it.
+    code, off by default; Kim & Kim 2025 (temperature-free) do not state whether they used it.
 
     >>> model = MSC(nn.Flatten(), torch.full((12,), 0.2), ContrastiveLoss("fixed:temperature=0.25", layout="two-view"))
     >>> model(torch.rand(8, 3, 2, 2), torch.rand(8, 3, 2, 2)).shape

@@ -21,8 +21,8 @@ from tempplug_adapters.storage.tensors import read_tensors
 
 _WITH_WEIGHTS = ("timm", "torchvision")
 _STEM_AND_TWO_STAGES = ("conv1", "bn1", "layer1", "layer2")
-# Prefixes in torchvision's names, in the order in which they are tried, and what transformers calls the same layers. The first
-# block has no expansion, and transformers counts it to the stem.
+# Prefixes of torchvision's names, in matching order, and transformers' names of the same layers. The first block has no
+# expansion and belongs to the stem in transformers.
 _NAMES: Final = (
     (r"features\.0\.0\.", "conv_stem.first_conv.convolution."),
     (r"features\.0\.1\.", "conv_stem.first_conv.normalization."),

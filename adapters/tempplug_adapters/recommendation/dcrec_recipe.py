@@ -17,7 +17,7 @@ _LOSS = LossRecipe(layout="cross-view", temperatures=around(0.8))
 
 @dataclass(frozen=True, kw_only=True)
 class DCRecRecipe(SequenceRecipe):
-    """How DCRec is trained. The defaults are those of Kim & Kim 2025 (temperature-free) for MovieLens-20M, and of its code."""
+    """Settings of DCRec. The defaults are those of Kim & Kim 2025 (temperature-free) for MovieLens-20M, and of its code."""
 
     loss: LossRecipe = _LOSS
 
