@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric.typing
+from graphcl_toys import OWN, Embedded
 from method_toys import weights
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
@@ -30,10 +31,9 @@ from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node_generated import citation_graph
 
 BATCHES: dict[str, Any] = {"per_device_train_batch_size": 250, "neighbours": 2}
-OWN = '''
+ENCODER = '''
 import torch
 from torch_geometric.nn import GATConv
-from torch_geometric.utils import dropout_edge
 
 class TwoLayers(torch.nn.Module):
     """As people write it: its sizes are its own, it takes the whole graph."""
@@ -42,10 +42,6 @@ class TwoLayers(torch.nn.Module):
         self.first, self.second = GATConv(features, 8, heads=3), GATConv(24, width)
     def forward(self, data):
         return self.second(self.first(data.x, data.edge_index).relu(), data.edge_index)
-
-def fewer_edges(data):
-    data.edge_index, _ = dropout_edge(data.edge_index, p=0.4)
-    return data
 '''
 
 
@@ -85,18 +81,6 @@ class Attributes(nn.Module):
         assert edge_attr.shape == (edge_index.shape[1], 2)
         assert edge_weight.shape == edge_index.shape[1:]
         found: Tensor = self.layer(x, edge_index, edge_attr)
-        return found
-
-
-class Embedded(nn.Module):
-    """A user's encoder of whole numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(4, 8)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        found: Tensor = self.table(x).sum(1)
         return found
 
 
@@ -176,15 +160,6 @@ def test_graphs_with_isolated_nodes_and_empty_features_train(tmp_path: Path, bat
     assert run(tmp_path / "two", Data(x=torch.eye(2), edge_index=torch.tensor([[0], [1]])))["evaluation"] == {}
 
 
-@pytest.mark.slow
-def test_the_command_reads_public_graphs(data_dir: Path, tmp_path: Path) -> None:
-    more = ["--dataset", "CiteSeer", "--data-dir", str(data_dir), "--num-train-epochs", "20"]
-    assert main(["train", "grace", "--output-dir", str(tmp_path), "--temperature-strategy", "temperature-free", *more]) == 0
-    results = json.loads((tmp_path / "metrics.json").read_text())
-    assert results["items"] == 3327
-    assert 35 < results["evaluation"]["f1_micro 10/10/80"] < 80
-
-
 @pytest.mark.parametrize(("settings", "wrapped"), [({}, True), (BATCHES, True), (BATCHES, False)])
 def test_our_encoder_brought_as_ones_own_trains_alike(settings: dict[str, Any], wrapped: bool) -> None:
     torch.manual_seed(1)
@@ -220,7 +195,7 @@ def test_pygs_gat_by_the_command(saved: Path, tmp_path: Path, strategy: str, mor
 
 def test_a_module_beside_the_user_by_the_command(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine_of_grace.py").write_text(OWN)
+    (tmp_path / "mine_of_grace.py").write_text(OWN + ENCODER)
     own = ["--encoder", "mine_of_grace:TwoLayers", "--augmentations", "mine_of_grace:fewer_edges"]
     assert main(words(saved, tmp_path, *own)) == 0
     assert json.loads(Path("metrics.json").read_text())["recipe"]["encoder"] == "mine_of_grace:TwoLayers"

@@ -139,7 +139,7 @@ def test_missing_and_damaged_archives_are_named(tmp_path: Path) -> None:
 
 def pack(folder: Path, **parts: str) -> Path:
     """An archive as the collection's site has it."""
-    texts = {"A": "1, 2\n2, 1\n", "graph_indicator": "1\n1\n2\n", "graph_labels": "5\n-1\n", "node_labels": "4\n2\n4\n"}
+    texts = {"A": "1, 2\n2, 2\n2, 1\n2, 1\n", "graph_indicator": "1\n1\n2\n", "graph_labels": "5\n-1\n", "node_labels": "4\n2\n4\n"}
     (folder / "graph" / "tu").mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / "graph" / "tu" / "TOY.zip", "w") as archive:
         for part, text in {**texts, **parts}.items():
@@ -152,6 +152,7 @@ def test_the_archive_of_the_collections_site_is_read(tmp_path: Path, monkeypatch
     read = load_tu("TOY", tmp_path / "cache", tmp_path / "data")
     assert read.x.tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1]]
     assert read.labels.tolist() == [1, 0]  # type: ignore[union-attr]
+    assert read.edge_index.tolist() == [[0, 1], [1, 0]], "each edge once, and none from a node to itself"
     monkeypatch.setattr(tu_files, "_URL", site + "/{name}.zip")
     with pytest.warns(UserWarning, match=r"no checksum of file:.*TOY\.zip is known .* SHA-256 [0-9a-f]{64}"):
         downloaded = load_tu("TOY", tmp_path / "cache")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from graphcl_toys import Data, graph, ring, toy_set, write_tu
+from graphcl_toys import OWN, Data, Embedded, graph, ring, toy_set, write_tu
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
@@ -29,13 +29,6 @@ from tempplug_adapters.training.method import Run
 from tempplug_adapters.training.train import train
 
 SMALL: dict[str, Any] = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "hidden": 8, "layers": 2}
-OWN = """
-from torch_geometric.utils import dropout_edge
-
-def fewer_edges(data):
-    data.edge_index, _ = dropout_edge(data.edge_index, p=0.4)
-    return data
-"""
 
 
 class Pooled(nn.Module):
@@ -185,17 +178,6 @@ def test_graphs_without_a_class_are_not_measured_by() -> None:
     module = method.build(recipe, data, None).eval()
     kept = Graphs([each for number, each in enumerate(graphs) if number % 5 > 1])
     assert method.evaluate(recipe, module, data, Run(Path())) == method.evaluate(recipe, module, kept, Run(Path()))
-
-
-class Embedded(nn.Module):
-    """A user's encoder of whole numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(99, 4)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.table(x).sum(1)
 
 
 @pytest.mark.parametrize("encoder", [Embedded(), GCN])

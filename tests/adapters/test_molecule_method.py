@@ -217,14 +217,3 @@ def test_without_molecules_to_pre_train_on_the_flag_is_named(
     monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
     assert main(["train", "molecule", "--output-dir", str(tmp_path)]) == 2
     assert "pass --pretrain-file, --data-dir or set TEMPPLUG_DATA" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_real_molecules_train_end_to_end(data_dir: Path, tmp_path: Path) -> None:
-    small = ["--max-pretrain-molecules", "200", "--num-train-epochs", "1", "--finetune-epochs", "2", "--layers", "2"]
-    given = ["--dataset", "bace", "--data-dir", str(data_dir), "--output-dir", str(tmp_path), "--width", "16"]
-    assert main(["train", "molecule", *given, *small]) == 0
-    results = metrics(tmp_path)
-    assert results["items"] == 200
-    assert 50 < results["evaluation"]["roc_auc BACE"] < 100
-    assert metrics(tmp_path / "finetune-BACE")["test"] == 152

@@ -101,12 +101,10 @@ class GraphSet:
         """Returns each graph separately, as PyTorch Geometric objects."""
         from torch_geometric.data import Data
 
-        nodes, edges = (torch.stack([each[:-1], each[1:]], 1).tolist() for each in (self.node_start, self.edge_start))
+        x = self.x.split(self.node_start.diff().tolist())
+        edges = self.edge_index.split(self.edge_start.diff().tolist(), 1)
         labels = [None] * len(self) if self.labels is None else self.labels if self.labels.ndim == 1 else self.labels[:, None]
-        return [
-            Data(x=self.x[slice(*own)], edge_index=self.edge_index[:, slice(*between)], y=label)
-            for own, between, label in zip(nodes, edges, labels, strict=True)
-        ]
+        return [Data(x=own, edge_index=between, y=label) for own, between, label in zip(x, edges, labels, strict=True)]
 
     @classmethod
     def from_graphs(cls, graphs: Iterable[Data]) -> GraphSet:

@@ -131,7 +131,7 @@ class Nodes:
         loader = graph if isinstance(graph, NodeLoader) else None
         self.graph = copy.copy(one_graph(graph, name))
         check_graph(self.graph, name)
-        self.graph.x = plain_features(self.graph.x)
+        self.x = self.graph.x = plain_features(self.graph.x)
         self.edge_index, self.edge_weight = self.graph.edge_index, self.graph.get("edge_weight")
         self.labels = labels_of(self.graph, name) if measured else None
         masks = [self.graph.get(each) for each in _MASKS]
@@ -140,13 +140,7 @@ class Nodes:
         self.sampler: NodeSampler | LoaderSampler = self._own if loader is None else LoaderSampler(loader)
 
     def __len__(self) -> int:
-        return int(self.graph.x.shape[0])
-
-    @property
-    def x(self) -> Tensor:
-        """Features of all nodes, [N, F]."""
-        features: Tensor = self.graph.x
-        return features
+        return len(self.x)
 
     def part(self, seeds: Tensor, neighbours: int | None, steps: int) -> Data:
         """Returns the part of the graph that an encoder reads around some nodes, in the form of PyTorch Geometric's loaders.

@@ -5,7 +5,6 @@ The package's own readers load pickles and write to the folder.
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
 from pathlib import Path
 
 import torch
@@ -63,21 +62,16 @@ def read_ogb(folder: Path, name: str) -> list[Data]:
             raise DataError(f"{raw / part}.csv.gz has {len(table)} rows where the others have {rows}.")
     if len(nodes) != len(edges) or pairs.shape[1] != 2 or pairs.is_floating_point() or min([*nodes, *edges, 0]) < 0:
         raise DataError(f"{raw} must number the nodes and edges of each graph, and an edge must be two nodes.")
-    graphs = []
-    bounds = zip(pairwise(accumulate(nodes, initial=0)), pairwise(accumulate(edges, initial=0)), strict=True)
-    for number, (own, between) in enumerate(bounds):
-        links, attributes = pairs[slice(*between)].T, None if edge_attr is None else edge_attr[slice(*between)]
-        if name not in _DIRECTED:
-            links = torch.stack([links, links.flip(0)], 2).flatten(1)
-            attributes = None if attributes is None else attributes.repeat_interleave(2, 0)
-        graph = Data(edge_index=links.contiguous(), num_nodes=nodes[number])
-        if x is not None:
-            graph.x = x[slice(*own)]
-        if attributes is not None:
-            graph.edge_attr = attributes
-        if y is not None:
-            graph.y = y if of_nodes else y[number : number + 1]
-        graphs.append(graph)
+    if name not in _DIRECTED:
+        pairs, edges = torch.stack([pairs, pairs.flip(1)], 1).flatten(0, 1), [2 * each for each in edges]
+        edge_attr = None if edge_attr is None else edge_attr.repeat_interleave(2, 0)
+    graphs = [
+        Data(edge_index=links.T.contiguous(), num_nodes=size) for links, size in zip(pairs.split(edges), nodes, strict=True)
+    ]
+    sizes = {"x": (x, nodes), "edge_attr": (edge_attr, edges), "y": (y, nodes if of_nodes else [1] * len(nodes))}
+    for attribute, (table, counts) in sizes.items():
+        for graph, own in zip(graphs, () if table is None else table.split(counts), strict=table is not None):
+            graph[attribute] = own
     if of_nodes and len(graphs) == 1:
         _add_masks(graphs[0], folder / "split")
     return graphs
