@@ -139,10 +139,10 @@ def test_missing_and_damaged_archives_are_named(tmp_path: Path) -> None:
 
 def pack(folder: Path, **parts: str) -> Path:
     """An archive as the collection's site has it."""
-    texts = {"A": "1, 2\n2, 2\n2, 1\n2, 1\n", "graph_indicator": "1\n1\n2\n", "graph_labels": "5\n-1\n", "node_labels": "4\n2\n4\n"}
+    texts = {"A": "1, 2\n2, 2\n2, 1\n2, 1\n", "graph_indicator": "1\n1\n2\n", "graph_labels": "5\n-1\n"}
     (folder / "graph" / "tu").mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / "graph" / "tu" / "TOY.zip", "w") as archive:
-        for part, text in {**texts, **parts}.items():
+        for part, text in {**texts, "node_labels": "4\n2\n4\n", **parts}.items():
             archive.writestr(f"TOY/TOY_{part}.txt", text)
     return folder / "graph" / "tu"
 

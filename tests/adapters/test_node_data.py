@@ -96,6 +96,24 @@ def test_the_folder_of_pygs_class_is_read_as_the_class_reads_it(
         assert torch.equal(downloaded[part], theirs[part]), part
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": None}, "photo.npz lacks labels"),
+        ({"adj_indices": np.full(90, 10**9)}, "photo.npz cannot be read: its matrix is damaged"),
+        ({"adj_shape": np.array([30, 31])}, "photo.npz must have links between its 30 nodes, and a class"),
+        ({"labels": np.zeros(30)}, "photo.npz must have links between its 30 nodes, and a class"),
+    ],
+)
+def test_archives_that_do_not_fit_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    file = tmp_path / "Photo" / "raw" / "amazon_electronics_photo.npz"
+    write_npz(file)
+    arrays = {name: each for name, each in {**np.load(file), **changes}.items() if each is not None}
+    np.savez(file, **arrays)
+    with pytest.raises(DataError, match=message):
+        load_graph("Photo", tmp_path, tmp_path)
+
+
 def write_arxiv(root: Path, name: str = "ogbn_arxiv") -> Path:
     """ogbn-arxiv's layout: directed edges, features, [N, 1] classes, a split by time."""
     chance = np.random.default_rng(0)

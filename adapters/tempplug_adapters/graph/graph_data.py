@@ -101,8 +101,8 @@ class GraphSet:
         """Returns each graph separately, as PyTorch Geometric objects."""
         from torch_geometric.data import Data
 
-        x = self.x.split(self.node_start.diff().tolist())
-        edges = self.edge_index.split(self.edge_start.diff().tolist(), 1)
+        x = torch.split(self.x, self.node_start.diff().tolist())
+        edges = torch.split(self.edge_index, self.edge_start.diff().tolist(), 1)
         labels = [None] * len(self) if self.labels is None else self.labels if self.labels.ndim == 1 else self.labels[:, None]
         return [Data(x=own, edge_index=between, y=label) for own, between, label in zip(x, edges, labels, strict=True)]
 

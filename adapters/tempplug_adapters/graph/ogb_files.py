@@ -66,11 +66,12 @@ def read_ogb(folder: Path, name: str) -> list[Data]:
         pairs, edges = torch.stack([pairs, pairs.flip(1)], 1).flatten(0, 1), [2 * each for each in edges]
         edge_attr = None if edge_attr is None else edge_attr.repeat_interleave(2, 0)
     graphs = [
-        Data(edge_index=links.T.contiguous(), num_nodes=size) for links, size in zip(pairs.split(edges), nodes, strict=True)
+        Data(edge_index=links.T.contiguous(), num_nodes=size)
+        for links, size in zip(torch.split(pairs, edges), nodes, strict=True)
     ]
     sizes = {"x": (x, nodes), "edge_attr": (edge_attr, edges), "y": (y, nodes if of_nodes else [1] * len(nodes))}
     for attribute, (table, counts) in sizes.items():
-        for graph, own in zip(graphs, () if table is None else table.split(counts), strict=table is not None):
+        for graph, own in zip(graphs, () if table is None else torch.split(table, counts), strict=table is not None):
             graph[attribute] = own
     if of_nodes and len(graphs) == 1:
         _add_masks(graphs[0], folder / "split")
