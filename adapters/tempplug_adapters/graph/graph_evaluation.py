@@ -158,7 +158,8 @@ def evaluate_labels(
                 scores = search.fit(rows[train], truth[train]).decision_function(rows[test])
             found.append((roc_auc_score(truth[test], scores), average_precision_score(truth[test], scores)))
             progress(len(found) / (folds * len(tasks)))
-    return dict(zip(("roc_auc", "average_precision"), (100 * np.mean(found, axis=0)).tolist(), strict=True))
+    means = (float(100 * np.mean(each)) for each in zip(*found, strict=True))
+    return dict(zip(("roc_auc", "average_precision"), means, strict=True))
 
 
 def measurable_labels(labels: Tensor, folds: int) -> list[int]:
