@@ -75,7 +75,9 @@ def test_labels_have_regressions_on_standardised_rows(monkeypatch: pytest.Monkey
     assert [found["roc_auc"], found["average_precision"]] == pytest.approx((100 * np.mean(figures, axis=0)).tolist())
     assert told == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1])
     rare = torch.cat([labels, torch.eye(60)[:, :1]], 1)
-    with pytest.warns(UserWarning, match="1 of 4 labels a graph are not measured by: they are not 0 for 10 graphs and"):
+    with pytest.warns(
+        UserWarning, match="only 3 of 4 labels can be evaluated: 2 folds need 10 graphs with 0 and 10 graphs with 1"
+    ):
         assert measurable_labels(rare, 2) == [0, 1, 2]
     assert evaluate_labels(rows, rare, seed=3, folds=2) == found
 
@@ -95,7 +97,7 @@ def test_the_strength_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_measured_is_named() -> None:
     x, y = classes(40, 2)
     rows, labels = several()
-    none = "none of 3 labels a graph is 0 for 31 graphs and 1 for 31, which 31 folds need"
+    none = "none of 3 labels can be evaluated: 31 folds need 31 graphs with 0 and 31 graphs with 1"
     for call, error, message in [
         (lambda: evaluate_svm(np.where(x > 9, np.nan, x), y), NonFiniteError, "representations hold NaN"),
         (lambda: evaluate_svm(x, np.zeros(40)), ConfigError, "one class only"),

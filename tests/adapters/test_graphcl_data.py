@@ -67,7 +67,7 @@ def test_features_and_labels_are_optional() -> None:
     "labels", [([0.3], [2.0]), ([[1, 2]], [[0, 1]]), ([0, 1], [1, 0]), ([[1, 0]], [[1, 0, 1]]), ([1], [[1, 0]])]
 )
 def test_labels_that_are_not_used_are_warned_of(labels: Any) -> None:
-    with pytest.warns(UserWarning, match="y of the graphs is not used, and so they are not classified: it must be a class"):
+    with pytest.warns(UserWarning, match="y of the graphs is not used in the evaluation: it must be one class"):
         assert labelled(*labels) is None
 
 

@@ -169,8 +169,8 @@ def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
         rows = torch.cat([torch.full(shape, torch.nan) if each is None else each for each in given])
     if rows is None or bool((rows.nan_to_num().frac() != 0).any()) or (shape[1] > 1 and bool((rows > 1).any())):
         warnings.warn(
-            "y of the graphs is not used, and so they are not classified: it must be a class each, as a whole number from 0, "
-            "or labels of 0 and 1 [1, T], as many for every graph; -1 or NaN where it is not known.",
+            "y of the graphs is not used in the evaluation: it must be one class, a whole number from 0, or labels of 0 and 1 "
+            "[1, T], equally many for every graph; -1 or NaN for unknown.",
             stacklevel=2,
         )
         return None

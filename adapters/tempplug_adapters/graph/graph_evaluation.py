@@ -170,13 +170,12 @@ def measurable_labels(labels: Tensor, folds: int) -> list[int]:
     """
     wanted = max(folds, 2 * INNER_FOLDS)  # so that the training part of each fold can be split again
     found: list[int] = (((labels == 0).sum(0) >= wanted) & ((labels == 1).sum(0) >= wanted)).nonzero().flatten().tolist()
-    tasks, needed = labels.shape[1], f"0 for {wanted} graphs and 1 for {wanted}, which {folds} folds need"
+    tasks = labels.shape[1]
+    needed = f"labels can be evaluated: {folds} folds need {wanted} graphs with 0 and {wanted} graphs with 1 of each label."
     if not found:
-        raise ConfigError(f"none of {tasks} labels a graph is {needed}.")
+        raise ConfigError(f"none of {tasks} {needed}")
     if len(found) < tasks:
-        warnings.warn(
-            f"{tasks - len(found)} of {tasks} labels a graph are not measured by: they are not {needed}.", stacklevel=2
-        )
+        warnings.warn(f"only {len(found)} of {tasks} {needed}", stacklevel=2)
     return found
 
 

@@ -80,7 +80,7 @@ def one_class(
     those of this protocol.
     """
     if train_images is not None and train_images < 2:
-        raise ConfigError(f"train_images={train_images} must be at least 2: an image needs another one to be told from.")
+        raise ConfigError(f"train_images={train_images} must be at least 2: each image is contrasted with another one.")
     if test_images is not None and test_images < len(test.classes):
         raise ConfigError(f"test_images={test_images} must be at least {len(test.classes)}, one a class.")
     train_labels, test_labels = _labels(train), _labels(test)
@@ -98,7 +98,7 @@ def one_class(
         test, test_labels = test.subset(chosen), test_labels[chosen]
     anomalous = test_labels != normal
     if anomalous.all() or not anomalous.any():
-        raise DataError(f"the set '{test.name}' needs images of class '{name}' and of others, to tell them apart.")
+        raise DataError(f"the set '{test.name}' needs images of class '{name}' and of others.")
     return OneClassData(train.subset(kept), test, anomalous, name)
 
 
