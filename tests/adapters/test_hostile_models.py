@@ -65,7 +65,7 @@ COMMANDS = {
     "eval transfer": "{model} --data-dir {data}",
     "eval bias": "{model} --data-dir {data}",
     "eval vision": "--checkpoint {out}/run --dataset digits",
-    "bench run sentence": "--profile small --tasks unsupervised --strategies fixed --seeds 0 --data-dir {out}/data --output {out}",
+    "bench run sentence": "--profile small --tasks unsupervised --strategies fixed --data-dir {out}/data --output {out}",
 }
 COMMANDS |= {f"train {method}": COMMANDS["train simclr"] for method in OTHER_VISION}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from bias_toys import random_model, save
-from method_toys import Kill, Killed, plain_loop, weights, without_seconds
+from method_toys import Kill, Killed, weights, without_seconds
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -141,9 +141,8 @@ def test_without_its_loss_the_head_stays_as_it_is(toys: Path) -> None:
     assert "mlm_loss" not in module.measure()
 
 
-@pytest.mark.parametrize("strategy", ["fixed", "temperature-free"])
-def test_all_three_terms_fall_and_a_masked_language_model_is_kept(toys: Path, tmp_path: Path, strategy: str) -> None:
-    results = run(toys, tmp_path, strategy, num_train_epochs=3, learning_rate=1e-2)
+def test_all_three_terms_fall_and_a_masked_language_model_is_kept(toys: Path, tmp_path: Path) -> None:
+    results = run(toys, tmp_path, "temperature-free", num_train_epochs=3, learning_rate=1e-2)
     logs = [entry for entry in results["history"] if "mlm_loss" in entry]
     for name, share in (("contrastive_loss", 0.99), ("alignment_loss", 0.6), ("mlm_loss", 0.9)):
         first, last = (sum(entry[name] for entry in part) / 6 for part in (logs[:6], logs[-6:]))
@@ -158,17 +157,6 @@ def test_all_three_terms_fall_and_a_masked_language_model_is_kept(toys: Path, tm
     crows = evaluate_crows_pairs(model, read_crows_pairs(toys), "differing")
     expected = {"stereoset_lm": found.lm, "stereoset_ss": found.ss, "stereoset_icat": found.icat, "crows_pairs": crows.score}
     assert results["evaluation"] == pytest.approx({**expected, "validation_icat": developed.icat})
-
-
-@pytest.mark.slow
-def test_a_training_is_a_plain_loop_to_the_bit(toys: Path, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, "weight_decay": 0.1}
-    run(toys, tmp_path, "learnable", evaluate=False, **changes)
-    settings = recipe(toys, **changes)
-    plain = plain_loop(MabelMethod(METHOD), settings, read(toys, settings), "learnable").state_dict()
-    found = weights(tmp_path)
-    assert found.keys() == plain.keys()
-    assert all(torch.equal(found[name], value) for name, value in plain.items())
 
 
 @pytest.mark.slow
