@@ -80,7 +80,7 @@ def test_options_choose_and_what_does_not_fit_is_named(tiny_bert: Path, tmp_path
             ConfigError,
             r"pooling='avg' needs a transformer, .*modules\.json lists StaticEmbedding\.",
         ),
-        ("static", {"max_length": 5}, ConfigError, "max_length=5 does not apply to StaticEmbedding, which reads sentences"),
+        ("static", {"max_length": 5}, ConfigError, "max_length=5 does not apply to StaticEmbedding, which reads any length"),
         ("dense", {"max_length": 21}, ConfigError, "max_length=21 must be a whole number from 1 to 20 for this model"),
         ("prompt", {"prompt_name": "quary"}, UnknownNameError, r"no prompt of this model\. Did you mean 'query'\? It has"),
         ("bare", {"prompt_name": "query"}, UnknownNameError, r"prompt_name='query' is no prompt of this model\. It has none"),

@@ -289,7 +289,7 @@ def test_an_optimizer_of_ones_own_gets_the_parameters_of_the_loss_or_is_refused(
 def test_trainer_and_callback_need_a_loss_and_one_of_them_is_enough(tiny_bert: Path, tmp_path: Path) -> None:
     model, loss = create(tiny_bert, "learnable")
     for door in DOORS:
-        with pytest.raises(ConfigError, match="loss holds no TemperatureRankingLoss"):
+        with pytest.raises(ConfigError, match="loss contains no TemperatureRankingLoss"):
             through(door, tmp_path, model, library.MultipleNegativesRankingLoss(model))
     trainer = make(tmp_path, model, loss, keywords={"callbacks": [TemperatureRankingCallback(loss)]}, max_steps=1)
     assert isinstance(trainer, TemperatureSentenceTransformerTrainer)

@@ -65,7 +65,7 @@ class SimCSEModel(nn.Module):
         kept = None
         if pooler == "cls" and mlp_only_train:
             self.pooling, self.head = "cls_before_pooler", nn.Sequential(nn.Linear(width, width), nn.Tanh())
-            _initialise(self.head[0], encoder.config)
+            initialise(self.head[0], encoder.config)
         else:
             self.pooling = pooler
             kept = _own_pooler(encoder.config) if pooler == "cls" else None
@@ -131,12 +131,13 @@ def _own_pooler(config: Any) -> nn.Module:
             f"pooler=cls with mlp_only_train=False keeps the MLP in the encoder's own pooler, and a {config.model_type} model "
             "has none of that form. Choose --mlp-only-train, or --pooler cls_before_pooler or avg."
         )
-    _initialise(dense.to_empty(device="cpu").float(), config)
+    initialise(dense.to_empty(device="cpu").float(), config)
     kept: nn.Module = pooler
     return kept
 
 
-def _initialise(layer: Any, config: Any) -> None:
+def initialise(layer: Any, config: Any) -> None:
+    """Draws the weights of a linear layer as the model's configuration says; biases are 0."""
     nn.init.normal_(layer.weight, std=getattr(config, "initializer_range", 0.02))
     nn.init.zeros_(layer.bias)
 
