@@ -44,7 +44,7 @@ def test_the_first_pair_of_the_list_decides_and_such_words_are_counted() -> None
     [
         ([("he", "")], "gender word '' must be one word, of letters alone"),
         ([("step-dad", "mom")], "gender word 'step-dad' must be one word"),
-        ([("he", "she"), ("Her", "his"), ("him", "her")], "gender word 'her' stands among the words for men and among those"),
+        ([("he", "she"), ("Her", "his"), ("him", "her")], "gender word 'her' is among the words for men and among those"),
     ],
 )
 def test_faults_of_lists_are_named(tmp_path: Path, pairs: list[tuple[str, str]], message: str) -> None:

@@ -56,7 +56,9 @@ def test_what_learns_counts_or_follows_a_schedule_is_not_trained_without_its_tra
     spec, does = strategy.split(" ", 1)
     model, loss = create(tiny_bert, spec, size)
     whole = library.MatryoshkaLoss(model, loss, [16, 8]) if wrapped else loss
-    with pytest.raises(ConfigError, match=f"strategy '{loss.contrastive_loss.strategy.name}' {does}, and nothing"):
+    with pytest.raises(
+        ConfigError, match=f"strategy '{loss.contrastive_loss.strategy.name}' {does}, and no Trainer or callback"
+    ):
         through("library", tmp_path, model, whole, max_steps=1).train()
     if spec == "learnable":
         assert loss(features(model.eval()), None).isfinite()
@@ -119,7 +121,7 @@ def test_the_temperatures_gradient_is_clipped_by_itself_and_the_loss_released_at
     start = log_scale(loss)
     through(door, tmp_path, model, loss, optim="sgd", **{**ONE_STEP, "max_grad_norm": 1e-3}).train()
     assert abs(start - log_scale(loss)) == pytest.approx(1e-3, rel=1e-2)
-    with pytest.raises(ConfigError, match="nothing takes care of it here"):
+    with pytest.raises(ConfigError, match="no Trainer or callback manages it"):
         through("library", tmp_path, model, loss, max_steps=1).train()
 
 

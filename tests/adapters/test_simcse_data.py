@@ -61,7 +61,7 @@ def test_columns_and_conditions_choose(tmp_path: Path) -> None:
         ("p.csv", 'a,b\nx,y\n"u,v\nw,x\ny,z\n', "in the row that begins on line 3: unexpected end of data on line 5;"),
         ("p.csv", 'a,b\nx,y\n"u,v\nw,x\n"y,z\n', "in the row that begins on line 3: ',' expected after '\"' on line 5;"),
         ("p.csv", 'a,b\n"x\nx",y\n"u\nu",v,w\n', "p.csv, line 4: 3 fields where the header names 2."),
-        ("s.txt", "one\n\0\0\0\ntwo\n", "s.txt, line 2: holds a NUL character; the file is damaged, or no text."),
+        ("s.txt", "one\n\0\0\0\ntwo\n", "s.txt, line 2: holds a NUL character; the file is damaged or not text."),
         ("p.jsonl", '{"a": "x", "b": "\\u0000"}\n', "p.jsonl, line 1: 'b' holds a NUL character."),
         ("p.jsonl", '{"a": "x", "b": "\\ud83d"}\n', "p.jsonl, line 1: 'b' holds half a surrogate pair"),
         ("p.jsonl", '{"a": "x", "b": ["y"]}\n', "p.jsonl, line 1: 'b' is a JSON list; it must be text."),

@@ -133,10 +133,10 @@ def evaluate_crows_pairs(model: MaskedLanguageModel, pairs: Sequence[Pair], vari
                 [model.masked(more, place) for place in places[0]],
                 [model.masked(less, place) for place in places[1]],
             ]
-    questions = [question for asked in by_sentence for question in asked]
+    questions = [question for sentence in by_sentence for question in sentence]
     if not questions:
         raise DataError(f"CrowS-Pairs: none of {len(pairs)} pairs can be compared.")
-    found = torch.split(model.log_probabilities(questions), [len(asked) for asked in by_sentence])
+    found = torch.split(model.log_probabilities(questions), [len(sentence) for sentence in by_sentence])
     scores = [round(float(each.mean() if variant == "differing" else each.sum()), DECIMALS) for each in found]
     return _counted(compared, list(zip(scores[::2], scores[1::2], strict=True)), skipped=len(pairs) - len(compared))
 

@@ -79,10 +79,10 @@ class MaskedLanguageModel:
         Raises:
             ConfigError: a sentence has more tokens than the model has positions, or a probability is NaN or 0.
         """
-        asked: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        numbers_of: dict[tuple[tuple[int, ...], int], list[int]] = {}
         for number, question in enumerate(questions):
-            asked.setdefault((question.tokens, question.place), []).append(number)
-        ordered = sorted(asked, key=lambda sentence: len(sentence[0]), reverse=True)
+            numbers_of.setdefault((question.tokens, question.place), []).append(number)
+        ordered = sorted(numbers_of, key=lambda sentence: len(sentence[0]), reverse=True)
         longest = len(ordered[0][0])
         limit = min(self.tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", longest))
         if longest > limit:
@@ -93,8 +93,8 @@ class MaskedLanguageModel:
         with evaluating(self.model):
             for start in range(0, len(ordered), self.batch_size):
                 batch = ordered[start : start + self.batch_size]
-                rows = [row for row, sentence in enumerate(batch) for _ in asked[sentence]]
-                numbers = [number for sentence in batch for number in asked[sentence]]
+                rows = [row for row, sentence in enumerate(batch) for _ in numbers_of[sentence]]
+                numbers = [number for sentence in batch for number in numbers_of[sentence]]
                 answers = torch.tensor([questions[number].answer for number in numbers])
                 found[numbers] = self._distributions(batch)[rows, answers].double().cpu()
         if not found.isfinite().all():

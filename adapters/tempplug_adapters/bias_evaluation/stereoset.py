@@ -126,8 +126,8 @@ def evaluate_stereoset(model: MaskedLanguageModel, rows: Sequence[Row]) -> Stere
         against language modelling; here it counts one half, so that a uniform model scores 50 and not 0.
     """
     by_word = [word_questions(model, row.context, word) for row in rows for word in row.words]
-    probabilities = model.log_probabilities([question for asked in by_word for question in asked]).exp()
-    scores = torch.stack([each.mean() for each in torch.split(probabilities, [len(asked) for asked in by_word])])
+    probabilities = model.log_probabilities([question for word in by_word for question in word]).exp()
+    scores = torch.stack([each.mean() for each in torch.split(probabilities, [len(word) for word in by_word])])
     return scored(scores.reshape(len(rows), len(KINDS)), [row.target for row in rows])
 
 

@@ -87,7 +87,7 @@ class MabelModule(nn.Module):
     def __init__(self, recipe: MabelRecipe, data: Quadruples, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
         self.model = MabelModel.from_pretrained(recipe.model_name_or_path)
-        if not recipe.mlm_weight:  # DistributedDataParallel must not wait for parameters without a gradient
+        if not recipe.mlm_weight:  # DistributedDataParallel would wait for the gradients of unused parameters
             used = {id(each) for each in self.model.encoder.base_model.parameters()}
             for each in self.model.encoder.parameters():
                 each.requires_grad_(id(each) in used)
@@ -134,7 +134,7 @@ class MabelModule(nn.Module):
 
     def _alignment(self, anchors: Tensor, candidates: Tensor, known: dict[str, Any]) -> Tensor:
         """Returns the mean squared distance between the similarity rows of a premise and of its counterfactual, []."""
-        # from one matrix of both, whose logits are those of the contrastive loss, whatever a temperature depends on
+        # one matrix for both halves, so that the logits are those of the contrastive loss for every temperature strategy
         if self.recipe.alignment_of == "logits":
             rows = self.loss_fn.logits(anchors, candidates, **known)
         else:

@@ -168,9 +168,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             parts.append(f"objective '{objective.name}' learns")
         if parts:
             raise ConfigError(
-                f"{' and '.join(parts)}, and nothing takes care of it here: train with "
+                f"{' and '.join(parts)}, and no Trainer or callback manages it: train with "
                 "TemperatureSentenceTransformerTrainer, or pass callbacks=[TemperatureRankingCallback(loss)], both of "
-                "tempplug_adapters.sentence_transformers; in a loop of your own call loss.take_charge()."
+                "tempplug_adapters.sentence_transformers; in your own loop call loss.take_charge()."
             )
 
     def get_config_dict(self) -> dict[str, Any]:

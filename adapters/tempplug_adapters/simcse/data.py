@@ -69,14 +69,14 @@ def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yields the numbered lines, 1-based, without their ends."""
+    """Yields the lines without line ends, numbered from 1."""
     number = 0
     try:
         with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
             for number, raw in enumerate(stream, start=1):
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if "\0" in line:
-                    raise DataError(f"{file}, line {number}: holds a NUL character; the file is damaged, or no text.")
+                    raise DataError(f"{file}, line {number}: holds a NUL character; the file is damaged or not text.")
                 yield number, line
     except UnicodeDecodeError as error:
         raise DataError(f"{file}, line {number}: not UTF-8 ({error.reason}).") from error
@@ -133,7 +133,7 @@ def _json_text(what: str, value: Any) -> str:
     text = "" if value is None else str(value)
     # JSON escapes can encode both, and tokenizers reject the first
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise DataError(f"{what} holds half a surrogate pair, which is no character.")
+        raise DataError(f"{what} holds half a surrogate pair, which is not a character.")
     if "\0" in text:
         raise DataError(f"{what} holds a NUL character.")
     return text

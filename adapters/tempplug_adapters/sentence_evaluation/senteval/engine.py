@@ -165,12 +165,12 @@ def _cosine(a: NDArray[Any], b: NDArray[Any]) -> Any:
         return np.nan_to_num(np.dot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
-def _classifier(asked: Mapping[str, Any]) -> Classifier:
+def _classifier(given: Mapping[str, Any]) -> Classifier:
     known = ("nhid", "optim", "dropout", *_FOR_THE_CLASSIFIER)
-    unknown = [name for name in asked if name not in known]
+    unknown = [name for name in given if name not in known]
     if unknown:
         raise UnknownNameError(f"params: classifier has {', '.join(unknown)}; known are {', '.join(known)}.")
-    if asked.get("nhid", 0) != 0:
-        raise ConfigError(f"params: classifier nhid={asked['nhid']} is not supported; reported results have 0.")
-    settings = {name: asked[name] for name in _FOR_THE_CLASSIFIER if name in asked}
-    return Classifier(optimizer=asked.get("optim", "adam"), **settings)
+    if given.get("nhid", 0) != 0:
+        raise ConfigError(f"params: classifier nhid={given['nhid']} is not supported; reported results have 0.")
+    settings = {name: given[name] for name in _FOR_THE_CLASSIFIER if name in given}
+    return Classifier(optimizer=given.get("optim", "adam"), **settings)
