@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -139,20 +137,3 @@ def test_a_card_without_scores_or_a_base_on_the_hub(toys: Path, tmp_path: Path) 
     assert str(toys) not in card
     (tmp_path / "README.md").write_text(card)
     assert not {"base_model", "model-index"} & set(metadata_load(tmp_path / "README.md"))
-
-
-def test_push_to_hub_takes_the_card_along(toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but the connection itself: sentence-transformers writes the folder anew and hands it to the hub's client."""
-    saved(toys, tmp_path / "out")
-    (tmp_path / "out" / "README.md").write_text(model_card(recipe(toys), RESULTS, "avg", MACL()))
-
-    def upload(self: Any, *, folder_path: str, **_: Any) -> Any:
-        shutil.copytree(folder_path, tmp_path / "pushed")
-        return type("Commit", (), {"oid": "0", "pr_url": None, "commit_url": "", "repo_url": ""})()
-
-    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda self, **_: type("Repo", (), {"repo_id": "me/out"})())
-    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", upload)
-    SentenceTransformer(str(tmp_path / "out"), device="cpu").push_to_hub("me/out")
-    assert json.loads((tmp_path / "pushed" / "modules.json").read_text())[1]["path"] == "1_Pooling"
-    assert metadata_load(tmp_path / "pushed" / "README.md")["pipeline_tag"] == "sentence-similarity"
-    assert "| STS-B dev | 81.23 |" in (tmp_path / "pushed" / "README.md").read_text()

@@ -141,14 +141,8 @@ def test_masked_language_models_in_half_precision_load_as_encoders(folder: Path,
         (lambda folder: [file.unlink() for file in folder.glob("*token*")], "has no vocabulary: put its tokenizer's files"),
         (lambda folder: change_json(folder / "tokenizer_config.json", pad_token=None), "tokenizer without a padding token"),
         (lambda folder: change_json(folder / "config.json", num_hidden_layers=3), r"lacks weights .* as encoder\.layer\.2\."),
-        (
-            lambda folder: change_json(folder / "config.json", intermediate_size=31),
-            r"such as encoder\.layer\.0\.intermediate\.dense\.bias \(of another shape\)",
-        ),
-        (
-            lambda folder: [file.unlink() for file in folder.iterdir()],
-            r"cannot be loaded: .*config\.json, the weights and the tokenizer's files",
-        ),
+        (lambda folder: change_json(folder / "config.json", intermediate_size=31), r"dense\.bias \(of another shape\)"),
+        (lambda folder: [file.unlink() for file in folder.iterdir()], "cannot be loaded: .*the weights and the tokenizer's"),
         (shutil.rmtree, r"model='.*model' cannot be loaded: .*or the name of a model on the Hugging Face hub"),
     ],
 )
@@ -234,13 +228,8 @@ def test_the_transformer_may_lie_in_a_subfolder(tiny_bert: Path, tmp_path: Path)
             None,
             "lists Transformer; without sentence-transformers only a Transformer with a Pooling by mean or",
         ),
-        (["Transformer", "Pooling"], {"pooling_mode": "max"}, "pools by max; without sentence-transformers"),
         (["Transformer", "Pooling"], {"pooling_mode": ["cls", "mean"]}, "pools by cls and mean; without"),
-        (
-            ["Transformer", "Pooling"],
-            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
-            "pools by mean and max; without",
-        ),
+        (["Transformer", "Pooling"], {"pooling_mode_mean_tokens": 1, "pooling_mode_max_tokens": 1}, "by mean and max; without"),
     ],
 )
 def test_other_sentence_transformers_need_that_library(

@@ -97,7 +97,8 @@ def test_wrong_columns_and_conditions_are_named(
         read(write(tmp_path, name, "label\tp\th\tsource\nyes\tx\ty\ts\nno\tq\tr\ts\n"), columns, where)
 
 
-def test_the_real_entailment_pairs_are_all_there(data_dir: Path) -> None:
+def test_the_real_pairs_and_sentences_are_all_there(data_dir: Path) -> None:
+    assert len(read(data_dir / "text/wiki/wiki1m_for_simcse_head.txt.gz")) == 11914
     samples = read(data_dir / "text/nli/nli_pairs.tsv.gz", ["premise", "hypothesis"], ["label=entailment"])
     assert len(samples) == 20600
     assert samples[0][1] == "Two woman are holding packages."
