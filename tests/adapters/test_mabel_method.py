@@ -122,6 +122,12 @@ def test_a_premise_and_its_counterfactual_are_examples_of_their_own(toys: Path) 
     assert [*range(6), *range(96, 102)] in moved
 
 
+def test_biases_and_normalisation_are_spared_weight_decay(toys: Path) -> None:
+    named, method = list(module_of(toys, "fixed")[0].named_parameters()), MabelMethod(METHOD)
+    decayed = {name for name, each in named if method.treatment(recipe(toys), name, each).decays}
+    assert decayed == {name for name, _ in named if name.endswith("weight") and "LayerNorm" not in name}
+
+
 def test_without_its_loss_the_head_stays_as_it_is(toys: Path) -> None:
     module, batch = module_of(toys, "fixed", mlm_weight=0.0)
     assert "mlm_input_ids" not in batch
