@@ -262,6 +262,7 @@ class Sentences:
         self.config = load_config(recipe.model_name_or_path, dropout)
         self.views = TokenizedViews(samples, self.tokenizer, recipe.max_length)
         self.collator = ViewCollator(self.tokenizer, recipe.mlm_probability if recipe.mlm_weight else None)
+        self.kind = ("sentences", "pairs", "triplets", "quadruples")[self.views.width - 1]
         self.data_dir = data_dir
 
     def __len__(self) -> int:

@@ -103,7 +103,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
 
     def describe(self, data: Sentences) -> str:
         """Returns the number and the kind of the samples."""
-        return f"{len(data)} {('sentences', 'pairs', 'triplets')[data.views.width - 1]}"
+        return f"{len(data)} {data.kind}"
 
     def known(self, recipe: SimCSERecipe, data: Sentences) -> dict[str, Any]:
         """Returns the number of samples and the width of the embeddings."""
