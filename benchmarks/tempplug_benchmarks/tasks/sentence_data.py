@@ -11,7 +11,7 @@ from tempplug_adapters.simcse.recipe import METHOD, SimCSERecipe
 from tempplug_benchmarks.data import sentences
 
 if TYPE_CHECKING:
-    from tempplug_adapters.simcse.method import Sentences
+    from tempplug_adapters.simcse.data import Sentences
     from tempplug_adapters.training.method import Source
 
 TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
