@@ -105,12 +105,9 @@ def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -
     _add(group, name, help=f"{kind.help} ({_defaults(name, recipes)})", **more)
 
 
-def add_device(group: Any, default: str = "auto", note: str = "") -> argparse.Action:
-    """Adds and returns ``--device``, which `command_line.choose_device` checks; ``note`` is appended to its help."""
-    action: argparse.Action = group.add_argument(
-        "--device", default=default, help=f"cpu, cuda, cuda:N, or auto: a GPU where there is one{note} (default: {default})"
-    )
-    return action
+def device_flag(default: str = "auto", note: str = "") -> dict[str, Any]:
+    """Returns argparse's options of ``--device``, which `choose_device` checks; ``note`` is appended to its help."""
+    return {"default": default, "help": f"cpu, cuda, cuda:N, or auto: a GPU where there is one{note} (default: {default})"}
 
 
 def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
