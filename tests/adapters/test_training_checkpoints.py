@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.manifest import seal
 from tempplug_adapters.training.checkpoints import (
     COMPLETE,
@@ -19,7 +20,6 @@ from tempplug_adapters.training.checkpoints import (
     output_folder,
     remove_old,
     resume_point,
-    write_settings,
 )
 
 
@@ -29,7 +29,7 @@ def checkpoint(folder: Path, step: int, best: int | None = None, **settings: obj
     for name in COMPLETE:
         (made / name).write_text("{}")
     (made / TRAINER_STATE).write_text(json.dumps({"best_global_step": best}))
-    write_settings(made, {"method": "toy", "recipe": {"noise": 0.1}, **settings})
+    write_json(made / SETTINGS_FILE, {"method": "toy", "recipe": {"noise": 0.1}, **settings})
     seal(made)
     return made
 

@@ -61,7 +61,7 @@ ILL = {
         "fixed:temperature=0.01",
         {"noise": 0.05, "dropout": 0.0, "learning_rate": 0.03, "num_train_epochs": 40, "data": Points(16)},
         ["the gradient scale has collapsed"],
-        "most pairs teach nothing any more",
+        "most pairs have no gradient any more",
         "raise the temperature",
     ),
     "positives": (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from torch import nn
+import torch
+from torch import distributed, nn
 from transformers import TrainerCallback
 
 from tempplug_adapters.huggingface.length import epochs_of, tell_length
@@ -17,9 +17,9 @@ from tempplug_adapters.training.checkpoints import checkpoint_folder, find_best,
 from tempplug_adapters.training.termination import Terminated
 
 LOOKS = 100
-"""How often a training measures its temperature."""
+"""Approximate number of measurements of the temperature in a training."""
 COURSE = ("temperature", "positive_similarity", "negative_similarity", "uniformity", "alignment")
-"""What is kept of every measurement, where the module has it."""
+"""Names of the measured numbers that are kept."""
 
 
 class ProgressOfLoss(TrainerCallback):
@@ -101,16 +101,24 @@ class SealedCheckpoints(Sealing):
 class Ending(TrainerCallback):
     """Saves a checkpoint at the end of the step in which a signal arrived, then ends the training.
 
-    Args:
-        asked: returns the number of the received signal, or 0; called once per step by all processes.
+    Attributes:
+        signal: number of the received signal, or 0.
     """
 
-    def __init__(self, asked: Callable[[], int]) -> None:
-        self.asked, self._due = asked, 0
+    signal = 0
+    _due = 0
+
+    def receive(self, number: int) -> None:
+        """Stores the number of a signal."""
+        self.signal = number
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Requests a checkpoint."""
-        self._due = self.asked()
+        """Requests a checkpoint if any process has received a signal."""
+        if args.world_size > 1:
+            highest = torch.tensor(float(self.signal), device=args.device)
+            distributed.all_reduce(highest, distributed.ReduceOp.MAX)
+            self.signal = int(highest.item())
+        self._due = self.signal
         control.should_save |= self._due > 0
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -37,12 +37,7 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     _add(run, "dataset", help=info.datasets + shown, required=required, default=info.default_dataset)
     _add(run, "data_dir", metavar="DIR", help="folder of data (default: TEMPPLUG_DATA; without it, data are downloaded)")
     _add(run, "output_dir", metavar="DIR", action=Folder, required=True, help="for checkpoints, encoder and metrics.json")
-    _add(
-        run,
-        "resume_from_checkpoint",
-        metavar="auto|DIR",
-        help="go on where a killed run stopped; auto: with its newest checkpoint",
-    )
+    _add(run, "resume_from_checkpoint", metavar="auto|DIR", help="resume a killed run; auto: from its newest checkpoint")
     _add(
         run,
         "evaluate",
@@ -54,10 +49,7 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     settings = parser.add_argument_group("recipe")
     default = next(iter(info.recipes))
     _add(
-        settings,
-        "recipe",
-        metavar="NAME",
-        help=f"where the settings below come from: {', '.join(info.recipes)} (default: {default})",
+        settings, "recipe", metavar="NAME", help=f"recipe of the settings below: {', '.join(info.recipes)} (default: {default})"
     )
     for name, kind in next(iter(info.recipes.values())).kinds().items():
         add_setting(settings, name, kind, info.recipes)
@@ -67,8 +59,8 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
         "temperature_learning_rate",
         type=_number,
         metavar="N",
-        help="of all that the strategy learns, on the schedule of --learning-rate (default: its own, 0.01 for learnable; "
-        "where it has none, --learning-rate)",
+        help="of the strategy's parameters, on the schedule of --learning-rate (default: its own, 0.01 for learnable, or else "
+        "--learning-rate)",
     )
     strategies = {name: recipe.loss.strategy for name, recipe in info.recipes.items()}
     if len(set(strategies.values())) > 1:
@@ -102,7 +94,8 @@ def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -
             more = {"choices": kind.values}
         case _:
             more = {"metavar": "WORD"}
-    _add(group, name, help=f"{kind.help} ({_defaults(name, recipes)})", **more)
+    defaults = _told({recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()})
+    _add(group, name, help=f"{kind.help} ({defaults})", **more)
 
 
 def device_flag(default: str = "auto", note: str = "") -> dict[str, Any]:
@@ -113,10 +106,6 @@ def device_flag(default: str = "auto", note: str = "") -> dict[str, Any]:
 def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
     """Returns the settings given by flags."""
     return {name: value for name in recipe.kinds() if (value := getattr(parsed, name)) is not None}
-
-
-def _defaults(name: str, recipes: Mapping[str, Any]) -> str:
-    return _told({recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()})
 
 
 def _told(values: Mapping[str, str]) -> str:

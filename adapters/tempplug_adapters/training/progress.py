@@ -36,7 +36,7 @@ class ProgressLine(TrainerCallback):
             try:
                 tqdm.write(text)
             except OSError as error:
-                if error.errno != errno.EIO:  # of a terminal that is closed, of which SIGHUP tells
+                if error.errno != errno.EIO:  # the terminal is closed, which SIGHUP reports
                     raise
 
     def evaluating(self, fraction: float) -> None:

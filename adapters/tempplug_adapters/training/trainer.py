@@ -43,7 +43,7 @@ from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.termination import Terminated, on_termination
 
 _OURS = "MethodTrainer"
-"""In the state of a checkpoint: the sums of the losses since the last log, and what was seen of the temperatures."""
+"""Key in the state of a checkpoint: sums of the losses since the last log, and measurements of the temperatures."""
 
 
 def batch_order(method: Method[Any, Any], recipe: Recipe, data: Any, args: Any) -> BatchOrder:
@@ -99,7 +99,8 @@ class MethodTrainer(Trainer):
         self.sealing = SealedCheckpoints(args.save_total_limit)
         args.save_total_limit = None
         # these two must be last, because other callbacks may request actions at the last step of an epoch
-        ours = [LogFile(), ProgressOfLoss(module), self.temperatures, EpochFlow(), Ending(self._asked_to_end)]
+        self.ending = Ending()
+        ours = [LogFile(), ProgressOfLoss(module), self.temperatures, EpochFlow(), self.ending]
         super().__init__(model=module, args=args, eval_dataset=data, callbacks=[*callbacks, *ours])
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
@@ -108,7 +109,6 @@ class MethodTrainer(Trainer):
         # Sum and number of the losses since the last log; stored in checkpoints, so that logs are complete after resuming.
         self._losses: list[Any] = [0.0, 0]
         self._drawn = (-1, 0)
-        self._ending = 0
 
     @cached_property
     def order(self) -> BatchOrder:
@@ -138,31 +138,19 @@ class MethodTrainer(Trainer):
         """
         if isinstance(resume_from_checkpoint, str):
             self.load_state(resume_from_checkpoint)
-        # What lives before the training is not looked at by the garbage collector in it: a pass over all of it, which the
-        # Trainer asks for, takes as long as a small training.
+        # The Trainer runs the garbage collector. Passing over all objects from before the training would take as long as a
+        # small training.
         gc.freeze()
         try:
-            with on_termination(self._ask_to_end), self.sealing.cleaning(writes=self.args.should_save):
+            with on_termination(self.ending.receive), self.sealing.cleaning(writes=self.args.should_save):
                 output = super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
             gc.unfreeze()
-        if self._ending:
-            raise Terminated("after the last step", self._ending)
+        if self.ending.signal:
+            raise Terminated("after the last step", self.ending.signal)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
             load_module(self.module, self.state.best_model_checkpoint)  # the Trainer warns if it did not find all files
         return output
-
-    def _ask_to_end(self, number: int) -> None:
-        self._ending = number
-
-    def _asked_to_end(self) -> int:
-        """Returns the signal received by any process of the launch, or 0; all processes must call this at the same step."""
-        if self.args.world_size == 1:
-            return self._ending
-        asked = torch.tensor(float(self._ending), device=self.args.device)
-        distributed.all_reduce(asked, distributed.ReduceOp.MAX)
-        self._ending = int(asked.item())
-        return self._ending
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Computes loss and gradients of a micro-batch with a random state given by seed, step and process."""
