@@ -28,14 +28,13 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])
-@pytest.mark.parametrize("array", ARRAYS, ids=str)
-def test_pickled_arrays_come_back(array: Any, protocol: int) -> None:
-    content = {"data": array, "again": array, "words": ["a", "é", b"\xff"], "numbers": [1, -70000, 1.5, None, True, 2**40]}
-    found = load_pickled(pickle.dumps(content, protocol))
-    assert found["data"].dtype == pickle.loads(pickle.dumps(array)).dtype
-    assert np.array_equal(found["data"], array)
-    assert np.array_equal(found["again"], array)
-    assert {key: found[key] for key in ("words", "numbers")} == {key: content[key] for key in ("words", "numbers")}
+def test_pickled_arrays_come_back(protocol: int) -> None:
+    plain = {"words": ["a", "é", b"\xff"], "numbers": [1, -70000, 1.5, None, True, 2**40]}
+    found = load_pickled(pickle.dumps({**plain, "arrays": ARRAYS, "again": ARRAYS}, protocol))
+    assert {key: found[key] for key in plain} == plain
+    for array, *copies in zip(ARRAYS, found["arrays"], found["again"], strict=True):
+        assert copies[0].dtype == pickle.loads(pickle.dumps(array)).dtype
+        assert all(np.array_equal(each, array) for each in copies)
 
 
 class Called:
@@ -101,28 +100,20 @@ def test_a_type_cannot_be_made_to_point_anywhere(state: bytes) -> None:
         load_pickled(b"\x80\x02cnumpy\ndtype\nU\x02i8K\x00K\x01\x87R" + state.replace(b"K\x03", b"K\x09") + b".")
 
 
-def bomb(path: Path, gigabytes: float) -> Path:
+def bomb(path: Path, size: int) -> Path:
     """A small archive that holds an array of zeros."""
-    size = int(gigabytes * 2**30)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (size,)})
-    with (
-        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
-        archive.open("images.npy", "w", force_zip64=True) as stream,
-    ):
-        stream.write(head.getvalue())
-        block = bytes(2**20)
-        for _ in range(size // len(block)):
-            stream.write(block)
-        stream.write(bytes(size % len(block)))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("images.npy", head.getvalue() + bytes(size))
     return path
 
 
 def test_what_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_BYTES", 2**20)
     with pytest.raises(DataError, match=r"bomb\.npz holds more than .* unpacked, which is more than tempplug reads at once"):
-        read_arrays(bomb(tmp_path / "bomb.npz", 2 / 2**10), ["images"])
-    assert read_arrays(bomb(tmp_path / "fits.npz", 0.9 / 2**10), ["images"])["images"].nbytes == int(0.9 * 2**20)
+        read_arrays(bomb(tmp_path / "bomb.npz", 2**21), ["images"])
+    assert read_arrays(bomb(tmp_path / "fits.npz", 10**6), ["images"])["images"].nbytes == 10**6
     large, small = b"1\n" * 2**19 + b"1", b"1\n"
     (tmp_path / "large.gz").write_bytes(gzip.compress(large))
     (tmp_path / "large.txt").write_bytes(large)
@@ -146,7 +137,7 @@ def test_what_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, monkeypa
 
 
 def test_the_limit_holds_for_what_an_archive_says_and_what_it_has(tmp_path: Path) -> None:
-    path = bomb(tmp_path / "a.npz", 1 / 2**10)
+    path = bomb(tmp_path / "a.npz", 2**20)
     whole = path.read_bytes()
     place = whole.rindex(b"PK\x01\x02") + 24  # of the size in the list of files
     for claimed, message in (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import datasets
 import pytest
@@ -88,24 +87,6 @@ def test_errors_are_one_line(
     assert captured.out == ""
     assert run(sts_folder, "--data-dir", sts_folder) == 2
     assert f"error: model='{sts_folder}' cannot be loaded" in capsys.readouterr().err
-
-
-def test_a_failed_write_leaves_the_old_file(
-    tiny_bert: Path, sts_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "result.json"
-    output.write_text("old")
-
-    def full_disk(self: Path, *_: Any, **__: Any) -> int:
-        self.touch()
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", full_disk)
-        assert run(tiny_bert, "--data-dir", sts_folder, "--split", "dev", "--output", output) == 2
-    assert "cannot be written: No space left on device" in capsys.readouterr().err
-    assert output.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [output]
 
 
 @pytest.mark.parametrize("words", ["", "model --pooling max", "model --split train", "model --mystery"])

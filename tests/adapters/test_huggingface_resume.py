@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_toys import Data, Encoder, MyTrainer, assert_equal, logged, make, weights
+from huggingface_toys import Data, Encoder, MyTrainer, assert_equal, cross_view, logged, make, weights
+from objective_toys import BIAS, Biased, assert_learns
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
@@ -21,26 +22,35 @@ EVERY_STEP = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
 
 
 @pytest.mark.parametrize(
-    ("strategy", "stop"),  # at the end of an epoch and within one
+    ("strategy", "bias", "stop"),  # at the end of an epoch and within one
     [
-        ("learnable", 8),
-        ("macl:base_temperature=0.1,alpha=0.5", 11),
-        ("schedule:temperature_min=0.1,temperature_max=0.5,period=1.7", 8),
-        ("schedule:shape=random,temperature_min=0.1,temperature_max=0.5", 11),
+        ("learnable", None, 8),
+        ("macl:base_temperature=0.1,alpha=0.5", None, 11),
+        ("schedule:temperature_min=0.1,temperature_max=0.5,period=1.7", None, 8),
+        ("schedule:shape=random,temperature_min=0.1,temperature_max=0.5", None, 11),
+        ("fixed", 0.5, 11),
     ],
 )
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path, strategy: str, stop: int) -> None:
-    """Eight steps an epoch and two epochs, with dropout; the period of the schedules does not fit the epochs."""
-    arguments: dict[str, Any] = {"max_steps": 16, "weight_decay": 0.1}
-    whole = make(tmp_path, strategy, save_strategy="steps", save_steps=stop, **arguments)
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    tmp_path: Path, strategy: str, bias: float | None, stop: int
+) -> None:
+    """Eight steps an epoch and two epochs, with dropout; the period of the schedules does not fit the epochs.
+
+    With a bias, the objective is one that learns it.
+    """
+    arguments: dict[str, Any] = {"max_steps": 16, "weight_decay": 0.1, "lr_scheduler_type": "constant", "save_steps": stop}
+    losses = [cross_view(strategy, "infonce" if bias is None else Biased(start)) for start in (bias, -3.0)]
+    whole = make(tmp_path, losses[0], save_strategy="steps", **arguments)
     whole.train()
-    resumed = make(tmp_path, strategy, model_seed=1, **arguments)
+    resumed = make(tmp_path, losses[1], model_seed=1, **arguments)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
-    assert_equal(weights(resumed), weights(whole))
-    assert_equal(resumed.contrastive_loss.state_dict(), whole.contrastive_loss.state_dict())
-    for key in ("temperature", "loss", "uniformity"):
+    for state in (weights, lambda each: each.contrastive_loss.state_dict()):
+        assert_equal(state(resumed), state(whole))
+    for key in ("temperature", "loss", "uniformity", BIAS):
         assert logged(resumed, key) == logged(whole, key)
-    assert len(set(logged(whole, "temperature"))) > 1
+    assert len(set(logged(whole, BIAS if bias else "temperature"))) > 1
+    if bias:
+        assert_learns(logged(whole, BIAS))
 
 
 def test_the_best_model_comes_back_with_its_loss_also_after_resuming(tmp_path: Path) -> None:
@@ -84,7 +94,11 @@ def test_a_checkpoint_of_another_loss_is_refused(tmp_path: Path) -> None:
     without, checkpoint = str(tmp_path / "fixed" / "checkpoint-1"), str(tmp_path / "learnable" / "checkpoint-1")
     for strategy, folder, message in (
         ("learnable", without, r"contrastive_loss\.pt does not exist: the checkpoint was saved by a Trainer without"),
-        ("macl", checkpoint, r"contrastive_loss\.pt does not fit strategy 'macl'"),
+        (
+            "macl",
+            checkpoint,
+            r"contrastive_loss\.pt does not fit strategy 'macl', objective 'infonce', so it was saved with others",
+        ),
     ):
         with pytest.raises(DataError, match=message):
             make(tmp_path, strategy, max_steps=2).train(resume_from_checkpoint=folder)

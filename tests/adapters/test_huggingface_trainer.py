@@ -17,7 +17,6 @@ from huggingface_toys import (
     MyTrainer,
     PlainTrainer,
     ScaleAndShift,
-    assert_equal,
     cross_view,
     logged,
     make,
@@ -225,29 +224,6 @@ def test_other_returns_of_contrastive_views_are_refused(tmp_path: Path) -> None:
         trainer.contrastive_views = lambda model, inputs, returned=returned: returned
         with pytest.raises(ConfigError, match=f"contrastive_views returned {type(returned).__name__}, but must"):
             trainer.train()
-
-
-def test_each_fresh_model_starts_with_a_fresh_loss(tmp_path: Path) -> None:
-    keywords = {"model": None, "model_init": lambda: Encoder()}  # a class of one argument would be handed the trial
-    trainer = make(tmp_path, "learnable", keywords=keywords, max_steps=4)
-    results = []
-    for _ in range(2):
-        trainer.train()
-        results.append({**weights(trainer), **copy.deepcopy(trainer.contrastive_loss.state_dict())})
-    assert_equal(*results)
-
-
-@pytest.mark.slow
-def test_bfloat16_autocast_stays_close_to_float32(tmp_path: Path) -> None:
-    dtypes: list[torch.dtype] = []
-    half, whole = (make(tmp_path, "learnable", dropout=0.0, max_steps=4, bf16=bf16) for bf16 in (True, False))
-    half.model.layers[0].register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
-    half.train()
-    whole.train()
-    assert set(dtypes) == {torch.bfloat16}
-    assert logged(half, "loss") == pytest.approx(logged(whole, "loss"), rel=0.05)
-    first, second = (next(each.contrastive_loss.parameters()).item() for each in (half, whole))
-    assert first == pytest.approx(second, rel=0.01)
 
 
 @pytest.mark.slow

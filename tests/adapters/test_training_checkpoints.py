@@ -82,23 +82,18 @@ def test_a_checkpoint_needs_the_best_one(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_damage_is_found_in_every_file_of_a_trained_checkpoint(tmp_path: Path) -> None:
-    """Bits are flipped and files cut at random places."""
     run(tmp_path / "whole", "learnable")
     with pytest.raises(Killed):
         run(tmp_path / "killed", "learnable", callbacks=[Kill(8)])
     newest, chance = checkpoints(tmp_path / "killed")[-1], random.Random(0)
-    files = [each for each in sorted(newest.rglob("*")) if each.is_file()]
-    assert {*COMPLETE, "rng_state.pth", "manifest.json"} == {each.name for each in files}
-    for file in files:
+    assert {*COMPLETE, "rng_state.pth", "manifest.json"} == names(newest)
+    for file in newest.iterdir():
         content = file.read_bytes()
-        for _ in range(40):
-            at, bit = chance.randrange(len(content)), chance.randrange(8)
-            for damaged in (content[:at], content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]):
-                file.write_bytes(damaged)
-                with pytest.raises(
-                    DataError, match=rf"^resume_from_checkpoint='{newest}' is not a.*: its {file.name} [^\n]*$"
-                ):
-                    resume_point(tmp_path / "killed", str(newest))
+        at, bit = chance.randrange(len(content)), chance.randrange(8)
+        for damaged in (content[:at], content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]):
+            file.write_bytes(damaged)
+            with pytest.raises(DataError, match=rf"^resume_from_checkpoint='{newest}' is not a.*: its {file.name} [^\n]*$"):
+                resume_point(tmp_path / "killed", str(newest))
         file.write_bytes(content)
     (newest / "rng_state.pth").write_bytes(b"")
     with pytest.warns(UserWarning, match=r"checkpoint-8 is damaged: its rng_state.* the training goes on from checkpoint-6\.$"):

@@ -63,7 +63,9 @@ def test_no_name_is_no_folder(
     assert not list(tmp_path.iterdir())
 
 
-def test_flags_are_written_with_either_sign_and_the_help_tells_every_setting_with_its_default() -> None:
+def test_flags_are_written_with_either_sign_and_the_help_tells_every_setting_with_its_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     parser = build_parser(METHOD)
     more = "--per_device_train_batch_size 4 --no-bf16 --recipe long --temperature_learning_rate 0.05"
     parsed = parser.parse_args(words(Path("x"), *more.split()))
@@ -77,6 +79,10 @@ def test_flags_are_written_with_either_sign_and_the_help_tells_every_setting_wit
         assert kind.help in text
     assert "passes over the points (default: 3; long: 30)" in text
     assert "views (default: 0.1)" in text
+    assert METHOD(["--help-training"]) == 0
+    text = capsys.readouterr().out
+    assert "--gradient_accumulation_steps" in text
+    assert "--early_stopping_patience" in text
 
 
 @pytest.mark.parametrize(
@@ -110,13 +116,6 @@ def test_faults_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert message in err
     assert "Traceback" not in err
     assert not list(tmp_path.glob("checkpoint-*"))
-
-
-def test_the_flags_of_the_trainer_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert METHOD(["--help-training"]) == 0
-    text = capsys.readouterr().out
-    assert "--gradient_accumulation_steps" in text
-    assert "--early_stopping_patience" in text
 
 
 def test_nothing_heavy_is_loaded_for_help() -> None:

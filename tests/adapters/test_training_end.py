@@ -24,7 +24,6 @@ from method_toys import METHOD, Kill, Killed, ToyMethod, assert_same_end, run
 from transformers import TrainerCallback
 
 from tempplug.cli import shell
-from tempplug.errors import ConfigError
 from tempplug_adapters.training.callbacks import TemperaturesSeen
 from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_adapters.training.method import Method
@@ -114,17 +113,6 @@ def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(tmp_path: Path)
     assert [each.name for each in checkpoints(tmp_path / "begun")] == ["checkpoint-3"]
     (tmp_path / "begun").rename(tmp_path / "killed")
     go_on(tmp_path, training)
-
-
-def test_what_decides_the_steps_is_a_setting(tmp_path: Path) -> None:
-    run(tmp_path, training={"max_steps": 4})
-    for training, message in [
-        ({"max_steps": 8}, "max_steps=8 differs from the checkpoint's 4"),
-        ({}, "max_steps=-1 differs from the checkpoint's 4"),
-        ({"max_steps": 4, "gradient_accumulation_steps": 2}, "gradient_accumulation_steps=2 differs from the checkpoint's 1"),
-    ]:
-        with pytest.raises(ConfigError, match=message):
-            run(tmp_path, training=training, resume_from_checkpoint="auto")
 
 
 class Send(TrainerCallback):

@@ -84,6 +84,8 @@ def test_a_folder_is_of_one_run(tmp_path: Path) -> None:
         ({"rate": None, "strategy": "macl"}, "strategy=macl:.* differs from the checkpoint's amcl:"),
         ({"items": 21}, "items=21 differs from the checkpoint's 20"),
         ({"rate": None}, "temperature_learning_rate=None differs from the checkpoint's 0.1"),
+        ({"training": {"max_steps": 8}}, "max_steps=8 differs from the checkpoint's -1"),
+        ({"training": {"gradient_accumulation_steps": 2}}, "gradient_accumulation_steps=2 differs from the checkpoint's 1"),
     ]:
         with pytest.raises(ConfigError, match=message):
             go(resume_from_checkpoint="auto", **changes)  # type: ignore[arg-type]
@@ -240,16 +242,7 @@ def test_the_seed_decides_everything_and_processes_that_read_ahead_change_nothin
     assert not any(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_bf16_trains_and_curves_go_to_tensorboard(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    results = run(tmp_path, bf16=True)
-    exact = run(tmp_path / "exact", training={"report_to": "tensorboard"})
+def test_bf16_trains(tmp_path: Path) -> None:
+    results, exact = (run(tmp_path / str(bf16), bf16=bf16) for bf16 in (True, False))
     assert results["loss"] == pytest.approx(exact["loss"], rel=0.1)
     assert results["loss"] != exact["loss"]
-    file = min(tmp_path.rglob("events.out.*"), key=lambda each: len(each.parts))  # another, deeper, holds the options
-    events = EventAccumulator(str(file.parent))  # the evaluation at the end has a file of its own
-    events.Reload()
-    wanted = ("loss", "temperature", "positive_similarity", "negative_similarity", "gradient_scale", "infonce")
-    assert {f"train/{name}" for name in wanted} <= set(events.Tags()["scalars"])
-    assert len(events.Scalars("train/temperature")) == 3
