@@ -1,4 +1,4 @@
-"""The end of a run: a finished run is finished, whenever it was killed; signals save first; a folder has one run at a time."""
+"""The end of a run: one that was killed ends as if it had not been; signals save first; a folder has one run at a time."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ STEPS = {**BEST, "save_strategy": "steps", "save_steps": 3, "eval_strategy": "st
 GO_ON = "the same command with --resume-from-checkpoint auto goes on where it stopped."
 
 
-def go_on(folder: Path, training: dict[str, Any] | None = None) -> dict[str, Any]:
+def go_on(folder: Path, training: dict[str, Any] | None = None, strategy: str = SCHEDULE) -> dict[str, Any]:
     """Resumes the killed run, and makes sure that it ends like the whole one."""
     torch.manual_seed(99)
-    results = run(folder / "killed", SCHEDULE, resume_from_checkpoint="auto", training=training)
+    results = run(folder / "killed", strategy, resume_from_checkpoint="auto", training=training)
     assert_same_end(folder)
     return results
 
@@ -96,12 +96,13 @@ def test_a_run_killed_at_its_end_is_only_measured_again(
 
 
 @pytest.mark.usefixtures("chance")
-@pytest.mark.parametrize("step", [1, 5])
-def test_a_run_killed_in_the_middle_has_its_evaluations_once(tmp_path: Path, step: int) -> None:
-    run(tmp_path / "whole", SCHEDULE, training=STEPS)
+@pytest.mark.parametrize(("strategy", "step"), [(SCHEDULE, 1), ("learnable", 5), ("individual", 6), (SCHEDULE, 8)])
+def test_a_run_killed_in_the_middle_ends_as_if_it_had_not_been(tmp_path: Path, strategy: str, step: int) -> None:
+    run(tmp_path / "whole", strategy, training=STEPS)
     with pytest.raises(Killed):
-        run(tmp_path / "killed", SCHEDULE, training=STEPS, callbacks=[Kill(step)])
-    assert len([entry for entry in go_on(tmp_path, STEPS)["history"] if "eval_spread" in entry]) == 11
+        run(tmp_path / "killed", strategy, training=STEPS, callbacks=[Kill(step)])
+    history = go_on(tmp_path, STEPS, strategy)["history"]
+    assert len([entry for entry in history if "eval_spread" in entry]) == 11, "each evaluation once"
 
 
 def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(tmp_path: Path) -> None:

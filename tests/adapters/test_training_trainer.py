@@ -1,4 +1,4 @@
-"""The training loop: a plain loop bit for bit, exact after a kill, with the additions of contrastive training."""
+"""The training loop: a plain loop bit for bit, with the additions of contrastive training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import METHOD, Kill, Killed, Points, ToyMethod, assert_same_end, plain_loop, run, weights
+from method_toys import METHOD, Points, ToyMethod, plain_loop, run, weights
 from transformers import TrainerCallback
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError
@@ -33,17 +33,6 @@ def test_a_training_is_a_plain_loop_to_the_bit(tmp_path: Path, optimizer: str) -
     expected, found = {name: value for name, value in plain.items() if isinstance(value, torch.Tensor)}, weights(tmp_path)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], value) for name, value in expected.items())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "step"), [(SCHEDULE, 3), ("learnable", 4), ("individual", 6), (SCHEDULE, 8)])
-def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path: Path, strategy: str, step: int) -> None:
-    run(tmp_path / "whole", strategy)
-    with pytest.raises(Killed):
-        run(tmp_path / "killed", strategy, callbacks=[Kill(step)])
-    torch.manual_seed(99)
-    run(tmp_path / "killed", strategy, resume_from_checkpoint="auto")
-    assert_same_end(tmp_path)
 
 
 @pytest.mark.parametrize(
