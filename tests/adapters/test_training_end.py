@@ -24,7 +24,7 @@ from method_toys import METHOD, Kill, Killed, ToyMethod, assert_same_end, run
 from transformers import TrainerCallback
 
 from tempplug.cli import shell
-from tempplug_adapters.training.callbacks import TemperaturesSeen
+from tempplug_adapters.training.callbacks import TemperatureStatistics
 from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_adapters.training.method import Method
 from tempplug_adapters.training.termination import Terminated
@@ -231,7 +231,7 @@ def test_the_mean_of_the_temperatures_is_that_of_all_steps_looked_at() -> None:
             return {"temperature": 1 / self.step}
 
     module = Cooling()
-    seen = TemperaturesSeen(module)
+    seen = TemperatureStatistics(module)
     for module.step in range(1, 251):
         seen.on_step_end(None, SimpleNamespace(global_step=module.step, max_steps=250), None)
     looked_at = [1, *range(3, 251, 3), 250]

@@ -111,7 +111,7 @@ def effects(spec: str, pairs: Pairs) -> list[Effect]:
         UnknownNameError: a strategy or an option is unknown.
     """
     strategy, given = _create(spec, pairs)
-    if not _follows_training(strategy):
+    if getattr(strategy.set_progress, "__func__", None) is Strategy.set_progress:  # it does not follow the training
         begins = None
         if strategy.observes or any(True for _ in strategy.parameters()):
             begins = _effect(spec, strategy, pairs, given).mean
@@ -140,10 +140,6 @@ def _create(spec: str, pairs: Pairs) -> tuple[Strategy, dict[str, Tensor]]:
     if pairs.labels is not None:
         known["class_counts"] = torch.bincount(pairs.labels).tolist()
     return in_context(spec, {}, **known), taken
-
-
-def _follows_training(strategy: Strategy) -> bool:
-    return getattr(strategy.set_progress, "__func__", None) is not Strategy.set_progress
 
 
 def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> None:

@@ -16,7 +16,7 @@ import tempplug
 from tempplug import StepRecord
 from tempplug.plugins import registry
 from tempplug_adapters.announcement import announce
-from tempplug_adapters.huggingface.length import epochs_of, tell_length
+from tempplug_adapters.huggingface.length import epochs_of, set_training_length
 from tempplug_adapters.measurements import numbers_of
 
 Embeddings = Tensor | Sequence[Tensor]
@@ -43,7 +43,7 @@ class TemperatureCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Sets the length of the training and its initial progress, and prints the configuration of the loss."""
         epochs = epochs_of(args, kwargs.get("train_dataloader"))
-        tell_length(self.contrastive_loss, epochs, steps=state.max_steps, say=state.is_world_process_zero)
+        set_training_length(self.contrastive_loss, epochs, steps=state.max_steps, log=state.is_world_process_zero)
         announce(self.contrastive_loss, self.name)
         self._set_progress(state)
 

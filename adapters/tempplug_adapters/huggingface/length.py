@@ -31,22 +31,22 @@ def epochs_of(args: TrainingArguments, batches: Any) -> float:
     return args.max_steps / max(steps, 1)
 
 
-def tell_length(module: nn.Module, epochs: float, *, steps: int = 0, say: bool) -> None:
+def set_training_length(module: nn.Module, epochs: float, *, steps: int = 0, log: bool) -> None:
     """Sets the length of the training in every strategy of a module.
 
     Args:
         module: a loss, or a module with losses.
         epochs: number of epochs of the whole training, at least 0.
         steps: its number of optimizer steps; 0 if unknown.
-        say: whether to log options that depend on the length, and schedules that need more steps.
+        log: whether to log options that depend on the length, and schedules that need more steps.
     """
     for strategy in (each for each in module.modules() if isinstance(each, Strategy)):
         before = strategy.spec()
         strategy.set_length(epochs)
-        if say and strategy.spec() != before:
+        if log and strategy.spec() != before:
             logger.warning(
                 "strategy '%s' goes by the %g epochs of this run: %s (a period that is given is kept).",
                 *(strategy.name, epochs, strategy.spec()),
             )
-        if say and isinstance(strategy, Schedule) and (missed := strategy.missed(epochs, steps)):
+        if log and isinstance(strategy, Schedule) and (missed := strategy.missed(epochs, steps)):
             logger.warning(missed)

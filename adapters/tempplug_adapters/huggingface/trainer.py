@@ -180,18 +180,15 @@ class TemperatureTrainerMixin(LossMixin):
         labels = tuple(inputs.get(name) for name in self.label_names)
         with torch.no_grad(), self.compute_loss_context_manager():
             loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
-        self._measure_pairs(outputs["view_a"], outputs["view_b"])
-        if prediction_loss_only:
-            return loss.detach(), None, None
-        known = labels if labels and all(label is not None for label in labels) else None
-        return loss.detach(), tuple(outputs.values()), known[0] if known and len(known) == 1 else known
-
-    def _measure_pairs(self, view_a: Embeddings, view_b: Embeddings | None) -> None:
-        rows = None if self._pairs is None else of_pairs(view_a, view_b)
+        rows = None if self._pairs is None else of_pairs(outputs["view_a"], outputs["view_b"])
         if self._pairs is not None and rows is not None:
             # without the items that fill up the last batch of some processes
             padded = self.accelerator.pad_across_processes(rows, dim=0, pad_index=torch.nan)
             self._pairs.append(self.accelerator.gather_for_metrics(padded))
+        if prediction_loss_only:
+            return loss.detach(), None, None
+        known = labels if labels and all(label is not None for label in labels) else None
+        return loss.detach(), tuple(outputs.values()), known[0] if known and len(known) == 1 else known
 
     def evaluation_loop(
         self,

@@ -65,7 +65,7 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     strategies = {name: recipe.loss.strategy for name, recipe in info.recipes.items()}
     if len(set(strategies.values())) > 1:
         (action,) = [each for each in parser._actions if each.dest == "temperature_strategy"]
-        action.help = f"{action.help} ({_told(strategies)})"
+        action.help = f"{action.help} ({_describe(strategies)})"
     # None means "not given", and the recipe's value is used
     parser.set_defaults(contrastive_objective=None)
     return parser
@@ -94,7 +94,7 @@ def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -
             more = {"choices": kind.values}
         case _:
             more = {"metavar": "WORD"}
-    defaults = _told({recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()})
+    defaults = _describe({recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()})
     _add(group, name, help=f"{kind.help} ({defaults})", **more)
 
 
@@ -108,7 +108,7 @@ def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]
     return {name: value for name in recipe.kinds() if (value := getattr(parsed, name)) is not None}
 
 
-def _told(values: Mapping[str, str]) -> str:
+def _describe(values: Mapping[str, str]) -> str:
     """Describes the defaults: the value of the first recipe and differing values of the others."""
     first = next(iter(values.values()))
     others = [f"{recipe}: {word}" for recipe, word in values.items() if word != first]

@@ -19,7 +19,7 @@ from tempplug.errors import DataError
 from tempplug.processor import describe_machine
 from tempplug_adapters.announcement import layout_of
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
-from tempplug_adapters.huggingface.length import epochs_of, tell_length
+from tempplug_adapters.huggingface.length import epochs_of, set_training_length
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.tensors import why_refused
 from tempplug_adapters.training.arguments import MethodArguments, training_arguments
@@ -77,9 +77,9 @@ def train(
         ``processes``, ``effective_batch_size`` (items of all processes per optimizer step), ``strategy`` and ``objective``
         (resolved specs, None for a method without them), ``recipe`` (all settings), the `DECISIVE` arguments, the entries of
         `Method.origin`, ``steps`` and ``epochs`` done, ``loss`` (the last one logged), ``temperature`` (``first``, ``last``,
-        ``mean``, ``min`` and ``max`` of the training, see `TemperaturesSeen`), ``course`` (lists of its measurements by name),
-        ``seconds_per_epoch`` (of this call; None if no step was left), ``evaluation`` (metrics by name), ``history`` (all
-        logs: loss, temperature, …).
+        ``mean``, ``min`` and ``max`` of the training, see `TemperatureStatistics`), ``course`` (lists of its measurements by
+        name), ``seconds_per_epoch`` (of this call; None if no step was left), ``evaluation`` (metrics by name), ``history``
+        (all logs: loss, temperature, …).
 
     Raises:
         ConfigError: options do not fit, the folder contains checkpoints of another run, or another run is writing to it.
@@ -98,7 +98,7 @@ def train(
         loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
         module = method.build(recipe, data, loss)
         if args.max_steps > 0:  # otherwise the method has already passed the recipe's epochs
-            tell_length(module, epochs_of(args, batch_order(method, recipe, data, args)), say=False)
+            set_training_length(module, epochs_of(args, batch_order(method, recipe, data, args)), log=False)
         own_rate = temperature.temperature_learning_rate
         specs = method.specs(module)
         settings = {

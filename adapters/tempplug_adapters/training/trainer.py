@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,10 @@ from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.arguments import MethodArguments
 from tempplug_adapters.training.batches import FAULT, BatchLoader, BatchOrder, seed_generators, seed_of
-from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss, SealedCheckpoints, TemperaturesSeen
+from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss, SealedCheckpoints, TemperatureStatistics
 from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, find_best
 from tempplug_adapters.training.method import Method, Run
-from tempplug_adapters.training.optimizer import Treatment, create_optimizer, parameter_groups
+from tempplug_adapters.training.optimizer import create_optimizer, parameter_groups
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.termination import Terminated, on_termination
 
@@ -95,7 +95,7 @@ class MethodTrainer(Trainer):
         self.module = module  # never wrapped, unlike the Trainer's model
         if args.early_stopping_patience is not None:
             callbacks = [*callbacks, EarlyStoppingCallback(args.early_stopping_patience)]
-        self.temperatures = TemperaturesSeen(module)
+        self.temperatures = TemperatureStatistics(module)
         self.sealing = SealedCheckpoints(args.save_total_limit)
         args.save_total_limit = None
         # these two must be last, because other callbacks may request actions at the last step of an epoch
@@ -119,7 +119,7 @@ class MethodTrainer(Trainer):
         """Returns a loader of this process's share of the batches."""
         return BatchLoader(
             self.order,
-            lambda index: self.method.collate(self.recipe, self.data, index),
+            partial(self.method.collate, self.recipe, self.data),
             workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
         )
@@ -178,11 +178,7 @@ class MethodTrainer(Trainer):
         if self.optimizer is None:
             module: Any = self.model if model is None else model
             rate = self.args.learning_rate * self.recipe.learning_rate_factor(self.order.size)
-
-            def treatment(name: str, parameter: nn.Parameter) -> Treatment:
-                return self.method.treatment(self.recipe, name, parameter)
-
-            groups = parameter_groups(module, self.recipe, rate, treatment)
+            groups = parameter_groups(module, self.recipe, rate, partial(self.method.treatment, self.recipe))
             if self.args.optim == type(self.args).optim:
                 self.optimizer = create_optimizer(groups, self.recipe, rate)
             else:

@@ -54,20 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not (math.isfinite(options.interval) and options.interval > 0):
         raise ConfigError(f"interval={options.interval:g} must be a number of seconds greater than 0.")
-    if options.once:
-        logs = read_logs(options.output_dir)
-        if not logs.entries:
-            raise DataError(f"output_dir={options.output_dir} holds no log of a training step yet.")
-        print("\n".join(view(options.output_dir, logs)))
-        return 0
     seen = -1
     while True:
         logs = read_logs(options.output_dir)
+        if options.once and not logs.entries:
+            raise DataError(f"output_dir={options.output_dir} holds no log of a training step yet.")
         if len(logs.entries) != seen or logs.ended:
             seen = len(logs.entries)
-            print(_CLEAR if sys.stdout.isatty() else "", end="")
-            print("\n".join(view(options.output_dir, logs)), flush=True)
-        if logs.ended:
+            clear = _CLEAR if sys.stdout.isatty() and not options.once else ""
+            print(clear + "\n".join(view(options.output_dir, logs)), flush=True)
+        if logs.ended or options.once:
             return 0
         time.sleep(options.interval)
 
