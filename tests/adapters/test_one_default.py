@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ def drop_in(kind: Callable[..., Any], given: Any, **more: Any) -> tempplug.Strat
     return strategy
 
 
+METHODS = ((VISION["simclr"], 0.1), (SIMCSE, 0.05), (GRACE, 0.5), (GRAPHCL, 0.2), (MSC, 0.25))
 CONTEXTS: dict[str, tuple[float, Callable[[Any], tempplug.Strategy]]] = {
     "ContrastiveLoss": (0.1, lambda given: tempplug.ContrastiveLoss(*[] if given is None else [given]).strategy),
     "own loop, Lightning": (0.1, own_loop),
@@ -108,14 +110,8 @@ CONTEXTS: dict[str, tuple[float, Callable[[Any], tempplug.Strategy]]] = {
     "lightly": (0.5, lambda given: drop_in(NTXentLoss, given)),
     "lightly, memory bank": (0.5, lambda given: drop_in(NTXentLoss, given, memory_bank_size=(4, 3))),
     "PyGCL": (0.1, lambda given: drop_in(PyGCLLoss, given)),
-    "train simclr": (0.1, lambda given: command(VISION["simclr"], given)),
-    "train simcse": (0.05, lambda given: command(SIMCSE, given)),
-    "train grace": (0.5, lambda given: command(GRACE, given)),
-    "train graphcl": (0.2, lambda given: command(GRAPHCL, given)),
-    "train msc": (0.25, lambda given: command(MSC, given)),
-    "bench simclr": (0.1, lambda given: suite(VISION["simclr"], given)),
-    "bench simcse": (0.05, lambda given: suite(SIMCSE, given)),
-    "bench grace": (0.5, lambda given: suite(GRACE, given)),
+    **{f"train {info.name}": (default, partial(command, info)) for info, default in METHODS},
+    **{f"bench {info.name}": (default, partial(suite, info)) for info, default in METHODS},
 }
 TAKE_INSTANCES = ("ContrastiveLoss", "sentence-transformers", "sentence-transformers, cached", "lightly", "PyGCL")
 

@@ -40,6 +40,8 @@ def test_the_shares_of_processes_are_the_batch_of_one(keys: np.ndarray | None) -
         shares = [BatchOrder(40, 11, 5, rank=rank, world=world, keys=keys).indices(2) for rank in range(world)]
         assert torch.equal(torch.cat([torch.cat(parts) for parts in zip(*shares, strict=True)]), one)
         assert min(len(each) for parts in shares for each in parts) >= 2
+    seeds = [draw.seed for rank in range(2) for draw in BatchOrder(40, 11, 5, rank=rank, world=2, keys=keys)]
+    assert len(set(seeds)) == 8, "each process draws something of its own"
 
 
 def test_the_first_order_may_serve_all_epochs() -> None:

@@ -11,6 +11,7 @@ from transformers import TrainingArguments
 
 import tempplug
 from tempplug.errors import ConfigError, UnknownNameError
+from tempplug.options import Words
 from tempplug_adapters.contexts import filled
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
@@ -71,3 +72,11 @@ def test_the_objective_of_a_strategy_is_that_of_its_paper() -> None:
     loss = LossRecipe(objective="dcl", objectives={"learnable": "infonce"})
     assert [loss.objective_of(spec) for spec in ("learnable:max_scale=5", "macl")] == ["infonce", "dcl"]
     assert [LossRecipe().objective_of(name) for name in ("fixed", "macl", "amcl")] == ["infonce", "reweighted", "dcl"]
+
+
+def test_lists_of_words_are_checked() -> None:
+    kind = Words(("a", "b"), minimum_length=1)
+    assert kind.check("x", ["b", "a"]) == ("b", "a")
+    for wrong in ([], ["c"], "a", [1]):
+        with pytest.raises(ConfigError, match="must be a list of 1 or more words, each one of a, b"):
+            kind.check("x", wrong)
