@@ -49,7 +49,6 @@ class Called:
     "content",
     [
         pickle.dumps(Called(print, "x"), 2),
-        pickle.dumps(Called(eval, "1"), 4),
         pickle.dumps(Called(np.ndarray, (10**12,)), 2),
         pickle.dumps(Called(np.dtype, "O"), 2),
         pickle.dumps(np.array([{}], object), 2),
@@ -63,7 +62,6 @@ class Called:
         b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
         b"\x80\x02.",
         b"\x80\x02(.",
-        b"\x80\x02]((.",
         b"\x80\x02h\x05.",
         b"\x80\x02e.",
         b"\x80\x02}K\x01s.",
@@ -159,11 +157,9 @@ def write_npy(path: Path, head: str, content: bytes) -> Path:
         "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}",
         "{'descr': [('a', '|u1')], 'fortran_order': False, 'shape': (3,)}",
         "{'descr': '|V0', 'fortran_order': False, 'shape': (3,)}",
-        "{'descr': 'nothing', 'fortran_order': False, 'shape': (3,)}",
         "{'descr': '|u1'}",
         "[" * 3000,
         "-" * 9999,
-        "__import__('os').getpid()",
         "",
     ],
 )

@@ -113,11 +113,9 @@ STOPPED = {"max_epochs": -1, "max_steps": 10}
     [
         # four batches an epoch: three epochs are 12 steps, or 6 of two batches
         (None, {}, 3, ""),
-        (None, {"accumulate_grad_batches": 2}, 3, ""),
         (None, STOPPED, 2.5, "2 different temperatures, .* has 2 steps, the training 10. "),
         (1, {}, 3, "3 different temperatures, from 0.1 to 1, .* has 4 steps, the training 12. The remedy: period=3 or longer"),
         (1, {"accumulate_grad_batches": 2}, 3, "2 different temperatures, from 0.1 to 1, .* has 2 steps, the training 6. "),
-        (1, STOPPED, 2.5, "3 different temperatures, .* has 4 steps, the training 10. "),
         (3, {}, 3, ""),
     ],
 )

@@ -89,8 +89,6 @@ def test_flags_are_written_with_either_sign_and_the_help_tells_every_setting_wit
     ("given", "message"),
     [
         ("--temperature-strategy macle", "error: unknown strategy 'macle'. Did you mean 'macl'?"),
-        ("--temperature-args alpha=1", "error: unknown option 'alpha' of strategy 'fixed'"),
-        ("--contrastive-objective infoncee", "error: unknown objective 'infoncee'. Did you mean 'infonce'?"),
         ("--learning-rate 0", "error: learning_rate=0 must be greater than 0."),
         ("--recipe papre", "error: toy has no recipe 'papre'. Did you mean 'paper'?"),
         ("--nois 0.1", "error: unknown flag '--nois'. Did you mean '--noise'?"),

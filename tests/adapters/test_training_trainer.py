@@ -44,7 +44,6 @@ def test_a_training_is_a_plain_loop_to_the_bit(tmp_path: Path, optimizer: str) -
         # at thirds of a period a cosine has two heights, 1 and 1/4; 0.851 has 48 degrees
         (",period=1", -1, 1, "from 0.325 to 1, where its options say 0.1 to 1: a period has 3 steps, the training 9."),
         (",period=20", -1, 20, "from 0.851 to 1, where its options say 0.1 to 1: a period has 60 steps, the training 9. "),
-        (",period=3", -1, 3, ""),
     ],
 )
 def test_a_schedule_goes_by_the_training_and_warns_once_if_most_of_it_is_missed(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
-import math
 import re
 import tarfile
 import zipfile
@@ -118,11 +117,8 @@ def _array(content: bytes, name: str) -> NDArray[Any]:
         raise ValueError(f"'{name}' is damaged, or holds other things than numbers and words")
     kind, by_columns = np.dtype(head["kind"]), head["by_columns"] == "True"
     shape = tuple(int(size) for size in head["shape"].split(",") if size.strip())
-    rest = len(content) - stream.tell()
-    if math.prod(shape) * kind.itemsize != rest:
-        raise ValueError(f"'{name}' has {rest} bytes, which do not fit its shape")
     block = np.frombuffer(bytearray(content), kind, offset=stream.tell())  # a writable copy, for PyTorch
-    return block.reshape(shape, order="F" if by_columns else "C")
+    return block.reshape(shape, order="F" if by_columns else "C")  # raises ValueError unless the bytes fit the shape
 
 
 def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
