@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from filelock import Timeout
 
 from tempplug.cli import main
 from tempplug.errors import DataError, TempplugError
@@ -68,7 +69,9 @@ def values(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_sweep_runs_the_grid_draws_it_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_runs_the_grid_draws_it_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "ran.broken").touch()
     assert main(writing(tmp_path)) == 1
     out, specs = capsys.readouterr().out, ("fixed:temperature=0.5", "fixed:temperature=0.05", "macl")
@@ -87,6 +90,10 @@ def test_a_sweep_runs_the_grid_draws_it_and_goes_on(tmp_path: Path, capsys: pyte
     other[2] += " --more"
     assert main(other) == 2
     assert "sweep_result.json is of another command, " in capsys.readouterr().err
+    monkeypatch.setattr("filelock.FileLock.acquire", lambda lock: (_ for _ in ()).throw(Timeout(lock.lock_file)))
+    (tmp_path / "out" / ".lock").write_text("7")
+    assert main(writing(tmp_path)) == 2
+    assert f"output='{tmp_path / 'out'}' is being written to by process 7: wait" in capsys.readouterr().err
     assert ran(tmp_path) == []
 
 

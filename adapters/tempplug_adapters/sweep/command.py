@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = plan(options.command, options.temperatures, options.strategies, options.seeds, options.output)
     failed, known = [], False
     values: dict[str, list[float]] = {}
-    with locked(make_folder(options.output, "output")):
+    with locked(make_folder(options.output, "output"), "output"):
         try:
             for number, run in enumerate(runs, 1):
                 said = f"[{number}/{len(runs)}] {run.strategy}" + ("" if run.seed is None else f", seed {run.seed}")
