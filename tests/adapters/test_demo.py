@@ -85,7 +85,7 @@ def test_every_registered_strategy_is_shown_or_says_what_it_lacks() -> None:
     assert {info.name for info in tempplug.strategies()} <= set(specs)
     for spec in specs:
         if spec == "uncertainty":
-            with pytest.raises(ConfigError, match="'uncertainty' needs uncertainty, which embeddings alone do not say"):
+            with pytest.raises(ConfigError, match="'uncertainty' needs uncertainty, which embeddings do not contain"):
                 effects(spec, labelled)
         else:
             assert all(each.low <= each.mean * 1.0001 and each.mean <= each.high * 1.0001 for each in effects(spec, labelled))

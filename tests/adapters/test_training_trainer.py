@@ -201,7 +201,7 @@ def test_errors_of_data_and_of_metrics_are_passed_on(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^point 3 is damaged\.$"):
         run(tmp_path / "broken", kind="broken")
     for name, metric in (("loss", {}), ("accuracy", {"metric_for_best_model": "accuracy"})):
-        wanted = f"metric_for_best_model='{name}' is none of what is measured here: spread, final"
+        wanted = f"metric_for_best_model='{name}' is not among the metrics: spread, final"
         with pytest.raises(ConfigError, match=wanted):
             run(tmp_path / name, training={**BEST, **metric})
 

@@ -78,7 +78,7 @@ def _check_instructions(content: bytes) -> None:
             place = stored if name == "MEMOIZE" else argument
             stored += 1
             if place > len(content):  # Python would allocate as many places
-                raise DataError("it is damaged: it asks for room for more things than it has.")
+                raise DataError("it is damaged: it reserves more places than it has bytes.")
             if before in _TUPLES:
                 tuple_places.add(place)
         # The hash of deeply nested or shared tuples could take forever.

@@ -135,7 +135,7 @@ def _create(spec: str, pairs: Pairs) -> tuple[Strategy, dict[str, Tensor]]:
     offered = {"index": torch.arange(len(pairs.view_a)), "labels": pairs.labels}
     taken = {argument: value for argument, value in offered.items() if argument in target.takes and value is not None}
     if missing := sorted(target.takes - taken.keys()):
-        raise ConfigError(f"strategy '{name}' needs {' and '.join(missing)}, which embeddings alone do not say.")
+        raise ConfigError(f"strategy '{name}' needs {' and '.join(missing)}, which embeddings do not contain.")
     known: dict[str, Any] = {"size": len(pairs.view_a), "dimension": pairs.view_a.shape[1]}
     if pairs.labels is not None:
         known["class_counts"] = torch.bincount(pairs.labels).tolist()

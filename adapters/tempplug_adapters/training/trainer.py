@@ -257,7 +257,7 @@ class MethodTrainer(Trainer):
             raise found[0]
         wanted = (self.args.metric_for_best_model or "").removeprefix("eval_")
         if wanted and not final and wanted not in found[0]:
-            raise ConfigError(f"metric_for_best_model='{wanted}' is none of what is measured here: {', '.join(found[0])}.")
+            raise ConfigError(f"metric_for_best_model='{wanted}' is not among the metrics: {', '.join(found[0])}.")
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in found[0].items()}
         if metrics:
             self.log(dict(metrics))
