@@ -238,8 +238,8 @@ def test_faults_come_before_images_are_read(checkpoint: Path, flags: str, messag
 def test_help_needs_no_framework() -> None:
     code = (
         "import contextlib, sys\n"
-        "from tempplug_adapters.vision.evaluation_command import main\n"
-        "with contextlib.suppress(SystemExit): main(['--help'])\n"
+        "from tempplug_adapters.vision.evaluation_command import VISION\n"
+        "with contextlib.suppress(SystemExit): VISION(['--help'])\n"
         "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tempplug.errors import ConfigError, UnknownNameError, nearest
 from tempplug.options import format_value
-from tempplug_adapters.training.flags import add_device
+from tempplug_adapters.training.flags import device_flag
 from tempplug_benchmarks.arm import Arm, Specs
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.executor import InProcesses
@@ -28,7 +28,7 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     """Adds the options of speed suites and returns them."""
     budgets = ", ".join(f"{profile} {seconds:g}" for profile, seconds in BUDGETS.items())
     return [
-        add_device(group, "cpu", "; a GPU is timed in bfloat16, by CUDA events"),
+        group.add_argument("--device", **device_flag("cpu", "; a GPU is timed in bfloat16, by CUDA events")),
         group.add_argument(
             "--threads",
             type=int,

@@ -1,18 +1,14 @@
-"""Run by torchrun: one process hands over what the loss refuses; saves how each call ended on each process.
+"""Calls of the loss on two processes with input that one of them refuses, and how each call ended.
 
 Both processes go on to the next call, and at last to a good one: nothing may be left over from the refused ones.
-Argument: the folder of the results.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import Any
 
 import torch
-import torch.distributed as dist
-from launched.pairs import DIMENSION, ENGINES, Encoder, save
+from launched.pairs import DIMENSION, ENGINES, Encoder
 from torch.nn.parallel import DistributedDataParallel
 
 import tempplug
@@ -71,17 +67,7 @@ def end(call: Call, loss_fn: tempplug.ContrastiveLoss, bad: bool) -> tuple[str, 
     return "finished", str(bool(loss.isfinite()))
 
 
-def main(folder: str) -> None:
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    torch.manual_seed(rank)
-    ends: dict[str, Any] = {}
-    for engine in ENGINES:
-        loss_fn = tempplug.ContrastiveLoss("macl", gather=True, engine=engine)
-        ends[engine] = {name: end(call, loss_fn, rank == 1) for name, call in CALLS.items()}
-    save(folder, rank, ends)
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+def ends(rank: int) -> dict[str, dict[str, tuple[str, str]]]:
+    """Returns how each call ended, by engine."""
+    losses = {engine: tempplug.ContrastiveLoss("macl", gather=True, engine=engine) for engine in ENGINES}
+    return {engine: {name: end(call, loss, rank == 1) for name, call in CALLS.items()} for engine, loss in losses.items()}
