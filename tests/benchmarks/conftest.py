@@ -9,8 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from report_figures import FIGURES, SEEDS
-from run_checks import write_failure, write_result
+from run_checks import FIGURES, SEEDS, write_failure, write_result
 
 from tempplug.plugins import registry
 from tempplug_benchmarks.report.comparison import Comparison, compare
