@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from pathlib import Path
 
 import pytest
+from committed_results import RESULTS, ROOT, Values, check_difference, check_mean, looks, numbers, of, values
 from report_page import HtmlTable, Page
 from scipy import stats
 
@@ -15,8 +15,6 @@ from tempplug_benchmarks.kinds import reports
 from tempplug_benchmarks.report.across import REFERENCES
 from tempplug_benchmarks.report.pages import page
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
 INDEX = RESULTS / "index.html"
 FOLDERS = sorted(RESULTS.glob("*/*/"))
 LARGEST = 1_500_000
@@ -43,80 +41,57 @@ def test_the_tables_are_what_the_results_give(folder: Path, monkeypatch: pytest.
     assert file.read_text(encoding="utf-8") == report.markdown(), "the tables are stale: run `make report`"
 
 
-def values(folder: Path) -> dict[str, dict[int, dict[str, float]]]:
-    """Returns the metrics of a task, by arm and seed."""
-    found: dict[str, dict[int, dict[str, float]]] = {}
-    for file in folder.glob("*/seed-*.json"):
-        content = json.loads(file.read_text())
-        if "metrics" in content:
-            found.setdefault(content["arm"], {})[content["seed"]] = content["metrics"]
-    return found
-
-
-def rounded(text: str) -> tuple[list[float], float]:
-    """Returns the numbers of a cell, and half of what their last digit stands for."""
-    numbers = re.findall(r"[-+]?\d+(?:\.\d+)?(?:e-\d+)?", text)
-    return [float(each) for each in numbers], 0.5 * 10.0 ** -len(numbers[0].partition(".")[2]) * 1.0001
-
-
 def strategy_of(arm: str) -> str:
     """Returns the name of an arm's strategy."""
     return re.split("[:+]", arm)[0]
 
 
-def tasks(committed: Page) -> list[tuple[Path, HtmlTable]]:
-    """Returns the tasks of the page: the folder of each, and its first table."""
-    names = {folder: f"{folder.parents[1].name}-{folder.name}-{folder.parent.name}" for folder in RESULTS.glob("*/*/*/")}
-    folders = {re.sub(r"[^a-z0-9_-]", "-", name.lower()): folder for folder, name in names.items()}
+def tasks(committed: Page) -> list[tuple[str, HtmlTable, Values]]:
+    """Returns the tasks of the page: ``suite/profile/task``, its first table, and the metrics behind every line of it."""
+    places = ["/".join(folder.parts[-3:]) for folder in RESULTS.glob("*/*/*/")]
+    names = {re.sub(r"[^a-z0-9_-]", "-", "{0}-{2}-{1}".format(*place.split("/")).lower()): place for place in places}
     first: dict[str, HtmlTable] = {}
     for table in committed.tables:
         if table.header[:2] == ["arm", "minus baseline"]:
             first.setdefault(table.section, table)
-    return [(folders[section], table) for section, table in first.items()]
-
-
-def shown_arms(committed: Page, folder: Path, table: HtmlTable) -> dict[str, dict[int, dict[str, float]]]:
-    """Returns the metrics behind every line of a task's table; that of an arm that was tuned is another arm's."""
-    found, tuned = values(folder), selected(committed, table)
-    assert set(table.column("arm")) == set(found) if not tuned else set(table.column("arm")) <= set(found)
-    return {arm: found[tuned.get(arm, arm)] for arm in table.column("arm")}
+    found = []
+    for section, table in first.items():
+        every, tuned = values(names[section]), selected(committed, table)
+        assert table.column("arm").keys() <= every.keys()
+        assert tuned or table.column("arm").keys() == every.keys()
+        found.append((names[section], table, {arm: every[tuned.get(arm, arm)] for arm in table.column("arm")}))
+    return found
 
 
 def selected(committed: Page, table: HtmlTable) -> dict[str, str]:
-    """Returns which arm's results the line of an arm that was tuned has."""
+    """Returns the arm whose results the line of a tuned arm has."""
     return dict(re.findall(r"^(\S+): (\S+), the best of \d+ by ", committed.sections[table.section], re.MULTILINE))
+
+
+def baseline_of(table: HtmlTable) -> str:
+    (baseline,) = [arm for arm, cell in table.column("minus baseline").items() if cell == "baseline"]
+    return baseline
 
 
 def test_every_table_of_a_task_is_recomputed_from_the_files(committed: Page) -> None:
     """Means, deviations, paired differences to baseline and control with t intervals, and p values."""
     found = tasks(committed)
-    assert {folder for folder, _ in found} == {
-        folder for each in FOLDERS if each.parent.name != "speed" for folder in each.glob("*/")
-    }
+    measured = {"/".join(folder.parts[-3:]) for folder in RESULTS.glob("*/*/*/")}
+    assert {place for place, *_ in found} == {place for place in measured if not place.startswith("speed/")}
     checked = 0
-    for folder, table in found:
+    for place, table, arms in found:
         name = table.header[2].removesuffix(" measured")
-        arms = shown_arms(committed, folder, table)
-        of = {arm: {seed: each[name] for seed, each in seeds.items()} for arm, seeds in arms.items()}
-        (baseline,) = [arm for arm, cell in table.column("minus baseline").items() if cell == "baseline"]
-        for arm, seeds in of.items():
-            numbers, half = rounded(table.column(table.header[2])[arm])
-            expected = [statistics.fmean(seeds.values()), *([statistics.stdev(seeds.values())] if len(seeds) > 1 else [])]
-            assert numbers == pytest.approx(expected, abs=half), (folder, arm)
-            control = of.get(f"control({selected(committed, table).get(arm, arm)})", {})
-            for column, other in (("minus baseline", of[baseline]), ("minus control", control)):
-                common = sorted(seeds.keys() & other.keys())
-                if column not in table.header or "[" not in (cell := table.column(column)[arm]):
-                    continue
-                test = stats.ttest_rel([seeds[seed] for seed in common], [other[seed] for seed in common])
-                difference = statistics.fmean(seeds[seed] - other[seed] for seed in common)
-                checked += 1
-                numbers, half = rounded(cell.partition("]")[0])
-                assert numbers == pytest.approx([difference, *test.confidence_interval(0.95)], abs=half), (folder, arm)
-                p = table.column("p")[arm]
-                alike = seeds == other  # of which scipy has no p
-                if column == "minus baseline" and p not in ("-", "<0.001") and not alike:
-                    assert float(p) == pytest.approx(float(test.pvalue), rel=0.06), (folder, arm)
+        tuned = selected(committed, table)
+        for arm in arms:
+            seeds = of(arms, arm, name)
+            check_mean(table.column(table.header[2])[arm], seeds)
+            control = of(arms, f"control({tuned.get(arm, arm)})", name)
+            for column, other in (("minus baseline", of(arms, baseline_of(table), name)), ("minus control", control)):
+                if column in table.header and "[" in (cell := table.column(column)[arm]):
+                    p, shown = check_difference(cell, seeds, other), table.column("p")[arm]
+                    checked += 1
+                    if column == "minus baseline" and p is not None and shown not in ("-", "<0.001"):
+                        assert float(shown) == pytest.approx(p, rel=0.06), (place, arm)
     assert checked > 20
 
 
@@ -126,20 +101,17 @@ def test_colours_of_a_task_are_recomputed_by_holms_rule(committed: Page) -> None
     Green and red: below 0.05, five seeds at least, and a tenth of a point; and nothing else is.
     """
     families: dict[str, list[tuple[float, str, str, bool]]] = {}
-    for folder, table in tasks(committed):
+    for place, table, arms in tasks(committed):
         alone = "family of comparisons: the strategies of this task" in committed.sections[table.section]
-        family = table.section if alone else f"{folder.parents[1].name} {folder.parent.name}"
-        file = folder / "looks.json"
-        looks = len(json.loads(file.read_text(encoding="utf-8"))["looks"]) if file.exists() else 1
-        assert ("Holm p" if looks == 1 else f"Holm p, {looks} looks") in table.header
-        seeds = values(folder)
-        (baseline,) = [arm for arm, cell in table.column("minus baseline").items() if cell == "baseline"]
-        for arm, p in table.column("p").items():
+        family = table.section if alone else place.rpartition("/")[0]
+        factor = looks(place)
+        assert ("Holm p" if factor == 1 else f"Holm p, {factor} looks") in table.header
+        for row, classes in zip(table.rows, table.classes, strict=True):
+            arm, difference, p = row[0], row[1], row[table.header.index("p")]
             if p != "-":
-                colour = table.classes[[row[0] for row in table.rows].index(arm)][1]
-                common = seeds[selected(committed, table).get(arm, arm)].keys() & seeds[baseline].keys()
-                matters = len(common) >= 5 and abs(rounded(table.column("minus baseline")[arm])[0][0]) >= 0.1
-                shown = (looks * float(p.lstrip("<")), colour, table.column("verdict")[arm], matters)
+                common = arms[arm].keys() & arms[baseline_of(table)].keys()
+                matters = len(common) >= 5 and abs(numbers(difference)[0]) >= 0.1
+                shown = (factor * float(p.lstrip("<")), classes[1], table.column("verdict")[arm], matters)
                 families.setdefault(family, []).append(shown)
     assert len(families) > 3
     for family, members in families.items():
@@ -157,16 +129,15 @@ def test_the_table_of_all_tasks_is_recomputed_from_the_files(committed: Page) ->
     across = committed.tables[0]
     assert across.header[:2] == ["strategy", "mean rank"]
     compared = [
-        (folder, table)
-        for folder, table in tasks(committed)
-        if len({strategy_of(arm) for arm in table.column("arm") if "+" in arm and "(" not in arm}) > 1
+        (table, arms)
+        for _, table, arms in tasks(committed)
+        if len({strategy_of(arm) for arm in arms if "+" in arm and "(" not in arm}) > 1
     ]
     assert len(compared) == len(across.header) - 2
-    for position, (folder, table) in enumerate(compared, 2):
+    for position, (table, arms_shown) in enumerate(compared, 2):
         name = table.header[2].removesuffix(" measured")
         sign = 1 if "; lower is better" in committed.sections[table.section] else -1
-        arms_shown = shown_arms(committed, folder, table)
-        means = {arm: sign * statistics.fmean(each[name] for each in of.values()) for arm, of in arms_shown.items()}
+        means = {arm: sign * statistics.fmean(of(arms_shown, arm, name).values()) for arm in arms_shown}
         measured = table.column(table.header[2])
         figures = {arm: measured[arm] if cell == "baseline" else cell for arm, cell in table.column("minus baseline").items()}
         told = {row[0]: re.sub(r"τ [\d.e-]+: ", "", row[position]) for row in across.rows if row[position] != "-"}
@@ -175,9 +146,9 @@ def test_the_table_of_all_tasks_is_recomputed_from_the_files(committed: Page) ->
             strategy: [arm for arm in means if strategy_of(arm) == strategy and figure.startswith(figures[arm])]
             for strategy, (_, figure) in shown.items()
         }
-        assert all(arms.values()), (folder, arms)
-        ranks = stats.rankdata([means[of[0]] for of in arms.values()])
+        assert all(arms.values()), (table.section, arms)
+        ranks = stats.rankdata([means[each[0]] for each in arms.values()])
         expected = [
             "" if "no signal" in figure else f"{rank:g}" for rank, (_, figure) in zip(ranks, shown.values(), strict=True)
         ]
-        assert [rank for rank, _ in shown.values()] == expected, folder
+        assert [rank for rank, _ in shown.values()] == expected, table.section
