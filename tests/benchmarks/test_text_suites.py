@@ -10,19 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from suite_checks import read
 from tokenizers import Tokenizer, models, pre_tokenizers
-from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.bias_evaluation.crows_pairs import read_crows_pairs
 from tempplug_adapters.bias_evaluation.stereoset import read_stereoset
 from tempplug_adapters.mabel.gender_words import GenderWords
-from tempplug_adapters.sentence_evaluation.sts_data import load_sts
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 from tempplug_benchmarks.data import gendered_sentences as gendered
 from tempplug_benchmarks.data.sentences import (
@@ -89,15 +86,6 @@ def test_evaluation_has_other_concepts_and_templates_than_training() -> None:
         assert template(first) != template(second)
 
 
-def test_scores_are_the_share_of_common_concepts_and_evenly_spread() -> None:
-    pairs = scored_pairs("test", 500, seed=1)
-    for pair in pairs:
-        shared = sum(a == b for a, b in zip(concepts(pair.sentence_a), concepts(pair.sentence_b), strict=True))
-        assert pair.score == 5 * shared / 4
-    assert [sum(pair.score == score for pair in pairs) for score in (0, 1.25, 2.5, 3.75, 5)] == [100] * 5
-    assert pairs != sorted(pairs, key=lambda pair: pair.score)
-
-
 def test_arguments_are_checked() -> None:
     with pytest.raises(ConfigError, match="count=0 of generated sentences must be at least 1"):
         plain_sentences(0, seed=0)
@@ -107,16 +95,6 @@ def test_arguments_are_checked() -> None:
         scored_pairs("valid", 1, seed=0)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="count=0 of generated pairs must be at least 1"):
         gendered.entailment_pairs(0, seed=0)
-
-
-def test_the_sts_reader_reads_what_is_written(tmp_path: Path) -> None:
-    write_sts(tmp_path, seed=0, train=20, dev=30, test=40)
-    pairs, wanted = load_sts("STSB", tmp_path, "dev"), scored_pairs("dev", 30, seed=0)
-    assert pairs.scores == [pair.score for pair in wanted]
-    assert pairs.sentences_a == [pair.sentence_a for pair in wanted]
-    assert pairs.sentences_b == [pair.sentence_b for pair in wanted]
-    assert len(load_sts("STSB", tmp_path, "test")) == 40
-    assert len((tmp_path / "STSB" / "train.tsv").read_text().splitlines()) == 21
 
 
 def test_the_tiny_encoder_has_every_word_and_depends_on_its_seed_alone(tmp_path: Path) -> None:
@@ -132,37 +110,6 @@ def test_the_tiny_encoder_has_every_word_and_depends_on_its_seed_alone(tmp_path:
     ids = tokenizer(" ".join(vocabulary()), truncation=False)["input_ids"]
     assert len(set(ids)) == len(vocabulary()) + 2
     assert tokenizer.unk_token_id not in ids
-
-
-@pytest.mark.slow
-def test_training_on_paraphrases_teaches_the_graded_similarity(tmp_path: Path) -> None:
-    """Plain InfoNCE at 0.05, 40 steps: no part of tempplug trains here."""
-    write_tiny_encoder(tmp_path, seed=0)
-    model, tokenizer = AutoModel.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
-    pairs, test = paraphrase_pairs(40 * 32, seed=0), scored_pairs("test", 400, seed=0)
-    torch.manual_seed(0)
-
-    def encode(texts: list[str]) -> torch.Tensor:
-        batch = tokenizer(texts, padding=True, return_tensors="pt")
-        weights = batch["attention_mask"].unsqueeze(-1)
-        return functional.normalize((model(**batch).last_hidden_state * weights).sum(1) / weights.sum(1), dim=1)
-
-    def spearman() -> float:
-        model.eval()
-        with torch.no_grad():
-            cosine = (encode([pair.sentence_a for pair in test]) * encode([pair.sentence_b for pair in test])).sum(1)
-        model.train()
-        return 100 * float(spearmanr(cosine.numpy(), [pair.score for pair in test]).statistic)
-
-    before = spearman()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for start in range(0, len(pairs), 32):
-        first, second = (encode(list(side)) for side in zip(*pairs[start : start + 32], strict=True))
-        optimizer.zero_grad()
-        functional.cross_entropy(first @ second.T / 0.05, torch.arange(32)).backward()
-        optimizer.step()
-    assert before < 60
-    assert spearman() > before + 15
 
 
 def test_both_rankings_losses_have_one_value_and_are_timed() -> None:
