@@ -38,56 +38,24 @@ PAGE = "index.html"
 
 def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     """Adds the options of training suites and returns them."""
+    add = group.add_argument
+    tuned = "give every arm as many configurations as its task has fixed temperatures; validation data choose among them"
+    controls = "train each adaptive arm again with the mean temperature of its own run, held fixed"
+    seeds = "at least five for a verdict (default: 0 1 2; for all in profile quick 5 to 9)"
+    workers = "simultaneous runs, each in its own process (default: 1; on a cluster as many as fit)"
+    address = "address of the cluster (default: RAY_ADDRESS, or the cluster that runs on this machine)"
     return [
-        group.add_argument(
-            "--table",
-            nargs="+",
-            metavar="PAPER/NUMBER",
-            help="in place of a suite: the runs of these tables of papers, see below",
-        ),
-        group.add_argument("--paper", help="in place of a suite: the runs of all tables and figures of a paper, see below"),
-        group.add_argument("--strategies", nargs="+", metavar="ARM", help="what to compare, see below (default: all)"),
-        group.add_argument(
-            "--tuned",
-            action="store_true",
-            help="every arm in as many configurations as its task has fixed temperatures; what is best on validation data is "
-            "its row",
-        ),
-        group.add_argument(
-            "--controls",
-            action="store_true",
-            help="then each arm whose temperature adapts again with the mean temperature of its own run, fixed",
-        ),
-        group.add_argument(
-            "--seeds",
-            nargs="+",
-            type=int,
-            metavar="SEED",
-            help="at least five for a verdict (default: 0 1 2; of all in profile quick 5 to 9)",
-        ),
-        group.add_argument(
-            "--data-dir", type=Path, metavar="DIR", help="folder of real data (default: the environment's TEMPPLUG_DATA)"
-        ),
-        group.add_argument(
-            "--workers",
-            type=int,
-            metavar="N",
-            help="runs at once, each in its own process; threads are divided (default: 1; on a cluster all that find room)",
-        ),
-        group.add_argument(
-            "--time-limit",
-            type=float,
-            metavar="SECONDS",
-            help="of one run; what takes longer is ended and noted as failed (default: none)",
-        ),
-        group.add_argument(
-            "--executor", choices=EXECUTORS, default="local", help="local: this machine; ray: a Ray cluster (default: local)"
-        ),
-        group.add_argument(
-            "--ray-address",
-            metavar="HOST:PORT",
-            help="of the cluster (default: the environment's RAY_ADDRESS, or the cluster that this machine is of)",
-        ),
+        add("--table", nargs="+", metavar="PAPER/NUMBER", help="instead of a suite: the runs of these tables of papers"),
+        add("--paper", help="instead of a suite: the runs of all tables and figures of a paper"),
+        add("--strategies", nargs="+", metavar="ARM", help="arms to compare, see below (default: all)"),
+        add("--tuned", action="store_true", help=tuned),
+        add("--controls", action="store_true", help=controls),
+        add("--seeds", nargs="+", type=int, metavar="SEED", help=seeds),
+        add("--data-dir", type=Path, metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)"),
+        add("--workers", type=int, metavar="N", help=workers),
+        add("--time-limit", type=float, metavar="SECONDS", help="limit of a run, which then fails (default: none)"),
+        add("--executor", choices=EXECUTORS, default="local", help="local: this machine; ray: a Ray cluster (default: local)"),
+        add("--ray-address", metavar="HOST:PORT", help=address),
     ]
 
 

@@ -16,7 +16,7 @@ from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.recommendation.dcrec_recipe import METHOD
 from tempplug_adapters.recommendation.recipe import METHOD as SASREC
 from tempplug_benchmarks.tasks import recommendation
-from tempplug_benchmarks.tasks.graph_generated import generate
+from tempplug_benchmarks.tasks.graph import generate
 from tempplug_benchmarks.tasks.molecule import SUITE as MOLECULE
 from tempplug_benchmarks.tasks.molecule_generated import LABELLED, labels
 from tempplug_benchmarks.tasks.molecule_generated import generate as generate_molecules

@@ -217,8 +217,8 @@ def test_one_folder_may_hold_both_kinds_of_suites_and_a_case_that_is_gone_is_nam
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("speed --seeds 1", "--seeds of suite 'speed': only suites that train take that."),
-        ("sentence --busy", "--busy of suite 'sentence': only suites that measure speed take that."),
+        ("speed --seeds 1", "--seeds is an option of suites that train, not of suite 'speed'."),
+        ("sentence --busy", "--busy is an option of suites that measure speed, not of suite 'sentence'."),
         ("speed --tasks nt-xnt", "suite 'speed' has no task or case 'nt-xnt' in profile 'quick'. Did you mean 'nt-xent'?"),
         (
             "speed --profile paper --tasks nt-xent-32768x128-gpu",

@@ -192,7 +192,7 @@ def test_all_tables_and_figures_are_listed(capsys: pytest.CaptureFixture[str]) -
         ("--paper macl --table macl/1", "--table and --paper must not go together"),
         ("--table macl/4 --tasks mutag", "--tasks must not go together with tables of papers"),
         ("--table macl/4 --tuned", "--tuned must not go together with tables of papers"),
-        ("--table macl/4 --budget 3", "--budget of tables of papers: only suites that measure speed take that"),
+        ("--table macl/4 --budget 3", "--budget is an option of suites that measure speed, not of tables of papers"),
         ("graph --table macl/4", "suite 'graph' must not go together with --table or --paper"),
         ("--table macl/4 --seeds 1 1", "seeds=1, 1 must be different integers"),
         ("--table macl/4 --profile small", "no task of these tables has its data for profile 'small'"),

@@ -16,7 +16,7 @@ from typing import Any
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.vision.recipe import VisionRecipe
 from tempplug_adapters.vision.recipes import MOCO, SIMCLR
-from tempplug_benchmarks.arm import UNTRAINED, arms
+from tempplug_benchmarks.arm import UNTRAINED, arms, fixed
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.resources import GPU
@@ -118,10 +118,7 @@ def _profile(
     epochs, held_out = settings.num_train_epochs, settings.values()["held_out"]
     whole = "schedule" if periods == 5 else f"schedule:period={epochs / periods:g}"
     own = arms(
-        "fixed:temperature=0.1+infonce",
-        BASELINE,
-        "fixed:temperature=0.5+infonce",
-        "fixed:temperature=1+infonce",
+        *fixed("infonce", 0.1, 0.2, 0.5, 1),
         f"{whole}+infonce",
         f"schedule:period={epochs / (periods - STOP):g}+infonce",
         *(("head-tail+infonce",) if classes else ()),

@@ -15,7 +15,7 @@ from typing import Any
 
 from tempplug_adapters.vision.recipe import VisionRecipe
 from tempplug_adapters.vision.recipes import METHODS, SIMCLR
-from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
+from tempplug_benchmarks.arm import UNTRAINED, Arm, arms, fixed
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.resources import GPU
@@ -108,10 +108,7 @@ _MORE_METRICS = {
 _EVALUATIONS = ("knn", "linear-probe", "report")
 _WITHOUT_SOFTMAX = ("simsiam", "barlow-twins")
 QUICKSTART = (
-    *("fixed:temperature=0.01+infonce", "fixed:temperature=0.1+infonce", "fixed:temperature=1+infonce"),
-    "macl+infonce",
-    "dystress+infonce",
-    "temperature-free+infonce",
+    *(*fixed("infonce", 0.01, 0.1, 1), "macl+infonce", "dystress+infonce", "temperature-free+infonce"),
     UNTRAINED.label,
 )
 
@@ -166,10 +163,6 @@ def _read_papers() -> list[PaperProfile]:
     return [PaperProfile(**entry) for entry in tomllib.loads(text)["tasks"]]
 
 
-def _fixed(temperature: float, objective: str = "infonce") -> str:
-    return f"fixed:temperature={temperature:g}+{objective}"
-
-
 def _arms(
     each: PaperProfile, schedule: str = "schedule", amcl: str = "amcl", *, reported: bool = True, more: bool = True
 ) -> tuple[Arm, ...]:
@@ -178,10 +171,10 @@ def _arms(
         return (*arms(PLAIN, AMCL_ALONE), UNTRAINED)
     return (
         *arms(
-            *map(_fixed, each.temperatures),
+            *fixed("infonce", *each.temperatures),
             f"{each.macl}+infonce",
             f"{each.macl}+reweighted",
-            _fixed(each.baseline, "dcl"),
+            *fixed("dcl", each.baseline),
             f"{each.dystress}+infonce",
             "temperature-free+infonce",
             f"{schedule}+infonce",
@@ -253,7 +246,7 @@ def _digits(each: PaperProfile) -> Profile:
         "scikit-learn's digits: 1,437 to train on, 360 to test on, 8 x 8",
         "digits",
         each.recipe,
-        (*arms(_fixed(0.01)), *_arms(each, reported=False, more=False)),
+        (*arms(*fixed("infonce", 0.01)), *_arms(each, reported=False, more=False)),
         DIGITS,
         stands_in="digits",
         training={"save_strategy": "no"},
@@ -288,7 +281,7 @@ def _task(each: PaperProfile, by_name: tuple[str, ...], reduced: dict[str, Profi
         name=each.name,
         summary=f"{each.summary}; two views of an image are a positive pair, all other views of the batch negatives",
         method=METHODS[each.method],
-        baseline=PLAIN if each.method in _WITHOUT_SOFTMAX else _fixed(each.baseline),
+        baseline=PLAIN if each.method in _WITHOUT_SOFTMAX else fixed("infonce", each.baseline)[0],
         papers="vision",
         by_name=by_name,
         resources={"paper": replace(GPU, cpus=max(GPU.cpus, each.workers))},
