@@ -17,7 +17,8 @@ from scipy import stats
 
 from tempplug_benchmarks.report.across import columns, cross_table, ranking
 from tempplug_benchmarks.report.comparison import Comparison, compare
-from tempplug_benchmarks.report.pages import html, markdown
+from tempplug_benchmarks.report.pages import html_parts, markdown
+from tempplug_benchmarks.report.pages import page as whole
 from tempplug_benchmarks.report.terminal import print_report, print_summary
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import plan
@@ -157,7 +158,7 @@ def test_the_page_has_the_table_with_colours_and_a_task_without_signal_is_not_ra
     across = cross_table(quiet)
     assert across is not None
     assert across[1][-1] == "no signal, so that nothing is ranked: toy / two / quick"
-    content = html(quiet, [])
+    content = whole(html_parts(quiet, []))
     page = Page(content)
     table = page.tables[0]
     assert (table.kind, table.section) == ("cross sortable", "all")
@@ -184,4 +185,4 @@ def test_what_stands_in_for_a_task_s_data_is_told_wherever_the_task_is_named(fou
         told = markdown(comparisons, [])
         assert f"## toy / {name} / quick" in told
         assert f"| toy / {name}: STSB |" in told
-        assert f"<b>{name}</b>" in html(comparisons, [])
+        assert f"<b>{name}</b>" in whole(html_parts(comparisons, []))

@@ -16,7 +16,8 @@ from run_checks import FIGURES, SEEDS, write_failure, write_result
 
 from tempplug_benchmarks.command import _parser
 from tempplug_benchmarks.report.comparison import Comparison, compare
-from tempplug_benchmarks.report.pages import html, markdown
+from tempplug_benchmarks.report.pages import html_parts, markdown
+from tempplug_benchmarks.report.pages import page as whole
 from tempplug_benchmarks.report.significance import Significance, Verdict
 from tempplug_benchmarks.report.tables import Row, Table, all_metrics, commands, conclusion, headline, ordered, remarks
 from tempplug_benchmarks.report.terminal import fitting, print_report, terminal_table
@@ -147,7 +148,7 @@ def test_the_terminal_shows_every_figure(comparisons: tuple[Comparison, ...], wi
 
 
 def test_html_is_one_self_contained_page_with_the_figures_of_the_markdown(comparisons: tuple[Comparison, ...]) -> None:
-    content = html(comparisons, BROKEN)
+    content = whole(html_parts(comparisons, BROKEN))
     page = Page(content)
     assert page.open == []
     assert not {"link", "img", "iframe", "object", "b"} & set(page.tags)
@@ -169,7 +170,7 @@ def test_html_is_one_self_contained_page_with_the_figures_of_the_markdown(compar
 
 
 def test_every_plot_has_a_name_and_says_what_it_shows(comparisons: tuple[Comparison, ...]) -> None:
-    content = html(comparisons, [])
+    content = whole(html_parts(comparisons, []))
     page = Page(content)
     names = [plot["aria-labelledby"] for plot in page.plots]
     assert names == [f"toy-toy-task-quick-{name}-title" for name in ("difference", "score", "cost")]
@@ -182,11 +183,11 @@ def test_every_plot_has_a_name_and_says_what_it_shows(comparisons: tuple[Compari
 
 
 def test_colour_follows_the_adjusted_value(comparisons: tuple[Comparison, ...]) -> None:
-    table = Page(html(comparisons, [])).tables[0]
+    table = Page(whole(html_parts(comparisons, []))).tables[0]
     assert table.header[1] == "minus baseline", "what decides comes first, also on a phone"
     assert [row[1] for row in table.classes] == ["better", "", "worse", ""]
     # the same differences, with p below 0.05 but not Holm's
     verdicts: tuple[Verdict, ...] = ("too small", "no difference seen", "underpowered", "one seed", "no signal")
     for verdict in verdicts:
-        content = html((judged(comparisons[0], Significance(0.001, 0.2, 1.0, verdict)),), [])
+        content = whole(html_parts((judged(comparisons[0], Significance(0.001, 0.2, 1.0, verdict)),), []))
         assert not re.search(r'class="[^"]*(better|worse)', content.partition("<body>")[2].partition("<script>")[0])
