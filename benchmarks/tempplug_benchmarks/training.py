@@ -17,13 +17,12 @@ from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.report import pages, terminal
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.results import Loaded, load_results
-from tempplug_benchmarks.run.controls import controls
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.progress import Progress
 from tempplug_benchmarks.run.runner import EXECUTORS, create_executor, execute
 from tempplug_benchmarks.run.store import Entry, Failure
 from tempplug_benchmarks.run.table_plan import plan_tables, tables_of
-from tempplug_benchmarks.run.tuning import expanded
+from tempplug_benchmarks.run.tuning import controls, expanded
 from tempplug_benchmarks.suite import Suite
 
 TITLE = Suite.kind
@@ -150,16 +149,13 @@ def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespa
     failures = _execute(runs, options)
     these = _load(runs, options.output, by_name)
     if options.controls:
-        shown = {
-            (each.suite, each.profile_name, each.task.name, row.selected)
-            for each in compare(these, by_name)
-            for row in each.rows
-        }
-        of_shown = [run for run in runs if (run.suite, run.profile, run.task.name, run.arm.label) in shown]
-        found, without = controls(of_shown, these.results)
+        found = compare(these, by_name)
+        shown = {(each.suite, each.profile_name, each.task.name, row.selected) for each in found for row in each.rows}
+        of_shown = [run for run in runs if run.key[:4] in shown]
+        more, without = controls(of_shown, these.results)
         print("".join(f"{line}\n" for line in without), end="", file=sys.stderr)
-        failures += _execute(found, options)
-        these = _load([*runs, *found], options.output, by_name)
+        failures += _execute(more, options)
+        these = _load([*runs, *more], options.output, by_name)
     return 1 if failures else 0, TrainingReport(compare(these, by_name), these.problems)
 
 
@@ -171,10 +167,10 @@ def _execute(runs: Sequence[Run], options: argparse.Namespace) -> list[Failure]:
 
 def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Loaded:
     """Returns the stored results of these runs."""
-    asked = {(run.suite, run.profile, run.task.name, run.arm.label, run.seed) for run in runs}
+    keys = {run.key for run in runs}
 
     def of_these(entry: Entry) -> bool:
-        return (entry.suite, entry.profile, entry.task, entry.arm, entry.seed) in asked
+        return entry.key in keys
 
     loaded = load_results(output, lambda entry: check_known(entry, by_name[entry.suite]) if of_these(entry) else None)
     return replace(loaded, results=tuple(filter(of_these, loaded.results)), failures=tuple(filter(of_these, loaded.failures)))

@@ -17,9 +17,9 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks import profile as profiles
 from tempplug_benchmarks.arm import UNTRAINED, Arm, resolve
 from tempplug_benchmarks.papers import load
-from tempplug_benchmarks.run.controls import controls
 from tempplug_benchmarks.run.plan import plan, slug
 from tempplug_benchmarks.run.store import difference_from, read_result
+from tempplug_benchmarks.run.tuning import controls
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.training import QUICKSTART_SEEDS
 

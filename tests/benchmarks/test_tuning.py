@@ -21,9 +21,8 @@ from tempplug_benchmarks.report.comparison import Comparison, compare, consisten
 from tempplug_benchmarks.report.significance import Significance
 from tempplug_benchmarks.report.tables import CONTROLS, conclusion, headline, reading, remarks
 from tempplug_benchmarks.results import load_results
-from tempplug_benchmarks.run.controls import controls
 from tempplug_benchmarks.run.plan import Run, plan
-from tempplug_benchmarks.run.tuning import best, configurations, expanded, fixed_temperatures
+from tempplug_benchmarks.run.tuning import best, configurations, controls, expanded, fixed_temperatures
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks import long_tail, node, sentence
 
@@ -250,7 +249,7 @@ def test_the_conclusion_has_a_sentence_on_adapting_by_its_own_verdict(controlled
     ("label", "mean", "why"),
     [
         ("macl+infonce", None, "its result has no mean temperature, run it again"),
-        ("amcl+amcl-top:top_k=4,beta=0.1", 0.07, "its objective wants a temperature of every pair"),
+        ("amcl+amcl-top:top_k=4,beta=0.1", 0.07, "its objective needs the temperature of every pair"),
     ],
 )
 def test_what_cannot_have_a_control_is_named(toy: ModuleType, tmp_path: Path, label: str, mean: float | None, why: str) -> None:

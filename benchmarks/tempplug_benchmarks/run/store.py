@@ -49,6 +49,11 @@ class Entry:
     arm: str
     seed: int
 
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        """The value of `Run.key` for this run."""
+        return self.suite, self.profile, self.task, self.arm, self.seed
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Entry):
@@ -148,7 +153,7 @@ def write(run: Run, output: Path, record: Result | Failure) -> None:
 
 
 def _place(run: Run) -> dict[str, Any]:
-    return {"suite": run.suite, "profile": run.profile, "task": run.task.name, "arm": run.arm.label, "seed": run.seed}
+    return dict(zip(("suite", "profile", "task", "arm", "seed"), run.key, strict=True))
 
 
 def failure_path(run: Run, output: Path) -> Path:
