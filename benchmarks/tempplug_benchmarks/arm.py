@@ -22,7 +22,7 @@ from tempplug_benchmarks.papers import PaperRow
 # A plus sign belongs to a number (1e+3) unless a letter, the start of an objective's name, follows it.
 _OBJECTIVE = re.compile(r"\+(?=[a-z])", re.IGNORECASE)
 NO_OBJECTIVE = "none"
-"""Behind the plus sign where a method has no softmax: AMCL has a form for SimSiam and Barlow Twins."""
+"""The objective in labels of methods without a softmax: AMCL has a form for SimSiam and Barlow Twins."""
 _CONTROL = re.compile(r"control\((.+)\)")
 
 
@@ -79,7 +79,7 @@ class Specs(NamedTuple):
 
 
 UNTRAINED = Arm("untrained", changes={"num_train_epochs": 0})
-"""What training begins with, random weights or pretrained ones: what training is worth."""
+"""The model before training, with random or pretrained weights."""
 
 
 def arms(*labels: str, reported: Mapping[str, tuple[PaperRow, ...]] | None = None) -> tuple[Arm, ...]:

@@ -137,7 +137,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> dict[str, Sequence[argpars
 def _list(options: argparse.Namespace) -> int:
     if options.papers:
         if options.suite or options.task:
-            raise ConfigError("--papers must stand alone: it shows tables of papers, not a suite.")
+            raise ConfigError("--papers must be given without a suite and --task: it lists the tables of papers.")
         print("\n".join(listing()))
         return 0
     if options.suite:

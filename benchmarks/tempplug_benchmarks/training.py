@@ -27,10 +27,10 @@ from tempplug_benchmarks.suite import Suite
 
 TITLE = Suite.kind
 ALL = "all"
-"""What stands for every suite of this kind where the command wants a name."""
+"""The name that selects every suite of this kind."""
 QUICK = "quick"
 SEEDS, QUICKSTART_SEEDS = (0, 1, 2), (5, 6, 7, 8, 9)
-"""Where none are given; those of a quick run of all suites are such as no recipe was chosen with."""
+"""Default seeds; no recipe was chosen with those of a quick run of all suites."""
 PAGE = "index.html"
 """The report of a run of all suites, in the folder of its results."""
 

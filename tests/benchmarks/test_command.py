@@ -68,7 +68,7 @@ def test_a_failed_run_is_in_the_table_and_the_exit_code_is_1(
         ("run toi --output out", "unknown suite 'toi'. Did you mean 'toy'?"),
         ("list toy --task toi", "suite 'toy' has no task 'toi'."),
         ("list --task toy-task", "--task toy-task needs the name of its suite"),
-        ("list toy --papers", "--papers must stand alone"),
+        ("list toy --papers", "--papers must be given without a suite"),
         ("run toy --output out --strategies nope", "unknown strategy 'nope'."),
         ("run toy --output out --profile small", "task 'toy-task' needs real data (text/toy.tsv)"),
         ("run toy --output out --data-dir absent", "--data-dir absent is not a folder."),

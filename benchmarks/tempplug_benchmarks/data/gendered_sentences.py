@@ -16,7 +16,7 @@ from tempplug.errors import ConfigError
 from tempplug_benchmarks.data.sentences import EVALUATION_TEMPLATES, SLOTS, TRAINING_TEMPLATES
 
 VERSION = 1
-"""Grows with every change of what is generated, so that results of different sentences are told apart."""
+"""Grows with every change of what is generated, so that results of different sentences are kept apart."""
 
 PEOPLE = tuple(
     zip(

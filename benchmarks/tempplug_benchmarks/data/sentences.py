@@ -22,7 +22,7 @@ Split = Literal["train", "dev", "test"]
 Concepts = tuple[int, int, int, int]
 
 VERSION = 1
-"""Grows with every change of what is generated, so that results of different sentences are told apart."""
+"""Grows with every change of what is generated, so that results of different sentences are kept apart."""
 
 # By slot (subject, verb, object, place), the concepts with their synonyms; past tense and participle of a verb are one word.
 SLOTS: tuple[tuple[tuple[str, ...], ...], ...] = tuple(

@@ -18,7 +18,7 @@ from tempplug_benchmarks.run.plan import slug
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Of what could also be meant as it is, only where it would not be: links, entities, emphasis around a word, headings.
+# Ambiguous characters are escaped only where they would be markup: links, entities, emphasis around a word, headings.
 _MARKUP = re.compile(r"[|*`<\\]|\](?=\()|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|_(?![^\W_])|^[#>]|^[-+](?= )")
 _INTERVAL = re.compile(r" (\[[^\]]*\])")
 

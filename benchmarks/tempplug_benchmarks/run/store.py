@@ -26,7 +26,7 @@ FAILED = ".failed.json"
 LIBRARIES = ("lightly", "pytorch-metric-learning")
 """Distributions whose versions matter where implementations are compared."""
 LOOKS = "looks.json"
-"""A file beside the arms of a task, where seeds were added after its results had been read."""
+"""A file beside the arms of a task; it exists if seeds were added after the results had been analysed."""
 # A list of numbers as json lays it out, a line for each; texts hold no line breaks. Joined to one line for readability.
 _NUMBERS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\n\s+\]")
 

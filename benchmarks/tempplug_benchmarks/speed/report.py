@@ -33,14 +33,14 @@ PRODUCTS = (
     "AMCL), elsewhere one product forward and two backward (one with a queue)"
 )
 GROWTH = 4.0
-"""Times the memory or time at most for twice the pairs."""
+"""Largest allowed ratio of memory or time for twice the pairs."""
 CLOCKS = {
     "cpu": "CPU time of the process, which busy neighbours cannot distort",
     "wall": "wall time",
     "cuda": "time between CUDA events",
 }
 SAME_LOSS = {"float32": 1e-3, "bfloat16": 5e-2}
-"""Implementations compute the same loss; beyond this relative difference a comparison of their times would mean nothing."""
+"""Largest relative difference between the losses of implementations, by precision; beyond it they are not comparable."""
 _COLUMNS = {
     "milliseconds": {"median ms": "milliseconds", "cold ms": "milliseconds_cold", "rounds": "rounds"},
     "mebibytes": {"peak MiB": "mebibytes"},

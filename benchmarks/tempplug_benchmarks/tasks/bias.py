@@ -127,7 +127,7 @@ SUITE = Suite(
                     load=generated_pairs,
                     stands_in="generated sentences",
                 ),
-                # A minute a run on one slow core: 100 steps, with the rate that so small a model and so few of them want.
+                # One minute per run on one slow core: 100 steps, with a learning rate for so few steps of so small a model.
                 "small": _real(
                     "the first 1,600 of 12,253 entailment pairs with gender words, all of SNLI",
                     "text/nli/gender_entailment.tsv.gz",
