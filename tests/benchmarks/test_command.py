@@ -15,6 +15,7 @@ from tempplug.cli import main as tempplug
 from tempplug.errors import MissingDependencyError
 from tempplug_adapters.training.termination import Terminated
 from tempplug_benchmarks import training
+from tempplug_benchmarks.suite import Suite
 
 RUN = ["run", "toy", "--seeds", "0", "1"]
 SWEEP = ["sweep", "--suite", "toy", "--seeds", "0", "1"]
@@ -124,10 +125,11 @@ def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
 ) -> None:
     class Known:
         absent: int | None = None
-        suites = (toy.SUITE, replace(toy.make_suite(needs=("no.tsv",)), name="toi"), object())
+        without = replace(toy.SUITE.tasks[0], quickstart=())
+        suites = (toy.SUITE, replace(toy.make_suite(needs=("no.tsv",)), name="toi"), Suite("slow", "", (without,)), object())
 
         def all(self, kind: type) -> range:
-            return range(3)
+            return range(len(self.suites))
 
         def load(self, info: int) -> object:
             return self.suites[info]
@@ -163,7 +165,7 @@ def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
     captured = capsys.readouterr()
     assert captured.err.startswith("left out: task 'toy-task' needs no.tsv under the data folder")
     assert "toi /" not in captured.out
-    monkeypatch.setattr(Known, "suites", (object(), Known.suites[1], object()))
+    monkeypatch.setattr(Known, "suites", (object(), Known.suites[1]))
     assert main([*words, "--profile", "small"]) == 2
     assert "no task of any suite has its data for profile 'small'" in capsys.readouterr().err
 

@@ -18,7 +18,7 @@ from suite_checks import bench
 from tempplug.errors import DataError
 from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.kinds import Report, reports
-from tempplug_benchmarks.report.comparison import compare
+from tempplug_benchmarks.report.comparison import compare, consistent
 from tempplug_benchmarks.report.pages import page
 from tempplug_benchmarks.results import load_results, paired_difference, summarise
 from tempplug_benchmarks.run.plan import Run, plan
@@ -97,6 +97,7 @@ def test_different_experiments_are_never_averaged(toy: ModuleType, tmp_path: Pat
     changed(runs[2].path(tmp_path), put("strategy", value="fixed:temperature=1"))
     with pytest.raises(DataError, match="they differ in strategy"):
         compare(load_results(tmp_path), {"toy": toy.SUITE})
+    assert consistent(load_results(tmp_path)).results == (), "neither of the two is in the majority"
 
 
 def test_any_folder_of_an_output_can_be_reported_and_others_are_refused(toy: ModuleType, tmp_path: Path) -> None:

@@ -86,6 +86,15 @@ def test_evaluation_has_other_concepts_and_templates_than_training() -> None:
         assert template(first) != template(second)
 
 
+def test_scores_are_the_share_of_common_concepts_and_evenly_spread() -> None:
+    pairs = scored_pairs("test", 500, seed=1)
+    for pair in pairs:
+        shared = sum(a == b for a, b in zip(concepts(pair.sentence_a), concepts(pair.sentence_b), strict=True))
+        assert pair.score == 5 * shared / 4
+    assert [sum(pair.score == score for pair in pairs) for score in (0, 1.25, 2.5, 3.75, 5)] == [100] * 5
+    assert pairs != sorted(pairs, key=lambda pair: pair.score)
+
+
 def test_arguments_are_checked() -> None:
     with pytest.raises(ConfigError, match="count=0 of generated sentences must be at least 1"):
         plain_sentences(0, seed=0)
