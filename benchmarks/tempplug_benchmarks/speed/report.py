@@ -215,11 +215,7 @@ def _row(section: Section, result: Measured, name: str) -> Row:
 
 
 def _figure(value: float | None, number: str) -> str:
-    """Returns a number with three significant digits; counts are left unchanged.
-
-    >>> _figure(0.012345, "milliseconds"), _figure(1234.5, "mebibytes"), _figure(3.2e-7, "gradient_error")
-    ('0.0123', '1234', '3.2e-07')
-    """
+    """Returns a number with three significant digits; counts are left unchanged."""
     if value is None:
         return NOTHING
     if number == "rounds":
