@@ -187,6 +187,18 @@ def test_needs_reach_ray_and_a_machine_that_is_lost_is_missed(
     assert "1 CPU, no GPU, " in failure.error
 
 
+def test_software_that_a_machine_lacks_is_named(
+    toy: ModuleType, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text("from toy_suite import train\ndef train_here(context): return train(context)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_here  # type: ignore[import-not-found]
+
+    suite = Suite("toy", "", (replace(toy.SUITE.tasks[0], train=only_here.train_here),))
+    ((failure,), _) = run_all(plan(suite, "quick", [0])[:1], tmp_path / "out", "ray")
+    assert "No module named 'only_here'" in failure.error
+
+
 HOLDS = """
 import sys
 from pathlib import Path
