@@ -36,7 +36,7 @@ def every_pair(*values: Sequence[Any], allowed: Callable[..., bool] = lambda *ca
             if parameter not in case:
                 # Of values with as many the one whose turn it is, so that the others rotate.
                 turns = [(len(chosen) + each) % sizes[parameter] for each in range(sizes[parameter])]
-                case[parameter] = max(turns, key=lambda each: gain(sorted({**case, parameter: each}.items())))  # noqa: B023
+                case[parameter] = max(turns, key=lambda each: gain(sorted({**case, parameter: each}.items())))
         if not allowed(*value_of(case)):
             others = (each for each in completions(dict(first), sizes) if allowed(*value_of(each)))
             case = max(others, key=lambda each: gain(sorted(each.items())), default={})

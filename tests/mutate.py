@@ -1,4 +1,4 @@
-"""Do the tests of the core notice a fault? Changes one place of its code at a time and runs them: ``python tests/mutate.py --help``.
+"""Changes the code of the core in one place at a time and runs its tests: ``python tests/mutate.py --help``.
 
 Prints a line for every change, ``caught`` with the test that failed or ``survived``, and a count at the end. The changes follow
 from the seed and the code alone, so that two revisions of the tests can be compared. Some changes are none (an optimisation
