@@ -166,6 +166,8 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
         call.inputs["labels"] = classes
     if base == "queue":
         call.inputs["queue"] = leaf(11 if rows < 1000 else 1100, dimension)
+    if strategy.startswith("individual"):
+        call.inputs["index"] = torch.arange(rows) * 2
     if hard:
         call.inputs["hard_negatives"] = leaf(rows, 2, dimension) if rows % 2 else leaf(5, dimension)
     if strategy.startswith("uncertainty"):

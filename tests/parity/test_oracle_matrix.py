@@ -126,8 +126,6 @@ def test_engines_agree_where_the_oracle_has_no_formula(strategy: str, objective:
         call = make_call(layout, strategy, 16, 5, torch.float64)
         if layout.startswith("labels-one-view"):
             call.inputs["labels"][:2] = torch.tensor([100, 10**9])  # two anchors without a positive
-        if strategy.startswith("individual"):
-            call.inputs["index"] = torch.arange(16)
         loss_fn = build(strategy, objective, call, "none", engine)
         with cut_into(cut):
             value = loss_fn(*call.views, **call.inputs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from typing import Any
 
 import pytest
@@ -66,18 +65,6 @@ def test_learnable_starts_at_its_temperature_and_is_brought_back_to_its_bound() 
     assert strategy.prepare(batch()).temperature(torch.zeros(1)).item() == pytest.approx(0.02)
     assert strategy.log_scale.item() == pytest.approx(math.log(50))
     assert strategy.no_weight_decay() == {"log_scale"}
-
-
-def test_macl_floors_warns_once_and_counts_every_hit() -> None:
-    strategy = create_strategy("macl:base_temperature=0.05,alpha=2,threshold=0.8")
-    with pytest.warns(RuntimeWarning, match="mean positive similarity 0.2 gives the temperature -0.01, below its floor 0.005"):
-        assert strategy.prepare(batch(0.2)).temperature(torch.zeros(1)).item() == pytest.approx(0.005)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        strategy.prepare(batch(0.1))
-        strategy.prepare(batch(0.9))
-    assert strategy.floor_hits.item() == 2
-    assert strategy.state_dict()["floor_hits"].item() == 2
 
 
 @pytest.mark.parametrize(
