@@ -28,21 +28,18 @@ class Commands:
         return [CommandInfo(name=name, target=f"{__name__}:{target}", summary=f"to {name}") for name, target in targets.items()]
 
 
-CALLS: list[tuple[str, list[str]]] = []
+CALLS: list[tuple[int | None, list[str]]] = []
 
 
-def succeeds(arguments: list[str]) -> int:
-    CALLS.append(("succeeds", arguments))
-    return 0
+def ending(status: int | None) -> Callable[[list[str]], int | None]:
+    def command(arguments: list[str]) -> int | None:
+        CALLS.append((status, arguments))
+        return status
+
+    return command
 
 
-def returns_three(arguments: list[str]) -> int:
-    CALLS.append(("returns_three", arguments))
-    return 3
-
-
-def returns_nothing(arguments: list[str]) -> None:
-    CALLS.append(("returns_nothing", arguments))
+succeeds, returns_three, returns_nothing = map(ending, (0, 3, None))
 
 
 def fails(arguments: list[str]) -> int:
@@ -50,24 +47,23 @@ def fails(arguments: list[str]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "call"),
+    ("words", "returned", "passed"),
     [
-        (["grow"], 0, ("succeeds", [])),
-        (["grow", "--help"], 0, ("succeeds", ["--help"])),
-        (["grow", "tulip", "-h"], 0, ("succeeds", ["tulip", "-h"])),
-        (["grow", "rose"], 3, ("returns_three", [])),
-        (["grow", "rose", "-h"], 3, ("returns_three", ["-h"])),
-        (["grow", "rose", "--fast", "fast"], 3, ("returns_three", ["--fast", "fast"])),
-        (["grow", "rose", "fast", "--version"], 0, ("returns_nothing", ["--version"])),
+        ("grow", 0, ""),
+        ("grow --help", 0, "--help"),
+        ("grow tulip -h", 0, "tulip -h"),
+        ("grow rose -h", 3, "-h"),
+        ("grow rose --fast fast", 3, "--fast fast"),
+        ("grow rose fast --version", None, "--version"),
     ],
 )
 def test_a_plugin_command_gets_the_words_after_its_name(
-    run_command: Run, own_registry: Registry, words: list[str], status: int, call: tuple[str, list[str]]
+    run_command: Run, own_registry: Registry, words: str, returned: int | None, passed: str
 ) -> None:
     own_registry.register(Commands(), "garden")
     CALLS.clear()
-    assert run_command(*words) == (status, "", "")
-    assert [call] == CALLS
+    assert run_command(*words.split()) == (returned or 0, "", "")
+    assert [(returned, passed.split())] == CALLS
 
 
 def test_errors_of_a_plugin_command_are_messages(run_command: Run, own_registry: Registry) -> None:
@@ -145,16 +141,11 @@ def test_plugins_lists_who_registers_what_in_which_version(
         "roses",
         """
         @hookimpl
-        def tempplug_register_strategies():
-            return [strategy("rose"), strategy("tulip")]
-
+        def tempplug_register_strategies(): return [strategy("rose"), strategy("tulip")]
         @hookimpl
-        def tempplug_register_commands():
-            return [CommandInfo(name="water", target="json:loads", summary="a test")]
-
+        def tempplug_register_commands(): return [CommandInfo(name="water", target="json:loads", summary="a test")]
         @hookimpl
-        def tempplug_log(record):
-            pass
+        def tempplug_log(record): pass
         """,
         "rosegarden",
     )
