@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 MUTATED = ("engine/*.py", "strategies/*.py", "objectives/*.py", "loss.py", "layouts.py", "roles.py")
 QUICK = (
-    "tests/unit/test_objectives.py tests/unit/test_strategies.py tests/unit/test_loss.py tests/parity/test_plain_formulas.py"
+    "tests/unit/test_objectives.py tests/unit/test_strategies.py tests/unit/test_loss.py tests/parity/test_engine_statistics.py"
 )
 # Those of commands, plugins and options fail with none of the changes.
 OTHERS = "arguments cli cli_plugins metrics options registry registry_targets search shell triton_plan"
