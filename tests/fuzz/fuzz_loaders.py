@@ -13,10 +13,8 @@ import io
 import pickle
 import random
 import re
-import sys
 import tarfile
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,8 +28,6 @@ from fuzzing import Verdict
 from PIL import Image
 
 from tempplug.errors import TempplugError
-
-TOYS = Path(__file__).resolve().parents[1] / "adapters"
 
 
 @dataclass(frozen=True)
@@ -170,19 +166,15 @@ def _saved_graph(folder: Path) -> None:
 @cache
 def formats() -> dict[str, Format]:
     """The formats by name; what reads them is loaded now."""
-    if str(TOYS) not in sys.path:
-        sys.path.insert(0, str(TOYS))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from planetoid_toys import write_planetoid
+    from planetoid_toys import write_planetoid
 
-        from tempplug_adapters.graph.molecule_files import read_labelled, read_smiles
-        from tempplug_adapters.graph.node_data import load_graph
-        from tempplug_adapters.graph.planetoid import read_planetoid
-        from tempplug_adapters.graph.tu_files import load_tu
-        from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10
-        from tempplug_adapters.sentence_evaluation.sts_data import load_sts
-        from tempplug_adapters.simcse.data import read_samples
+    from tempplug_adapters.graph.molecule_files import read_labelled, read_smiles
+    from tempplug_adapters.graph.node_data import load_graph
+    from tempplug_adapters.graph.planetoid import read_planetoid
+    from tempplug_adapters.graph.tu_files import load_tu
+    from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10
+    from tempplug_adapters.sentence_evaluation.sts_data import load_sts
+    from tempplug_adapters.simcse.data import read_samples
 
     def tu(folder: Path) -> Any:
         return load_tu("TOY", folder / "cache", folder)
@@ -275,8 +267,7 @@ def case(number: int) -> Verdict:
     names = list(formats())
     name = names[number % len(names)]
     kind = formats()[name]
-    with tempfile.TemporaryDirectory(prefix="tempplug-fuzz-") as place, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory(prefix="tempplug-fuzz-") as place:
         folder = Path(place)
         kind.write(folder)
         whole = _digest(kind.load(folder))

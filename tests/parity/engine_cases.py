@@ -1,11 +1,11 @@
-"""Blocks for tests of the engines, and plain dense formulas for what they return; `engine_maps` has the maps.
+"""Blocks for tests of the engines, and plain dense formulas for what they return; `engine_maps` has maps.
 
 Roles are written here as two boolean matrices, without `tempplug.roles`, so that the expectations know no engine and no layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,9 +16,10 @@ from tempplug.engine.dispatch import row_statistics
 from tempplug.negatives.base import TermMap
 from tempplug.roles import Block, Pairing, PairRoles
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import RowStatistics, Wanted
+from tempplug.types import EngineName, Wanted
 
 CPU = torch.device("cpu")
+EVERY = slice(None)
 SIZE, HARD, QUEUED, DIMENSION = 9, 4, 7, 5
 BLOCKS = ("two-view", "two-view+hard", "cross-view", "cross-view+hard", "queue", "labels", "labels+hard", "masks")
 STATISTICS = ("positive_logit", "positive_similarity", "positive_lse", "negative_lse", "negative_similarity", "top_logits")
@@ -114,43 +115,32 @@ def turned(case: Case) -> Case:
     return Case(case.block.mirrored(), case.positive.T, case.negative.T, case.leaves)
 
 
-@dataclass
-class Plain:
-    """What is written again for a case: logits of all similarities, terms of all pairs, and the sum of what."""
-
-    logits: Callable[[Tensor], Tensor]
-    term: Callable[[Tensor], Tensor] = torch.zeros_like
-    function: Callable[[Tensor], Tensor] | None = None
-
-    def statistics(self, case: Case, wanted: Wanted) -> dict[str, Tensor]:
-        s, count = case.similarity, case.positive.sum(1).clamp(min=1)
-        logits = self.logits(s)
-        of_negatives = logits + self.term(s.detach())
-        nothing = torch.full_like(s, -torch.inf)
-        positive_logit = torch.where(case.positive, logits, 0.0).sum(1) / count
-        if self.function is None:
-            some = case.positive | (case.positive.sum(1) == 0)[:, None]
-            positive = torch.where(some, logits, nothing).logsumexp(1)
-            negative = torch.where(case.negative, of_negatives, nothing).logsumexp(1)
-        else:
-            # A pair that a term leaves out has no logit, and would have no derivative.
-            left = case.negative & (of_negatives > -torch.inf)
-            value = self.function(torch.where(left, of_negatives, 0.0))
-            negative = torch.where(left, value, 0.0).sum(1)
-            positive = torch.where(case.positive, self.function(logits), 0.0).sum(1)
-        found = {
-            "positive_logit": positive_logit,
-            "positive_similarity": torch.where(case.positive, s, 0.0).sum(1) / count,
-            "positive_lse": positive,
-            "negative_lse": negative,
-        }
-        if wanted.negative_similarity:
-            weights = torch.where(case.negative, of_negatives, nothing).softmax(1)
-            found["negative_similarity"] = (weights * s).sum(1).detach()
-        if wanted.top:
-            order = torch.where(case.negative, s, nothing).argsort(1, descending=True)[:, : wanted.top]
-            found["top_logits"] = of_negatives.gather(1, order)
-        return found
+def plain_statistics(case: Case, logits: Tensor, of_negatives: Tensor, wanted: Wanted) -> dict[str, Tensor]:
+    """What a row's statistics are, from the logits of all pairs and those with the terms of negatives added."""
+    s, count = case.similarity, case.positive.sum(1).clamp(min=1)
+    nothing, function = torch.full_like(s, -torch.inf), wanted.pair_function
+    if function is None:
+        some = case.positive | (case.positive.sum(1) == 0)[:, None]
+        positive = torch.where(some, logits, nothing).logsumexp(1)
+        negative = torch.where(case.negative, of_negatives, nothing).logsumexp(1)
+    else:
+        # A pair that a term leaves out has no logit, and would have no derivative.
+        left = case.negative & (of_negatives > -torch.inf)
+        negative = torch.where(left, function.value(torch.where(left, of_negatives, 0.0)), 0.0).sum(1)
+        positive = torch.where(case.positive, function.value(logits), 0.0).sum(1)
+    found = {
+        "positive_logit": torch.where(case.positive, logits, 0.0).sum(1) / count,
+        "positive_similarity": torch.where(case.positive, s, 0.0).sum(1) / count,
+        "positive_lse": positive,
+        "negative_lse": negative,
+    }
+    if wanted.negative_similarity:
+        weights = torch.where(case.negative, of_negatives, nothing).softmax(1)
+        found["negative_similarity"] = (weights * s).sum(1).detach()
+    if wanted.top:
+        order = torch.where(case.negative, s, nothing).argsort(1, descending=True)[:, : wanted.top]
+        found["top_logits"] = of_negatives.gather(1, order)
+    return found
 
 
 def weights_of(case: Case, name: str, values: Tensor) -> Tensor:
@@ -160,52 +150,49 @@ def weights_of(case: Case, name: str, values: Tensor) -> Tensor:
 
 
 def compare_statistics(
+    engine: EngineName,
     case: Case,
     logit_map: LogitMap,
-    plain: Plain,
     *,
     wanted: Wanted | None = None,
     terms: Sequence[TermMap] = (),
     mirrored: bool = False,
-    learned: Sequence[Tensor] = (),
-    engine: str = "tiled",
     tolerance: float = 1e-10,
-) -> list[RowStatistics]:
-    """Asserts that values and gradients of every statistic are those of the plain formulas."""
+) -> None:
+    """Asserts that values and gradients of every statistic are those of the plain formulas on the map's own logits."""
     wanted = Wanted() if wanted is None else wanted
-    every, name = row_statistics(engine, case.block, logit_map, mirrored=mirrored, wanted=wanted, terms=terms)  # type: ignore[arg-type]
+    every, name = row_statistics(engine, case.block, logit_map, mirrored=mirrored, wanted=wanted, terms=terms)
     assert name == engine
-    cases = [case, turned(case)] if mirrored else [case]
-    leaves = [*case.leaves, *learned]
+    learned = getattr(logit_map, "learned", logit_map.tensors())
+    leaves = [*case.leaves, *(each for each in learned if each.requires_grad)]
     ours, theirs = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    for found, each in zip(every, cases, strict=True):
-        expected = plain.statistics(each, wanted)
+    logits = logit_map.at(EVERY, EVERY).logit(case.similarity)
+    of_negatives = logits + sum(each.at(EVERY, EVERY).term(case.similarity.detach()) for each in terms)
+    expected = [plain_statistics(case, logits, of_negatives, wanted)]
+    if mirrored:
+        expected.append(plain_statistics(turned(case), logits.T, of_negatives.T, wanted))
+    for found, each, plain in zip(every, [case, turned(case)][: len(expected)], expected, strict=True):
         assert torch.equal(found.positive_count, each.positive.sum(1))
         assert torch.equal(found.negative_count, each.negative.sum(1))
-        for field_name in STATISTICS:
-            value: Tensor | None = getattr(found, field_name)
-            if field_name not in expected:
+        for statistic in STATISTICS:
+            value: Tensor | None = getattr(found, statistic)
+            if statistic not in plain:
                 assert value is None
                 continue
             assert value is not None
-            weights = weights_of(each, field_name, value)
+            weights = weights_of(each, statistic, value)
             shown = weights > 0
-            torch.testing.assert_close(
-                value[shown],
-                expected[field_name][shown],
-                rtol=tolerance,
-                atol=tolerance,
-                msg=lambda text, n=field_name: f"{n}: {text}",
-            )
+            close(value[shown], plain[statistic][shown], tolerance, statistic)
             if value.requires_grad:
                 ours = ours + (weights * torch.where(shown, value, 0.0)).sum()
-                theirs = theirs + (weights * torch.where(shown, expected[field_name], 0.0)).sum()
+                theirs = theirs + (weights * torch.where(shown, plain[statistic], 0.0)).sum()
     right = torch.autograd.grad(theirs, leaves)
     for again in (True, False):  # a second backward pass finds the same, from tiles that are computed again
         left = torch.autograd.grad(ours, leaves, retain_graph=again)
         for position, (one, other) in enumerate(zip(left, right, strict=True)):
-            scale = other.abs().max().clamp(min=1).item()
-            torch.testing.assert_close(
-                one, other, rtol=0, atol=tolerance * scale, msg=lambda text, p=position: f"gradient {p}: {text}"
-            )
-    return every
+            close(one, other, tolerance * other.abs().max().clamp(min=1).item(), f"gradient {position}", rtol=0)
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float, name: str, rtol: float | None = None) -> None:
+    rtol = tolerance if rtol is None else rtol
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=tolerance, msg=lambda text: f"{name}: {text}")

@@ -1,21 +1,22 @@
-"""Compiles the Triton engine's kernels for sm_90 on a machine without a GPU: JSON calls on stdin, their kernels on stdout.
+"""Every kernel of the Triton engine compiles for sm_90, without a GPU, and keeps its registers: nothing spills to memory.
 
 The engine's own host code runs, on tensors of the CPU, with a driver that names a device and never launches: what is compiled
-is what would have been launched, with the same tiles and specialisations.
+is what would have been launched, with the same tiles and specialisations. `test_triton_engine.py` runs this file in a process
+of its own.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
-import sys
 import tempfile
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import triton  # type: ignore[import-untyped]
 from torch import Tensor
@@ -70,8 +71,10 @@ def logit_map(name: str) -> LogitMap:
     return ProfileMap("shifted", 0.1, 0.2, shift=0.2, detach=False) if name == "shifted" else ProfileMap("cosine", 0.1, 0.2)
 
 
+@cache
 def kernels(map: str, precision: str, dimension: int, block: str, roomy: bool = True) -> dict[str, Any]:
     """The kernels of a forward and backward pass over a block: ``square``, ``cross`` or ``mirrored``."""
+    triton.runtime.driver.set_active(Device())
     seen: dict[str, Any] = {}
 
     def compile_only(kernel: Any, grid: Any, tile: Any, tensors: dict[str, Tensor], **arguments: Any) -> None:
@@ -102,11 +105,42 @@ def kernels(map: str, precision: str, dimension: int, block: str, roomy: bool = 
     return seen
 
 
-def main() -> None:
-    """Runs the calls of stdin, each the arguments of `kernels`."""
-    triton.runtime.driver.set_active(Device())
-    json.dump([kernels(*arguments) for arguments in json.load(sys.stdin)], sys.stdout)
+# Map, precision, dimensions, block, and False for a GPU with little shared memory. The map and the sizes decide the registers.
+CALLS: list[tuple[Any, ...]] = [
+    ("scale", "bfloat16", 16, "square"),
+    ("scale", "bfloat16", 128, "square"),
+    ("scale", "bfloat16", 256, "mirrored"),
+    ("scale", "bfloat16", 512, "square"),
+    ("per-anchor", "bfloat16", 128, "cross"),
+    *((name, "bfloat16", dimension, "square") for name in ("log-odds", "cosine") for dimension in (128, 256, 512)),
+    ("shifted", "bfloat16", 128, "cross"),
+    ("shifted", "bfloat16", 256, "square"),
+    ("shifted", "bfloat16", 512, "square"),
+    ("scale", "bfloat16", 256, "square", False),
+    ("scale", "float32", 128, "square"),
+    ("scale", "float32", 300, "square"),
+    ("shifted", "float32", 128, "square"),
+]
+SHARED_MEMORY = {True: 227 * 1024, False: 99 * 1024}
 
 
-if __name__ == "__main__":
-    main()
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_no_kernel_spills_registers(call: tuple[Any, ...]) -> None:
+    found, (map_name, precision, dimension, block) = kernels(*call), call[:4]
+    registers_hold = dimension <= (256 if precision != "float32" and call[4:] != (False,) else 128)
+    wanted = {"row_sums", "gradients"} if registers_hold else {"row_sums", "slab_gradients", "add_product"}
+    wanted |= {"row_sums_online"} if map_name != "log-odds" else set()
+    wanted |= {"gradients_swapped"} if block == "cross" and registers_hold else set()
+    assert set(found) == wanted
+    for name, kernel in found.items():
+        assert kernel["spilled"] == 0, (name, kernel)
+        assert kernel["shared"] <= SHARED_MEMORY[call[4:] != (False,)], (name, kernel)
+        # Full-precision products have no matrix unit; all others must be on it.
+        assert kernel["wgmma"] is (precision != "float32"), (name, kernel)
+
+
+@pytest.mark.parametrize("name", ["scale", "log-odds"])
+def test_two_programs_of_the_commonest_row_sums_share_a_multiprocessor(name: str) -> None:
+    kernel = kernels(name, "bfloat16", 128, "square")["row_sums"]
+    assert 2 * 256 * kernel["registers"] <= 65_536
+    assert 2 * kernel["shared"] <= SHARED_MEMORY[True]
