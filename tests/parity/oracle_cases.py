@@ -22,6 +22,7 @@ from tempplug.arguments import parse_spec
 from tempplug.engine import forward, tiles
 from tempplug.errors import ConfigError
 from tempplug.testing import oracle_row_losses
+from tempplug.testing.oracle_layouts import Direction, directions, unit_rows
 
 EPOCH = 137.5
 COUNTS = "/".join(str(count) for count in (7, 90, 7, 40, 3, 60, 11, 25, 2, 50) * 7)
@@ -181,6 +182,16 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
         call.inputs |= {"positive_mask": positive, "negative_mask": ~positive & ~own.roll(2, dims=1)}
         positive[-1] = False  # an anchor without a positive, and pairs without a role
     return call
+
+
+def roles_of(call: Call) -> list[Direction]:
+    """The oracle's roles of each direction of a call."""
+    views, rest = [unit_rows(view) for view in call.views], call.inputs
+    queue, hard = (None if (rows := rest.get(name)) is None else unit_rows(rows) for name in ("queue", "hard_negatives"))
+    masks, first = (rest.get("positive_mask"), rest.get("negative_mask")), views[1] if len(views) > 1 else None
+    every = directions(call.layout, call.symmetric, views[0], first, queue, rest.get("labels"), None, *masks)
+    every[0] = every[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(views[0]))
+    return every
 
 
 @torch.no_grad()

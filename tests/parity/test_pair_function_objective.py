@@ -8,27 +8,20 @@ from typing import Any
 import pytest
 import torch
 from covering import every_pair
-from oracle_cases import CUTS, LAYOUTS, Call, cut_into, make_call
+from oracle_cases import CUTS, LAYOUTS, Call, cut_into, make_call, roles_of
 from sigmoid_toys import Sigmoid
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError
-from tempplug.testing.oracle_layouts import directions, unit_rows
 from tempplug.types import EngineName
 
 
 def expected_rows(call: Call, scale: Tensor, bias: Tensor) -> Tensor:
     """The mean over the directions in which an anchor has a positive, of pairs whose roles are those of the oracle."""
-    views, rest = [unit_rows(view) for view in call.views], call.inputs
-    queue, hard = (None if (rows := rest.get(name)) is None else unit_rows(rows) for name in ("queue", "hard_negatives"))
-    masks = rest.get("positive_mask"), rest.get("negative_mask")
-    first = views[1] if len(views) > 1 else None
-    every = directions(call.layout, call.symmetric, views[0], first, queue, rest.get("labels"), None, *masks)
-    every[0] = every[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(views[0]))
     found = []
-    for each in every:
+    for each in roles_of(call):
         logits = scale * each.anchors @ each.candidates.T + bias
         rows = softplus(logits, threshold=40) * each.negative + softplus(-logits, threshold=40) * each.positive
         found.append(rows.sum(1) * each.positive.any(1))
