@@ -38,7 +38,7 @@ OTHER: dict[type[ast.AST], type[Any]] = {
 }
 
 
-def nodes(parent: ast.AST) -> Iterator[ast.AST]:
+def nodes(parent: ast.AST) -> Iterator[Any]:
     """The nodes that run with a call, without annotations, texts and what only type checkers read."""
     for name, value in ast.iter_fields(parent):
         for node in value if isinstance(value, list) else [value]:
@@ -62,8 +62,8 @@ def changed(node: Any) -> Any:
             other.op = OTHER[type(node.op)]()
         case ast.Constant(bool()):
             other.value = not node.value
-        case ast.Constant(int() | float()):
-            other.value = node.value + 1
+        case ast.Constant(value=int() | float() as number):
+            other.value = number + 1
         case ast.If() | ast.IfExp() | ast.While():
             other.test = ast.UnaryOp(ast.Not(), node.test)
         case ast.Call(args=[first, second, *_]) if ast.dump(first) != ast.dump(second):
