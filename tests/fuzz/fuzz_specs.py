@@ -1,8 +1,7 @@
-"""Spec strings of strategies and objectives, and the flags: valid ones come back as they were, others are refused clearly."""
+"""Spec strings of strategies and objectives: valid ones come back as they were, others are refused clearly."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from fuzzing import Verdict
 
 import tempplug
-from tempplug.arguments import add_temperature_arguments, merge_spec, parse_spec
+from tempplug.arguments import parse_spec
 from tempplug.create import load_class
 from tempplug.errors import TempplugError
 from tempplug.options import Choice, Flag, Number, Numbers, Option, format_value, options_of
@@ -98,7 +97,7 @@ def case(number: int) -> Verdict:
     lost = [key for key, value in written.items() if not _same(value, made.options.get(key, value))]
     if lost:
         return Verdict("silent", told, f"{lost[0]} became {made.options[lost[0]]!r}")
-    return _flags(chance, word, spec, told)
+    return Verdict("right", told)
 
 
 def _heavy(spec: str) -> bool:
@@ -116,21 +115,3 @@ def _same(written: object, kept: object) -> bool:
     if isinstance(written, list) and isinstance(kept, tuple):
         return list(kept) == written
     return written == kept or format_value(written) == format_value(kept)
-
-
-def _flags(chance: random.Random, word: str, spec: str, told: str) -> Verdict:
-    """The same options through the flags, some of them as words of --temperature-args."""
-    if word != "strategy":
-        return Verdict("right", told)
-    name, _, rest = spec.partition(":")
-    pairs = [pair for pair in rest.split(",") if pair]
-    cut = chance.randrange(len(pairs) + 1)
-    parser = argparse.ArgumentParser()
-    add_temperature_arguments(parser)
-    head = name + (":" + ",".join(pairs[:cut]) if cut else "")
-    if any(each.startswith("-") for each in (head, *pairs[cut:])):
-        return Verdict("right", told)
-    flags = parser.parse_args(["--temperature-strategy", head, "--temperature-args", *pairs[cut:]])
-    if merge_spec(flags.temperature_strategy, flags.temperature_args) != parse_spec(spec):
-        return Verdict("wrong", told, f"the flags say {merge_spec(flags.temperature_strategy, flags.temperature_args)}")
-    return Verdict("right", told)

@@ -135,12 +135,6 @@ def test_gradients_of_sums_and_means_are_those_of_the_rows(engine: EngineName, l
     torch.testing.assert_close([each * rows for each in found["mean"]], found["none"], rtol=1e-12, atol=1e-12)
 
 
-FROZEN = [
-    ("fixed", "two-view"),
-    *every_pair(["learnable", "amcl:dimension=4"], ["two-view", "cross-view", "symmetric", "queue"]),
-]
-
-
 @pytest.mark.parametrize(
     ("strategy", "layout", "engine", "hard"),
     every_pair(["learnable", "amcl:dimension=4"], ["two-view", "cross-view", "symmetric", "queue"], ENGINES, [False, True]),
