@@ -150,7 +150,7 @@ def test_a_table_of_ones_own_is_read_by_its_header(tmp_path: Path) -> None:
 def test_without_a_data_folder_tables_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "clintox.csv.gz").write_bytes(gzip.compress(b"smiles,a,b\nCC,1,\n"))
     monkeypatch.setattr(molecule_files, "_URL", tmp_path.as_uri() + "/{name}")
-    with pytest.warns(UserWarning, match=r"no checksum of .*clintox\.csv\.gz is known"):
+    with pytest.warns(UserWarning, match=r"the checksum of .*clintox\.csv\.gz is unknown"):
         smiles, labels = read_labelled("ClinTox", None, tmp_path / "cache")
     assert (smiles, labels[0, 0].item()) == (["CC"], 1.0)
     assert [each.name for each in (tmp_path / "cache").iterdir()] == ["clintox.csv.gz"]

@@ -93,7 +93,7 @@ def loss_and_gradient() -> str:
 @pytest.mark.parametrize("asked", ["", "mm", "onednn"])
 def test_processes_give_the_same_digits_while_others_are_busy(asked: str) -> None:
     """In processes of their own, which run this very file, three of them at once on however many cores there are."""
-    environment = os.environ | {"TEMPPLUG_GEMM": asked}
+    environment = os.environ | {"TEMPPLUG_GEMM": asked, "PYTHONPATH": os.pathsep.join(sys.path)}
     started = [
         subprocess.Popen([sys.executable, __file__], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
