@@ -186,7 +186,7 @@ def test_flags_are_those_that_the_method_has_and_help_names_recipes_and_data_set
         parser = build_parser(info)
         shown = " ".join(parser.format_help().split())
         assert f"tempplug train {method}" in shown
-        assert f"recipe of the settings below: {', '.join(info.recipes)}" in shown.replace("- ", "-"), "argparse wraps at hyphens"
+        assert f"recipe of the settings below: {', '.join(info.recipes)}" in shown.replace("- ", "-"), "wrapped at hyphens"
         assert set(DATASETS) <= set(info.datasets.split(", "))
         known = {action.dest for action in parser._actions}
         for name in (*own, *VisionRecipe.kinds()):
