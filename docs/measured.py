@@ -1,9 +1,9 @@
 """Writes the tables of measured figures in the guides anew, from the result files: ``python docs/measured.py``.
 
-A table stands below a comment that says what it shows, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds. Tasks are
+A table follows a comment that defines it, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds. Tasks are
 named ``suite/profile/task``, with ``*`` for any, and are those below ``benchmarks/results``. Figures are means ± sample
 standard deviations over seeds; differences, p values (corrected for comparisons and looks) and verdicts are those of
-``tempplug bench report``. This file must not know what a guide says.
+``tempplug bench report``. This file must not depend on the text of a guide.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MARKER = re.compile(r"<!-- measured (?P<kind>[\w-]+)(?:: (?P<arguments>[^\n]*?))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Rewrites the guides that are named, all of them where none is, and says which have changed."""
+    """Rewrites the given guides, by default all, and prints the names of those that changed."""
     for page in [Path(each) for each in arguments] or PAGES:
         text = page.read_text(encoding="utf-8")
         if (new := rewritten(text, page.parent)) != text:
@@ -239,7 +239,7 @@ def _comparisons() -> tuple[Comparison, ...]:
 
 
 def _asked(arguments: str, one_metric: bool = True) -> tuple[list[Comparison], Any]:
-    """Returns the tasks that are asked for, in the order of the patterns, and the metric: that named, or the first task's."""
+    """Returns the selected tasks in the order of the patterns, and the named metric or that of the first task."""
     places, _, name = (part.strip() for part in arguments.partition("|"))
     found: dict[str, Comparison] = {}
     for pattern in places.split():

@@ -64,7 +64,7 @@ def letters(captions: Sequence[str], **more: Any) -> dict[str, Tensor]:
 
 
 class ClipTrainer(TemperatureTrainerMixin, Trainer):
-    """Images against texts; the mixin sees to everything else."""
+    """Contrasts images with texts."""
 
     def contrastive_views(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Returns the embeddings of images and texts."""

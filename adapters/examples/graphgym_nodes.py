@@ -24,7 +24,7 @@ from tempplug_adapters.graph.graphgym import create_model
 
 
 def main() -> None:
-    """Trains as often as ``--repeat`` says, and leaves GraphGym's statistics, with temperatures, in ``out_dir``."""
+    """Trains ``--repeat`` times, and writes GraphGym's statistics, with temperatures, to ``out_dir``."""
     arguments = parse_args()
     load_cfg(cfg, arguments)
     set_out_dir(cfg.out_dir, arguments.cfg_file)

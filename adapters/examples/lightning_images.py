@@ -2,7 +2,7 @@
 
     python adapters/examples/lightning_images.py --temperature-strategy learnable --epochs 5
 
-What makes it work is told in ``lightning_nodes.py``; backbone, views and loss can be anyone's.
+``lightning_nodes.py`` explains the parts that make it work. Backbone, views and loss can be replaced.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python adapters/examples/lightning_nodes.py --temperature-strategy schedule --epochs 100
 
-Three things make it work: the loss is an attribute of the module, `optimizer_groups` gives what is learned its own rate and no
-weight decay, and `TemperatureCallback` tells the progress and logs the record. The data are the karate club; any other take its
-place.
+Three parts make it work: the loss is an attribute of the module, `optimizer_groups` gives temperatures a separate learning rate
+and no weight decay, and `TemperatureCallback` passes the progress to the loss and logs the record. The data are the karate club
+and can be replaced by others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""GRACE as PyGCL's users write it, with any temperature strategy by three flags: a loss of ours in PyGCL's contrast model.
+"""GRACE with PyGCL, and with any temperature strategy by three flags: tempplug's loss in PyGCL's contrast model.
 
     python adapters/examples/pygcl_nodes.py --tau 0.4 --temperature-strategy macl
 
 PyGCL 0.1.2 imports dgl, torch_sparse and torch_scatter, which must be installed. The data are PyTorch Geometric's karate club;
-any other data set of nodes takes its place.
+any other data set of nodes can replace it.
 """
 
 from __future__ import annotations

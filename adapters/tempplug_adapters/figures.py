@@ -1,4 +1,4 @@
-"""Drawings of matplotlib as files: colours that most eyes tell apart, and the same bytes for the same drawing."""
+"""Writes matplotlib figures reproducibly: equal figures give equal files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Okabe and Ito's colours, without the yellow, which is hard to see on white paper."""
+"""Okabe and Ito's colours for colour-blind readers, without yellow, which has little contrast on white."""
 _DATES: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 def check_format(path: Path) -> None:
-    """Raises `ConfigError` unless a file ends in a format that can be drawn."""
+    """Raises `ConfigError` if the extension of a file is none of `FORMATS`."""
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"path={path} of a drawing must end in {', '.join(FORMATS)}.")
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Returns a blank figure with one panel, of a size in inches; it belongs to no window and to no global state."""
+    """Returns an empty figure with one panel, of a size in inches, without matplotlib's global state."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), facecolor="white", layout="constrained")

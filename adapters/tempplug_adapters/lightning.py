@@ -1,4 +1,4 @@
-"""Lightning: a callback that tells losses their progress and logs their records; `optimizer_groups` for the optimizer.
+"""Lightning: a callback that passes the progress to losses and logs their records; `optimizer_groups` for the optimizer.
 
 A LightningModule holds its `tempplug.ContrastiveLoss` as a submodule. Works with ``lightning`` and with ``pytorch_lightning``:
 with those that are imported, else with the first that is installed.

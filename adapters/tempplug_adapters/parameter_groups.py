@@ -23,11 +23,7 @@ def own_learning_rates(module: nn.Module) -> dict[nn.Parameter, float]:
 
 
 def spared_by_decay(module: nn.Module) -> set[str]:
-    """Returns the names of the parameters that parts of a module exempt from weight decay (timm's ``no_weight_decay``).
-
-    Args:
-        module: its strategies and objectives name what they learn.
-    """
+    """Returns the names of the parameters that parts of a module exempt from weight decay (timm's ``no_weight_decay``)."""
     spared = {
         f"{prefix}.{name}" if prefix else name
         for prefix, part in module.named_modules()
@@ -35,6 +31,16 @@ def spared_by_decay(module: nn.Module) -> set[str]:
         for name in names()
     }
     return spared & {name for name, _ in module.named_parameters()}
+
+
+def by_decay_and_rate(module: nn.Module) -> dict[tuple[bool, float | None], list[nn.Parameter]]:
+    """Returns the trainable parameters by whether they are exempt from weight decay, and by their separate learning rate."""
+    spared, rates = spared_by_decay(module), own_learning_rates(module)
+    groups: dict[tuple[bool, float | None], list[nn.Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            groups.setdefault((name in spared, rates.get(parameter)), []).append(parameter)
+    return groups
 
 
 def optimizer_groups(module: nn.Module) -> list[dict[str, Any]]:
@@ -50,12 +56,8 @@ def optimizer_groups(module: nn.Module) -> list[dict[str, Any]]:
     >>> [(len(group["params"]), group.get("lr"), group.get("weight_decay")) for group in optimizer_groups(module)]
     [(2, None, None), (1, 0.01, 0.0)]
     """
-    spared, rates = spared_by_decay(module), own_learning_rates(module)
-    groups: dict[tuple[bool, float | None], list[nn.Parameter]] = {(False, None): []}
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad:
-            groups.setdefault((name in spared, rates.get(parameter)), []).append(parameter)
+    first: dict[tuple[bool, float | None], list[nn.Parameter]] = {(False, None): []}
     return [
-        {"params": parameters, **({"weight_decay": 0.0} if kept else {}), **({} if rate is None else {"lr": rate})}
-        for (kept, rate), parameters in groups.items()
+        {"params": parameters, **({"weight_decay": 0.0} if spared else {}), **({} if rate is None else {"lr": rate})}
+        for (spared, rate), parameters in (first | by_decay_and_rate(module)).items()
     ]

@@ -22,7 +22,7 @@ from tempplug_benchmarks.papers import PaperRow
 # A plus sign belongs to a number (1e+3) unless a letter, the start of an objective's name, follows it.
 _OBJECTIVE = re.compile(r"\+(?=[a-z])", re.IGNORECASE)
 NO_OBJECTIVE = "none"
-"""Behind the plus sign where a method has no softmax: AMCL has a form for SimSiam and Barlow Twins."""
+"""The objective in labels of methods without a softmax: AMCL has a form for SimSiam and Barlow Twins."""
 _CONTROL = re.compile(r"control\((.+)\)")
 
 
@@ -79,12 +79,21 @@ class Specs(NamedTuple):
 
 
 UNTRAINED = Arm("untrained", changes={"num_train_epochs": 0})
-"""What training begins with, random weights or pretrained ones: what training is worth."""
+"""The model before training, with random or pretrained weights."""
 
 
 def arms(*labels: str, reported: Mapping[str, tuple[PaperRow, ...]] | None = None) -> tuple[Arm, ...]:
     """Returns one arm for each label; ``reported`` maps labels to rows of paper tables."""
     return tuple(Arm(label, (reported or {}).get(label, ()), split_changes(label)[1]) for label in labels)
+
+
+def fixed(objective: str, *temperatures: float) -> tuple[str, ...]:
+    """Returns the labels of fixed temperatures with an objective.
+
+    >>> fixed("dcl", 0.1, 1)
+    ('fixed:temperature=0.1+dcl', 'fixed:temperature=1+dcl')
+    """
+    return tuple(f"fixed:temperature={each:g}+{objective}" for each in temperatures)
 
 
 def split_changes(text: str) -> tuple[str, dict[str, Any]]:

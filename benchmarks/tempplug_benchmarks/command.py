@@ -27,51 +27,31 @@ from tempplug_benchmarks.run.table_plan import listing
 from tempplug_benchmarks.suite import Suite, load_suite
 
 _RUN_HELP = """\
-Every finished run is one JSON file below DIR. Killing the command loses at most the runs in flight; the same command
-goes on where it stopped. A result of another recipe, data or spec is never reused: the command stops and says what differs.
+Each finished run is one JSON file below DIR. The same command continues after an interruption. A stored result of another
+recipe, data set or spec is not reused: the command stops and names the difference. Two commands may share DIR.
 
-Two commands may work on one folder at the same time: each leaves to the other what that one is at.
-
-  tempplug bench run all --workers 2 --output runs            a few arms of two suites, a few minutes
-  tempplug bench run all --profile small --workers 2 --time-limit 3600 --output runs
-  tempplug bench run all --profile paper --executor ray --output runs      on a Ray cluster, of which this machine is one
-
-In profile quick, all is the quickstart: tasks and arms that show at once what a temperature does; name a suite for its others.
-A suite whose packages are not installed is left out, and said so. A page with all tables and plots is written, too.
-
-Suites that measure speed take one case at a time, all its implementations in turn in a process of its own, and draw their
-results as SVG and PNG beside them:
-
-  tempplug bench run speed --output runs                      a few sizes, about a minute
-  tempplug bench run speed --profile small --output runs      what is promised, beside what is measured
+  tempplug bench run all --workers 2 --output runs                    a few minutes: some arms of two suites
+  tempplug bench run all --profile small --workers 2 --output runs    every suite whose packages and data are there
+  tempplug bench run node --tasks citeseer --strategies macl --output runs
   tempplug bench run speed --profile small --tasks nt-xent one-way --busy --output runs
-
-An ARM of a suite that trains is STRATEGY[+OBJECTIVE] with spec strings, a label of the task without a plus sign
-(untrained), or 'all' for every arm of the task (tempplug bench list SUITE --task TASK). Options that are not written, and the
-objective where there is none, come from the method's recipe:
-
-  --strategies macl                           as the paper of MACL trains it
-  --strategies macl+dcl                       the same strategy with another objective
-  --strategies macl:alpha=1 fixed:temperature=0.07+flatnce
-  --strategies all temperature-free:eps=1e-3  the task's arms and one more
-  --strategies schedule+infonce@heads=3       with settings of the recipe that it alone has
-
-A TASK may have settings of the recipe for all arms, which results keep apart: --tasks cifar10@num_train_epochs=400.
-Epochs, batch and learning rate are the paper profile's; smaller profiles change their own in the same proportion.
-
-What a table of a paper compares is run in place of a suite (tempplug bench list --papers has all):
-
-  tempplug bench run --table temperature-free/3 --output runs
-  tempplug bench run --table macl/9 macl/B.3 --profile small --output runs
+  tempplug bench run --table temperature-free/3 macl/9 --output runs  the arms of these tables
   tempplug bench run --paper macl --profile paper --data-dir DIR --output runs
 
-Arms and methods are the table's in every profile, and so is what its rows or columns vary; metrics too, where the profile's
-data have them. Recipe, length and data are the paper's in profile paper alone: small and quick have their own, which never are
-the paper's experiment. Quick has generated data or digits; where small has none of a data set, it has CIFAR-10 or what the task
-says, and trains on it once for several. What has no such profile or lacks its data is left out, and said so.
+A run of all also writes DIR/index.html with all tables and plots.
 
-Except in tables, the task's baseline always runs too, because every arm is compared with it. Exit code: 0, 1 where a run
-failed, 2 on an error.
+ARM is STRATEGY[+OBJECTIVE][@SETTING=VALUE,...] with spec strings, a label of the task without a plus sign (untrained), or all.
+Options that are not given, and the objective, come from the method's recipe. Settings after @ apply to that arm alone:
+
+  --strategies macl macl+dcl fixed:temperature=0.07+flatnce schedule+infonce@heads=3
+  --strategies all temperature-free:eps=1e-3                          the task's arms and one more
+
+The task's baseline always runs too, except with --table and --paper. TASK may have settings for all arms:
+--tasks cifar10@num_train_epochs=400. Epochs, batch and learning rate are those of profile paper and are scaled in smaller ones.
+
+With --table and --paper, arms, methods and the settings that a table varies are the paper's in every profile; recipe, length
+and data are the paper's in profile paper alone. Tasks without the profile or its data are skipped with a message.
+
+Exit status: 0; 1 if a run failed; 2 for wrong usage or input; 130, 143 and 129 after an interruption.
 """
 
 
@@ -108,10 +88,8 @@ def _parser() -> argparse.ArgumentParser:
 
     listing = actions.add_parser("list", help="show suites, tasks, profiles and arms", description="Show what can be run.")
     listing.add_argument("suite", nargs="?", help="show the tasks and profiles of this suite")
-    listing.add_argument("--task", metavar="TASK", help="show all about this one: arms, recipe, metrics")
-    listing.add_argument(
-        "--papers", action="store_true", help="show the command of every table and figure of five papers, or why there is none"
-    )
+    listing.add_argument("--task", metavar="TASK", help="show the arms, recipe and metrics of this task")
+    listing.add_argument("--papers", action="store_true", help="show the command of every table and figure of five papers")
     listing.set_defaults(action=_list)
 
     run = actions.add_parser(
@@ -121,64 +99,45 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_RUN_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    run.add_argument(
-        "suite",
-        nargs="?",
-        help="name of the suite (tempplug bench list), or all for every suite that trains; none with --table",
-    )
+    run.add_argument("suite", nargs="?", help="name of a suite (tempplug bench list); all: every suite that trains")
     own = _add_run_options(run)
     run.set_defaults(action=lambda options: _run(options, own))
 
     sweeping = actions.add_parser(
         "sweep",
-        help="draw a suite's figure over fixed temperatures, with tuning-free strategies as bands",
-        description="Run the tasks of a suite over fixed temperatures and tuning-free strategies (--strategies, by default "
-        "macl, dystress and temperature-free), and write DIR/sweep-SUITE-TASK.svg. All else is as for tempplug bench run.",
+        help="plot a suite's metric against fixed temperatures, with tuning-free strategies as bands",
+        description="Run the tasks of a suite with fixed temperatures and tuning-free strategies (--strategies; default: macl, "
+        "dystress and temperature-free), and write DIR/sweep-SUITE-TASK.svg. Options are those of tempplug bench run.",
     )
     sweep.add_options(sweeping)
     own_of_sweep = _add_run_options(sweeping)
-
-    def swept(options: argparse.Namespace) -> int:
-        _refuse_foreign(options, training.TITLE, own_of_sweep)
-        if options.table or options.paper:
-            raise ConfigError("a sweep must not go together with --table or --paper, which name arms of their own.")
-        return sweep.run(options)
-
-    sweeping.set_defaults(action=swept)
+    sweeping.set_defaults(action=lambda options: _sweep(options, own_of_sweep))
 
     report = actions.add_parser(
         "report", help="report the results of a folder", description="Report measured beside reported figures."
     )
-    report.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run, or a part of it")
+    report.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run, or a folder inside it")
     report.add_argument("--format", choices=("terminal", "markdown", "html"), default="terminal", help="(default: terminal)")
-    report.add_argument("--out", type=Path, metavar="FILE", help="write there instead of standard output")
+    report.add_argument("--out", type=Path, metavar="FILE", help="file to write instead of standard output")
     report.set_defaults(action=_report)
     return parser
 
 
 def _add_run_options(run: argparse.ArgumentParser) -> dict[str, Sequence[argparse.Action]]:
     """Adds the options shared by all commands that run suites; returns those specific to one kind of suite."""
-    run.add_argument(
-        "--profile",
-        choices=PROFILES,
-        default="quick",
-        help="quick: generated data, seconds; small: real data or the sizes that matter, minutes on two cores; paper: the "
-        "paper's recipe or every size, for a GPU (default: quick)",
-    )
-    run.add_argument("--output", action=Folder, required=True, metavar="DIR", help="folder of results, made where missing")
-    run.add_argument(
-        "--tasks", nargs="+", metavar="TASK", help="run these tasks alone; of suites that measure speed also single cases (all)"
-    )
-    run.add_argument(
-        "--rerun-changed", action="store_true", help="replace stored results of another recipe, data or spec (default: stop)"
-    )
+    sizes = "quick: generated data, seconds a run; small: real data, minutes on two cores; paper: the paper's recipe, for a GPU"
+    run.add_argument("--profile", choices=PROFILES, default="quick", help=f"{sizes} (default: quick)")
+    run.add_argument("--output", action=Folder, required=True, metavar="DIR", help="folder of results; created if missing")
+    run.add_argument("--tasks", nargs="+", metavar="TASK", help="tasks to run; for speed also single cases (default: all)")
+    changed = "replace stored results of another recipe, data set or spec (default: stop)"
+    run.add_argument("--rerun-changed", action="store_true", help=changed)
     return {title: kind.add_options(run.add_argument_group(title)) for title, kind in KINDS.items()}
 
 
 def _list(options: argparse.Namespace) -> int:
     if options.papers:
         if options.suite or options.task:
-            raise ConfigError("--papers must stand alone: it shows tables of papers, not a suite.")
+            raise ConfigError("--papers must be given without a suite and --task: it lists the tables of papers.")
         print("\n".join(listing()))
         return 0
     if options.suite:
@@ -196,8 +155,7 @@ def _list(options: argparse.Namespace) -> int:
         profiles = [name for name in PROFILES if any(name in task.profiles for task in tasks)]
         rows.append((info.name, str(len(tasks)), ", ".join(profiles), info.summary))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(*("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows), sep="\n")
     print("`tempplug bench list SUITE` shows its tasks and profiles, `... --task TASK` also arms, recipe and metrics.")
     return 0
 
@@ -207,7 +165,7 @@ def _listing(suite: Suite) -> Iterator[str]:
     for task in suite.tasks:
         yield f"{task.name}: {task.summary}"
         for name, profile in task.profiles.items():
-            named = "; runs where the task is named alone" if name in task.by_name else ""
+            named = "; runs only if the task is named" if name in task.by_name else ""
             yield f"  {name}: {_data(profile)}; {len(profile.arms)} arms{named}"
 
 
@@ -220,7 +178,7 @@ def _details(suite: Suite, task: str) -> Iterator[str]:
         yield f"    recipe: {_values(profile.settings())}"
         if profile.training:
             yield f"    training: {_values(profile.training)}"
-        yield f"    sets aside on a cluster: {found.resources_of(name)}"
+        yield f"    resources on a cluster: {found.resources_of(name)}"
         for arm in profile.arms:
             changes = f" ({_values(arm.changes)})" if arm.changes else ""
             yield f"    arm {arm.label}{changes}{' (baseline)' if arm.label == found.baseline else ''}"
@@ -253,16 +211,20 @@ def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action
         return status
 
 
+def _sweep(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
+    _refuse_foreign(options, training.TITLE, own)
+    if options.table or options.paper:
+        raise ConfigError("a sweep must not go together with --table or --paper, which name arms of their own.")
+    return sweep.run(options)
+
+
 def _refuse_foreign(options: argparse.Namespace, kind: str, own: Mapping[str, Sequence[argparse.Action]]) -> None:
     """Raises `ConfigError` if an option was given that only another kind of suite accepts."""
+    named = "tables of papers" if options.suite is None else f"suite '{options.suite}'"
     for title, actions in own.items():
         given = [each.option_strings[0] for each in actions if getattr(options, each.dest) != each.default]
         if title != kind and given:
-            raise ConfigError(f"{', '.join(given)} of {_named(options)}: only {title} take that.")
-
-
-def _named(options: argparse.Namespace) -> str:
-    return "tables of papers" if options.suite is None else f"suite '{options.suite}'"
+            raise ConfigError(f"{', '.join(given)} is an option of {title}, not of {named}.")
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -10,80 +10,32 @@ _MOLECULE = (*_GRAPH, "rdkit")
 _IMAGES = (*_BENCH, "kornia", "PIL")
 
 
+_SUITES = (
+    ("sentence", _BENCH, "SimCSE sentence embeddings on STS and transfer, supervised and unsupervised"),
+    ("bias", _BENCH, "MABEL masked language models, their gender bias on StereoSet and CrowS-Pairs"),
+    ("graph", _GRAPH, "GraphCL graph representations on six TU data sets"),
+    ("speed", _BENCH, "time, memory and exactness of the loss, beside eager code and other libraries"),
+    ("node", _GRAPH, "GRACE node representations, nodes classified by them"),
+    ("molecule", _MOLECULE, "GraphCL pre-training on molecules, fine-tuned on MoleculeNet"),
+    ("vision", _IMAGES, "SimCLR image representations, measured by neighbours and a linear classifier"),
+    ("long-tail", _IMAGES, "SimCLR on long-tailed images, measured on large and small classes"),
+    ("anomaly", _IMAGES, "MSC anomaly detection with a pretrained network, one class of CIFAR-10 being normal"),
+    ("recommendation", _GRAPH, "DCRec sequential recommendation, the next item ranked among all or sampled items"),
+)
+
+
 @hookimpl
 def tempplug_register_suites() -> list[SuiteInfo]:
     """Returns the benchmark suites."""
     return [
         SuiteInfo(
-            name="sentence",
-            target="tempplug_benchmarks.tasks.sentence:SUITE",
-            summary="SimCSE sentence embeddings on STS and transfer, supervised and unsupervised",
-            requires=(*_BENCH, "sklearn"),
-            extra="bench",
-        ),
-        SuiteInfo(
-            name="bias",
-            target="tempplug_benchmarks.tasks.bias:SUITE",
-            summary="MABEL masked language models, their gender bias on StereoSet and CrowS-Pairs",
-            requires=_BENCH,
-            extra="bench",
-        ),
-        SuiteInfo(
-            name="graph",
-            target="tempplug_benchmarks.tasks.graph:SUITE",
-            summary="GraphCL graph representations on six TU data sets",
-            requires=_GRAPH,
-            extra="all",
-        ),
-        SuiteInfo(
-            name="speed",
-            target="tempplug_benchmarks.speed.cases:SUITE",
-            summary="time, memory and exactness of the loss, beside eager code and other libraries",
-            requires=_BENCH,
-            extra="bench",
-        ),
-        SuiteInfo(
-            name="node",
-            target="tempplug_benchmarks.tasks.node:SUITE",
-            summary="GRACE node representations, nodes classified by them",
-            requires=_GRAPH,
-            extra="all",
-        ),
-        SuiteInfo(
-            name="molecule",
-            target="tempplug_benchmarks.tasks.molecule:SUITE",
-            summary="GraphCL pre-training on molecules, fine-tuned on MoleculeNet",
-            requires=_MOLECULE,
-            extra="all",
-        ),
-        SuiteInfo(
-            name="vision",
-            target="tempplug_benchmarks.tasks.vision:SUITE",
-            summary="SimCLR image representations, measured by neighbours and a linear classifier",
-            requires=_IMAGES,
-            extra="all",
-        ),
-        SuiteInfo(
-            name="long-tail",
-            target="tempplug_benchmarks.tasks.long_tail:SUITE",
-            summary="SimCLR on long-tailed images, measured on large and small classes",
-            requires=_IMAGES,
-            extra="all",
-        ),
-        SuiteInfo(
-            name="anomaly",
-            target="tempplug_benchmarks.tasks.anomaly:SUITE",
-            summary="MSC anomaly detection with a pretrained network, one class of CIFAR-10 being normal",
-            requires=_IMAGES,
-            extra="all",
-        ),
-        SuiteInfo(
-            name="recommendation",
-            target="tempplug_benchmarks.tasks.recommendation:SUITE",
-            summary="DCRec sequential recommendation, the next item ranked among all or sampled items",
-            requires=_GRAPH,
-            extra="all",
-        ),
+            name=name,
+            target=f"tempplug_benchmarks.{'speed.cases' if name == 'speed' else 'tasks.' + name.replace('-', '_')}:SUITE",
+            summary=summary,
+            requires=requires,
+            extra="bench" if requires is _BENCH else "all",
+        )
+        for name, requires, summary in _SUITES
     ]
 
 

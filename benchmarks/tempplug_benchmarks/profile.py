@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 PROFILES = ("quick", "small", "paper")
 RUNNING = ("save_strategy", "save_steps", "save_total_limit", "dataloader_num_workers")
-"""`TrainingArguments` that say how a training runs, and change nothing in what comes of it."""
+"""`TrainingArguments` that do not affect the results of a training."""
 PROPORTIONAL = ("num_train_epochs", "per_device_train_batch_size", "learning_rate")
-"""Settings that a smaller profile has its own size of: what changes them there changes them as many times."""
+"""Settings that a smaller profile scales: a change is multiplied by the ratio of its own value to that of profile paper."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ class Resources:
 
 
 GPU = Resources(cpus=4, gpus=1, memory=16)
-"""A training of a paper's size: its data are prepared, and its evaluation is done, on the processors beside the GPU."""
+"""Resources of a training of a paper's size; the CPUs prepare data and evaluate."""
 
 
 def in_words(cpus: float, gpus: float, memory: float) -> str:

@@ -19,11 +19,11 @@ from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.profile import Profile
 
 TRAINING = 0.8
-"""Share of a run's progress that training is given; the rest is the evaluation."""
+"""Share of training in the progress of a run; the rest is evaluation."""
 POINTS = 25
-"""How many looks at a training a result keeps."""
+"""Largest number of steps in the course of a result."""
 LAUNCH = ("processes", "effective_batch_size")
-"""What a result keeps of how the training was started."""
+"""Numbers about the launch of the training that a result stores."""
 
 
 def ignore_progress(fraction: float, text: str) -> None:
@@ -139,7 +139,7 @@ def _without_bars() -> Iterator[None]:
 def _callback(context: RunContext) -> Any:
     from transformers import TrainerCallback
 
-    class Told(TrainerCallback):
+    class Reporting(TrainerCallback):
         """Reports training progress to the runner."""
 
         loss = ""
@@ -152,4 +152,4 @@ def _callback(context: RunContext) -> Any:
             if "loss" in (logs or {}):
                 self.loss = f", loss {(logs or {})['loss']:.3f}"
 
-    return Told()
+    return Reporting()

@@ -64,11 +64,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _draw(task: str, runs: Sequence[Run], results: Sequence[Result], options: argparse.Namespace) -> None:
     metric = runs[0].sizes.primary_metric()
-    wanted = {(each.suite, each.profile, each.task.name, each.arm.label, each.seed) for each in runs}
+    keys = {each.key for each in runs}
     curve: dict[float, list[float]] = {}
     bands: dict[str, list[float]] = {}
     for result in results:
-        if (result.suite, result.profile, result.task, result.arm, result.seed) not in wanted or result.strategy is None:
+        if result.key not in keys or result.strategy is None:
             continue
         name, given = parse_spec(result.strategy)
         if name == "fixed":

@@ -17,77 +17,44 @@ from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.report import pages, terminal
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.results import Loaded, load_results
-from tempplug_benchmarks.run.controls import controls
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.progress import Progress
 from tempplug_benchmarks.run.runner import EXECUTORS, create_executor, execute
 from tempplug_benchmarks.run.store import Entry, Failure
 from tempplug_benchmarks.run.table_plan import plan_tables, tables_of
-from tempplug_benchmarks.run.tuning import expanded
+from tempplug_benchmarks.run.tuning import controls, expanded
 from tempplug_benchmarks.suite import Suite
 
 TITLE = Suite.kind
 ALL = "all"
-"""What stands for every suite of this kind where the command wants a name."""
+"""The name that selects every suite of this kind."""
 QUICK = "quick"
 SEEDS, QUICKSTART_SEEDS = (0, 1, 2), (5, 6, 7, 8, 9)
-"""Where none are given; those of a quick run of all suites are such as no recipe was chosen with."""
+"""Default seeds; no recipe was chosen with those of a quick run of all suites."""
 PAGE = "index.html"
 """The report of a run of all suites, in the folder of its results."""
 
 
 def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     """Adds the options of training suites and returns them."""
+    add = group.add_argument
+    tuned = "give every arm as many configurations as its task has fixed temperatures; validation data choose among them"
+    controls = "train each adaptive arm again with the mean temperature of its own run, held fixed"
+    seeds = "at least five for a verdict (default: 0 1 2; for all in profile quick 5 to 9)"
+    workers = "simultaneous runs, each in its own process (default: 1; on a cluster as many as fit)"
+    address = "address of the cluster (default: RAY_ADDRESS, or the cluster that runs on this machine)"
     return [
-        group.add_argument(
-            "--table",
-            nargs="+",
-            metavar="PAPER/NUMBER",
-            help="in place of a suite: the runs of these tables of papers, see below",
-        ),
-        group.add_argument("--paper", help="in place of a suite: the runs of all tables and figures of a paper, see below"),
-        group.add_argument("--strategies", nargs="+", metavar="ARM", help="what to compare, see below (default: all)"),
-        group.add_argument(
-            "--tuned",
-            action="store_true",
-            help="every arm in as many configurations as its task has fixed temperatures; what is best on validation data is "
-            "its row",
-        ),
-        group.add_argument(
-            "--controls",
-            action="store_true",
-            help="then each arm whose temperature adapts again with the mean temperature of its own run, fixed",
-        ),
-        group.add_argument(
-            "--seeds",
-            nargs="+",
-            type=int,
-            metavar="SEED",
-            help="at least five for a verdict (default: 0 1 2; of all in profile quick 5 to 9)",
-        ),
-        group.add_argument(
-            "--data-dir", type=Path, metavar="DIR", help="folder of real data (default: the environment's TEMPPLUG_DATA)"
-        ),
-        group.add_argument(
-            "--workers",
-            type=int,
-            metavar="N",
-            help="runs at once, each in its own process; threads are divided (default: 1; on a cluster all that find room)",
-        ),
-        group.add_argument(
-            "--time-limit",
-            type=float,
-            metavar="SECONDS",
-            help="of one run; what takes longer is ended and noted as failed (default: none)",
-        ),
-        group.add_argument(
-            "--executor", choices=EXECUTORS, default="local", help="local: this machine; ray: a Ray cluster (default: local)"
-        ),
-        group.add_argument(
-            "--ray-address",
-            metavar="HOST:PORT",
-            help="of the cluster (default: the environment's RAY_ADDRESS, or the cluster that this machine is of)",
-        ),
+        add("--table", nargs="+", metavar="PAPER/NUMBER", help="instead of a suite: the runs of these tables of papers"),
+        add("--paper", help="instead of a suite: the runs of all tables and figures of a paper"),
+        add("--strategies", nargs="+", metavar="ARM", help="arms to compare, see below (default: all)"),
+        add("--tuned", action="store_true", help=tuned),
+        add("--controls", action="store_true", help=controls),
+        add("--seeds", nargs="+", type=int, metavar="SEED", help=seeds),
+        add("--data-dir", type=Path, metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)"),
+        add("--workers", type=int, metavar="N", help=workers),
+        add("--time-limit", type=float, metavar="SECONDS", help="limit of a run, which then fails (default: none)"),
+        add("--executor", choices=EXECUTORS, default="local", help="local: this machine; ray: a Ray cluster (default: local)"),
+        add("--ray-address", metavar="HOST:PORT", help=address),
     ]
 
 
@@ -182,16 +149,13 @@ def _run(suites: Sequence[Suite], runs: Sequence[Run], options: argparse.Namespa
     failures = _execute(runs, options)
     these = _load(runs, options.output, by_name)
     if options.controls:
-        shown = {
-            (each.suite, each.profile_name, each.task.name, row.selected)
-            for each in compare(these, by_name)
-            for row in each.rows
-        }
-        of_shown = [run for run in runs if (run.suite, run.profile, run.task.name, run.arm.label) in shown]
-        found, without = controls(of_shown, these.results)
+        found = compare(these, by_name)
+        shown = {(each.suite, each.profile_name, each.task.name, row.selected) for each in found for row in each.rows}
+        of_shown = [run for run in runs if run.key[:4] in shown]
+        more, without = controls(of_shown, these.results)
         print("".join(f"{line}\n" for line in without), end="", file=sys.stderr)
-        failures += _execute(found, options)
-        these = _load([*runs, *found], options.output, by_name)
+        failures += _execute(more, options)
+        these = _load([*runs, *more], options.output, by_name)
     return 1 if failures else 0, TrainingReport(compare(these, by_name), these.problems)
 
 
@@ -203,10 +167,10 @@ def _execute(runs: Sequence[Run], options: argparse.Namespace) -> list[Failure]:
 
 def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Loaded:
     """Returns the stored results of these runs."""
-    asked = {(run.suite, run.profile, run.task.name, run.arm.label, run.seed) for run in runs}
+    keys = {run.key for run in runs}
 
     def of_these(entry: Entry) -> bool:
-        return (entry.suite, entry.profile, entry.task, entry.arm, entry.seed) in asked
+        return entry.key in keys
 
     loaded = load_results(output, lambda entry: check_known(entry, by_name[entry.suite]) if of_these(entry) else None)
     return replace(loaded, results=tuple(filter(of_these, loaded.results)), failures=tuple(filter(of_these, loaded.failures)))

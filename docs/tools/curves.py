@@ -1,4 +1,4 @@
-"""Draws the gallery of ``docs/strategies.md``: the temperature of each strategy, asked of the library itself, as SVG files.
+"""Draws the gallery of ``docs/strategies.md``: the temperature of each strategy, computed by the library, as SVG files.
 
 Run it after a change of a strategy: ``python docs/tools/curves.py``. A test compares what it draws with the files that are
 there. Each picture brings its own background, light or dark as the reader's system is, so that it can be read on any page.
@@ -131,7 +131,7 @@ def learned() -> list[Panel]:
 
 
 def of_examples() -> list[Panel]:
-    """The mean temperature of examples of four crowds, and of examples that have none like them, over steps."""
+    """The mean temperature, over steps, of examples in four clusters and of examples without similar ones."""
     generator = torch.Generator().manual_seed(0)
     directions = torch.randn(68, 32, generator=generator, dtype=torch.float64)
     whose = torch.cat([torch.arange(4).repeat(16), torch.arange(4, 68)])

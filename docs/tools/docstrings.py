@@ -1,4 +1,4 @@
-"""An extension of griffe that makes our docstrings and options ready for Markdown. It must not know any of them."""
+"""An extension of griffe that makes our docstrings and options ready for Markdown. It must not depend on any of them."""
 
 from __future__ import annotations
 

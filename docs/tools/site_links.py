@@ -1,8 +1,8 @@
 """A hook of mkdocs: what pages link to outside of docs (results, examples, README) becomes part of the site.
 
-The pages are written for a code host, with links relative to their place in the tree. mkdocs knows the folder docs alone, so a
-file of the tree that a page links to stands in the site under ``tree/``, pages rendered, everything else as it is, and the
-links that lead there, or from there back, are rewritten. It must not know any page.
+The pages are written for a code host, with links relative to their place in the tree. mkdocs reads the folder docs alone, so a
+linked file outside of it is added to the site under ``tree/``: pages are rendered, other files copied, and the links to and
+from them rewritten. It must not depend on any page.
 """
 
 from __future__ import annotations

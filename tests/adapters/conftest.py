@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,15 +24,8 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     BertTokenizer(vocab={token: place for place, token in enumerate(tokens)}).save_pretrained(folder)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        config = BertConfig(
-            vocab_size=len(tokens),
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=40,
-            initializer_range=0.5,
-        )
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+        config = BertConfig(vocab_size=len(tokens), max_position_embeddings=40, initializer_range=0.5, **sizes)
         BertModel(config).save_pretrained(folder)
     return folder
 
@@ -49,6 +44,14 @@ def sts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     "score\tsentence1\tsentence2\n" + "\n".join(rows) + "\n", encoding="utf-8"
                 )
     return folder
+
+
+@pytest.fixture(scope="module")
+def little_garbage() -> Iterator[None]:
+    """The Trainer collects garbage at its start, which takes longer than short trainings where much is alive."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def _sentence(chance: random.Random) -> str:

@@ -1,7 +1,8 @@
-"""Small graphs for the tests of GraphCL: as PyTorch Geometric has them, as a batch, and as an archive of the TU collection."""
+"""Small graphs: as PyTorch Geometric has them, as a batch, and as files of the TU collection and of OGB."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
 import tarfile
@@ -68,3 +69,32 @@ def write_tu(folder: Path, name: str, graphs: GraphSet, kinds: int | None = 3) -
             entry.size = len(content)
             stream.addfile(entry, io.BytesIO(content))
     return archive
+
+
+def packed(folder: Path, **tables: Any) -> None:
+    """Writes packed tables in the layout of ogb."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+        (folder / f"{name.replace('_', '-')}.csv.gz").write_bytes(gzip.compress(text.encode()))
+
+
+OWN = """
+from torch_geometric.utils import dropout_edge
+
+def fewer_edges(data):
+    data.edge_index, _ = dropout_edge(data.edge_index, p=0.4)
+    return data
+"""
+
+
+class Embedded(torch.nn.Module):
+    """A user's encoder of whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(99, 8)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.table(x).sum(1)
+        return found

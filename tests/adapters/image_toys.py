@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -29,6 +30,11 @@ def reds(images: Tensor) -> list[int]:
     """The red of each image of one colour."""
     assert bool((images == images[:, :, :1, :1]).all())
     return [int(red) for red in images[:, 0, 0, 0]]
+
+
+def labels_of(images: Any) -> list[int]:
+    found: list[int] = images.labels.tolist()
+    return found
 
 
 class Files:

@@ -24,7 +24,8 @@ def torchrun(processes: int) -> list[str]:
 
 
 def _paths() -> str:
-    return os.pathsep.join([str(LAUNCHES), str(SCRIPTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    places = (LAUNCHES, LAUNCHES.parent, SCRIPTS.parent)
+    return os.pathsep.join([*map(str, places), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def launch(command: list[str], script: str, *arguments: str | Path) -> tuple[int, str]:

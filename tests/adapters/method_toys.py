@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,16 @@ def weights(folder: Path) -> dict[str, Tensor]:
     newest = max(folder.glob("checkpoint-*"), key=lambda each: int(each.name.split("-")[1]))
     state = torch.load(newest / "pytorch_model.bin", weights_only=True)
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def assert_same_end(folder: Path) -> None:
+    """Compares what the runs in ``whole`` and ``killed`` have left: figures, weights of the checkpoint and of the encoder."""
+    whole, killed = (without_seconds(json.loads((folder / name / "metrics.json").read_text())) for name in ("whole", "killed"))
+    assert json.dumps(killed) == json.dumps(whole)
+    for read in (weights, lambda each: torch.load(each / "encoder.pt", weights_only=True)):
+        expected, found = read(folder / "whole"), read(folder / "killed")
+        assert expected.keys() == found.keys()
+        assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 def plain_loop(method: Method[Any, Any], recipe: Any, data: Any, strategy: str = "fixed") -> nn.Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -42,3 +43,15 @@ class Plugin:
     @hookimpl
     def tempplug_register_objectives(self) -> list[ObjectiveInfo]:
         return [ObjectiveInfo(name="biased", target="objective_toys:Biased", summary="with a learned bias")]
+
+
+BIAS = "objective_offset"
+"""Its name in logs."""
+
+
+def assert_learns(biases: list[float]) -> None:
+    """Expects a record of the bias at every step: at first as it began, then moved by the objective's rate without decay."""
+    assert biases[0] == 0.5
+    # Adam's first step is the learning rate; decay would take more
+    assert abs(biases[1] - biases[0]) == pytest.approx(Biased.learning_rate, rel=1e-3)
+    assert len(set(biases)) == len(biases)

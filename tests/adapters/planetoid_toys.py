@@ -1,4 +1,4 @@
-"""A small graph in Planetoid's eight files, and pickles that attack their reader."""
+"""A small graph in Planetoid's eight files."""
 
 from __future__ import annotations
 
@@ -18,38 +18,15 @@ def write_planetoid(raw: Path, name: str = "cora", holes: tuple[int, ...] = ()) 
     chance.shuffle(test)
     x = (chance.random((600, 12)) < 0.3).astype(np.float32)
     tx = (chance.random((len(test), 12)) < 0.3).astype(np.float32)
-    y, ty = (
-        np.eye(3, dtype=np.int32)[chance.integers(3, size=600)],
-        np.eye(3, dtype=np.int32)[chance.integers(3, size=len(test))],
-    )
-    graph: Any = defaultdict(list)
-    for node in range(640):
-        graph[node] = []
-    for _ in range(900):
-        first, second = (int(each) for each in chance.integers(640, size=2))
+    y, ty = (np.eye(3, dtype=np.int32)[chance.integers(3, size=size)] for size in (600, len(test)))
+    graph: Any = defaultdict(list, {node: [] for node in range(640)})
+    for first, second in chance.integers(640, size=(900, 2)).tolist():
         graph[first].append(second)
         graph[second].append(first)
-    parts = {
-        "x": csr_matrix(x[:60]),
-        "y": y[:60],
-        "allx": csr_matrix(x),
-        "ally": y,
-        "tx": csr_matrix(tx),
-        "ty": ty,
-        "graph": graph,
-    }
+    matrices = {"x": csr_matrix(x[:60]), "allx": csr_matrix(x), "tx": csr_matrix(tx)}
+    parts = {**matrices, "y": y[:60], "ally": y, "ty": ty, "graph": graph}
     raw.mkdir(parents=True, exist_ok=True)
     for part, content in parts.items():
         (raw / f"ind.{name}.{part}").write_bytes(pickle.dumps(content, protocol=2))
     (raw / f"ind.{name}.test.index").write_text("".join(f"{node}\n" for node in test))
     return raw
-
-
-class Evil:
-    """Makes a folder where it is unpickled."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.mkdir, (self.folder,)

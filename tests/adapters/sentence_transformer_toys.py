@@ -13,7 +13,12 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import Tensor, nn
 
-from tempplug_adapters.sentence_transformers import TemperatureSentenceTransformerTrainer
+from tempplug_adapters.sentence_transformers import (
+    CachedTemperatureRankingLoss,
+    TemperatureRankingCallback,
+    TemperatureRankingLoss,
+    TemperatureSentenceTransformerTrainer,
+)
 
 # of the tiny BERT's vocabulary
 WORDS = ("man", "woman", "dog", "horse", "plays", "runs", "sleeps", "guitar", "piano", "park", "red", "green")
@@ -65,18 +70,33 @@ def make(
     **arguments: Any,
 ) -> Any:
     """Returns a trainer over 64 triplets: eight steps an epoch, a log a step."""
-    given: dict[str, Any] = {
-        "use_cpu": True,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "learning_rate": 0.01,
-        "per_device_train_batch_size": 8,
-        "save_strategy": "no",
-        "logging_steps": 1,
-    }
+    given: dict[str, Any] = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "learning_rate": 0.01}
+    given |= {"per_device_train_batch_size": 8, "save_strategy": "no", "logging_steps": 1}
     training = SentenceTransformerTrainingArguments(output_dir=str(folder), **{**given, **arguments})
     data = Dataset.from_dict(sentences(64)) if data is None else data
     return trainer_class(model, training, train_dataset=data, loss=loss, **(keywords or {}))
+
+
+def through(door: str, folder: Path, model: SentenceTransformer, loss: Any, **arguments: Any) -> Any:
+    """Returns a trainer: ours ("trainer"), the library's with our callback ("callback"), or the library's alone ("library")."""
+    if door == "trainer":
+        return make(folder, model, loss, **arguments)
+    keywords = arguments.pop("keywords", {})
+    ours = [TemperatureRankingCallback(loss)] if door == "callback" else []
+    keywords = {**keywords, "callbacks": [*ours, *keywords.get("callbacks", [])]}
+    return make(folder, model, loss, SentenceTransformerTrainer, keywords=keywords, **arguments)
+
+
+def create(folder: Path, strategy: str, size: int | None = None, **options: Any) -> tuple[SentenceTransformer, Any]:
+    """Returns the tiny model and its loss, cached in mini-batches of a size where one is given."""
+    model = tiny(folder, **options)
+    cached = {} if size is None else {"mini_batch_size": size}
+    return model, (CachedTemperatureRankingLoss if cached else TemperatureRankingLoss)(model, strategy, **cached)
+
+
+def log_scale(loss: Any) -> float:
+    scale: float = loss.contrastive_loss.strategy.log_scale.item()
+    return scale
 
 
 def weights(trainer: Any) -> dict[str, Tensor]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.simcse.method import Sentences, SimCSEMethod
+from tempplug_adapters.simcse.data import Sentences
+from tempplug_adapters.simcse.method import SimCSEMethod
 from tempplug_adapters.simcse.recipe import METHOD, SimCSERecipe
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.training.train import train

@@ -54,20 +54,6 @@ def test_the_numbers_are_those_of_autograd(spec: str, logit: Callable[[Tensor], 
     assert effect.begins is None
 
 
-def test_a_colder_temperature_takes_the_gradient_from_fewer_negatives() -> None:
-    found = [effects(f"fixed:temperature={each}", PAIRS)[0] for each in (0.01, 0.1, 1)]
-    assert [each.mean for each in found] == pytest.approx([0.01, 0.1, 1])
-    assert found[0].effective < 0.1 * found[1].effective < 0.1 * found[2].effective
-    assert found[2].effective > 0.95 * (len(PAIRS.similarity) - 1)
-    assert found[0].hardest > found[1].hardest > found[2].hardest > HARDEST
-
-
-def test_what_follows_the_training_is_shown_at_both_ends() -> None:
-    warmest, coldest = effects("schedule:temperature_min=0.05,temperature_max=0.7", PAIRS)
-    assert (warmest.label[-7:], coldest.label[-7:]) == ("warmest", "coldest")
-    assert (warmest.mean, coldest.mean) == pytest.approx((0.7, 0.05))
-
-
 @pytest.mark.parametrize("spec", ["learnable", "individual", "amcl"])
 def test_what_is_learned_is_learned_on_the_pairs_and_moves_nothing_else(spec: str) -> None:
     before = PAIRS.view_a.clone()
@@ -99,26 +85,35 @@ def test_every_registered_strategy_is_shown_or_says_what_it_lacks() -> None:
     assert {info.name for info in tempplug.strategies()} <= set(specs)
     for spec in specs:
         if spec == "uncertainty":
-            with pytest.raises(ConfigError, match="'uncertainty' needs uncertainty, which embeddings alone do not say"):
+            with pytest.raises(ConfigError, match="'uncertainty' needs uncertainty, which embeddings do not contain"):
                 effects(spec, labelled)
         else:
             assert all(each.low <= each.mean * 1.0001 and each.mean <= each.high * 1.0001 for each in effects(spec, labelled))
     (head_tail,) = effects("head-tail:temperature_head=0.8,temperature_tail=0.2", labelled)
     assert (head_tail.low, head_tail.high) == pytest.approx((0.2, 0.8))
-
-
-def effect(label: str, effective: float) -> Effect:
-    return Effect(label, 0.1, 0.1, 0.1, effective, 0.5, 0.5)
+    warmest, coldest = effects("schedule:temperature_min=0.05,temperature_max=0.7", PAIRS)
+    assert (warmest.label[-7:], coldest.label[-7:]) == ("warmest", "coldest")
+    assert (warmest.mean, coldest.mean) == pytest.approx((0.7, 0.05))
 
 
 def test_the_sentence_says_whether_it_matters() -> None:
-    assert ", it matters which temperature you use: a (0.1) takes the gradient from 3 of 119 negatives, b (0.1) from 90." in (
-        sentence("120 pairs", PAIRS, [effect("a", 3), effect("b", 90)])
-    )
-    assert "it hardly matters which temperature" in sentence("120 pairs", PAIRS, [effect("a", 60), effect("b", 90)])
-    alone = sentence("120 pairs", PAIRS, [effect("a", 60)])
-    assert alone.endswith("a has the temperature 0.1 and takes the gradient from 60 of 119 negatives.")
-    assert alone.startswith(f"On 120 pairs as one batch (positives at similarity {float(PAIRS.positives.mean()):.2f}, ")
+    a, b, c = (Effect(label, 0.1, 0.1, 0.1, effective, 0.5, 0.5) for label, effective in (("a", 3), ("b", 90), ("c", 60)))
+    start = f"On 120 pairs as one batch (positives at similarity {float(PAIRS.positives.mean()):.2f}, "
+    for found, end in (
+        (
+            (a, b),
+            ", it matters which temperature you use: a (0.1) takes the gradient from 3 of 119 negatives, b (0.1) from 90.",
+        ),
+        (
+            (c, b),
+            ", it hardly matters which temperature you use: c (0.1) takes the gradient from 60 of 119 negatives, "
+            "b (0.1) from 90.",
+        ),
+        ((c,), "c has the temperature 0.1 and takes the gradient from 60 of 119 negatives."),
+    ):
+        told = sentence("120 pairs", PAIRS, found)
+        assert told.startswith(start)
+        assert told.endswith(end)
 
 
 def save(folder: Path, name: str, array: object) -> str:
@@ -126,7 +121,9 @@ def save(folder: Path, name: str, array: object) -> str:
     return str(folder / name)
 
 
-def test_two_files_become_a_sentence_bars_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_files_or_generated_pairs_become_a_sentence_bars_and_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     view_a, view_b = (each.numpy() for each in generate_pairs(90))
     files = [save(tmp_path, "a.npy", view_a), save(tmp_path, "b.npy", view_b)]
     out = tmp_path / "new" / "picture.svg"
@@ -138,49 +135,39 @@ def test_two_files_become_a_sentence_bars_and_a_picture(tmp_path: Path, capsys: 
     texts = ["".join(each.itertext()) for each in ElementTree.fromstring(out.read_text(encoding="utf-8")).iter()]
     assert set(specs) <= set(texts)
     assert printed[-1] == f"wrote {out}; `tempplug demo -h` explains the columns"
-
-
-def test_without_files_pairs_are_generated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--rows", "40", "--out", str(tmp_path / "demo.svg")]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("On 40 generated pairs as one batch")
-    assert "not shown: strategy 'head-tail' needs labels" in out
-    assert (tmp_path / "demo.svg").is_file()
+    assert main(["demo", "--rows", "40", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("On 40 generated pairs as one batch")
+    assert "not shown: strategy 'head-tail' needs labels" in printed
 
 
 GOOD = np.arange(12.0).reshape(4, 3)
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "more", "message"),
+    ("a", "b", "words", "message"),
     [
-        (GOOD, GOOD[:3], (), "view_b=B of shape [3, 3] must have the shape of view_a=A, [4, 3]."),
-        (GOOD[0], GOOD, (), "view_a=A of shape [3, 1] must be [N, D], a row an embedding, N and D at least 2."),
-        (GOOD, GOOD[:1], (), "view_b=B of shape [1, 3] must be [N, D]"),
-        (GOOD, np.zeros((4, 3, 2)), (), "view_b: B must hold a matrix of numbers."),
-        (np.where(GOOD == 4, np.nan, GOOD), GOOD, (), "view_a=A holds NaN or infinite values in 1 rows, row 1 first."),
-        (GOOD, GOOD, ("--rows", "1"), "rows=1 must be at least 2"),
-        (GOOD, GOOD, ("--out", "demo.png"), "out=demo.png of a demo must end in .svg."),
-        (GOOD, GOOD, ("--labels", "A"), "labels=A of shape [4, 3] must be [4], the class of each pair."),
-        (GOOD, GOOD, ("--strategies", "uncertainty"), "strategy 'uncertainty' needs uncertainty"),
-        (GOOD, GOOD, ("--strategies", "macle"), "unknown strategy 'macle'. Did you mean 'macl'?"),
+        (GOOD, GOOD[:3], "A B", "view_b=B of shape [3, 3] must have the shape of view_a=A, [4, 3]."),
+        (GOOD[0], GOOD, "A B", "view_a=A of shape [3, 1] must be [N, D], a row an embedding, N and D at least 2."),
+        (GOOD, GOOD[:1], "A B", "view_b=B of shape [1, 3] must be [N, D]"),
+        (GOOD, np.zeros((4, 3, 2)), "A B", "view_b: B must hold a matrix of numbers."),
+        (np.where(GOOD == 4, np.nan, GOOD), GOOD, "A B", "view_a=A holds NaN or infinite values in 1 rows, row 1 first."),
+        (GOOD, GOOD, "A B --rows 1", "rows=1 must be at least 2"),
+        (GOOD, GOOD, "A B --out demo.png", "out=demo.png of a demo must end in .svg."),
+        (GOOD, GOOD, "A B --labels A", "labels=A of shape [4, 3] must be [4], the class of each pair."),
+        (GOOD, GOOD[:, 0] / 2, "A A --labels B", "labels=B must hold whole numbers of at least 0, the class of each pair."),
+        (GOOD, GOOD, "A B --strategies uncertainty", "strategy 'uncertainty' needs uncertainty"),
+        (GOOD, GOOD, "A B --strategies macle", "unknown strategy 'macle'. Did you mean 'macl'?"),
+        (GOOD, GOOD, "A", "VIEW_A=A must come with VIEW_B alone"),
+        (GOOD, GOOD, "--labels A", "labels=A goes with VIEW_A and VIEW_B"),
     ],
 )
 def test_wrong_input_is_named(
-    a: object, b: object, more: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    a: object, b: object, words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = save(tmp_path, "a.npy", a), save(tmp_path, "b.npy", b)
-    words = [first if each == "A" else each for each in more]
-    out = ["--out", str(tmp_path / "demo.svg")] if "--out" not in more else []
-    assert main(["demo", first, second, *words, *out]) == 2
-    said = capsys.readouterr().err.replace(first, "A").replace(second, "B")
+    files = {"A": save(tmp_path, "a.npy", a), "B": save(tmp_path, "b.npy", b)}
+    out = [] if "--out" in words else ["--out", str(tmp_path / "demo.svg")]
+    assert main(["demo", *(files.get(word, word) for word in words.split()), *out]) == 2
+    said = capsys.readouterr().err.replace(files["A"], "A").replace(files["B"], "B")
     assert said.startswith(f"error: {message}"), said
     assert not (tmp_path / "demo.svg").exists()
-
-
-def test_one_file_alone_and_labels_alone_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = save(tmp_path, "a.npy", GOOD)
-    assert main(["demo", file]) == 2
-    assert capsys.readouterr().err.startswith(f"error: VIEW_A={file} must come with VIEW_B alone")
-    assert main(["demo", "--labels", file]) == 2
-    assert "goes with VIEW_A and VIEW_B" in capsys.readouterr().err

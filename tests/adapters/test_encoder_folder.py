@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,52 +49,40 @@ def same(vectors: Any, wanted: Tensor) -> None:
 def test_all_libraries_give_the_vectors_of_the_training(toys: Path, tmp_path: Path, pooler: str) -> None:
     only = pooler == "cls of training only"
     module, wanted = saved(toys, tmp_path, pooler=pooler.partition(" ")[0], mlp_only_train=only)
-    same(load_encoder(tmp_path)(SENTENCES), wanted)
     model = SentenceTransformer(str(tmp_path), device="cpu")
-    same(model.encode(SENTENCES), wanted)
-    assert model.max_seq_length == load_encoder(tmp_path).max_length == 64
     model.save(str(tmp_path / "again"))
-    same(SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(SENTENCES), wanted)
-    same(load_encoder(tmp_path / "again")(SENTENCES), wanted)
+    assert model.max_seq_length == load_encoder(tmp_path).max_length == 64
+    for folder in (tmp_path, tmp_path / "again"):
+        same(load_encoder(folder)(SENTENCES), wanted)
+        same(SentenceTransformer(str(folder), device="cpu").encode(SENTENCES), wanted)
     plain, tokenizer = AutoModel.from_pretrained(tmp_path).eval(), AutoTokenizer.from_pretrained(tmp_path)
-    inputs = tokenizer(SENTENCES, return_tensors="pt", padding=True, truncation=True)
     with torch.no_grad():
-        outputs = plain(**inputs)
+        outputs = plain(**tokenizer(SENTENCES, return_tensors="pt", padding=True, truncation=True))
     in_transformers = {"cls": outputs.pooler_output, "cls_before_pooler": outputs.last_hidden_state[:, 0]}
-    if module.model.pooling in in_transformers:
-        same(in_transformers[module.model.pooling], wanted)
-    if pooler == "cls":
-        same(load_encoder(tmp_path, "cls")(SENTENCES), wanted)
+    same(in_transformers.get(module.model.pooling, wanted), wanted)
 
 
-def test_the_mlp_is_kept_beside_a_head_for_masked_tokens(toys: Path, tmp_path: Path) -> None:
-    BertForMaskedLM(BertConfig.from_pretrained(toys / "encoder")).save_pretrained(tmp_path / "masked")
-    AutoTokenizer.from_pretrained(toys / "encoder").save_pretrained(tmp_path / "masked")
-    settings = {"model_name_or_path": str(tmp_path / "masked"), "mlm_weight": 0.1, "mlp_only_train": False}
-    _, wanted = saved(toys, tmp_path / "out", **settings)
-    same(load_encoder(tmp_path / "out")(SENTENCES), wanted)
-    same(SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(SENTENCES), wanted)
-
-
-def test_roberta_is_cut_where_its_positions_end(toys: Path, tmp_path: Path) -> None:
-    """It has two positions fewer than its table; sentence-transformers alone would read past them."""
+def test_other_encoders_are_kept_with_the_vectors_of_the_training(toys: Path, tmp_path: Path) -> None:
+    """RoBERTa has two positions fewer than its table; sentence-transformers alone would read past them."""
     tokenizer = AutoTokenizer.from_pretrained(toys / "encoder")
     tokenizer.model_max_length = 10**6
-    config = RobertaConfig(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=40,
-    )
-    RobertaModel(config).save_pretrained(tmp_path / "roberta")
-    tokenizer.save_pretrained(tmp_path / "roberta")
-    _, wanted = saved(toys, tmp_path / "out", model_name_or_path=str(tmp_path / "roberta"), pooler="avg")
-    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    assert model.max_seq_length == 39
-    same(model.encode(SENTENCES), wanted)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    for name, model, changes in (
+        ("roberta", RobertaModel(RobertaConfig(max_position_embeddings=40, **sizes)), {"pooler": "avg"}),
+        (
+            "masked",
+            BertForMaskedLM(BertConfig(max_position_embeddings=39, **sizes)),
+            {"mlm_weight": 0.1, "mlp_only_train": False},
+        ),
+    ):
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+        _, wanted = saved(toys, tmp_path / "out" / name, model_name_or_path=str(tmp_path / name), **changes)
+        kept = SentenceTransformer(str(tmp_path / "out" / name), device="cpu")
+        assert kept.max_seq_length == 39
+        same(kept.encode(SENTENCES), wanted)
+        same(load_encoder(tmp_path / "out" / name)(SENTENCES), wanted)
 
 
 def test_a_folder_that_sentence_transformers_writes_anew_is_read_anew(toys: Path, tmp_path: Path) -> None:
@@ -108,59 +94,41 @@ def test_a_folder_that_sentence_transformers_writes_anew_is_read_anew(toys: Path
     vectors = load_encoder(tmp_path)(SENTENCES)
     same(vectors, torch.from_numpy(model.encode(SENTENCES)))
     assert (vectors - wanted).abs().max() > 0.01
+    same(load_encoder(tmp_path, "cls")(SENTENCES), wanted)
 
 
 RESULTS = {
-    "strategy": "macl:base_temperature=0.05,alpha=2",
-    "objective": "infonce",
-    "dataset": "somewhere/nli.tsv",
-    "items": 160,
-    "steps": 10,
-    "epochs": 1.0,
-    "evaluation": {"stsb_dev": 81.2345, "sts12": 70.5, "sts_average": 75.25},
+    **{"strategy": "macl:base_temperature=0.05,alpha=2", "objective": "infonce", "dataset": "somewhere/nli.tsv"},
+    **{"items": 160, "steps": 10, "epochs": 1.0},
+    "evaluation": {"stsb_dev": 81.2345, "sts12": 70.5, "sts_average": 75.25, "mr": 76.3, "transfer_average": 80.5},
 }
 
 
-def test_the_card_tells_how_the_encoder_came_to_be(toys: Path, tmp_path: Path) -> None:
+def test_the_card_describes_training_and_scores(toys: Path, tmp_path: Path) -> None:
     settings = recipe(toys, model_name_or_path="bert-base-uncased", learning_rate=3e-5, columns=("a", "b"))
     card = model_card(settings, RESULTS, "cls", MACL(), "my: 'encoder'")
-    for line in (
-        "| strategy | `macl:base_temperature=0.05,alpha=2` |",
-        "| objective | `infonce` |",
-        "| samples | `160 of nli.tsv` |",
-        "| steps | `10 (1 epochs)` |",
-        "| learning rate | `3e-05` |",
-        "| columns | `a b` |",
-        "| STS-B dev | 81.23 |",
-        "| STS12 | 70.50 |",
-        "| average of the seven test sets | 75.25 |",
-        "@misc{tempplug-macl,",
-        "@inproceedings{gao2021simcse,",
-    ):
-        assert line in card.splitlines()
-    assert "`AutoModel`'s `pooler_output`" in card
+    lines = {
+        **{"strategy": "`macl:base_temperature=0.05,alpha=2`", "objective": "`infonce`", "samples": "`160 of nli.tsv`"},
+        **{"steps": "`10 (1 epochs)`", "learning rate": "`3e-05`", "columns": "`a b`"},
+        **{"STS-B dev": "81.23", "STS12": "70.50", "average of the seven test sets": "75.25"},
+        **{"MR": "76.30", "average of the transfer tasks": "80.50"},
+    }
+    for name, value in lines.items():
+        assert f"| {name} | {value} |" in card.splitlines()
+    similar, accurate = card.split("| task | accuracy of a linear classifier, in per cent |")
+    assert "| STS-B dev |" in similar.split("| task | Spearman × 100 |")[1]
+    assert "| MR |" in accurate
+    for words in ("@misc{tempplug-macl,", "@inproceedings{gao2021simcse,", "`AutoModel`'s `pooler_output`"):
+        assert words in card
     assert "somewhere" not in card
     (tmp_path / "README.md").write_text(card)
     metadata = metadata_load(tmp_path / "README.md")
     assert (metadata["library_name"], metadata["pipeline_tag"]) == ("sentence-transformers", "sentence-similarity")
-    assert metadata["base_model"] == "bert-base-uncased"
-    assert metadata["model-index"][0]["name"] == "my: 'encoder'"
-    results = ModelCard.load(tmp_path / "README.md").data.eval_results
-    assert [(each.dataset_name, each.metric_value) for each in results[:2]] == [("STS-B dev", 81.2345), ("STS12", 70.5)]
-
-
-def test_the_card_tells_accuracies_from_correlations(toys: Path, tmp_path: Path) -> None:
-    scores = {"stsb_dev": 81.2345, "mr": 76.3, "transfer_average": 80.5}
-    card = model_card(recipe(toys), {**RESULTS, "evaluation": scores}, "avg", MACL())
-    similar, accurate = card.split("## Scores")[1].split("| task | accuracy of a linear classifier, in per cent |")
-    assert "| STS-B dev | 81.23 |" in similar.split("| task | Spearman × 100 |")[1]
-    assert "| MR | 76.30 |" in accurate
-    assert "| average of the transfer tasks | 80.50 |" in accurate
-    (tmp_path / "README.md").write_text(card)
-    results = ModelCard.load(tmp_path / "README.md").data.eval_results
-    kinds = {each.dataset_name: (each.task_type, each.metric_type) for each in results}
-    assert kinds["MR"] == ("text-classification", "accuracy")
-    assert kinds["STS-B dev"] == ("semantic-similarity", "spearman_cosine")
+    assert (metadata["base_model"], metadata["model-index"][0]["name"]) == ("bert-base-uncased", "my: 'encoder'")
+    results = {each.dataset_name: each for each in ModelCard.load(tmp_path / "README.md").data.eval_results}
+    kinds = {name: (each.task_type, each.metric_type, each.metric_value) for name, each in results.items()}
+    assert kinds["MR"] == ("text-classification", "accuracy", 76.3)
+    assert kinds["STS-B dev"] == ("semantic-similarity", "spearman_cosine", 81.2345)
 
 
 def test_a_card_without_scores_or_a_base_on_the_hub(toys: Path, tmp_path: Path) -> None:
@@ -169,22 +137,3 @@ def test_a_card_without_scores_or_a_base_on_the_hub(toys: Path, tmp_path: Path) 
     assert str(toys) not in card
     (tmp_path / "README.md").write_text(card)
     assert not {"base_model", "model-index"} & set(metadata_load(tmp_path / "README.md"))
-
-
-def test_push_to_hub_takes_the_card_along(toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but the connection itself: sentence-transformers writes the folder anew and hands it to the hub's client."""
-    saved(toys, tmp_path / "out")
-    (tmp_path / "out" / "README.md").write_text(model_card(recipe(toys), RESULTS, "avg", MACL()))
-    pushed = {}
-
-    def upload(self: Any, *, folder_path: str, **_: Any) -> Any:
-        shutil.copytree(folder_path, tmp_path / "pushed")
-        pushed.update(json.loads((tmp_path / "pushed" / "modules.json").read_text())[1])
-        return type("Commit", (), {"oid": "0", "pr_url": None, "commit_url": "", "repo_url": ""})()
-
-    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda self, **_: type("Repo", (), {"repo_id": "me/out"})())
-    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", upload)
-    SentenceTransformer(str(tmp_path / "out"), device="cpu").push_to_hub("me/out")
-    assert pushed["path"] == "1_Pooling"
-    assert metadata_load(tmp_path / "pushed" / "README.md")["pipeline_tag"] == "sentence-similarity"
-    assert "| STS-B dev | 81.23 |" in (tmp_path / "pushed" / "README.md").read_text()

@@ -9,6 +9,7 @@ import pytest
 
 from tempplug.errors import DataError
 from tempplug_adapters.mabel.gender_words import GenderWords
+from tempplug_adapters.simcse.data import read_samples
 
 PAIRS = [("he", "she"), ("him", "her"), ("his", "her"), ("his", "hers"), ("dad", "mom"), ("man", "woman"), ("dad", "mum")]
 
@@ -21,57 +22,53 @@ PAIRS = [("he", "she"), ("him", "her"), ("his", "her"), ("his", "hers"), ("dad",
         ("the\the  ", "the\tshe  "),
         ("human mankind (man)", "human mankind (woman)"),
         ("naïve Émile's mum, élan", "naïve Émile's dad, élan"),
-        ("DAD", "MOM"),
-        ("iT, hE", "iT, she"),
-        ("", ""),
+        ("DAD, iT, hE", "MOM, iT, she"),
+        ("the human there", "the human there"),
+        ("Her dad saw her with his dad.", "Him mom saw him with her mom."),
     ],
 )
 def test_words_are_exchanged_case_and_all_else_kept(sentence: str, counterfactual: str) -> None:
-    assert GenderWords(PAIRS).swapped(sentence) == counterfactual
+    words = GenderWords(PAIRS)
+    assert words.swapped(sentence) == counterfactual
+    assert words.has_any(sentence) == (sentence != counterfactual)
 
 
 def test_the_first_pair_of_the_list_decides_and_such_words_are_counted() -> None:
-    words = GenderWords(PAIRS)
-    assert words.swapped("Her dad saw her with his dad.") == "Him mom saw him with her mom."
     assert GenderWords(reversed(PAIRS)).swapped("Her dad, his") == "His mum, hers"
-    assert words.ambiguous(["Her dad saw her", "he and his mum"]) == Counter(her=2, dad=1, his=1)
+    assert GenderWords(PAIRS).ambiguous(["Her dad saw her", "he and his mum"]) == Counter(her=2, dad=1, his=1)
     assert GenderWords([("he", "she"), ("He", "SHE")]).ambiguous(["he"]) == Counter()
-
-
-def test_a_gender_word_is_found_as_a_word() -> None:
-    words = GenderWords(PAIRS)
-    assert words.has_any("That's (HER).")
-    assert not words.has_any("the human there")
 
 
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ([], "must hold at least one pair"),
         ([("he", "")], "gender word '' must be one word, of letters alone"),
         ([("step-dad", "mom")], "gender word 'step-dad' must be one word"),
-        ([("he", "she"), ("Her", "his"), ("him", "her")], "gender word 'her' stands among the words for men and among those"),
+        ([("he", "she"), ("Her", "his"), ("him", "her")], "gender word 'her' is among the words for men and among those"),
     ],
 )
 def test_faults_of_lists_are_named(tmp_path: Path, pairs: list[tuple[str, str]], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        GenderWords(pairs)
-    if pairs:
-        (tmp_path / "words.tsv").write_text("male\tfemale\n" + "".join(f"{male}\t{female}\n" for male, female in pairs))
-        with pytest.raises(DataError, match=rf"words\.tsv: {message}"):
-            GenderWords.read(tmp_path / "words.tsv")
+    (tmp_path / "words.tsv").write_text("male\tfemale\n" + "".join(f"{male}\t{female}\n" for male, female in pairs))
+    with pytest.raises(DataError, match=rf"words\.tsv: {message}"):
+        GenderWords.read(tmp_path / "words.tsv")
 
 
-def test_lists_are_tables(tmp_path: Path) -> None:
+def test_lists_are_tables_with_a_pair_at_least(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gender_words='\S+' is not a file; wanted a table with the columns male and female"):
         GenderWords.read(tmp_path)
+    with pytest.raises(DataError, match="must hold at least one pair"):
+        GenderWords([])
     (tmp_path / "words.tsv").write_text("note\tfemale\tmale\nx\tshe \the\n")
     assert GenderWords.read(tmp_path / "words.tsv").swapped("He") == "She"
 
 
-def test_the_real_list(data_dir: Path) -> None:
+def test_the_real_list_and_pairs(data_dir: Path) -> None:
     words = GenderWords.read(data_dir / "text/bias/gender_words.tsv")
     sentence = "Two young boys and Mrs. Smith gave her husband's uncle his hat."
     assert words.swapped(sentence) == "Two young girls and Mr. Smith gave him wife's aunt her hat."
     ambiguous = {word for word, others in words.counterparts.items() if len(others) > 1}
     assert ambiguous == {"bride", "brides", "dad", "dads", "her", "his", "ladies", "lady", "mr"}
+    pairs = list(read_samples(data_dir / "text/nli/gender_entailment.tsv.gz", ("premise", "hypothesis")))
+    assert len(pairs) == sum(any(map(words.has_any, pair)) for pair in pairs) == 12_253
+    counts = words.ambiguous(sentence for pair in pairs for sentence in pair)
+    assert (counts["his"], counts["her"], counts.total()) == (2469, 1473, 4611)

@@ -1,4 +1,4 @@
-"""``tempplug train grace`` on generated graphs: a plain loop to the bit, exact after a kill, odd graphs train."""
+"""``tempplug train grace``: our GCN, and encoders, augmentations, graphs and loaders of the user's own."""
 
 from __future__ import annotations
 
@@ -9,20 +9,40 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import plain_loop, weights
-from torch_geometric.data import Data
+import torch_geometric.typing
+from graphcl_toys import OWN, Embedded
+from method_toys import weights
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader, NeighborLoader
+from torch_geometric.nn import GAT, GATConv, GraphSAGE
+from torch_geometric.transforms import BaseTransform, Compose
 
 import tempplug_adapters.graph.grace_method as module
 from tempplug.cli import main
+from tempplug.errors import ConfigError, DataError, ShapeError
+from tempplug_adapters.graph.gcn import GCN
 from tempplug_adapters.graph.grace_method import GraceMethod
 from tempplug_adapters.graph.grace_recipe import METHOD, PROTOCOLS, GraceRecipe
 from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.graph.user_modules import UserEncoder, create_encoder, find
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node_generated import citation_graph
 
-SCHEDULE = "schedule:shape=triangle,temperature_min=0.2,temperature_max=0.9,period=4"
-BATCHES: dict[str, Any] = {"per_device_train_batch_size": 250, "neighbours": 2, "activation": "prelu"}
+BATCHES: dict[str, Any] = {"per_device_train_batch_size": 250, "neighbours": 2}
+ENCODER = '''
+import torch
+from torch_geometric.nn import GATConv
+
+class TwoLayers(torch.nn.Module):
+    """As people write it: its sizes are its own, it takes the whole graph."""
+    def __init__(self, features, width=24):
+        super().__init__()
+        self.first, self.second = GATConv(features, 8, heads=3), GATConv(24, width)
+    def forward(self, data):
+        return self.second(self.first(data.x, data.edge_index).relu(), data.edge_index)
+'''
 
 
 @pytest.fixture(autouse=True)
@@ -38,53 +58,78 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def run(graph: Data, folder: Path, strategy: str = "fixed", **settings: Any) -> dict[str, Any]:
-    recipe = GraceRecipe(**{"num_train_epochs": 4, **settings})
-    return train(GraceMethod(METHOD), recipe, Nodes(graph), TemperatureArguments(strategy, [], None), folder)
+class TakesGraph(nn.Module):
+    """A user's encoder that reads a ``Data``."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, data: Any) -> Tensor:
+        found: Tensor = self.inner(data.x, data.edge_index)
+        return found
+
+
+class Attributes(nn.Module):
+    """A user's encoder that reads weights and attributes of edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = GATConv(200, 8, edge_dim=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, edge_weight: Tensor) -> Tensor:
+        assert edge_attr.shape == (edge_index.shape[1], 2)
+        assert edge_weight.shape == edge_index.shape[1:]
+        found: Tensor = self.layer(x, edge_index, edge_attr)
+        return found
+
+
+class Noise(BaseTransform):
+    """A transform of PyTorch Geometric."""
+
+    def forward(self, data: Data) -> Data:
+        data.x = data.x + 0.1 * torch.rand_like(data.x)
+        return data
+
+
+def run(
+    folder: Path, graph: Any = None, method: GraceMethod | None = None, strategy: str = "fixed", **settings: Any
+) -> dict[str, Any]:
+    recipe = GraceRecipe(**{"num_train_epochs": 3, **settings})
+    data = Nodes(citation_graph(0) if graph is None else graph)
+    results = train(method or GraceMethod(METHOD), recipe, data, TemperatureArguments(strategy, [], None), folder)
+    assert math.isfinite(results["loss"])
+    return results
 
 
 def words(saved: Path, output: Path, *more: str) -> list[str]:
-    return ["train", "grace", "--dataset", str(saved), "--output-dir", str(output), "--num-train-epochs", "4", *more]
+    return ["train", "grace", "--dataset", str(saved), "--output-dir", str(output), "--num-train-epochs", "2", *more]
 
 
-def test_a_run_writes_specs_numbers_and_representations(
+def test_a_command_writes_specs_numbers_and_representations(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ["--temperature-strategy", "macl:alpha=1", "--contrastive-objective", "dcl", "--edge-removal", "0.2", "0.4"]
     assert main(words(saved, tmp_path, *more)) == 0
-    out = capsys.readouterr().out
     results = json.loads((tmp_path / "metrics.json").read_text())
     assert results["strategy"] == "macl:base_temperature=0.5,alpha=1,threshold=0,floor_ratio=0.1,strict=false"
     assert results["objective"] == "dcl"
-    assert "600 nodes, " in out
+    assert "600 nodes, " in capsys.readouterr().out
     assert results["recipe"]["edge_removal"] == [0.2, 0.4]
     kinds = ("micro", "macro", "validation")
     assert results["evaluation"].keys() == {f"f1_{kind} {name}" for kind in kinds for name in PROTOCOLS}
     representations = torch.load(tmp_path / "representations.pt", weights_only=True)
     assert representations.shape == (600, 32)
     assert torch.isfinite(representations).all()
-    encoder = torch.load(tmp_path / "encoder.pt", weights_only=True)
-    assert {name.split(".")[0] for name in encoder} == {"layers"}
-
-
-@pytest.mark.parametrize(
-    ("strategy", "settings"), [(SCHEDULE, {}), ("learnable", BATCHES)], ids=["whole-schedule", "batches-learnable"]
-)
-def test_a_training_is_a_plain_loop_to_the_bit(tmp_path: Path, strategy: str, settings: dict[str, Any]) -> None:
-    run(citation_graph(0), tmp_path, strategy, **settings)
-    recipe = GraceRecipe(num_train_epochs=4, **settings)
-    plain = plain_loop(GraceMethod(METHOD), recipe, Nodes(citation_graph(0)), strategy).state_dict()
-    found = weights(tmp_path)
-    assert all(torch.equal(found[name], value) for name, value in plain.items() if isinstance(value, torch.Tensor))
+    assert {name.split(".")[0] for name in torch.load(tmp_path / "encoder.pt", weights_only=True)} == {"layers"}
 
 
 def test_training_finds_the_classes(tmp_path: Path) -> None:
-    few, many = (run(citation_graph(0), tmp_path / str(epochs), num_train_epochs=epochs) for epochs in (1, 40))
-    assert many["evaluation"]["f1_micro 10/10/80"] > few["evaluation"]["f1_micro 10/10/80"] + 10
-    assert many["loss"] < few["loss"]
+    few, many = (run(tmp_path / str(epochs), num_train_epochs=epochs)["evaluation"] for epochs in (1, 40))
+    assert many["f1_micro 10/10/80"] > few["f1_micro 10/10/80"] + 10
 
 
-def test_views_are_new_and_have_their_own_shares() -> None:
+def test_views_are_new_and_have_their_own_shares_and_a_batch_contrasts_its_nodes_alone() -> None:
     method, data = GraceMethod(METHOD), Nodes(citation_graph(0))
     recipe = GraceRecipe(edge_removal=(0.1, 0.6), feature_masking=(0.0, 0.9))
     first, second = (method.collate(recipe, data, torch.arange(600)) for _ in range(2))
@@ -96,56 +141,68 @@ def test_views_are_new_and_have_their_own_shares() -> None:
     assert float(view_b.columns.mean()) < 0.4
     assert not torch.equal(view_a.edge_index, second["views"][0].edge_index)
     assert first["nodes"] is None
-
-
-def test_a_batch_contrasts_its_nodes_alone() -> None:
-    method, data = GraceMethod(METHOD), Nodes(citation_graph(0))
-    recipe = GraceRecipe(**BATCHES)
     index = torch.tensor([3, 500, 77])
-    batch = method.collate(recipe, data, index)
+    batch = method.collate(GraceRecipe(**BATCHES), data, index)
     assert torch.equal(batch["seeds"], index)
     assert torch.equal(batch["nodes"][:3], index)
     assert len(batch["nodes"]) > 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [None, 4], ids=["whole", "batches"])
-@pytest.mark.parametrize("edges", [0, 12], ids=["no-edges", "isolated-nodes"])
+@pytest.mark.parametrize(("batch_size", "edges"), [(None, 12), (4, 0), (4, 12)])
 def test_graphs_with_isolated_nodes_and_empty_features_train(tmp_path: Path, batch_size: int | None, edges: int) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(14, 8, generator=generator)
     x[3] = 0
     graph = Data(x=x, edge_index=torch.randint(6, (2, edges), generator=generator), y=torch.arange(14) % 2)
-    results = run(graph, tmp_path, "temperature-free", per_device_train_batch_size=batch_size)
-    assert math.isfinite(results["loss"])
+    run(tmp_path, graph, strategy="temperature-free", per_device_train_batch_size=batch_size)
     assert all(torch.isfinite(value).all() for value in weights(tmp_path).values())
+    # the smallest graph, without classes
+    assert run(tmp_path / "two", Data(x=torch.eye(2), edge_index=torch.tensor([[0], [1]])))["evaluation"] == {}
 
 
-def test_the_smallest_graph_trains_without_classes(tmp_path: Path) -> None:
-    results = run(Data(x=torch.eye(2), edge_index=torch.tensor([[0], [1]])), tmp_path)
-    assert results["evaluation"] == {}
+@pytest.mark.parametrize(("settings", "wrapped"), [({}, True), (BATCHES, True), (BATCHES, False)])
+def test_our_encoder_brought_as_ones_own_trains_alike(settings: dict[str, Any], wrapped: bool) -> None:
+    torch.manual_seed(1)
+    mine: nn.Module = GCN(200)
+    method, recipe = GraceMethod(METHOD, encoder=TakesGraph(mine) if wrapped else mine), GraceRecipe(**settings)
+    data, losses = Nodes(citation_graph(0)), []
+    for each in (method, GraceMethod(METHOD)):
+        made = each.build(recipe, data, each.create_loss(recipe, data, TemperatureArguments("fixed", [], None)))
+        getattr(made.encoder, "inner", made.encoder).load_state_dict(mine.state_dict())
+        for layer in made.grace.projection_head:
+            if isinstance(layer, nn.Linear):
+                nn.init.uniform_(layer.weight, -0.2, 0.2, torch.Generator().manual_seed(5))
+                nn.init.zeros_(layer.bias)
+        index = torch.randperm(600, generator=torch.Generator().manual_seed(3))[: 250 if settings else 600]
+        torch.manual_seed(2)
+        loss = made(**each.collate(recipe, data, index))
+        rows = each.representations(recipe, made.eval(), data)
+        losses.append([loss, rows, *torch.autograd.grad(loss, list(made.encoder.parameters()))])
+    for own, ours in zip(*losses, strict=True):
+        torch.testing.assert_close(own, ours, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("strategy", "more"), [("macl", []), ("fixed", ["--per-device-train-batch-size", "200"])])
+def test_pygs_gat_by_the_command(saved: Path, tmp_path: Path, strategy: str, more: list[str]) -> None:
+    own = ["--encoder", "torch_geometric.nn:GAT", "--temperature-strategy", strategy, "--hidden", "16", "--neighbours", "3"]
+    assert main(words(saved, tmp_path, *own, *more)) == 0
+    results = json.loads((tmp_path / "metrics.json").read_text())
     assert math.isfinite(results["loss"])
+    assert results["evaluation"]["f1_micro 10/10/80"] > 20
+    GAT(200, 16, 2).load_state_dict(torch.load(tmp_path / "encoder.pt", weights_only=True))  # the user's own names
+    assert torch.load(tmp_path / "representations.pt", weights_only=True).shape == (600, 16)
 
 
-def test_the_recipe_is_that_of_the_papers_table() -> None:
-    """Temperature-Free Loss Function for Contrastive Learning, table 3: PyGCL's example of GRACE, 1,000 epochs."""
-    recipe = METHOD.recipe()
-    assert (recipe.num_train_epochs, recipe.learning_rate, recipe.weight_decay, recipe.optimizer) == (1000, 0.01, 0, "adam")
-    assert (recipe.hidden, recipe.projection, recipe.layers, recipe.activation) == (32, 32, 2, "relu")
-    assert (recipe.edge_removal, recipe.feature_masking) == ((0.3,), (0.3,))
-    method, data = GraceMethod(METHOD), Nodes(citation_graph(0))
-    for given, strategy, objective in [
-        ("fixed", "fixed:temperature=0.5", "infonce"),
-        ("fixed:temperature=0.1", "fixed:temperature=0.1", "infonce"),
-        ("macl", "macl:base_temperature=0.5,alpha=0.5,threshold=0,floor_ratio=0.1,strict=false", "reweighted"),
-        ("dystress:temperature_max=0.8", "dystress:temperature_min=0.25,temperature_max=0.8,profile=cosine", "infonce"),
-        ("schedule", "schedule:shape=cosine,temperature_min=0.25,temperature_max=1,period=200", "infonce"),
-        ("individual", "individual:size=600,temperature_init=0.5", "infonce"),
-        ("amcl", "amcl:dimension=32", "dcl"),
-    ]:
-        loss = method.create_loss(recipe, data, TemperatureArguments(given, [], None))
-        assert loss.strategy.spec().startswith(strategy)
-        assert loss.objective.spec() == objective
+def test_a_module_beside_the_user_by_the_command(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine_of_grace.py").write_text(OWN + ENCODER)
+    own = ["--encoder", "mine_of_grace:TwoLayers", "--augmentations", "mine_of_grace:fewer_edges"]
+    assert main(words(saved, tmp_path, *own)) == 0
+    assert json.loads(Path("metrics.json").read_text())["recipe"]["encoder"] == "mine_of_grace:TwoLayers"
+    assert torch.load("representations.pt", weights_only=True).shape == (600, 24)
+
+
+BUILT_IN = "is a built-in function: name a module, a class or a function written in Python.\n"
 
 
 @pytest.mark.parametrize(
@@ -154,22 +211,164 @@ def test_the_recipe_is_that_of_the_papers_table() -> None:
         (["--dataset", "Coro"], "no data set 'Coro'. Did you mean 'Cora'?"),
         (["--edge-removal", "1"], "item 1 of edge_removal=1 must be at least 0 and less than 1."),
         (["--feature-masking", "0.1", "0.2", "0.3"], "feature_masking=0.1 0.2 0.3 must be a list of 1 to 2 numbers"),
-        (["--per-device-train-batch-size", "1"], "per_device_train_batch_size=1 must be an integer, at least 2."),
+        (["--device=foo"], "--device is not a training flag: training uses a GPU if there is one; --use-cpu"),
+        (["--encoder", "json"], "encoder='json' must be MODULE:NAME"),
+        (["--encoder", "json:Three"], "encoder='json:Three' cannot be imported: AttributeError: "),
+        (
+            ["--encoder", "nowhere_at_all:GAT"],
+            "encoder='nowhere_at_all:GAT' cannot be imported: ModuleNotFoundError: No module",
+        ),
+        (["--augmentations", "torch:pi"], "augmentation 3.14"),
+        (["--augmentations", *["json:dumps"] * 3], "3 augmentations must be one for both views"),
+        (["--encoder", "os:system"], f"encoder='os:system' {BUILT_IN}"),
+        (["--encoder", "builtins:exec"], f"encoder='builtins:exec' {BUILT_IN}"),
+        (["--augmentations", "sys:exit"], f"augmentations='sys:exit' {BUILT_IN}"),
+        (["--augmentations", "torch:relu"], f"augmentations='torch:relu' {BUILT_IN}"),
+        (["--encoder", "subprocess:run"], "encoder run() cannot be made: TypeError: Popen.__init__() missing 1 required pos"),
+        (["--encoder", "collections:OrderedDict"], "encoder OrderedDict must be a module, or a class or function that makes"),
+        (["--encoder", "os.path:join"], "encoder join(a=200) cannot be made: TypeError: expected str, bytes or os.PathLike o"),
     ],
 )
 def test_faults_end_with_one_line(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
 ) -> None:
-    assert main(words(saved, tmp_path, *extra)) == 2
+    assert main(words(saved, tmp_path, "--no-evaluate", *extra)) == 2
     err = capsys.readouterr().err
-    assert f"error: {message}" in err
+    assert message in err
+    assert "error: " in err
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
-def test_the_command_reads_public_graphs(data_dir: Path, tmp_path: Path) -> None:
-    more = ["--dataset", "CiteSeer", "--data-dir", str(data_dir), "--num-train-epochs", "20"]
-    assert main(["train", "grace", "--output-dir", str(tmp_path), "--temperature-strategy", "temperature-free", *more]) == 0
-    results = json.loads((tmp_path / "metrics.json").read_text())
-    assert results["items"] == 3327
-    assert 35 < results["evaluation"]["f1_micro 10/10/80"] < 80
+def test_a_module_from_python_is_copied_and_named(tmp_path: Path) -> None:
+    mine = TakesGraph(GATConv(200, 8))
+    before = {name: value.clone() for name, value in mine.state_dict().items()}
+    results = run(tmp_path, method=GraceMethod(METHOD, mine, [Noise()]))
+    assert all(torch.equal(value, before[name]) for name, value in mine.state_dict().items())
+    assert results["own_encoder"] == [f"{__name__}:TakesGraph"]
+    assert results["own_augmentations"] == [f"{__name__}:Noise"]
+    assert not torch.equal(weights(tmp_path)["grace.encoder.module.inner.lin.weight"], before["inner.lin.weight"])
+
+
+@pytest.mark.parametrize("settings", [{}, BATCHES], ids=["whole", "batches"])
+def test_augmentations_of_ones_own_serve_our_encoder(tmp_path: Path, settings: dict[str, Any]) -> None:
+    seen: list[Data] = []
+
+    def marked(data: Data) -> Data:
+        seen.append(data)
+        return Noise()(data)
+
+    graph = citation_graph(0)
+    before = graph.x.clone()
+    run(tmp_path, graph, GraceMethod(METHOD, augmentations=[marked, Compose([Noise()])]), **settings)
+    assert torch.equal(graph.x, before)
+    assert len(seen) == 3 * (3 if settings else 1)
+    assert not settings or seen[0].batch_size == 250
+    assert {name.split(".")[0] for name in torch.load(tmp_path / "encoder.pt", weights_only=True)} == {"layers"}
+
+
+@pytest.mark.parametrize("kind", [GAT, GraphSAGE])
+def test_pygs_models_compute_no_more_than_a_batch_reads(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe, data = GraceRecipe(**BATCHES), Nodes(citation_graph(0))
+    torch.manual_seed(0)
+    encoder = UserEncoder(kind(200, 16, 2)).eval()
+    part = data.part(torch.arange(7, 40), 4, 2)
+    trimmed = encoder(part)
+    assert len(trimmed) < part.num_nodes
+    del part.num_sampled_edges
+    torch.testing.assert_close(trimmed[:33], encoder(part)[:33])
+    # only views whose edges keep their order are trimmed
+    for augmentations, kept in (((), True), ((lambda graph: graph,), False)):
+        views = GraceMethod(METHOD, encoder.module, augmentations).collate(recipe, data, torch.arange(8))["views"]
+        assert [view.get("num_sampled_edges") is not None for view in views] == [kept] * 2
+    method = GraceMethod(METHOD, encoder.module)
+    made = method.build(recipe, data, None).eval()
+    whole = method.representations(recipe, made, data)
+    monkeypatch.setattr(module, "_WHOLE", 0)
+    torch.testing.assert_close(method.representations(recipe, made, data), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_edges_reach_encoders_that_take_them_and_others_warn(tmp_path: Path) -> None:
+    graph = citation_graph(0)
+    graph.edge_weight, attributes = torch.rand(graph.num_edges), torch.rand(graph.num_edges, 2)
+    for name, settings in (("whole", {}), ("batches", BATCHES)):
+        assert run(tmp_path / name, graph, **settings)["loss"] != run(tmp_path / f"{name}, plain", **settings)["loss"]
+    # PyTorch Geometric's GAT takes the argument and does not use it
+    with pytest.warns(UserWarning, match="edge_weight of the data is not used: the encoder GAT does not take it"):
+        run(tmp_path / "gat", graph, GraceMethod(METHOD, GAT))
+    graph.edge_attr = attributes
+    with pytest.warns(UserWarning, match="edge_attr of the data is not used: the encoder GCN does not take it; call it edge_w"):
+        run(tmp_path / "attributes", graph)
+    graph.edge_weight -= 1
+    for name, settings in (("own", {}), ("own, batches", BATCHES)):
+        run(tmp_path / name, graph, GraceMethod(METHOD, Attributes()), **settings)
+    del graph.edge_attr
+    with pytest.raises(DataError, match="edge_weight must be at least 0 for the GCN"):
+        run(tmp_path / "negative", graph)
+
+
+@pytest.mark.parametrize("more", [[], ["--raw-features"]])
+def test_whole_numbers_are_features_too(tmp_path: Path, more: list[str]) -> None:
+    graph = citation_graph(0)
+    graph.x = graph.x.long() * 3
+    torch.save(graph, tmp_path / "toy.pt")
+    assert main(words(tmp_path / "toy.pt", tmp_path / "out", *more)) == 0
+    run(tmp_path / "own", graph, GraceMethod(METHOD, Embedded()))
+
+
+def test_data_sets_lists_and_loaders_are_graphs() -> None:
+    one, other = citation_graph(0), citation_graph(1)
+    assert len(Nodes([one])) == len(Nodes(one)) == 600
+    both = Nodes([one, other])
+    assert len(both) == len(Nodes(DataLoader([one, other], batch_size=1))) == 1200
+    assert torch.equal(both.edge_index, Batch.from_data_list([one, other]).edge_index)
+    for wrong in ([], 3, [one, "graph"]):
+        with pytest.raises(DataError, match=r"graph must be a graph .*, or a data set, list or loader of such graphs"):
+            Nodes(wrong)  # type: ignore[arg-type]
+
+
+def test_a_neighbour_loader_finds_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyg-lib's operation stands in: it finds no neighbour at all."""
+    wanted: list[list[int]] = []
+
+    def alone(colptr: Tensor, row: Tensor, seed: Tensor, counts: list[int], *more: Any) -> Any:
+        wanted.append(counts)
+        none = torch.zeros(0, dtype=torch.int64)
+        return none, none, seed, none, [len(seed), 0, 0], [0, 0]
+
+    monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
+    monkeypatch.setattr(torch.ops.pyg, "neighbor_sample", alone, raising=False)
+    part = Nodes(NeighborLoader(citation_graph(0), [7, 4], batch_size=50)).part(torch.tensor([5, 9]), 15, 2)
+    assert (wanted, part.n_id.tolist(), part.num_edges) == ([[7, 4]], [5, 9], 0)
+
+
+def test_what_makes_an_encoder_gets_what_it_takes() -> None:
+    def sizes(in_channels: int, hidden: int, layers: int = 9) -> nn.Module:
+        return nn.Linear(in_channels, hidden * layers)
+
+    def two(in_channels: int, heads: int) -> nn.Module:
+        raise AssertionError
+
+    for given, shape in ((sizes, (12, 5)), (lambda width: nn.Linear(width, 2), (2, 5)), (lambda: nn.Linear(7, 2), (2, 7))):
+        assert create_encoder(given, 5, 4, 3).weight.shape == shape  # type: ignore[union-attr]
+    assert create_encoder(find("torch_geometric.nn:GraphSAGE", "encoder"), 5, 4, 3).num_layers == 3
+    assert create_encoder(GATConv, 5, 4, 3).out_channels == 4
+    for wrong, message in [
+        (two, "encoder two needs heads: name a function that makes it with them"),
+        (lambda width: 3, r"must make a torch\.nn\.Module, not int"),
+        ("GAT", "must be a module, or a class or function"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            create_encoder(wrong, 5, 4, 3)
+    with pytest.raises(ShapeError, match="encoder Identity must return a matrix of representations, not Data"):
+        UserEncoder(nn.Identity())(citation_graph(0))
+    for augmentation, message in [
+        (
+            lambda data: data.subgraph(torch.arange(300)),
+            "must keep all 600 nodes, which are contrasted with themselves, but le",
+        ),
+        (lambda data: data.x, "must return a Data, not Tensor"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            GraceMethod(METHOD, augmentations=[augmentation]).collate(
+                GraceRecipe(), Nodes(citation_graph(0)), torch.arange(600)
+            )

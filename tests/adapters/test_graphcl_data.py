@@ -1,8 +1,8 @@
-"""Graphs in one record: batches equal those of PyTorch Geometric, data sets of the TU collection are read, faults are named."""
+"""Graphs in one record: batches equal those of PyTorch Geometric; data sets of the TU collection and of OGB are read."""
 
 from __future__ import annotations
 
-import io
+import json
 import pickle
 import tarfile
 import zipfile
@@ -11,15 +11,23 @@ from typing import Any
 
 import pytest
 import torch
-from graphcl_toys import Data, graph, ring, toy_set, write_tu
-from planetoid_toys import Evil
+from graphcl_toys import Data, graph, packed, ring, toy_set, write_tu
+from hostile_toys import Hostile, mark_of
+from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.datasets import TUDataset
 
+from tempplug.cli import main
 from tempplug.errors import DataError
 from tempplug_adapters.graph import tu_files
 from tempplug_adapters.graph.graph_data import GraphSet
+from tempplug_adapters.graph.ogb_files import read_ogb
 from tempplug_adapters.graph.tu_files import load_tu
+
+
+def same_graphs(ours: GraphSet, theirs: GraphSet) -> None:
+    for part in ("x", "edge_index", "node_start", "edge_start", "labels"):
+        assert torch.equal(getattr(ours, part), getattr(theirs, part)), part
 
 
 def test_a_batch_is_that_of_pytorch_geometric() -> None:
@@ -33,42 +41,34 @@ def test_a_batch_is_that_of_pytorch_geometric() -> None:
     assert ours.num_graphs == theirs.num_graphs == 5
 
 
-def test_graphs_without_features_get_a_one() -> None:
-    graphs = GraphSet.from_graphs([graph(3, [(0, 1)], width=None), graph(2, [], label=1, width=None)])
-    assert torch.equal(graphs.x, torch.ones(5, 1))
-    assert graphs.labels is not None
-    assert graphs.labels.tolist() == [0, 1]
+def labelled(*labels: Any) -> Tensor | None:
+    graphs = [Data(x=torch.ones(2), y=None if each is None else torch.tensor(each)) for each in labels]
+    return GraphSet.from_graphs(graphs).labels
 
 
-def test_labels_are_optional() -> None:
-    some = GraphSet.from_graphs([Data(x=torch.ones(2, 1)), graph(2, [], label=3, width=1)]).labels
-    assert some is not None
-    assert some.tolist() == [-1, 3]
-    assert GraphSet.from_graphs([Data(x=torch.ones(2, 1)), graph(2, [], label=-1, width=1)]).labels is None
-    assert GraphSet.from_graphs([Data(x=torch.ones(2))]).x.shape == (2, 1)
-
-
-def labelled(*labels: Any) -> GraphSet:
-    return GraphSet.from_graphs([Data(x=torch.ones(2, 1), y=None if each is None else torch.tensor(each)) for each in labels])
-
-
-def test_graphs_may_have_several_labels() -> None:
+def test_features_and_labels_are_optional() -> None:
+    bare = GraphSet.from_graphs([graph(3, [(0, 1)], width=None), graph(2, [], label=1, width=None)])
+    assert torch.equal(bare.x, torch.ones(5, 1))
     nan = torch.nan
-    found = labelled([[1.0, 0.0, nan]], [[-1.0, 1.0, 0.0]], None).labels
-    assert found is not None
-    assert torch.equal(found.nan_to_num(9), torch.tensor([[1.0, 0, 9], [9, 1, 0], [9, 9, 9]]))
-    assert labelled([[nan, nan]], [[-1.0, -1.0]]).labels is None
-    again = GraphSet.from_graphs(labelled([[1, 0]], [[0, 1]]).graphs()).labels
-    assert again is not None
-    assert again.tolist() == [[1, 0], [0, 1]]
+    for given, expected in [
+        ((0, 1), [0, 1]),
+        ((None, 3), [-1, 3]),
+        ((None, -1), None),
+        (([[1.0, 0.0, nan]], [[-1.0, 1.0, 0.0]], None), [[1, 0, 9], [9, 1, 0], [9, 9, 9]]),
+        (([[nan, nan]], [[-1.0, -1.0]]), None),
+    ]:
+        found = labelled(*given)
+        assert (found if found is None else found.nan_to_num(9).tolist()) == expected
+    several = GraphSet.from_graphs([Data(x=torch.ones(2), y=torch.tensor([[1, 0]]))])
+    same_graphs(GraphSet.from_graphs(several.graphs()), several)
 
 
 @pytest.mark.parametrize(
     "labels", [([0.3], [2.0]), ([[1, 2]], [[0, 1]]), ([0, 1], [1, 0]), ([[1, 0]], [[1, 0, 1]]), ([1], [[1, 0]])]
 )
-def test_what_is_neither_class_nor_labels_is_told(labels: Any) -> None:
-    with pytest.warns(UserWarning, match="y of the graphs is not used, and so they are not classified: it must be a class"):
-        assert labelled(*labels).labels is None
+def test_labels_that_are_not_used_are_warned_of(labels: Any) -> None:
+    with pytest.warns(UserWarning, match="y of the graphs is not used in the evaluation: it must be one class"):
+        assert labelled(*labels) is None
 
 
 @pytest.mark.parametrize(
@@ -93,72 +93,72 @@ def test_faulty_graphs_are_named(graphs: list[Data], message: str) -> None:
 
 @pytest.mark.parametrize("kinds", [3, None])
 def test_an_archive_is_read_and_left_alone(tmp_path: Path, kinds: int | None) -> None:
-    data, cache = tmp_path / "data", tmp_path / "cache"
-    written = toy_set(12)
+    data, written, evil = tmp_path / "data", toy_set(12), tmp_path / "evil.pt"
     archive = write_tu(data / "graph" / "tu", "TOY", written, kinds)
-    for _ in range(2):
-        read = load_tu("TOY", cache, data)
-    assert torch.equal(read.node_start, written.node_start)
-    assert torch.equal(read.edge_start, written.edge_start)
+    # PyTorch Geometric's reader would run what is in it
+    evil.write_bytes(pickle.dumps(Hostile(mark_of(tmp_path))))
+    with tarfile.open(archive) as stream:
+        stream.extractall(tmp_path / "parts", filter="data")
+    with tarfile.open(archive, "w:xz") as stream:
+        stream.add(tmp_path / "parts" / "TOY", "TOY")
+        stream.add(evil, "TOY/processed/data.pt")
+    read = load_tu("TOY", tmp_path / "cache", data)
+    assert not mark_of(tmp_path).exists()
+    assert not (tmp_path / "cache").exists()
+    assert [each for each in data.rglob("*") if each.is_file()] == [archive]
+    for part in ("node_start", "edge_start", "labels"):
+        assert torch.equal(getattr(read, part), getattr(written, part)), part
     for position in range(12):
         ours, theirs = (each.batch(torch.tensor([position])).edge_index.T.tolist() for each in (read, written))
         assert sorted(ours) == sorted(theirs)
-    assert read.labels is not None
-    assert torch.equal(read.labels, written.labels)
-    expected = torch.ones(len(written.x), 1)
-    if kinds:
-        expected = torch.nn.functional.one_hot(torch.arange(len(written.x)) % kinds).float()
-    assert torch.equal(read.x, expected)
-    assert [each for each in data.rglob("*") if each.is_file()] == [archive]
+    kind = torch.arange(len(written.x)) % (kinds or 1)
+    assert torch.equal(read.x, torch.nn.functional.one_hot(kind).float())
+    folder = TUDataset(str(tmp_path / "parts"), "TOY")
+    same_graphs(load_tu("TOY", tmp_path, tmp_path / "parts"), GraphSet.from_graphs(folder))
 
 
 def test_missing_and_damaged_archives_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "graph" / "tu"
-    with pytest.raises(DataError, match=r"TOY.tar.xz does not exist: the data folder must hold the TU data set 'TOY'"):
-        load_tu("TOY", tmp_path / "cache", tmp_path)
     archive = write_tu(folder, "TOY", toy_set(400))
-    archive.rename(folder / "OTHER.tar.xz")
-    with pytest.raises(DataError, match=r"OTHER.tar.xz must hold OTHER_A.txt, OTHER_graph_indicator.txt, OTHER_graph_l"):
-        load_tu("OTHER", tmp_path / "cache", tmp_path)
-    whole = (folder / "OTHER.tar.xz").read_bytes()
+    whole = archive.read_bytes()
     middle = len(whole) // 2
-    for damaged in (whole[:middle], whole[:middle] + b"0123456789" + whole[middle + 10 :], b"no archive"):
-        archive.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"TOY.tar.xz cannot be read: "):
-            load_tu("TOY", tmp_path / "cache", tmp_path)
+    archive.rename(folder / "OTHER.tar.xz")
+    for name, content, message in [
+        ("TOY", None, r"TOY.tar.xz does not exist: the data folder must hold the TU data set 'TOY'"),
+        ("OTHER", None, r"OTHER.tar.xz must hold OTHER_A.txt, OTHER_graph_indicator.txt, OTHER_graph_l"),
+        ("TOY", whole[:middle], r"TOY.tar.xz cannot be read: "),
+        ("TOY", whole[:middle] + b"0123456789" + whole[middle + 10 :], r"TOY.tar.xz cannot be read: "),
+        ("TOY", b"no archive", r"TOY.tar.xz cannot be read: "),
+    ]:
+        if content is not None:
+            archive.write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            load_tu(name, tmp_path / "cache", tmp_path)
     assert not (tmp_path / "cache").exists(), "nothing is unpacked"
 
 
 def pack(folder: Path, **parts: str) -> Path:
     """An archive as the collection's site has it."""
-    texts = {
-        "A": "1, 2\n2, 1\n",
-        "graph_indicator": "1\n1\n2\n",
-        "graph_labels": "5\n-1\n",
-        "node_labels": "4\n2\n4\n",
-        **parts,
-    }
+    texts = {"A": "1, 2\n2, 2\n2, 1\n2, 1\n", "graph_indicator": "1\n1\n2\n", "graph_labels": "5\n-1\n"}
     (folder / "graph" / "tu").mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / "graph" / "tu" / "TOY.zip", "w") as archive:
-        for part, text in texts.items():
+        for part, text in {**texts, "node_labels": "4\n2\n4\n", **parts}.items():
             archive.writestr(f"TOY/TOY_{part}.txt", text)
-    return folder / "graph" / "tu" / "TOY.zip"
+    return folder / "graph" / "tu"
 
 
 def test_the_archive_of_the_collections_site_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = pack(tmp_path)
-    read = load_tu("TOY", tmp_path / "cache", tmp_path)
+    site = pack(tmp_path / "data").as_uri()
+    read = load_tu("TOY", tmp_path / "cache", tmp_path / "data")
     assert read.x.tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1]]
-    assert read.edge_index.tolist() == [[0, 1], [1, 0]]
-    assert read.node_start.tolist() == [0, 2, 3]
-    assert read.labels is not None
-    assert read.labels.tolist() == [1, 0]
-    monkeypatch.setattr(tu_files, "_URL", place.parent.as_uri() + "/{name}.zip")
-    with pytest.warns(UserWarning, match=r"no checksum of file:.*TOY\.zip is known .* SHA-256 [0-9a-f]{64}"):
+    assert read.labels.tolist() == [1, 0]  # type: ignore[union-attr]
+    assert read.edge_index.tolist() == [[0, 1], [1, 0]], "each edge once, and none from a node to itself"
+    monkeypatch.setattr(tu_files, "_URL", site + "/{name}.zip")
+    with pytest.warns(UserWarning, match=r"the checksum of file:.*TOY\.zip is unknown; .* SHA-256 [0-9a-f]{64}"):
         downloaded = load_tu("TOY", tmp_path / "cache")
     assert torch.equal(downloaded.x, read.x)
     load_tu("TOY", tmp_path / "cache")  # it is there now
-    monkeypatch.setattr(tu_files, "_URL", place.parent.as_uri() + "/none-{name}.zip")
+    monkeypatch.setattr(tu_files, "_URL", site + "/none-{name}.zip")
     with pytest.raises(DataError, match=r"none-TOY\.zip cannot be downloaded: .* With --data-dir"):
         load_tu("TOY", tmp_path / "other")
 
@@ -186,30 +186,6 @@ def test_texts_that_do_not_fit_are_named(tmp_path: Path, parts: dict[str, str], 
         load_tu("TOY", tmp_path / "cache", tmp_path)
 
 
-def test_what_pytorch_geometric_would_have_kept_is_not_looked_at(tmp_path: Path) -> None:
-    """Its readers run the code in a file ``processed/data.pt``, which an archive may bring along."""
-    archive = write_tu(tmp_path / "graph" / "tu", "TOY", toy_set(12))
-    with tarfile.open(archive) as stream:
-        texts = {each.name: stream.extractfile(each).read() for each in stream}  # type: ignore[union-attr]
-    texts["TOY/processed/data.pt"] = pickle.dumps(Evil(tmp_path / "evil"))
-    with tarfile.open(archive, "w:xz") as stream:
-        for name, content in texts.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            stream.addfile(entry, io.BytesIO(content))
-    assert len(load_tu("TOY", tmp_path / "cache", tmp_path)) == 12
-    assert not (tmp_path / "evil").exists()
-
-
-@pytest.mark.parametrize("name", ["MUTAG", "IMDB-BINARY"])
-def test_a_data_set_is_read_as_pytorch_geometric_reads_it(name: str, tmp_path: Path, data_dir: Path) -> None:
-    with tarfile.open(data_dir / "graph" / "tu" / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    theirs, ours = GraphSet.from_graphs(TUDataset(str(tmp_path), name)), load_tu(name, tmp_path, data_dir)
-    for part in ("x", "edge_index", "node_start", "edge_start", "labels"):
-        assert torch.equal(getattr(ours, part), getattr(theirs, part)), part
-
-
 @pytest.mark.parametrize(
     ("name", "graphs", "nodes", "edges", "features", "ones"),
     [("MUTAG", 188, 3371, 7442, 7, 125), ("IMDB-BINARY", 1000, 19773, 193062, 1, 500)],
@@ -219,5 +195,31 @@ def test_real_data_have_their_official_sizes(
 ) -> None:
     read = load_tu(name, tmp_path, data_dir)
     assert (len(read), *read.x.shape, read.edge_index.shape[1]) == (graphs, nodes, features, edges)
-    assert read.labels is not None
-    assert int(read.labels.sum()) == ones
+    assert int(read.labels.sum()) == ones  # type: ignore[union-attr]
+    with tarfile.open(data_dir / "graph" / "tu" / f"{name}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    same_graphs(read, GraphSet.from_graphs(TUDataset(str(tmp_path), name)))
+
+
+def test_many_graphs_of_ogb_by_the_command(tmp_path: Path) -> None:
+    graphs = toy_set(60)
+    once = [each.edge_index[:, each.edge_index[0] < each.edge_index[1]] for each in graphs.graphs()]
+    edges = torch.cat(once, 1)
+    packed(
+        tmp_path / "ogbg_moltoy" / "raw",
+        edge=edges.T.tolist(),
+        num_node_list=[[each] for each in graphs.node_start.diff().tolist()],
+        num_edge_list=[[each.shape[1]] for each in once],
+        node_feat=graphs.x.long().tolist(),
+        edge_feat=[[7, 1]] * edges.shape[1],
+        graph_label=[["nan"] if number == 4 else [int(each)] for number, each in enumerate(graphs.labels)],  # type: ignore[arg-type]
+    )
+    read = read_ogb(tmp_path / "ogbg_moltoy", "ogbg-moltoy")
+    for ours, theirs in zip(read, graphs.graphs(), strict=True):
+        assert torch.equal(ours.x, theirs.x.long())
+        assert sorted(ours.edge_index.T.tolist()) == sorted(theirs.edge_index.T.tolist())
+        assert ours.edge_attr.shape == (ours.num_edges, 2)
+    words = ["--dataset", "ogbg-moltoy", "--data-dir", str(tmp_path), "--output-dir", str(tmp_path / "out")]
+    with pytest.warns(UserWarning, match="edge_attr of the data is not used: the encoder GIN does not take it"):
+        assert main(["train", "graphcl", *words, "--num-train-epochs", "1", "--folds", "2"]) == 0
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["evaluation"]["accuracy"] > 40

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from graphcl_toys import Data, graph, ring, toy_set, write_tu
+from graphcl_toys import OWN, Data, Embedded, graph, ring, toy_set, write_tu
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
@@ -23,21 +23,12 @@ from tempplug.errors import ConfigError, DataError, ShapeError
 from tempplug_adapters.graph.augmentation import AUGMENTATIONS
 from tempplug_adapters.graph.graphcl_method import GINEncoder, GraphCLMethod
 from tempplug_adapters.graph.graphcl_recipe import METHOD
-from tempplug_adapters.graph.graphs import Graphs
-from tempplug_adapters.graph.user_graphs import user_views
-from tempplug_adapters.graph.user_modules import augmented
+from tempplug_adapters.graph.graphs import Graphs, user_views
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.method import Run
 from tempplug_adapters.training.train import train
 
 SMALL: dict[str, Any] = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "hidden": 8, "layers": 2}
-OWN = """
-from torch_geometric.utils import dropout_edge
-
-def fewer_edges(data):
-    data.edge_index, _ = dropout_edge(data.edge_index, p=0.4)
-    return data
-"""
 
 
 class Pooled(nn.Module):
@@ -64,43 +55,21 @@ def of_batches(batch: Batch) -> Batch:
 def run(folder: Path, method: GraphCLMethod, graphs: Any = None, **more: Any) -> dict[str, Any]:
     data = Graphs(toy_set(33).graphs() if graphs is None else graphs)
     recipe = METHOD.recipe(**{**SMALL, **more})
-    return train(method, recipe, data, TemperatureArguments("macl", [], None), folder, evaluate=False)
+    results = train(method, recipe, data, TemperatureArguments("macl", [], None), folder, evaluate=False)
+    assert math.isfinite(results["loss"])
+    return results
 
 
-def test_our_encoder_runs_on_a_plain_batch() -> None:
+def test_our_encoder_runs_on_a_plain_batch_and_sees_the_same_views_as_a_users() -> None:
     graphs, encoder = toy_set(12), GINEncoder(2, 8, 3).eval()
     expected = encoder(graphs.batch(torch.arange(12)))
-    torch.testing.assert_close(encoder(Batch.from_data_list(graphs.graphs())), expected)
     torch.testing.assert_close(encoder(next(iter(DataLoader(graphs.graphs(), batch_size=12)))), expected)
     torch.testing.assert_close(encoder(graphs.graphs()[3]), expected[3:4])
     bare = GINEncoder(1, 8, 3).eval()
     assert bare(Batch.from_data_list([graph(3, ring(3), width=None), graph(2, [], width=None)])).shape == (2, 24)
-
-
-@pytest.mark.parametrize("encoder", [Pooled, GIN, GCN], ids=["takes-batch", "pygs-gin", "pygs-gcn"])
-def test_encoders_of_ones_own_train(tmp_path: Path, encoder: Any) -> None:
-    results = run(tmp_path, GraphCLMethod(METHOD, encoder))
-    assert math.isfinite(results["loss"])
-    assert results["own_encoder"] == [f"{encoder.__module__}:{encoder.__qualname__}"]
-    state = torch.load(tmp_path / "encoder.pt", weights_only=True)
-    if encoder is not Pooled:
-        encoder(2, 8, 2).load_state_dict(state)
-    method, data = GraphCLMethod(METHOD, encoder), Graphs(toy_set(33))
-    module = method.build(METHOD.recipe(**SMALL), data, None).eval()
-    module.encoder.load_state_dict(state)
-    rows = method.representations(module, data)
-    whole = Batch.from_data_list(toy_set(33).graphs())
-    expected = module.encoder(whole) if encoder is Pooled else module.encoder(whole.x, whole.edge_index)
-    if encoder is not Pooled:
-        expected = torch.stack([expected[whole.batch == number].sum(0) for number in range(33)])
-    torch.testing.assert_close(rows, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_gin_brought_as_ones_own_sees_the_same_views() -> None:
     losses = []
     for method in (GraphCLMethod(METHOD), GraphCLMethod(METHOD, GINEncoder(2, 8, 2))):
         recipe, data = METHOD.recipe(**SMALL, augmentations=tuple(AUGMENTATIONS)), Graphs(toy_set(33))
-        torch.manual_seed(0)
         made = method.build(recipe, data, method.create_loss(recipe, data, TemperatureArguments("fixed", [], None)))
         for parameter in made.parameters():
             if parameter.ndim:
@@ -110,43 +79,56 @@ def test_gin_brought_as_ones_own_sees_the_same_views() -> None:
     torch.testing.assert_close(*losses)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_augmentations_of_ones_own(tmp_path: Path, count: int) -> None:
-    pool = [fewer_edges, Compose([AddSelfLoops(), RandomJitter(0)])][:count]
+@pytest.mark.parametrize("encoder", [Pooled, GIN, GCN], ids=["takes-batch", "pygs-gin", "pygs-gcn"])
+def test_encoders_of_ones_own_train(tmp_path: Path, encoder: Any) -> None:
+    results = run(tmp_path, GraphCLMethod(METHOD, encoder))
+    assert results["own_encoder"] == [f"{encoder.__module__}:{encoder.__qualname__}"]
+    state = torch.load(tmp_path / "encoder.pt", weights_only=True)
+    method, data, whole = GraphCLMethod(METHOD, encoder), Graphs(toy_set(33)), Batch.from_data_list(toy_set(33).graphs())
+    module = method.build(METHOD.recipe(**SMALL), data, None).eval()
+    module.encoder.load_state_dict(state)
+    if encoder is Pooled:
+        expected = module.encoder(whole)
+    else:
+        encoder(2, 8, 2).load_state_dict(state)
+        nodes = module.encoder(whole.x, whole.edge_index)
+        expected = torch.stack([nodes[whole.batch == number].sum(0) for number in range(33)])
+    torch.testing.assert_close(method.representations(module, data), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_augmentations_of_ones_own(tmp_path: Path) -> None:
     graphs = toy_set(33).graphs()
     for each in graphs:
         each.pos = torch.zeros(each.num_nodes, 2)
     before = [each.edge_index.clone() for each in graphs]
-    results = run(tmp_path, GraphCLMethod(METHOD, augmentations=pool), graphs)
-    assert math.isfinite(results["loss"])
+    run(tmp_path, GraphCLMethod(METHOD, augmentations=[fewer_edges, Compose([AddSelfLoops(), RandomJitter(0)])]), graphs)
     assert all(torch.equal(each.edge_index, kept) for each, kept in zip(graphs, before, strict=True))
 
 
 def test_a_view_is_drawn_of_each_graph_from_the_whole_pool() -> None:
-    graphs = [graph(40, ring(40)) for _ in range(60)]
     torch.manual_seed(0)
-    batch = user_views(graphs, ["drop-nodes", fewer_edges, AddSelfLoops()])
-    assert batch.num_graphs == 60
+    batch = user_views([graph(40, ring(40)) for _ in range(60)], ["drop-nodes", fewer_edges, AddSelfLoops()])
     nodes = torch.bincount(batch.batch, minlength=60)
     edges = torch.bincount(batch.batch[batch.edge_index[0]], minlength=60)
-    dropped, looped, fewer = nodes == 36, edges == 120, (nodes == 40) & (edges < 80)
-    assert int(dropped.sum()) + int(looped.sum()) + int(fewer.sum()) == 60
-    assert min(int(each.sum()) for each in (dropped, looped, fewer)) > 8
+    kinds = [int(each.sum()) for each in (nodes == 36, edges == 120, (nodes == 40) & (edges < 80))]
+    assert (sum(kinds), batch.num_graphs) == (60, 60)
+    assert min(kinds) > 8
 
 
-def test_what_takes_a_batch_gets_one() -> None:
+def test_augmentations_that_return_something_else_are_named() -> None:
     graphs = toy_set(9).graphs()
     assert user_views(graphs, [of_batches]).num_graphs == 9
-    with pytest.raises(ConfigError, match="takes a whole batch, and so must be the only one"):
-        user_views(graphs, [of_batches, fewer_edges])
 
     def fewer_graphs(batch: Batch) -> Batch:
         return Batch.from_data_list(batch.to_data_list()[1:])
 
-    with pytest.raises(ConfigError, match="must return a Batch of 9 graphs"):
-        user_views(graphs, [fewer_graphs])
-    with pytest.raises(ConfigError, match="must return a Data, not tuple"):
-        user_views(graphs, [lambda data: (data, data)])
+    for pool, message in [
+        ([of_batches, fewer_edges], "takes a whole batch, and so must be the only one"),
+        ([fewer_graphs], "must return a Batch of 9 graphs"),
+        ([lambda data: (data, data)], "must return a Data, not tuple"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            user_views(graphs, pool)
 
 
 def test_edges_keep_what_they_have_in_our_augmentations(tmp_path: Path) -> None:
@@ -164,10 +146,9 @@ def test_edges_keep_what_they_have_in_our_augmentations(tmp_path: Path) -> None:
             self.layer = GINEConv(nn.Linear(2, 8), edge_dim=2)
 
         def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
-            found: Tensor = self.layer(x, edge_index, edge_attr)
-            return found
+            return self.layer(x, edge_index, edge_attr)
 
-    assert math.isfinite(run(tmp_path / "own", GraphCLMethod(METHOD, Attributes()), graphs)["loss"])
+    run(tmp_path / "own", GraphCLMethod(METHOD, Attributes()), graphs)
     with pytest.warns(UserWarning, match="edge_attr of the data is not used: the encoder GIN does not take it"):
         run(tmp_path / "ours", GraphCLMethod(METHOD), graphs)
     for each in graphs:
@@ -176,12 +157,12 @@ def test_edges_keep_what_they_have_in_our_augmentations(tmp_path: Path) -> None:
         user_views(graphs, ["mask-attributes"])
 
 
-def test_graphs_of_one_node_and_without_features(tmp_path: Path) -> None:
-    strange = [graph(1, [], width=None), Data(num_nodes=3), graph(5, ring(5), width=None)] * 6
-    assert math.isfinite(run(tmp_path, GraphCLMethod(METHOD, Pooled), strange)["loss"])
-
-
-def test_data_sets_and_loaders_are_graphs() -> None:
+def test_data_sets_and_loaders_are_graphs_also_of_one_node_and_without_features(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        GraphCLMethod(METHOD, Pooled),
+        [graph(1, [], width=None), Data(num_nodes=3), graph(5, ring(5), width=None)] * 6,
+    )
     graphs = toy_set(9).graphs()
     assert len(Graphs(graphs)) == len(Graphs(DataLoader(graphs, batch_size=2))) == 9
     for wrong in (3, graphs[0]):
@@ -194,52 +175,32 @@ def test_graphs_without_a_class_are_not_measured_by() -> None:
     for number, each in enumerate(graphs):
         each.y = torch.tensor([[float("nan")]]) if number % 5 == 0 else torch.tensor([-1]) if number % 5 == 1 else each.y
     method, recipe, data = GraphCLMethod(METHOD), METHOD.recipe(**SMALL, folds=2), Graphs(graphs)
-    assert data.all.labels is not None
-    assert int((data.all.labels < 0).sum()) == 24
     module = method.build(recipe, data, None).eval()
     kept = Graphs([each for number, each in enumerate(graphs) if number % 5 > 1])
     assert method.evaluate(recipe, module, data, Run(Path())) == method.evaluate(recipe, module, kept, Run(Path()))
 
 
-def test_what_an_augmentation_sets_is_the_views_alone() -> None:
-    given = graph(6, ring(6))
-    before = given.edge_index
-    assert augmented(given, fewer_edges).edge_index is not before
-    assert given.edge_index is before
-
-
-def test_whole_numbers_are_features_of_encoders_with_and_without_embeddings() -> None:
+@pytest.mark.parametrize("encoder", [Embedded(), GCN])
+def test_whole_numbers_are_features_of_encoders_with_and_without_embeddings(encoder: Any) -> None:
     graphs = toy_set(12).graphs()
     for each in graphs:
         each.x = each.x.long()
-
-    class Embedded(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(99, 4)
-
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.table(x).sum(1)
-
-    data, index = Graphs(graphs), torch.arange(12)
-    for encoder in (Embedded(), GCN):
-        method = GraphCLMethod(METHOD, encoder, ["drop-nodes"])
-        module = method.build(METHOD.recipe(), data, tempplug.ContrastiveLoss(layout="cross-view"))
-        assert module(**method.collate(METHOD.recipe(), data, index)).isfinite()
-        assert not data.pyg_batch(index).x.is_floating_point(), "the user's graphs stay as they are"
-    for each in graphs:
-        each.x = each.x[:, :1].float()
-    with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        GraphCLMethod(METHOD, GCN(2, 4, 1)).build(METHOD.recipe(), Graphs(graphs), None)
+    data, index, method = Graphs(graphs), torch.arange(12), GraphCLMethod(METHOD, encoder, ["drop-nodes"])
+    module = method.build(METHOD.recipe(), data, tempplug.ContrastiveLoss(layout="cross-view"))
+    assert module(**method.collate(METHOD.recipe(), data, index)).isfinite()
+    assert not data.pyg_batch(index).x.is_floating_point(), "the user's graphs stay as they are"
 
 
-def test_an_encoder_that_returns_something_else_is_named() -> None:
+def test_an_encoder_that_does_not_fit_is_named() -> None:
     class One(nn.Module):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return x[:1]
 
+    data = Graphs([graph(6, ring(6))] * 3)
     with pytest.raises(ShapeError, match="encoder One returned 1 representations of 2 graphs with 6 nodes each"):
-        GraphCLMethod(METHOD, One()).build(METHOD.recipe(), Graphs([graph(6, ring(6))] * 3), None)
+        GraphCLMethod(METHOD, One()).build(METHOD.recipe(), data, None)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        GraphCLMethod(METHOD, GCN(3, 4, 1)).build(METHOD.recipe(), data, None)
 
 
 def test_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ from torch_geometric.graphgym.train import GraphGymDataModule, train
 
 from tempplug.errors import UnknownNameError
 from tempplug_adapters.graph import graphgym
-from tempplug_adapters.graph.graphgym import METRICS, ContrastiveModule, create_model, view
+from tempplug_adapters.graph.graphgym import METRICS, create_model, view
 
 EXAMPLES = Path(__file__).parents[2] / "adapters" / "examples"
 EPOCHS = 4
@@ -100,13 +100,18 @@ def rows(folder: Path, split: str) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "0" / split / "stats.json").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("graphs", [1, 9])
-def test_a_configuration_trains_with_a_schedule_that_hears_its_progress(tmp_path: Path, graphs: int) -> None:
-    configure(tmp_path, "schedule", graphs=graphs)
+def trained(folder: Path, create: Callable[[], Any] = create_model) -> list[dict[str, float]]:
+    """Trains what is configured, and returns the rows of the training split."""
     torch.manual_seed(0)
     data = GraphGymDataModule()
-    train(create_model(), data, trainer_config=QUIET)
-    seen = rows(tmp_path, "train")
+    train(create(), data, trainer_config=QUIET)
+    return rows(folder, "train")
+
+
+@pytest.mark.parametrize("graphs", [1, 9])
+def test_a_configuration_trains_with_a_schedule_that_follows_the_progress(tmp_path: Path, graphs: int) -> None:
+    configure(tmp_path, "schedule", graphs=graphs)
+    seen = trained(tmp_path)
     period = EPOCHS / 5
     assert [row["temperature"] for row in seen] == pytest.approx(
         [0.1 + 0.9 * (1 + math.cos(2 * math.pi * epoch / period)) / 2 for epoch in range(EPOCHS)], abs=1e-4
@@ -118,10 +123,7 @@ def test_a_configuration_trains_with_a_schedule_that_hears_its_progress(tmp_path
 
 def test_a_fixed_temperature_is_infonce_and_learns(tmp_path: Path) -> None:
     configure(tmp_path, "fixed", "temperature=0.5", **{"optim.max_epoch": 30})
-    torch.manual_seed(0)
-    data = GraphGymDataModule()
-    train(create_model(), data, trainer_config=QUIET)
-    seen = rows(tmp_path, "train")
+    seen = trained(tmp_path)
     assert all(row["temperature"] == 0.5 and row["loss"] == row["infonce"] for row in seen)
     assert seen[-1]["loss"] < seen[0]["loss"] - 0.1
     assert seen[-1]["negative_similarity"] < seen[-1]["positive_similarity"] <= 1
@@ -135,34 +137,23 @@ def test_what_a_strategy_learns_has_its_own_rate_and_no_decay(tmp_path: Path) ->
     model = create_model()
     (optimizer,), (scheduler,) = model.configure_optimizers()
     rest, temperatures = optimizer.param_groups
-    scale = model.model.loss_fn.strategy.log_scale
-    assert temperatures["params"] == [scale]
+    assert temperatures["params"] == [model.model.loss_fn.strategy.log_scale]
     assert (temperatures["weight_decay"], temperatures["initial_lr"]) == (0.0, 0.01)
     assert (rest["weight_decay"], rest["initial_lr"]) == (cfg.optim.weight_decay, 0.02)
     assert len(rest["params"]) + 1 == len(list(model.parameters()))
     assert scheduler.optimizer is optimizer
 
 
-def test_graphgyms_own_create_model_trains_it_too(tmp_path: Path) -> None:
-    configure(tmp_path, "macl", "alpha=1")
-    data = GraphGymDataModule()
-    model = model_builder.create_model()
-    assert not isinstance(model, ContrastiveModule)
-    train(model, data, trainer_config=QUIET)
-    temperatures = [row["temperature"] for row in rows(tmp_path, "train")]
-    assert len(temperatures) == EPOCHS
-    assert len(set(temperatures)) > 1
-
-
 @pytest.mark.parametrize("create", [create_model, model_builder.create_model])
-def test_a_training_prints_what_is_used_once(
+def test_graphgyms_own_create_model_trains_too_and_prints_what_is_used_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], create: Callable[[], Any]
 ) -> None:
-    configure(tmp_path, "fixed", **{"contrastive.layout": "cross-view"})
-    data = GraphGymDataModule()
-    train(create(), data, trainer_config=QUIET)
+    configure(tmp_path, "macl", "alpha=1", **{"contrastive.layout": "cross-view"})
+    temperatures = [row["temperature"] for row in trained(tmp_path, create)]
+    assert len(set(temperatures)) > 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("strategy ")]
-    assert lines == ["strategy fixed:temperature=0.1, objective infonce, layout cross-view"]
+    spec = "macl:base_temperature=0.1,alpha=1,threshold=0,floor_ratio=0.1,strict=false"
+    assert lines == [f"strategy {spec}, objective infonce, layout cross-view"]
 
 
 def test_other_models_are_graphgyms(tmp_path: Path) -> None:
@@ -170,14 +161,9 @@ def test_other_models_are_graphgyms(tmp_path: Path) -> None:
     GraphGymDataModule()
     model = create_model()
     assert type(model) is model_builder.GraphGymModule
-    batch = Batch.from_data_list([Ring(1)[0]])
-    pred, true = model(batch)
+    pred, true = model(Batch.from_data_list([Ring(1)[0]]))
     assert model_builder.compute_loss(pred, true)[0].isfinite()
-
-
-def test_a_misspelled_strategy_is_told(tmp_path: Path) -> None:
     configure(tmp_path, "macle")
-    GraphGymDataModule()
     with pytest.raises(UnknownNameError, match="Did you mean 'macl'"):
         create_model()
 
@@ -189,29 +175,23 @@ def test_a_view_lacks_edges_and_columns_and_leaves_the_batch_alone() -> None:
     changed = view(batch, 0.5, 0.5)
     assert 0 < changed.num_edges < 48
     assert torch.equal(changed.edge_index, batch.edge_index[:, changed.edge_attr])
-    lost = (changed.x == 0).all(0)
-    assert 0 < lost.sum() < 6
-    assert torch.equal(changed.x[:, ~lost], batch.x[:, ~lost])
-    assert "split" not in changed
-    assert (batch.split, batch.num_edges) == ("train", 48)
+    assert 0 < (changed.x == 0).all(0).sum() < 6
+    assert ("split" in changed, batch.split, batch.num_edges) == (False, "train", 48)
     batch.split, batch.x = "val", torch.ones(24, 2, dtype=torch.int64)
     kept = view(batch, 0.0, 1.0)
-    assert kept.split == "val"
-    assert torch.equal(kept.x, batch.x)
-    assert kept.num_edges == 48
+    assert (kept.split, kept.num_edges) == ("val", 48)
+    assert torch.equal(kept.x, batch.x), "whole numbers are not masked"
 
 
-def test_strategies_of_single_examples_know_the_nodes(tmp_path: Path) -> None:
+def test_strategies_of_single_examples_get_the_positions_of_nodes(tmp_path: Path) -> None:
     configure(tmp_path, "individual", "size=24")
     GraphGymDataModule()
     model = create_model().train()
     batch = Batch.from_data_list([Ring(1)[0]])
     batch.split = "train"
-    before = model.model.loss_fn.state_dict()
-    before = {name: value.clone() for name, value in before.items()}
+    before = {name: value.clone() for name, value in model.model.loss_fn.state_dict().items()}
     model(batch)
-    after = model.model.loss_fn.state_dict()
-    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert any(not torch.equal(before[name], value) for name, value in model.model.loss_fn.state_dict().items())
     assert graphgym._index(batch, 24).tolist() == list(range(24))
     batch.split = "val"
     assert graphgym._index(batch, 8).tolist() == list(range(1, 24, 3))

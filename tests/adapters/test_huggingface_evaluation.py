@@ -43,12 +43,7 @@ def test_ties_and_batches_of_one_are_no_success() -> None:
     assert alone.isnan().all()
     assert means([rows, alone]) == means([rows])
     assert means([alone]) == means([]) == {}
-
-
-def test_views_that_do_not_pair_row_by_row_are_not_measured() -> None:
-    view = torch.randn(4, 3)
-    assert of_pairs(view, None) is None
-    assert of_pairs(view, torch.randn(6, 3)) is None
+    assert of_pairs(same, None) is of_pairs(same, torch.randn(6, 3)) is None, "no pairs row by row"
 
 
 def test_the_measures_stay_where_the_temperature_moves_alone(tmp_path: Path) -> None:
@@ -71,9 +66,9 @@ def test_the_measures_stay_where_the_temperature_moves_alone(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("metric", "better"), [("contrastive_accuracy", max), ("infonce_loss", min)])
 def test_a_measure_chooses_the_best_model_in_the_right_direction(tmp_path: Path, metric: str, better: Any) -> None:
-    arguments = {"eval_strategy": "steps", "eval_steps": 4, "save_strategy": "steps", "save_steps": 4, "max_steps": 12}
-    more = {"load_best_model_at_end": True, "metric_for_best_model": metric, "learning_rate": 0.3}
-    trainer = make(tmp_path, "schedule", keywords={"eval_dataset": Data(64, seed=1)}, **arguments, **more)
+    arguments: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 4, "save_strategy": "steps", "save_steps": 4}
+    arguments |= {"max_steps": 12, "load_best_model_at_end": True, "metric_for_best_model": metric, "learning_rate": 0.3}
+    trainer = make(tmp_path, "schedule", keywords={"eval_dataset": Data(64, seed=1)}, **arguments)
     trainer.train()
     values = logged(trainer, f"eval_{metric}")
     assert len(set(values)) > 1

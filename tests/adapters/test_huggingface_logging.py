@@ -8,16 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_toys import (
-    TEMPERATURE,
-    Data,
-    MyTrainer,
-    ScaleAndShift,
-    cross_view,
-    logged,
-    make,
-)
-from torch import Tensor
+from huggingface_toys import TEMPERATURE, Data, ScaleAndShift, cross_view, logged, make
 from torch.nn import functional as F
 from transformers import EvalPrediction, TrainerCallback
 
@@ -128,18 +119,3 @@ def test_evaluation_reports_the_loss_of_the_views_in_evaluation_mode(tmp_path: P
     assert strategy.observed == 3
     trainer.evaluate()
     assert strategy.observed == 3
-
-
-def test_evaluation_needs_no_labels_and_leaves_an_overridden_evaluate_alone(tmp_path: Path) -> None:
-    class Unlabelled(Data):
-        def __getitem__(self, index: int) -> dict[str, Tensor]:
-            return {"a": self.a[index], "b": self.b[index]}
-
-    class Own(MyTrainer):
-        def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-            return {**super().evaluate(*args, **kwargs), "eval_own": 1.0}
-
-    trainer = make(tmp_path, "fixed", Own, keywords={"eval_dataset": Unlabelled(16)})
-    metrics = trainer.evaluate()
-    assert metrics["eval_own"] == 1.0
-    assert metrics["eval_loss"] > 0

@@ -1,4 +1,4 @@
-"""What a Trainer with the mixin saves and brings back: resumed runs, schedules within epochs, the best model."""
+"""Checkpoints of the mixin: resuming is exact, also with the best model, and damage is found before anything is loaded."""
 
 from __future__ import annotations
 
@@ -8,79 +8,54 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_toys import (
-    Data,
-    Encoder,
-    MyTrainer,
-    assert_equal,
-    logged,
-    make,
-    weights,
-)
+from huggingface_toys import Data, Encoder, MyTrainer, assert_equal, cross_view, logged, make, weights
+from objective_toys import BIAS, Biased, assert_learns
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-import tempplug
 from tempplug.errors import DataError
 from tempplug_adapters.huggingface.loss_files import read_loss
 
 pytestmark = pytest.mark.slow
 
+EVERY_STEP = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+
 
 @pytest.mark.parametrize(
-    "strategy",
+    ("strategy", "bias", "stop"),  # at the end of an epoch and within one
     [
-        "learnable",
-        "macl:base_temperature=0.1,alpha=0.5",
-        "schedule:temperature_min=0.1,temperature_max=0.5,period=1.7",
-        "schedule:shape=random,temperature_min=0.1,temperature_max=0.5",
+        ("learnable", None, 8),
+        ("macl:base_temperature=0.1,alpha=0.5", None, 11),
+        ("schedule:temperature_min=0.1,temperature_max=0.5,period=1.7", None, 8),
+        ("schedule:shape=random,temperature_min=0.1,temperature_max=0.5", None, 11),
+        ("fixed", 0.5, 11),
     ],
 )
-@pytest.mark.parametrize("stop", [8, 11], ids=["between epochs", "within an epoch"])
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path, strategy: str, stop: int) -> None:
-    """Eight steps an epoch and two epochs, with dropout; the period of the schedules does not fit the epochs."""
-    arguments: dict[str, Any] = {"max_steps": 16, "weight_decay": 0.1}
-    whole = make(tmp_path, strategy, save_strategy="steps", save_steps=stop, **arguments)
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
+    tmp_path: Path, strategy: str, bias: float | None, stop: int
+) -> None:
+    """Eight steps an epoch and two epochs, with dropout; the period of the schedules does not fit the epochs.
+
+    With a bias, the objective is one that learns it.
+    """
+    arguments: dict[str, Any] = {"max_steps": 16, "weight_decay": 0.1, "lr_scheduler_type": "constant", "save_steps": stop}
+    losses = [cross_view(strategy, "infonce" if bias is None else Biased(start)) for start in (bias, -3.0)]
+    whole = make(tmp_path, losses[0], save_strategy="steps", **arguments)
     whole.train()
-    resumed = make(tmp_path, strategy, model_seed=1, **arguments)
+    resumed = make(tmp_path, losses[1], model_seed=1, **arguments)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
-
-    assert_equal(weights(resumed), weights(whole))
-    assert_equal(resumed.contrastive_loss.state_dict(), whole.contrastive_loss.state_dict())
-    for key in ("temperature", "loss", "uniformity"):
+    for state in (weights, lambda each: each.contrastive_loss.state_dict()):
+        assert_equal(state(resumed), state(whole))
+    for key in ("temperature", "loss", "uniformity", BIAS):
         assert logged(resumed, key) == logged(whole, key)
-    assert len(set(logged(whole, "temperature"))) > 1
-
-
-def test_a_schedule_runs_on_fractions_of_epochs_shared_by_the_micro_batches_of_a_step(tmp_path: Path) -> None:
-    strategy = "schedule:temperature_min=0.1,temperature_max=0.5,period=3"
-    trainer = make(tmp_path, strategy, gradient_accumulation_steps=2, num_train_epochs=2)
-    trainer.train()
-    schedule = tempplug.create_strategy(strategy)
-    expected = []
-    for step in range(8):
-        schedule.set_progress(epoch=step / 4)
-        expected.append(schedule.temperature())
-    assert logged(trainer, "temperature") == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_schedule_knows_its_progress_before_the_first_step(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {"eval_on_start": True, "eval_strategy": "epoch", "max_steps": 1}
-    trainer = make(tmp_path, "schedule", keywords={"eval_dataset": Data(16)}, **arguments)
-    trainer.train()
-    assert "eval_loss" in trainer.state.log_history[0]
+    assert len(set(logged(whole, BIAS if bias else "temperature"))) > 1
+    if bias:
+        assert_learns(logged(whole, BIAS))
 
 
 def test_the_best_model_comes_back_with_its_loss_also_after_resuming(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {
-        "max_steps": 12,
-        "save_strategy": "steps",
-        "save_steps": 4,
-        "eval_strategy": "steps",
-        "eval_steps": 4,
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "loss",
-    }
+    arguments: dict[str, Any] = {"max_steps": 12, "save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps"}
+    arguments |= {"eval_steps": 4, "load_best_model_at_end": True, "metric_for_best_model": "loss"}
 
     class EarlierIsBetter(MyTrainer):
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -89,12 +64,10 @@ def test_the_best_model_comes_back_with_its_loss_also_after_resuming(tmp_path: P
     keywords = {"eval_dataset": Data(16)}
     trainer = make(tmp_path, "learnable", EarlierIsBetter, keywords=keywords, **arguments)
     trainer.train()
-    best = Path(trainer.state.best_model_checkpoint)
-    assert best.name == "checkpoint-4"
-    states = {n: torch.load(tmp_path / f"checkpoint-{n}" / "contrastive_loss.pt", weights_only=True) for n in (4, 8, 12)}
+    assert Path(trainer.state.best_model_checkpoint).name == "checkpoint-4"
+    states = {n: torch.load(tmp_path / f"checkpoint-{n}" / "contrastive_loss.pt", weights_only=True) for n in (4, 12)}
     assert not torch.equal(states[4]["strategy.log_scale"], states[12]["strategy.log_scale"])
     assert_equal(trainer.contrastive_loss.state_dict(), states[4])
-
     resumed = make(tmp_path, "learnable", EarlierIsBetter, model_seed=1, keywords=keywords, **arguments)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
     assert_equal(resumed.contrastive_loss.state_dict(), states[4])
@@ -102,37 +75,41 @@ def test_the_best_model_comes_back_with_its_loss_also_after_resuming(tmp_path: P
 
 
 def test_saving_writes_the_loss_beside_a_model_that_is_untouched(tmp_path: Path) -> None:
-    trainer = make(tmp_path, "learnable", max_steps=2)
+    trainer, folder = make(tmp_path, "learnable", max_steps=2), tmp_path / "final"
     trainer.train()
-    trainer.save_model(str(tmp_path / "final"))
-    assert load_file(tmp_path / "final" / "model.safetensors").keys() == Encoder().state_dict().keys()
-    saved = torch.load(tmp_path / "final" / "contrastive_loss.pt", weights_only=True)
-    assert_equal(saved, trainer.contrastive_loss.state_dict())
+    trainer.save_model(str(folder))
+    assert load_file(folder / "model.safetensors").keys() == Encoder().state_dict().keys()
+    file = folder / "contrastive_loss.pt"
+    assert_equal(torch.load(file, weights_only=True), trainer.contrastive_loss.state_dict())
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"contrastive_loss\.pt is damaged: "):
+        read_loss(trainer.contrastive_loss, folder)
 
 
-def test_a_checkpoint_without_the_state_of_the_loss_is_refused_unless_there_is_none(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_loss_is_refused(tmp_path: Path) -> None:
     for strategy in ("learnable", "fixed"):
-        make(tmp_path, strategy, max_steps=2, save_strategy="steps", save_steps=1).train()
-        for file in ("contrastive_loss.pt", "manifest.json"):  # as a Trainer without the mixin saves
-            (tmp_path / "checkpoint-1" / file).unlink()
-        resumed = make(tmp_path, strategy, max_steps=2)
-        if strategy == "learnable":
-            with pytest.raises(DataError, match=r"contrastive_loss\.pt does not exist"):
-                resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-        else:
-            resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-            assert resumed.state.global_step == 2
-
-
-def test_a_checkpoint_of_another_strategy_is_refused(tmp_path: Path) -> None:
-    make(tmp_path, "learnable", max_steps=1, save_strategy="steps", save_steps=1).train()
-    with pytest.raises(DataError, match=r"contrastive_loss\.pt does not fit strategy 'macl'"):
-        make(tmp_path, "macl", max_steps=2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+        make(tmp_path / strategy, strategy, **EVERY_STEP).train()
+        for file in ("contrastive_loss.pt", "manifest.json") if strategy == "fixed" else ():
+            (tmp_path / strategy / "checkpoint-1" / file).unlink()  # as a Trainer without the mixin saves
+    without, checkpoint = str(tmp_path / "fixed" / "checkpoint-1"), str(tmp_path / "learnable" / "checkpoint-1")
+    for strategy, folder, message in (
+        ("learnable", without, r"contrastive_loss\.pt does not exist: the checkpoint was saved by a Trainer without"),
+        (
+            "macl",
+            checkpoint,
+            r"contrastive_loss\.pt does not fit strategy 'macl', objective 'infonce', so it was saved with others",
+        ),
+    ):
+        with pytest.raises(DataError, match=message):
+            make(tmp_path, strategy, max_steps=2).train(resume_from_checkpoint=folder)
+    resumed = make(tmp_path, "fixed", max_steps=2)
+    resumed.train(resume_from_checkpoint=without)
+    assert resumed.state.global_step == 2, "a loss without a state needs none"
 
 
 @pytest.mark.parametrize("strategy", ["learnable", "fixed"])
 def test_what_is_damaged_is_named_before_anything_is_loaded(tmp_path: Path, strategy: str) -> None:
-    make(tmp_path, strategy, max_steps=1, save_strategy="steps", save_steps=1).train()
+    make(tmp_path, strategy, **EVERY_STEP).train()
     folder, chance = tmp_path / "checkpoint-1", random.Random(0)
     files = sorted(folder.iterdir())
     assert {"model.safetensors", "contrastive_loss.pt", "optimizer.pt", "training_args.bin"} < {each.name for each in files}
@@ -157,17 +134,7 @@ def test_the_best_model_is_not_loaded_from_a_damaged_checkpoint(tmp_path: Path) 
         def on_save(self, *given: Any, **kwargs: Any) -> None:
             (tmp_path / "checkpoint-1" / "model.safetensors").write_bytes(b"")
 
-    arguments = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "max_steps": 1}
     keywords = {"eval_dataset": Data(16), "callbacks": [Damages()]}
-    trainer = make(tmp_path, "fixed", keywords=keywords, load_best_model_at_end=True, **arguments)
+    arguments = {**EVERY_STEP, "eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
     with pytest.raises(DataError, match=r"checkpoint-1' is damaged: its model\.safetensors has 0 bytes instead of \d+"):
-        trainer.train()
-
-
-def test_a_state_of_the_loss_that_cannot_be_read_is_not_taken_for_another_strategys(tmp_path: Path) -> None:
-    trainer = make(tmp_path, "learnable", max_steps=1)
-    trainer.save_model(str(tmp_path / "saved"))
-    file = tmp_path / "saved" / "contrastive_loss.pt"
-    file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(DataError, match=r"contrastive_loss\.pt is damaged: "):
-        read_loss(trainer.contrastive_loss, tmp_path / "saved")
+        make(tmp_path, "fixed", keywords=keywords, **arguments).train()

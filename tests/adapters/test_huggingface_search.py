@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_toys import Data, Encoder, MyTrainer
-from transformers import TrainingArguments
+from huggingface_toys import Encoder, logged, make
 
 import tempplug
 from tempplug_adapters.huggingface.trainer import joint_space
@@ -25,23 +24,9 @@ class Trial:
 
 
 def trainer(folder: Path, loss: tempplug.ContrastiveLoss, space: tempplug.SearchSpace | None) -> Any:
-    args = TrainingArguments(
-        str(folder),
-        max_steps=2,
-        per_device_train_batch_size=16,
-        use_cpu=True,
-        report_to=[],
-        save_strategy="no",
-        disable_tqdm=True,
-    )
-    return MyTrainer(
-        model_init=lambda: Encoder(),  # a class of one argument would be handed the trial
-        args=args,
-        train_dataset=Data(),
-        eval_dataset=Data(seed=1),
-        contrastive_loss=loss,
-        temperature_space=space,
-    )
+    fresh = {"model": None, "model_init": lambda: Encoder()}  # a class of one argument would be handed the trial
+    more = {"max_steps": 2, "per_device_train_batch_size": 16, "learning_rate": 5e-5}
+    return make(folder, loss, keywords={**fresh, "temperature_space": space}, **more)
 
 
 def test_each_trial_trains_its_own_strategy_and_the_search_leaves_the_first_one(tmp_path: Path) -> None:
@@ -55,6 +40,8 @@ def test_each_trial_trains_its_own_strategy_and_the_search_leaves_the_first_one(
     own.train(trial={"learnable.initial_temperature": 0.5, "learnable.learning_rate": 0.1})
     assert float(own.contrastive_loss.record.temperature_mean) == pytest.approx(0.5, rel=0.25)
     own.train()
+    own.train()
+    assert logged(own, "temperature")[0] == pytest.approx(0.3), "a fresh model starts with a fresh loss"
     assert own.contrastive_loss.strategy.options["initial_temperature"] == 0.3
 
 

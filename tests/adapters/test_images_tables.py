@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,11 @@ from typing import Any
 import datasets
 import pytest
 import torch
-from image_toys import BROKEN, encoded, reds, write_image
+from image_toys import BROKEN, encoded, labels_of, reds, write_image
 
 from tempplug.errors import DataError, MissingDependencyError
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.images.image_set import ImageArray, ImageFiles, ImageSet
+from tempplug_adapters.images.image_set import ImageArray, ImageFiles
 
 WORDS = ["ant", "bee", "cat", "dog"]
 
@@ -32,11 +30,6 @@ def table(contents: list[bytes], labels: list[int] | None = None, **more: datase
 
 def colours(*levels: int) -> list[bytes]:
     return [encoded((level, 0, 0), (8, 8)) for level in levels]
-
-
-def labels_of(images: ImageSet) -> list[int]:
-    assert images.labels is not None
-    return images.labels.tolist()
 
 
 @pytest.fixture
@@ -71,6 +64,8 @@ def test_a_folder_of_parquet_is_read_by_splits(parquet: Path) -> None:
     drawn = load_images(str(parquet), "train", None, size=4, count=2, seed=1)
     order = torch.randperm(3, generator=torch.Generator().manual_seed(1))[:2]
     assert reds(drawn.batch(torch.arange(2))) == [(10, 20, 30)[place] for place in order]
+    write_image(parquet / "train" / "dog" / "1.png", 8)
+    assert reds(load_images(str(parquet), "train", None, size=4).batch(torch.arange(1))) == [8], "class folders come first"
 
 
 def test_splits_may_be_named_by_folders_and_come_in_parts(parquet: Path) -> None:
@@ -78,6 +73,10 @@ def test_splits_may_be_named_by_folders_and_come_in_parts(parquet: Path) -> None
     write(parquet, **parts, **{"pets/test/0000.parquet": table(colours(3), [2])})
     assert reds(load_images(str(parquet), "train", None, size=4).batch(torch.arange(2))) == [1, 2]
     assert labels_of(load_images(str(parquet), "test", None)) == [2]
+    file = parquet / "pets" / "train" / "0001.parquet"
+    assert reds(load_images(str(file), "train", None, size=4).batch(torch.arange(1))) == [2], "one file is a training set"
+    with pytest.raises(DataError, match=re.escape(f"{file} has no test set with labels, only train: a parquet file, or its")):
+        load_images(str(file), "test", None)
 
 
 def test_a_data_set_may_lie_as_a_copy_of_the_hub(parquet: Path) -> None:
@@ -86,14 +85,6 @@ def test_a_data_set_may_lie_as_a_copy_of_the_hub(parquet: Path) -> None:
     images = load_images("cifar100", "train", parquet)
     assert isinstance(images, ImageArray)
     assert (reds(images.images), labels_of(images), images.classes) == ([5, 6], [3, 0], tuple(WORDS))
-
-
-def test_one_file_is_a_training_set(parquet: Path) -> None:
-    write(parquet, **{"./one.parquet": table(colours(7), [1])})
-    file = parquet / "one.parquet"
-    assert reds(load_images(str(file), "train", None, size=4).batch(torch.arange(1))) == [7]
-    with pytest.raises(DataError, match=re.escape(f"{file} has no test set with labels, only train: a parquet file, or its")):
-        load_images(str(file), "test", None)
 
 
 def test_a_test_set_without_labels_is_passed_over(parquet: Path) -> None:
@@ -105,17 +96,11 @@ def test_a_test_set_without_labels_is_passed_over(parquet: Path) -> None:
     assert (reds(test.batch(torch.arange(1))), labels_of(test)) == ([4], [3])
 
 
-def test_a_damaged_image_of_parquet_is_named_and_replaced(parquet: Path) -> None:
-    write(parquet, train=table([BROKEN, *colours(9)], [1, 1]))
+def test_damaged_images_and_parquet_are_named(parquet: Path) -> None:
+    write(parquet, train=table([BROKEN, *colours(*range(49))], [1] * 50))
     images = load_images(str(parquet), "train", None, size=4)
-    with pytest.warns(
-        UserWarning, match=re.escape(f"row 0 of {parquet} cannot be decoded as an image: ") + ".* row 1 of .* in its place"
-    ):
-        assert reds(images.batch(torch.arange(2))) == [9, 9]
-
-
-def test_damaged_parquet_is_named(parquet: Path) -> None:
-    write(parquet, train=table(colours(*range(50)), [0] * 50))
+    with pytest.warns(UserWarning, match=re.escape(f"row 0 of {parquet} cannot be decoded") + ".* row 1 of .* in its place"):
+        assert reds(images.batch(torch.arange(2))) == [0, 0]
     file = parquet / "data" / "train-00000-of-00001.parquet"
     whole = file.read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"no parquet"):
@@ -125,19 +110,9 @@ def test_damaged_parquet_is_named(parquet: Path) -> None:
     file.write_bytes(whole[:4] + bytes(len(whole) // 2 - 4) + whole[len(whole) // 2 :])
     with pytest.raises(DataError, match=f"^{re.escape(str(parquet))} cannot be read as parquet: .+$"):
         load_images(str(parquet), "train", None)
-
-
-def test_columns_of_other_kinds_are_named(parquet: Path) -> None:
-    plain = table(colours(1)).cast_column("label", datasets.Value("int64"))
-    write(parquet, train=plain)
+    write(parquet, train=table(colours(1)).cast_column("label", datasets.Value("int64")))
     with pytest.raises(DataError, match=r"one of datasets\.ClassLabel; it has img \(Image\), label \(Value\)\.$"):
         load_images(str(parquet), "train", None)
-
-
-def test_class_folders_come_before_parquet(parquet: Path) -> None:
-    write_image(parquet / "train" / "dog" / "1.png", 8)
-    write(parquet, **{"train/extra.parquet": table(colours(1))})
-    assert reds(load_images(str(parquet), "train", None, size=4).batch(torch.arange(1))) == [8]
 
 
 class Hub:
@@ -152,27 +127,22 @@ class Hub:
         return self.table
 
 
-@pytest.mark.parametrize(
-    ("dataset", "repository", "test"),
-    [
+def test_without_a_folder_the_hub_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dataset, repository, test in [
         ("cifar10", "uoft-cs/cifar10", "test"),
         ("cifar100", "uoft-cs/cifar100", "test"),
         ("tiny-imagenet", "zh-plus/tiny-imagenet", "valid"),
         ("imagenet", "ILSVRC/imagenet-1k", "validation"),
-    ],
-)
-def test_without_a_folder_the_hub_is_asked(monkeypatch: pytest.MonkeyPatch, dataset: str, repository: str, test: str) -> None:
-    hub = Hub([encoded((10 * place, 0, 0), (8, 8)) for place in range(4)])
-    monkeypatch.setattr(datasets, "load_dataset", hub)
-    images = load_images(dataset, "train", None, size=8)
-    load_images(dataset, "test", None)
-    assert [(name, split) for name, _, split in hub.asked] == [(repository, "train"), (repository, test)]
-    assert all(re.fullmatch(r"[0-9a-f]{40}", revision) for _, revision, _ in hub.asked)
-    assert isinstance(images, ImageFiles if dataset == "imagenet" else ImageArray)
-    assert reds(images.batch(torch.tensor([2, 0]))) == [20, 0]
-    assert images.labels is not None
-    assert images.labels.tolist() == [0, 1, 2, 3]
-    assert images.classes == tuple(WORDS)
+    ]:
+        hub = Hub(colours(0, 10, 20, 30))
+        monkeypatch.setattr(datasets, "load_dataset", hub)
+        images = load_images(dataset, "train", None, size=8)
+        load_images(dataset, "test", None)
+        assert [(name, split) for name, _, split in hub.asked] == [(repository, "train"), (repository, test)]
+        assert all(re.fullmatch(r"[0-9a-f]{40}", revision) for _, revision, _ in hub.asked)
+        assert isinstance(images, ImageFiles if dataset == "imagenet" else ImageArray)
+        assert (reds(images.batch(torch.tensor([2, 0]))), labels_of(images)) == ([20, 0], [0, 1, 2, 3])
+        assert images.classes == tuple(WORDS)
 
 
 def test_rows_of_the_hub_are_decoded_by_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,46 +157,21 @@ def test_faults_of_the_hub_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("it is gone")
 
     monkeypatch.setattr(datasets, "load_dataset", gone)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DataError, match=r": it is gone HF_HUB_OFFLINE is set, which allows no download\. Pass the folder that"):
+        load_images("cifar10", "train", None)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
     with pytest.raises(DataError, match=r"uoft-cs/cifar10 at 0b27\w+ cannot be loaded from the Hugging Face hub: .*data_dir"):
         load_images("cifar10", "train", None)
     hub = Hub([])
     hub.table = hub.table.remove_columns("img")
     monkeypatch.setattr(datasets, "load_dataset", hub)
-    with pytest.raises(
-        DataError, match=r"uoft-cs/cifar10 must have a column of datasets\.Image and .*; it has label \(ClassLabel\)"
-    ):
+    with pytest.raises(DataError, match=r"uoft-cs/cifar10 must have a column of datasets\.Image .* has label \(ClassLabel\)"):
+        load_images("cifar10", "train", None)
+    rows = {"img": [{"bytes": None, "path": "gone.png"}], "label": [0]}
+    hub.table = datasets.Dataset.from_dict(rows, features=table([]).features)
+    with pytest.raises(DataError, match=r"row 0 of uoft-cs/cifar10 holds no bytes"):
         load_images("cifar10", "train", None)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingDependencyError, match=r"pip install datasets\. Pass the folder"):
-        load_images("cifar10", "train", None)
-
-
-def test_a_folder_keeps_the_hub_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub = Hub([])
-    monkeypatch.setattr(datasets, "load_dataset", hub)
-    with pytest.raises(DataError, match="was looked for"):
-        load_images("cifar10", "train", tmp_path)
-    assert hub.asked == []
-
-
-@pytest.mark.slow
-def test_offline_the_hub_says_so(tmp_path: Path) -> None:
-    """With the library itself, which reads its settings once, when it is imported."""
-    code = "from tempplug_adapters.images.image_data import load_images; load_images('cifar10', 'train', None)"
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("tempplug.errors.DataError: uoft-cs/cifar10 at ")
-    assert "HF_HUB_OFFLINE is set, which allows no download. Pass the folder that holds it" in last
-
-
-def test_an_image_of_the_hub_without_bytes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = Hub([])
-    rows = {"img": [{"bytes": None, "path": "gone.png"}], "label": [0]}
-    hub.table = datasets.Dataset.from_dict(rows, features=hub.table.features)
-    monkeypatch.setattr(datasets, "load_dataset", hub)
-    with pytest.raises(DataError, match=r"row 0 of uoft-cs/cifar10 holds no bytes"):
         load_images("cifar10", "train", None)

@@ -16,11 +16,11 @@ from tempplug.errors import ConfigError, MissingDependencyError
 from tempplug_adapters.images.backbones import create_backbone
 
 
-@pytest.mark.parametrize("package", ["timm", "torchvision", "lightly"])
-def test_packages_that_lack_are_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingDependencyError, match=f"'{package}:NAME' need the package '{package}': pip install {package}"):
-        create_backbone(f"{package}:resnet18")
+def test_packages_that_lack_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("timm", "torchvision", "lightly"):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(MissingDependencyError, match=f"need the package '{package}': pip install {package}"):
+            create_backbone(f"{package}:resnet18")
 
 
 def install(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
@@ -56,43 +56,34 @@ def test_timm_makes_models_without_a_classifier(monkeypatch: pytest.MonkeyPatch)
         create_backbone("timm:nothing")
 
 
-@pytest.mark.parametrize("attribute", ["fc", "classifier", "head", "heads", "linear"])
-@pytest.mark.parametrize(
-    ("head", "kept"),
-    [
-        (nn.Linear(6, 10), 0),
-        (nn.Sequential(nn.Linear(6, 10)), 0),
-        (nn.Sequential(nn.Dropout(0.2), nn.Linear(6, 10)), 0),
-        (nn.Sequential(nn.LayerNorm(6), nn.Flatten(1), nn.Linear(6, 10)), 2),
-        (nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 10)), 0),
-    ],
-)
-def test_classifiers_of_torchvision_are_removed(
-    attribute: str, head: nn.Module, kept: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+HEADS = [
+    (nn.Linear(6, 10), 0),
+    (nn.Sequential(nn.Linear(6, 10)), 0),
+    (nn.Sequential(nn.Dropout(0.2), nn.Linear(6, 10)), 0),
+    (nn.Sequential(nn.LayerNorm(6), nn.Flatten(1), nn.Linear(6, 10)), 2),
+    (nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 10)), 0),
+]
+
+
+def test_classifiers_of_torchvision_and_lightly_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
+    for attribute, (head, kept) in zip(("fc", "classifier", "head", "heads", "linear"), HEADS, strict=True):
 
-    def get_model(name: str, weights: str | None) -> nn.Module:
-        seen.append((name, weights))
-        return Classifier(attribute, head)
+        def get_model(name: str, weights: str | None = None, attribute: str = attribute, head: nn.Module = head) -> nn.Module:
+            seen.append((name, weights))
+            return Classifier(attribute, head)
 
-    install(monkeypatch, "torchvision.models", get_model=get_model)
-    backbone = create_backbone("torchvision:some_net")
-    assert backbone.dimension == 6
-    assert len(getattr(backbone.module, attribute)) == kept
-    create_backbone("torchvision:some_net", pretrained=True)
-    assert seen == [("some_net", None), ("some_net", "DEFAULT")]
-
-
-def test_a_model_without_a_known_classifier_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+        install(monkeypatch, "torchvision.models", get_model=get_model)
+        install(monkeypatch, "lightly.models", ResNetGenerator=get_model)
+        backbone = create_backbone("torchvision:some_net")
+        assert backbone.dimension == 6
+        assert len(getattr(backbone.module, attribute)) == kept
+        create_backbone("torchvision:some_net", pretrained=True)
+        assert create_backbone("lightly:resnet-18").dimension == 6
+    assert seen == [("some_net", None), ("some_net", "DEFAULT"), ("resnet-18", None)] * 5
     install(monkeypatch, "torchvision.models", get_model=lambda name, weights: nn.Conv2d(3, 6, 3))
     with pytest.raises(ConfigError, match=r"'torchvision:odd' has no classifier named fc, .*wrap it in Backbone"):
         create_backbone("torchvision:odd")
-
-
-def test_lightly_gives_its_small_resnets(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, "lightly.models", ResNetGenerator=lambda name: Classifier("linear", nn.Linear(6, 10)))
-    assert create_backbone("lightly:resnet-18").dimension == 6
 
 
 def test_checkpoints_of_transformers_come_with_their_weights(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`gather=True` under torchrun, accelerate, Lightning and the Hugging Face Trainer: processes together equal one.
+"""`gather=True` under torchrun, accelerate and Lightning: processes together equal one, and refuse together what one refuses.
 
 Every launch has a time limit, after which it counts as hanging.
 """
@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from launched import largest, train_accelerate, train_lightning, train_trainer
-from launched.pairs import CASES, ENGINES, KERNEL_CASES, PRECISIONS, Encoder, call, create_loss, gradients, local, pairs
+from launched import largest, train_accelerate, train_lightning
+from launched.pairs import CASES, ENGINES, KERNEL_CASES, PRECISIONS, STEPS, Encoder, call, create_loss, gradients, local, pairs
+from launched.refused import CALLS
 from launcher import launched, torchrun
 from torch import Tensor, nn
 
@@ -21,8 +22,6 @@ import tempplug
 
 pytestmark = pytest.mark.slow
 
-# Equal rows, unequal ones, one process with a single row; three processes.
-GROUPS = {"4,4": 2, "4,3": 2, "1,5": 2, "2,4,3": 3}
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 
 
@@ -37,48 +36,40 @@ def alone(case: str, rows: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, list[Any]]:
-    """What every process got, by group of rows, case, engine and precision; of two also with kernels and the Trainer."""
+    """What every process got, by group of rows, case, engine and precision, and by the names of the other parts."""
     found: dict[Any, list[Any]] = {}
-    for processes in (2, 3):
-        groups = [group for group, needed in GROUPS.items() if needed == processes]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("TRITON_INTERPRET", "1")
-            ranks = launched(
-                torchrun(processes), "train_torchrun.py", tmp_path_factory.mktemp("torchrun"), *groups, processes=processes
-            )
-        found |= {key: [rank[key] for rank in ranks] for key in ranks[0]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        for processes in (2, 3):
+            folder = tmp_path_factory.mktemp("torchrun")
+            ranks = launched(torchrun(processes), "train_torchrun.py", folder, processes=processes)
+            found |= {key: [rank[key] for rank in ranks] for key in ranks[0]}
     return found
 
 
-def assert_equals_one(rank: dict[str, Any], case: str, group: str, engine: str, precision: str) -> None:
+def assert_equals_one(rank: dict[str, Any], group: str, case: str, engine: str, precision: str) -> None:
     expected = alone(case, sum(map(int, group.split(","))))
-    largest = max(value.abs().max().item() for value in expected["gradients"].values())
     assert rank["engine"] == engine
-    assert_close(rank["loss"], expected["loss"], precision, max(1.0, expected["loss"].item()))
     assert rank["gradients"].keys() == expected["gradients"].keys()
-    for place, gradient in rank["gradients"].items():
-        assert_close(gradient, expected["gradients"][place], precision, max(1.0, largest))
+    largest = max(1.0, *(value.abs().max().item() for value in expected["gradients"].values()))
+    parts = [(rank["loss"], expected["loss"], max(1.0, expected["loss"].item()))]
+    parts += [(gradient, expected["gradients"][place], largest) for place, gradient in rank["gradients"].items()]
+    for ours, theirs, scale in parts:
+        assert ours.dtype == PRECISIONS[precision]
+        assert (ours.double() - theirs).abs().max().item() <= TOLERANCE[precision] * scale
 
 
-def assert_close(ours: Tensor, expected: Tensor, precision: str, scale: float) -> None:
-    assert ours.dtype == PRECISIONS[precision]
-    assert (ours.double() - expected).abs().max().item() <= TOLERANCE[precision] * scale
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("group", GROUPS)
-def test_processes_equal_one(together: dict[Any, list[Any]], group: str, case: str, engine: str, precision: str) -> None:
-    for rank in together[group, case, engine, precision]:
-        assert_equals_one(rank, case, group, engine, precision)
+@pytest.mark.parametrize("step", STEPS, ids="-".join)
+def test_processes_equal_one(together: dict[Any, list[Any]], step: tuple[str, str, str, str]) -> None:
+    for rank in together[step]:
+        assert_equals_one(rank, *step)
 
 
 def test_kernels_on_several_processes_equal_one(together: dict[Any, list[Any]]) -> None:
     for rank in together["kernels"]:
         assert tuple(rank) == KERNEL_CASES
         for case, found in rank.items():
-            assert_equals_one(found, case, "4,3", "triton", "float32")
+            assert_equals_one(found, "4,3", case, "triton", "float32")
 
 
 @pytest.mark.parametrize("layout", largest.LAYOUTS)
@@ -89,6 +80,34 @@ def test_no_process_holds_the_similarities_of_all_pairs(together: dict[Any, list
     local_block = anchors * anchors * processes
     assert together["largest", processes, "dense", layout] == [local_block] * processes
     assert all(numbers <= 256 * 1024 < local_block // 2 for numbers in together["largest", processes, "tiled", layout])
+
+
+REFUSED = {
+    "no rows": ("ShapeError", "view_a of shape [0, 6]"),
+    "unpaired rows": ("ShapeError", "view_b has 3 rows where view_a has 4"),
+    "not a number": ("NonFiniteError", "view_b holds NaN"),
+    "labels": ("ConfigError", "labels= is read neither by layout"),
+    "hard negatives": ("ShapeError", "hard_negatives has 7 dimensions"),
+    "queue": ("ConfigError", "queue= is read neither by layout"),
+}
+# the first one's row, which names the other, and the refusing one's
+ENDS = {
+    **{name: (("ProcessError", "process 1 of 2 refused its inputs"), end) for name, end in REFUSED.items()},
+    "several positives": (("ConfigError", "gave an anchor 2"),) * 2,
+    "stops early": (("RuntimeError", "exhausted"),) * 2,  # noticed by torch's own guard
+    "good": (("finished", "True"),) * 2,
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_batch_that_one_process_refuses_ends_the_call_on_all_of_them(together: dict[Any, list[Any]], engine: str) -> None:
+    """The process gives the reason, the others name it, no process waits forever, and a good call after all finishes."""
+    ranks = [rank[engine] for rank in together["refused"]]
+    assert [list(rank) for rank in ranks] == [list(CALLS)] * 2 == [list(ENDS)] * 2
+    for name, expected in ENDS.items():
+        for rank, (error, message) in zip(ranks, expected, strict=True):
+            assert rank[name][0] == error, name
+            assert message in rank[name][1]
 
 
 def trained_alone(
@@ -103,11 +122,7 @@ def trained_alone(
         loss.backward()
         stepper.step()
         losses.append(loss.item())
-    return losses, parameters_of(encoder, loss_fn)
-
-
-def parameters_of(*modules: nn.Module) -> list[Tensor]:
-    return [parameter.detach() for module in modules for parameter in module.parameters()]
+    return losses, [parameter.detach() for parameter in nn.ModuleList([encoder, loss_fn]).parameters()]
 
 
 def assert_same(ours: list[Tensor], theirs: list[Tensor], tolerance: float = 0.0) -> None:
@@ -133,51 +148,21 @@ def test_accelerate_with_an_uneven_last_batch_equals_one_process(tmp_path: Path)
     assert parameters[-1].item() != pytest.approx(torch.tensor(1 / 0.07).log().item(), abs=1e-3), "the temperature was learned"
 
 
-@pytest.fixture(scope="module")
-def lightning(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What both processes of Lightning ended with; one process starts the other."""
-    return launched([sys.executable], "train_lightning.py", tmp_path_factory.mktemp("lightning"))
-
-
-def test_lightning_equals_one_process(lightning: list[dict[str, Any]]) -> None:
+def test_lightning_equals_one_process_and_resumes_from_its_checkpoint(tmp_path: Path) -> None:
+    """One process starts the other."""
+    ranks = launched([sys.executable], "train_lightning.py", tmp_path)
     loss_fn = tempplug.ContrastiveLoss("learnable")
-    steps = [first + second for first, second in zip(*(rank["seen"] for rank in lightning), strict=True)]
+    steps = [first + second for first, second in zip(*(rank["seen"] for rank in ranks), strict=True)]
     assert sorted(item for items in steps for item in items) == list(range(train_lightning.ITEMS))
     losses, parameters = trained_alone(loss_fn, torch.optim.AdamW, 0.05, steps)
-    for rank in lightning:
+    for rank in ranks:
         assert (rank["world"], rank["strategy"]) == (2, "DDPStrategy")
         assert_same(list(rank["one epoch"].values()), parameters, 1e-4)
-    first, second = (rank["losses"][: len(losses)] for rank in lightning)
-    assert [(a + b) / 2 for a, b in zip(first, second, strict=True)] == pytest.approx(losses, rel=1e-4)
-
-
-@pytest.mark.parametrize("run", ["one epoch", "whole", "resumed"])
-def test_lightning_keeps_processes_equal(lightning: list[dict[str, Any]], run: str) -> None:
-    first, second = lightning
-    assert first[run].keys() == second[run].keys()
-    assert "loss_fn.strategy.log_scale" in first[run]
-    assert_same(list(first[run].values()), list(second[run].values()))
-
-
-def test_lightning_resumes_from_its_checkpoint(lightning: list[dict[str, Any]]) -> None:
-    for rank in lightning:
         assert_same(list(rank["saved"].values()), list(rank["one epoch"].values()))
         assert_same(list(rank["resumed"].values()), list(rank["whole"].values()))
         assert rank["resumed losses"] == rank["losses"][len(rank["losses"]) // 2 :]
         assert not torch.equal(*(rank[run]["loss_fn.strategy.log_scale"] for run in ("one epoch", "whole")))
-
-
-@pytest.mark.parametrize("strategy", train_trainer.STRATEGIES)
-def test_trainer_with_an_uneven_last_batch_equals_one_process(
-    together: dict[Any, list[Any]], strategy: str, tmp_path: Path
-) -> None:
-    trainer = together["trainer"]
-    assert [rank[strategy]["sizes"] for rank in trainer] == [[4, 4, 4, 4] * 2, [4, 4, 4, 1] * 2]
-    one = train_trainer.train(strategy, 1, tmp_path)
-    for rank in trainer:
-        assert_same(rank[strategy]["parameters"], one["parameters"], 1e-3)
-    assert_same(trainer[0][strategy]["parameters"], trainer[1][strategy]["parameters"])
-    two = trainer[0][strategy]
-    assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
-    assert two["temperature"] == pytest.approx(one["temperature"], rel=1e-4)
-    assert len(set(two["temperature"])) == len(two["temperature"])
+    for run in ("one epoch", "whole", "resumed"):
+        assert_same(*(list(rank[run].values()) for rank in ranks))
+    first, second = (rank["losses"][: len(losses)] for rank in ranks)
+    assert [(a + b) / 2 for a, b in zip(first, second, strict=True)] == pytest.approx(losses, rel=1e-4)

@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 import torch
+from covering import every_pair
 from torch import Tensor, nn
 from vision_method_toys import macl_temperature, queue_loss, unit
 
@@ -37,68 +38,43 @@ def test_the_signatures_are_those_of_lightly() -> None:
     parameters = inspect.signature(NTXentLoss).parameters
     positional = {name: each.default for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD}
     assert positional == {"temperature": 0.5, "memory_bank_size": 0, "gather_distributed": False}
-    parameters = inspect.signature(MemoryBank).parameters
-    assert {name: each.default for name, each in parameters.items()} == {
-        "size": 65536,
-        "gather_distributed": False,
-        "feature_dim_first": True,
-    }
+    defaults = {name: each.default for name, each in inspect.signature(MemoryBank).parameters.items()}
+    assert defaults == {"size": 65536, "gather_distributed": False, "feature_dim_first": True}
     assert list(inspect.signature(MemoryBank.forward).parameters) == ["self", "output", "labels", "update"]
 
 
-@pytest.mark.parametrize("temperature", [0.5, 0.07, 1])
-def test_without_a_bank_the_value_is_lightlys(temperature: float) -> None:
-    out0, out1 = outputs()
-    loss = NTXentLoss(temperature)(out0, out1)
-    torch.testing.assert_close(loss, lightly_without_bank(out0, out1, temperature), rtol=1e-10, atol=0)
-    assert torch.equal(NTXentLoss()(out0, out1), NTXentLoss("fixed:temperature=0.5")(out0, out1))
-
-
-def test_with_a_bank_the_value_is_lightlys_over_several_steps() -> None:
+def test_with_a_bank_value_and_gradient_are_lightlys_over_several_steps() -> None:
     torch.manual_seed(0)
     loss_fn = NTXentLoss(0.2, (8, 3)).double()
     bank = loss_fn.memory_bank.ring_buffer.rows.clone()
     for step in range(5):
-        out0, out1 = outputs(seed=step)
-        torch.testing.assert_close(loss_fn(out0, out1), queue_loss(out0, out1, bank, 0.2), rtol=1e-10, atol=0)
+        pair, other = (outputs(seed=step) for _ in "ab")
+        loss, expected = loss_fn(pair[0], pair[1].requires_grad_()), queue_loss(other[0], other[1].requires_grad_(), bank, 0.2)
+        torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
+        loss.backward()
+        expected.backward()
+        for ours, theirs in zip(pair, other, strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-8, atol=1e-12)
         start = 4 * step % 8
-        bank[start : start + 4] = unit(out1)
+        bank[start : start + 4] = unit(pair[1].detach())
     torch.testing.assert_close(loss_fn.memory_bank.ring_buffer.rows, bank)
 
 
-def test_with_a_bank_gradient_flows_to_both_outputs() -> None:
-    loss_fn = NTXentLoss(0.2, (8, 3)).double()
-    bank = loss_fn.memory_bank.ring_buffer.rows.clone()
-    out0, out1 = outputs()
-    out1.requires_grad_()
-    loss_fn(out0, out1).backward()
-    found = out0.grad.clone(), out1.grad.clone()
-    out0.grad = out1.grad = None
-    queue_loss(out0, out1, bank, 0.2).backward()
-    torch.testing.assert_close(found, (out0.grad, out1.grad), rtol=1e-8, atol=1e-12)
-
-
-def test_the_bank_changes_only_where_the_anchors_require_gradient() -> None:
+def test_the_bank_changes_only_where_the_anchors_require_gradient_and_the_call_succeeds() -> None:
     loss_fn = NTXentLoss(0.2, (8, 3)).double()
     buffer = loss_fn.memory_bank.ring_buffer
     before = buffer.rows.clone()
     out0, out1 = outputs()
     loss_fn(out0.detach(), out1)
     loss_fn(out0, out1, update=False)
+    broken = out1.clone()
+    broken[2, 0] = torch.nan
+    with pytest.raises(NonFiniteError, match="view_b holds NaN"):
+        loss_fn(out0, broken)
     assert torch.equal(buffer.rows, before)
     loss_fn(out0, out1)
     assert int(buffer.position) == 4
     torch.testing.assert_close(buffer.rows[:4], unit(out1))
-
-
-def test_a_failed_call_leaves_the_bank_as_it_was() -> None:
-    loss_fn = NTXentLoss(0.2, (8, 3)).double()
-    out0, out1 = outputs()
-    out1[2, 0] = torch.nan
-    with pytest.raises(NonFiniteError, match="view_b holds NaN"):
-        loss_fn(out0, out1)
-    assert int(loss_fn.memory_bank.ring_buffer.position) == 0
-    assert loss_fn.memory_bank.ring_buffer.rows.isfinite().all()
 
 
 def test_a_strategy_may_stand_for_the_temperature() -> None:
@@ -123,37 +99,20 @@ def test_what_strategies_need_gets_through() -> None:
 
 @pytest.mark.parametrize("size", [(10, 3), 10])
 def test_the_bank_survives_save_and_resume(size: int | tuple[int, int]) -> None:
-    loss_fn = NTXentLoss(0.2, size)
+    loss_fn, fresh = NTXentLoss(0.2, size), NTXentLoss(0.2, size)
+    assert (fresh.state_dict() == {}) == (size == 10), "a bank that waits for its first batch has no rows"
     for seed in range(4):
         loss_fn(*outputs(seed=seed, dtype=torch.float32))
-    resumed = NTXentLoss(0.2, size)
-    resumed.load_state_dict(pickle.loads(pickle.dumps(loss_fn.state_dict())))
-    assert int(resumed.memory_bank.ring_buffer.position) == 6
-    for seed in range(4, 8):
-        assert torch.equal(*(each(*outputs(seed=seed, dtype=torch.float32)) for each in (loss_fn, resumed)))
-    assert torch.equal(loss_fn.memory_bank.ring_buffer.rows, resumed.memory_bank.ring_buffer.rows)
-
-
-def test_a_bank_that_waits_can_be_saved_copied_and_loaded() -> None:
-    waiting = NTXentLoss(0.2, 10)
-    assert waiting.state_dict() == {}
-    waiting.load_state_dict({})
-    full = NTXentLoss(0.2, 10)
-    full(*outputs(dtype=torch.float32))
-    for twin in (copy.deepcopy(waiting), pickle.loads(pickle.dumps(waiting))):
-        twin.load_state_dict(full.state_dict())
-        assert torch.equal(twin.memory_bank.ring_buffer.rows, full.memory_bank.ring_buffer.rows)
-    assert waiting.memory_bank.ring_buffer is None, "loading a copy does not touch the original"
-
-
-@pytest.mark.parametrize("size", [(10, 3), 10, 0])
-def test_a_checkpoint_without_a_bank_leaves_the_bank(size: int | tuple[int, int]) -> None:
-    loss_fn = NTXentLoss(0.2, size)
-    loss_fn(*outputs(dtype=torch.float32))
-    before = {name: each.clone() for name, each in loss_fn.state_dict().items()}
-    nn.Sequential(loss_fn).load_state_dict({})
-    assert loss_fn.state_dict().keys() == before.keys()
-    assert all(torch.equal(each, before[name]) for name, each in loss_fn.state_dict().items())
+    state = pickle.loads(pickle.dumps(loss_fn.state_dict()))
+    for resumed in (copy.deepcopy(fresh), pickle.loads(pickle.dumps(fresh))):
+        resumed.load_state_dict(state)
+        nn.Sequential(resumed).load_state_dict({})  # a checkpoint without a bank leaves it
+        assert int(resumed.memory_bank.ring_buffer.position) == 6
+        twin = copy.deepcopy(loss_fn)
+        for seed in range(4, 8):
+            assert torch.equal(*(each(*outputs(seed=seed, dtype=torch.float32)) for each in (twin, resumed)))
+        assert torch.equal(twin.memory_bank.ring_buffer.rows, resumed.memory_bank.ring_buffer.rows)
+    assert size != 10 or fresh.memory_bank.ring_buffer is None, "loading a copy does not touch the original"
 
 
 def test_the_temperature_can_be_changed_as_lightlys() -> None:
@@ -189,27 +148,29 @@ def test_the_bank_returns_what_was_there_before() -> None:
 def test_the_bank_in_its_other_forms() -> None:
     assert MemoryBank(4, feature_dim_first=False)(torch.ones(2, 3))[1].shape == (4, 3)
     assert MemoryBank(4)(torch.ones(2, 3))[1].shape == (3, 4)
+    NTXentLoss(0.2, 0).load_state_dict({})
     for none in (0, (0, 3)):
         bank, output = MemoryBank(none), torch.ones(2, 3)
         assert bank(output, update=True) == (output, None)
         assert bank.state_dict() == {}
         assert NTXentLoss(0.5, none).contrastive_loss.layout.name == "two-view"
+
+
+def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (-1, (-1, 3), (4, -3), (2, 3, 4), (), 4.0, True, (4, 3.0), "8"):
+        with pytest.raises(ConfigError, match="of the memory bank must be"):
+            MemoryBank(size)  # type: ignore[arg-type]
+    for temperature in (0, -0.1, float("nan"), True, None):
+        with pytest.raises(ConfigError, match="temperature"):
+            NTXentLoss(temperature)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="a memory bank of size 0 has no rows"):
         MemoryBank(0).buffer_for(torch.ones(2, 3))
     with pytest.raises(ShapeError, match=r"rows of shape \[2, 4\] must be \[B, 3\]"):
         MemoryBank((5, 3))(torch.ones(2, 4), update=True)
-
-
-@pytest.mark.parametrize("size", [-1, (-1, 3), (4, -3), (2, 3, 4), (), 4.0, True, (4, 3.0), "8"])
-def test_sizes_are_checked(size: object) -> None:
-    with pytest.raises(ConfigError, match="of the memory bank must be"):
-        MemoryBank(size)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("temperature", [0, -0.1, 1e-300 * 0, float("nan"), True, None])
-def test_temperatures_are_checked(temperature: object) -> None:
-    with pytest.raises(ConfigError, match="temperature"):
-        NTXentLoss(temperature)  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"gather_distributed=True needs torch\.distributed"):
+        NTXentLoss(gather_distributed=True)
+    assert NTXentLoss()(torch.eye(3), torch.eye(3)).isfinite()
 
 
 def test_a_single_pair_has_no_negative_without_a_bank() -> None:
@@ -226,9 +187,7 @@ def test_a_single_pair_has_no_negative_without_a_bank() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:layout 'two-view' leaves:RuntimeWarning")
-@pytest.mark.parametrize("temperature", [0.1, 0.5, 1, 1e-7])
-@pytest.mark.parametrize("dimension", [1, 2, 4, 8])
-@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+@pytest.mark.parametrize(("rows", "dimension", "temperature"), every_pair((1, 2, 3, 4), (1, 2, 4, 8), (0.07, 0.5, 1, 1e-7)))
 def test_any_small_batch_has_the_value_of_the_cross_entropy(rows: int, dimension: int, temperature: float) -> None:
     """Random, equal and opposite pairs, with a bank and without; temperatures down to where lightly's own is."""
     torch.manual_seed(rows)
@@ -241,10 +200,3 @@ def test_any_small_batch_has_the_value_of_the_cross_entropy(rows: int, dimension
         torch.testing.assert_close(loss_fn(*pairs), expected, rtol=1e-8, atol=1e-8 / temperature)
         # Which output comes first does not matter, as in lightly's test of symmetry.
         torch.testing.assert_close(loss_fn(*pairs), loss_fn(*reversed(pairs)))
-
-
-def test_gathering_needs_a_torch_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"gather_distributed=True needs torch\.distributed"):
-        NTXentLoss(gather_distributed=True)
-    assert NTXentLoss()(torch.eye(3), torch.eye(3)).isfinite()

@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
+from objective_toys import BIAS, Biased, assert_learns
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -29,14 +30,17 @@ pytestmark = [
 ]
 
 
+SILENT = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+
 class Points(pl.LightningModule):
     """Points to the loss, which is also evaluated; notes the temperature of every batch."""
 
-    def __init__(self, strategy: str = "fixed", *, second: str | None = None) -> None:
+    def __init__(self, strategy: str = "fixed", *, second: str | None = None, objective: Any = "infonce") -> None:
         super().__init__()
         torch.manual_seed(0)
         self.encoder = nn.Linear(6, 4)
-        self.loss_fn = tempplug.ContrastiveLoss(strategy)
+        self.loss_fn = tempplug.ContrastiveLoss(strategy, objective)
         if second is not None:
             self.other = tempplug.ContrastiveLoss(second)
         self.temperatures: list[float] = []
@@ -78,17 +82,8 @@ def loader(count: int = 20, batch_size: int = 5) -> DataLoader[Any]:
 def fit(
     module: Points, folder: Path, *, checkpoint: Path | None = None, batches: DataLoader[Any] | None = None, **more: Any
 ) -> pl.Trainer:
-    options = {"max_epochs": 3, "log_every_n_steps": 1, **more}
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        default_root_dir=folder,
-        logger=Log(),
-        callbacks=[TemperatureCallback()],
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
+    options = {"accelerator": "cpu", "default_root_dir": folder, "max_epochs": 3, "log_every_n_steps": 1, **SILENT, **more}
+    trainer = pl.Trainer(logger=Log(), callbacks=[TemperatureCallback()], **options)
     trainer.fit(module, batches or loader(), batches or loader(), ckpt_path=checkpoint)
     return trainer
 
@@ -110,33 +105,31 @@ def test_deterministic_true_trains_to_the_same_weights(tmp_path: Path) -> None:
     assert torch.equal(*weights)
 
 
-@pytest.mark.parametrize(("accumulated", "stopped"), [(1, False), (2, False), (1, True)])
-def test_a_schedule_hears_how_long_training_is_and_how_far(tmp_path: Path, accumulated: int, stopped: bool) -> None:
-    module = Points("schedule")
-    more = {"max_epochs": -1, "max_steps": 10} if stopped else {}
-    fit(module, tmp_path, accumulate_grad_batches=accumulated, **more)
-    steps, length = (10, 2.5) if stopped else (12, 3)
-    # four batches an epoch, all micro-batches of a step at one progress
-    epochs = [batch // 4 + (batch % 4 - batch % 4 % accumulated) / 4 for batch in range(steps)]
-    assert module.temperatures == pytest.approx([cosine(epoch, length / 5) for epoch in epochs], rel=1e-5)
+STOPPED = {"max_epochs": -1, "max_steps": 10}
 
 
 @pytest.mark.parametrize(
-    ("period", "more", "said"),
+    ("given", "more", "epochs", "said"),
     [
         # four batches an epoch: three epochs are 12 steps, or 6 of two batches
-        (1, {}, "3 different temperatures, from 0.1 to 1, .* has 4 steps, the training 12. The remedy: period=3 or longer"),
-        (1, {"accumulate_grad_batches": 2}, "2 different temperatures, from 0.1 to 1, .* has 2 steps, the training 6. "),
-        (1, {"max_epochs": -1, "max_steps": 10}, "3 different temperatures, .* has 4 steps, the training 10. "),
-        (3, {}, ""),
+        (None, {}, 3, ""),
+        (None, STOPPED, 2.5, "2 different temperatures, .* has 2 steps, the training 10. "),
+        (1, {}, 3, "3 different temperatures, from 0.1 to 1, .* has 4 steps, the training 12. The remedy: period=3 or longer"),
+        (1, {"accumulate_grad_batches": 2}, 3, "2 different temperatures, from 0.1 to 1, .* has 2 steps, the training 6. "),
+        (3, {}, 3, ""),
     ],
 )
-def test_a_training_that_misses_most_of_a_schedule_says_so_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, period: int, more: dict[str, Any], said: str
+def test_a_schedule_goes_by_the_training_and_warns_once_if_most_of_it_is_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, given: int | None, more: dict[str, Any], epochs: float, said: str
 ) -> None:
-    module = Points(f"schedule:period={period}")
+    module = Points("schedule" if given is None else f"schedule:period={given}")
     with caplog.at_level(logging.WARNING, logger="tempplug_adapters"):
         fit(module, tmp_path, **more)
+    # all micro-batches of a step have one progress
+    accumulated = more.get("accumulate_grad_batches", 1)
+    begins = [batch // 4 + (batch % 4 - batch % 4 % accumulated) / 4 for batch in range(round(4 * epochs))]
+    expected = [cosine(epoch, epochs / 5 if given is None else given) for epoch in begins]
+    assert module.temperatures == pytest.approx(expected, rel=1e-5)
     found = [message for record in caplog.records if "different" in (message := record.getMessage())]
     assert len(found) == bool(said)
     if said:
@@ -166,6 +159,8 @@ def test_several_losses_are_logged_under_their_names(tmp_path: Path) -> None:
     assert rows[0]["other/temperature"] == pytest.approx(0.4)
     assert "loss_fn/temperature" in rows[0]
     assert "temperature" not in rows[0]
+    with pytest.raises(ConfigError, match=r"Linear holds no tempplug\.ContrastiveLoss: make it an attribute"):
+        losses_of(nn.Linear(2, 2))
 
 
 def test_temperatures_learn_at_their_own_rate_without_decay(tmp_path: Path) -> None:
@@ -182,22 +177,14 @@ def test_temperatures_learn_at_their_own_rate_without_decay(tmp_path: Path) -> N
     assert abs(module.loss_fn.strategy.log_scale.item() - math.log(5)) == pytest.approx(0.01, rel=1e-3)
 
 
-def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    whole = Points("schedule:period=2")
-    fit(whole, tmp_path)
-    first = Points("schedule:period=2")
-    trainer = fit(first, tmp_path, max_epochs=2)
-    trainer.save_checkpoint(tmp_path / "two.ckpt")
-    resumed = Points("schedule:period=2")
+def test_a_training_goes_on_from_its_checkpoint_and_logs_what_an_objective_learns(tmp_path: Path) -> None:
+    whole, first, resumed = (Points("schedule:period=2", objective=Biased(bias)) for bias in (0.5, 0.5, -3.0))
+    rows = fit(whole, tmp_path).logger.rows
+    assert_learns([row[BIAS] for _, row in sorted(rows.items()) if BIAS in row])
+    fit(first, tmp_path, max_epochs=2).save_checkpoint(tmp_path / "two.ckpt")
     fit(resumed, tmp_path, checkpoint=tmp_path / "two.ckpt")
     assert first.temperatures + resumed.temperatures == whole.temperatures
-    for name, value in whole.encoder.state_dict().items():
-        assert torch.equal(value, resumed.encoder.state_dict()[name]), name
-
-
-def test_a_module_without_a_loss_is_told_what_it_lacks() -> None:
-    with pytest.raises(ConfigError, match=r"Linear holds no tempplug\.ContrastiveLoss: make it an attribute"):
-        losses_of(nn.Linear(2, 2))
+    assert all(torch.equal(*each) for each in zip(whole.parameters(), resumed.parameters(), strict=True))
 
 
 def test_the_other_spelling_of_lightning_takes_the_callback_too(tmp_path: Path) -> None:
@@ -212,17 +199,11 @@ def test_the_other_spelling_of_lightning_takes_the_callback_too(tmp_path: Path) 
         def __init__(self) -> None:
             super().__init__()
             self.points = Points("schedule")
-
-        def training_step(self, batch: list[Tensor], number: int) -> Tensor:
-            return self.points.training_step(batch, number)
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return self.points.configure_optimizers()
+            self.training_step, self.configure_optimizers = self.points.training_step, self.points.configure_optimizers
 
     module, log = Theirs(), Log()
-    silent = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    more = {"accelerator": "cpu", "default_root_dir": tmp_path, "max_epochs": 2, "log_every_n_steps": 1}
-    other.Trainer(logger=log, callbacks=[both.TemperatureCallback()], **more, **silent).fit(module, loader())
+    more = {"accelerator": "cpu", "default_root_dir": tmp_path, "max_epochs": 2, "log_every_n_steps": 1, **SILENT}
+    other.Trainer(logger=log, callbacks=[both.TemperatureCallback()], **more).fit(module, loader())
     expected = [cosine(batch / 4, 2 / 5) for batch in range(8)]
     assert module.points.temperatures == pytest.approx(expected, rel=1e-5)
     assert [log.rows[step]["temperature"] for step in range(8)] == pytest.approx(expected, rel=1e-5)

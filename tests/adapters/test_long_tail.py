@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -49,24 +50,19 @@ def floor_of_power(n_max: int, ratio: int, rank: int, steps: int) -> int:
     return n
 
 
-@pytest.mark.parametrize(
-    ("classes", "ratio", "n_max"), [(10, 100, 500), (5, 16, 400), (3, 100, 450), (7, 64, 128), (11, 1024, 2048)]
-)
-def test_sizes_are_rounded_down_exactly(classes: int, ratio: int, n_max: int) -> None:
-    expected = [floor_of_power(n_max, ratio, rank, classes - 1) for rank in range(classes)]
-    assert long_tail_counts(classes, ratio, n_max) == expected
-
-
-def test_a_ratio_of_one_and_a_single_class() -> None:
-    assert long_tail_counts(3, 1, 7) == [7, 7, 7]
+def test_sizes_are_rounded_down_exactly() -> None:
+    for classes, ratio, n_max in ((10, 100, 500), (5, 16, 400), (3, 100, 450), (7, 64, 128), (11, 1024, 2048), (3, 1, 7)):
+        expected = [floor_of_power(n_max, ratio, rank, classes - 1) for rank in range(classes)]
+        assert long_tail_counts(classes, ratio, n_max) == expected
     assert long_tail_counts(1, 100, 200) == [200]
     assert long_tail_counts(2, 2.5, 10) == [10, 4]
 
 
 def test_classes_and_images_are_drawn_by_seed() -> None:
-    labels = balanced(10, 60)
+    labels, before = balanced(10, 60), torch.get_rng_state()
     parts = [long_tail_indices(labels, 10, 50, seed) for seed in range(200)]
     assert torch.equal(parts[0], long_tail_indices(labels, 10, 50, 0))
+    assert torch.equal(torch.get_rng_state(), before)
     assert all(bool((part[1:] > part[:-1]).all()) for part in parts)
     largest = torch.tensor([int(labels[part].bincount(minlength=10).argmax()) for part in parts])
     assert min(largest.bincount(minlength=10).tolist()) >= 8  # 20 expected
@@ -74,13 +70,6 @@ def test_classes_and_images_are_drawn_by_seed() -> None:
     share = sum(long_tail_counts(10, 10, 50)) / 600
     assert float(chosen.mean()) == pytest.approx(share)
     assert float((chosen - share).abs().max()) < 6 * math.sqrt(share * (1 - share) / 200)
-
-
-def test_a_draw_leaves_the_global_generator_alone() -> None:
-    before = torch.get_rng_state()
-    long_tail_indices(balanced(4, 20), 4, 20, 0)
-    hold_out(balanced(4, 20), 8, 0)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_as_many_of_each_class_are_held_out() -> None:
@@ -95,40 +84,50 @@ def test_as_many_of_each_class_are_held_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("call", "error", "message"),
     [
-        ({"imbalance_ratio": 0.5}, "imbalance_ratio=0.5 must be at least 1"),
-        ({"imbalance_ratio": float("nan")}, "imbalance_ratio=nan must be at least 1"),
-        ({"imbalance_ratio": float("inf")}, "imbalance_ratio=inf must be at least 1"),
-        ({"n_max": 9}, "n_max=9 images of the largest class must be at least imbalance_ratio=10: the smallest class"),
-        ({"classes": 0}, "classes=0 must be at least 1"),
+        (lambda: long_tail_counts(10, 0.5, 100), ConfigError, "imbalance_ratio=0.5 must be at least 1"),
+        (lambda: long_tail_counts(10, math.inf, 100), ConfigError, "imbalance_ratio=inf must be at least 1"),
+        (
+            lambda: long_tail_counts(10, 10, 9),
+            ConfigError,
+            "n_max=9 images of the largest class must be at least imbalance_ratio",
+        ),
+        (lambda: long_tail_counts(0, 10, 100), ConfigError, "classes=0 must be at least 1"),
+        (lambda: long_tail_indices(balanced(4, 20), 4, 30, 0), DataError, r"class \d has 20 images, but 30 are required"),
+        (lambda: long_tail_indices(torch.tensor([0, 0, 2, 2]), 1, 2, 0), DataError, "class 1 has 0 images"),
+        (lambda: hold_out(balanced(4, 20), 100, 0), DataError, "class 0 has 20 images, but 25 are required"),
+        (
+            lambda: hold_out(balanced(4, 20), 6, 0),
+            ConfigError,
+            "count=6 of images held out must be a multiple of the 4 classes",
+        ),
+        (lambda: head_mid_tail([1, 2]), ConfigError, "counts of 2 classes cannot be put into head, middle and tail"),
+        *(
+            (
+                lambda given=given: head_mid_tail([1, 2, 3], head_above=given[0], tail_below=given[1]),
+                ConfigError,
+                f"head_above={given[0]} and tail_below={given[1]} must both be given",
+            )
+            for given in ((100, None), (None, 20), (10, 12))
+        ),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        long_tail_counts(**{"classes": 10, "imbalance_ratio": 10, "n_max": 100, **options})  # type: ignore[arg-type]
+def test_faults_are_named(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
 
 
-def test_classes_with_too_few_images_are_named() -> None:
-    with pytest.raises(DataError, match=r"class \d has 20 images, of which 30 are asked for"):
-        long_tail_indices(balanced(4, 20), 4, 30, 0)
-    with pytest.raises(DataError, match="class 1 has 0 images"):
-        long_tail_indices(torch.tensor([0, 0, 2, 2]), 1, 2, 0)
-    with pytest.raises(DataError, match="class 0 has 20 images, of which 25 are asked for"):
-        hold_out(balanced(4, 20), 100, 0)
-    for count in (-4, 6):
-        with pytest.raises(ConfigError, match=f"count={count} of images held out must be a multiple of the 4 classes"):
-            hold_out(balanced(4, 20), count, 0)
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [torch.zeros(4), torch.zeros(2, 2, dtype=torch.int64), torch.empty(0, dtype=torch.int64), torch.tensor([0, -1])],
-)
-def test_wrong_labels_are_named(labels: Tensor) -> None:
-    for read in (lambda: long_tail_indices(labels, 1, 1, 0), lambda: hold_out(labels, 0, 0)):
-        with pytest.raises(ShapeError, match=r"labels \[.*\] torch\..* must be \[N\] torch.int64, at least one, from 0 on"):
-            read()
+def test_wrong_labels_are_named() -> None:
+    for labels in (
+        torch.zeros(4),
+        torch.zeros(2, 2, dtype=torch.int64),
+        torch.empty(0, dtype=torch.int64),
+        torch.tensor([0, -1]),
+    ):
+        for read in (lambda labels=labels: long_tail_indices(labels, 1, 1, 0), lambda labels=labels: hold_out(labels, 0, 0)):
+            with pytest.raises(ShapeError, match=r"labels \[.*\] torch\..* must be \[N\] torch.int64, at least one, from 0 on"):
+                read()
 
 
 def test_thirds_by_size() -> None:
@@ -142,30 +141,19 @@ def test_thirds_by_size() -> None:
         assert head_mid_tail(counts.tolist()) == groups
 
 
-def test_equal_classes_are_ordered_by_number() -> None:
+def test_groups_by_number_and_by_thresholds() -> None:
     assert head_mid_tail([5, 5, 5, 5, 5, 5]) == ([0, 1], [2, 3], [4, 5])
-
-
-def test_thresholds() -> None:
     counts = [100, 101, 19, 20, 1280, 6]
     assert head_mid_tail(counts, head_above=100, tail_below=20) == ([4, 1], [0, 3], [2, 5])
     assert head_mid_tail([5, 1], head_above=2, tail_below=3) == ([0], [], [1])
 
 
-def test_wrong_groups_are_named() -> None:
-    with pytest.raises(ConfigError, match="counts of 2 classes cannot be put into head, middle and tail"):
-        head_mid_tail([1, 2])
-    for head_above, tail_below in ((100, None), (None, 20), (10, 12)):
-        with pytest.raises(ConfigError, match=f"head_above={head_above} and tail_below={tail_below} must both be given"):
-            head_mid_tail([1, 2, 3], head_above=head_above, tail_below=tail_below)
-
-
-@pytest.mark.parametrize(("each", "largest"), [(5000, 4500), (500, 450), (19, 17), (1, 0)])
-def test_largest_class_keeps_nine_tenths_of_the_smallest(each: int, largest: int) -> None:
-    labels = torch.cat([torch.arange(10).repeat_interleave(each), torch.zeros(7, dtype=torch.int64)])
-    part, found = long_tail_part(labels, [str(code) for code in range(10)], 1, None, 0) if largest else (None, 0)
-    assert found == largest
-    assert part is None or labels[part].bincount().tolist() == [largest] * 10
-    if not largest:
-        with pytest.raises(ConfigError, match="largest_class=0, nine tenths of the smallest class, must be at least"):
-            long_tail_part(labels, [str(code) for code in range(10)], 1, None, 0)
+def test_largest_class_keeps_nine_tenths_of_the_smallest() -> None:
+    names = [str(code) for code in range(10)]
+    for each, largest in ((5000, 4500), (500, 450), (19, 17)):
+        labels = torch.cat([torch.arange(10).repeat_interleave(each), torch.zeros(7, dtype=torch.int64)])
+        part, found = long_tail_part(labels, names, 1, None, 0)
+        assert found == largest
+        assert labels[part].bincount().tolist() == [largest] * 10
+    with pytest.raises(ConfigError, match="largest_class=0, nine tenths of the smallest class, must be at least"):
+        long_tail_part(torch.arange(10), names, 1, None, 0)

@@ -88,13 +88,12 @@ def test_accuracies_count_images_and_classes() -> None:
 
 def test_faults_are_named() -> None:
     bank, labels, queries, truth = long_tailed_digits()
-    kept = labels != 3
-    with pytest.raises(ConfigError, match="bank_labels hold no image of class 3 of 10: it could never be predicted"):
-        long_tail_evaluation(bank[kept], labels[kept], queries, truth)
-    asked = truth != 9
-    with pytest.raises(ConfigError, match="labels hold no image of class 9"):
-        long_tail_evaluation(bank, labels, queries[asked], truth[asked])
-    with pytest.raises(ShapeError, match=r"query_labels of shape \[3\]"):
-        long_tail_evaluation(bank, labels, queries, truth[:3])
-    with pytest.raises(ConfigError, match="queries are the representations of bank"):
-        long_tail_evaluation(bank, labels, bank, labels)
+    kept, asked = labels != 3, truth != 9
+    for given, error, message in [
+        ((bank[kept], labels[kept], queries, truth), ConfigError, "bank_labels hold no image of class 3 of 10: it could never"),
+        ((bank, labels, queries[asked], truth[asked]), ConfigError, "labels hold no image of class 9"),
+        ((bank, labels, queries, truth[:3]), ShapeError, r"query_labels of shape \[3\]"),
+        ((bank, labels, bank, labels), ConfigError, "queries are the representations of bank"),
+    ]:
+        with pytest.raises(error, match=message):
+            long_tail_evaluation(*given)

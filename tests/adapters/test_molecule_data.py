@@ -1,12 +1,16 @@
-"""Molecules as tensors, the files they come from, and the scaffold split."""
+"""Molecules as tensors, their random views, the files that they come from, and the scaffold split."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import tarfile
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
+import networkx as nx
 import pytest
 import torch
 from rdkit import Chem
@@ -14,7 +18,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.graph import molecule_files
-from tempplug_adapters.graph.molecule_data import BOND_TYPES, CHIRALITIES, MoleculeSet
+from tempplug_adapters.graph.molecule_data import BOND_TYPES, CHIRALITIES, MoleculeBatch, MoleculeSet, random_view
 from tempplug_adapters.graph.molecule_files import DATASETS, read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_finetune import scaffold_split
 from tempplug_benchmarks.tasks.molecule_generated import generate
@@ -28,57 +32,43 @@ def test_a_batch_is_what_rdkit_reads() -> None:
     order = [3, 0, 6, 2, 1, 4, 5]
     batch = molecules.batch(torch.tensor(order))
     assert batch.size == len(order)
-    start = 0
+    kinds, directions, start = {"SINGLE": 0, "DOUBLE": 1, "TRIPLE": 2, "AROMATIC": 3}, {"ENDUPRIGHT": 1, "ENDDOWNRIGHT": 2}, 0
     for place, position in enumerate(order):
         molecule = Chem.MolFromSmiles(SMILES[position])
         own = batch.molecule == place
         assert batch.atoms[own, 0].tolist() == [atom.GetAtomicNum() for atom in molecule.GetAtoms()]
-        inside = own[batch.edges[0]]
-        assert torch.equal(inside, own[batch.edges[1]])
-        found = {
-            tuple(edge): tuple(bond)
-            for edge, bond in zip((batch.edges[:, inside] - start).T.tolist(), batch.bonds[inside].tolist(), strict=True)
-        }
-        assert len(found) == 2 * molecule.GetNumBonds() == int(inside.sum())
+        inside = own[batch.edges].all(0)
+        found = sorted(zip((batch.edges[:, inside] - start).T.tolist(), batch.bonds[inside].tolist(), strict=True))
+        expected = []
         for bond in molecule.GetBonds():
-            ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-            assert found[ends] == found[ends[::-1]]
-            names = {"SINGLE": 0, "DOUBLE": 1, "TRIPLE": 2, "AROMATIC": 3}
-            kind, direction = (
-                names.get(str(bond.GetBondType()), 4),
-                {"ENDUPRIGHT": 1, "ENDDOWNRIGHT": 2}.get(str(bond.GetBondDir()), 0),
-            )
-            assert found[ends] == (kind, direction)
+            ends = [bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()]
+            features = [kinds.get(str(bond.GetBondType()), 4), directions.get(str(bond.GetBondDir()), 0)]
+            expected += [(ends, features), (ends[::-1], features)]
+        assert found == sorted(expected)
         start += molecule.GetNumAtoms()
+    assert batch.edges.shape[1] == sum(2 * Chem.MolFromSmiles(each).GetNumBonds() for each in SMILES)
     assert batch.edges[1].tolist() == sorted(batch.edges[1].tolist())
     assert {3, 4} <= set(batch.bonds[:, 0].tolist()) <= set(range(BOND_TYPES))
     assert set(batch.bonds[:, 1].tolist()) == {0, 1, 2}
 
 
 def test_mirror_images_differ_in_chirality_alone() -> None:
-    molecules = MoleculeSet(["C[C@H](N)O", "C[C@@H](N)O", "CC(N)O"])
-    one, other, flat = (molecules.batch(torch.tensor([row])).atoms for row in range(3))
-    assert torch.equal(one[:, 0], other[:, 0])
-    assert [int(each[1, 1]) for each in (flat, one, other)] == [0, 2, 1]
+    batch = MoleculeSet(["CC(N)O", "C[C@H](N)O", "C[C@@H](N)O"]).batch(torch.arange(3))
+    assert torch.equal(batch.atoms[4:8, 0], batch.atoms[8:, 0])
+    assert batch.atoms[1::4, 1].tolist() == [0, 2, 1]
     assert CHIRALITIES == 4
 
 
-def test_what_cannot_be_read_is_left_out_with_its_labels() -> None:
-    labels = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
-    molecules = MoleculeSet(["CC", "no", "", "O"], labels)
+def test_what_cannot_be_read_is_left_out_with_its_labels(capfd: pytest.CaptureFixture[str]) -> None:
+    molecules = MoleculeSet(["CC", "no", "", "C1CC", "O"], torch.arange(5.0)[:, None])
     assert molecules.smiles == ("CC", "O")
-    assert molecules.unreadable == 2
-    assert molecules.labels is not None
-    assert molecules.labels.tolist() == [[0.0], [3.0]]
+    assert molecules.unreadable == 3
+    assert molecules.labels.tolist() == [[0.0], [4.0]]  # type: ignore[union-attr]
+    assert capfd.readouterr().err == "", "RDKit says nothing of what it cannot read"
     with pytest.raises(DataError, match="none of 2 SMILES can be read as a molecule; the first is 'no'"):
         MoleculeSet(["no", ""])
     with pytest.raises(DataError, match="none of 0 SMILES"):
         MoleculeSet([])
-
-
-def test_rdkit_stays_silent_about_what_it_cannot_read(capfd: pytest.CaptureFixture[str]) -> None:
-    MoleculeSet(["CC", "C1CC"])
-    assert capfd.readouterr().err == ""
 
 
 def test_a_part_keeps_the_bonds_between_its_atoms() -> None:
@@ -125,22 +115,20 @@ def test_data_sets_are_read_from_their_archives(tmp_path: Path) -> None:
 
 
 def test_faults_of_data_sets_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"no data set 'BBB'\. Did you mean 'BBBP'\?"):
-        read_labelled("BBB", tmp_path, tmp_path)
-    with pytest.raises(DataError, match=r"lacks graph/moleculenet/hiv\.tar\.xz"):
-        read_labelled("HIV", tmp_path, tmp_path)
     archive(tmp_path, "hiv", "other.csv", "smiles,activity,HIV_active\n")
-    with pytest.raises(DataError, match=r"hiv\.tar\.xz must hold HIV\.csv"):
-        read_labelled("HIV", tmp_path, tmp_path)
     archive(tmp_path, "bace", "bace.csv", "mol,CID,Class\nCC,1,0\nCO,2,7\n")
-    with pytest.raises(DataError, match=r"bace\.tar\.xz, molecule 2: label '7' must be 0, 1 or nothing"):
-        read_labelled("BACE", tmp_path, tmp_path)
     archive(tmp_path, "clintox", "clintox.csv", "smiles,FDA_APPROVED,CT_TOX\n")
-    with pytest.raises(DataError, match="holds no molecule"):
-        read_labelled("ClinTox", tmp_path, tmp_path)
     (tmp_path / "graph/moleculenet/sider.tar.xz").write_bytes(b"no archive")
-    with pytest.raises(DataError, match=r"sider\.tar\.xz cannot be read"):
-        read_labelled("SIDER", tmp_path, tmp_path)
+    for dataset, error, message in [
+        ("BBB", UnknownNameError, r"no data set 'BBB'\. Did you mean 'BBBP'\?"),
+        ("MUV", DataError, r"lacks graph/moleculenet/muv\.tar\.xz"),
+        ("HIV", DataError, r"hiv\.tar\.xz must hold HIV\.csv"),
+        ("BACE", DataError, r"bace\.tar\.xz, molecule 2: label '7' must be 0, 1 or nothing"),
+        ("ClinTox", DataError, "holds no molecule"),
+        ("SIDER", DataError, r"sider\.tar\.xz cannot be read"),
+    ]:
+        with pytest.raises(error, match=message):
+            read_labelled(dataset, tmp_path, tmp_path)
 
 
 def test_a_table_of_ones_own_is_read_by_its_header(tmp_path: Path) -> None:
@@ -148,9 +136,7 @@ def test_a_table_of_ones_own_is_read_by_its_header(tmp_path: Path) -> None:
     file.write_text("toxic,smiles,active\n1,CC,\n0,CO,1.0\n")
     smiles, labels = read_labelled(str(file), None, tmp_path)
     assert smiles == ["CC", "CO"]
-    assert labels[:, 0].tolist() == [1.0, 0.0]
-    assert labels[1, 1] == 1
-    assert labels[0, 1].isnan()
+    assert labels.nan_to_num(9).tolist() == [[1, 9], [0, 1]]
     for text, message in [
         ("toxic,active\n1,0\n", "must have a column 'smiles'"),
         ("smiles,toxic\nCC,1\nCO,1,0\n", "molecule 2: 2 labels where the first molecule has 1"),
@@ -164,7 +150,7 @@ def test_a_table_of_ones_own_is_read_by_its_header(tmp_path: Path) -> None:
 def test_without_a_data_folder_tables_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "clintox.csv.gz").write_bytes(gzip.compress(b"smiles,a,b\nCC,1,\n"))
     monkeypatch.setattr(molecule_files, "_URL", tmp_path.as_uri() + "/{name}")
-    with pytest.warns(UserWarning, match=r"no checksum of .*clintox\.csv\.gz is known"):
+    with pytest.warns(UserWarning, match=r"the checksum of .*clintox\.csv\.gz is unknown"):
         smiles, labels = read_labelled("ClinTox", None, tmp_path / "cache")
     assert (smiles, labels[0, 0].item()) == (["CC"], 1.0)
     assert [each.name for each in (tmp_path / "cache").iterdir()] == ["clintox.csv.gz"]
@@ -178,19 +164,10 @@ def test_a_scaffold_is_never_divided() -> None:
     assert torch.equal(torch.cat(parts).sort().values, torch.arange(400))
     assert [len(part) for part in parts] == pytest.approx([320, 40, 40], abs=12)
     found = [{MurckoScaffold.MurckoScaffoldSmiles(smiles=smiles[row], includeChirality=True) for row in part} for part in parts]
-    assert not found[0] & found[1]
-    assert not found[0] & found[2]
-    assert not found[1] & found[2]
-    assert all(torch.equal(one, other) for one, other in zip(parts, scaffold_split(smiles), strict=True))
-
-
-def test_mirror_images_of_a_scaffold_are_two() -> None:
-    mirrored = ["c1ccccc1[C@H]1CCCO1", "c1ccccc1[C@@H]1CCCO1"]
+    assert sum(map(len, found)) == len(set.union(*found))
+    mirrored = ["c1ccccc1[C@H]1CCCO1", "c1ccccc1[C@@H]1CCCO1"]  # two scaffolds
     parts = scaffold_split(["c1ccccc1" + "C" * length for length in range(8)] + mirrored)
     assert [part.tolist() for part in parts[1:]] == [[9], [8]]
-
-
-def test_too_few_scaffolds_to_split_are_named() -> None:
     with pytest.raises(DataError, match="3 molecules of 1 scaffolds leave the training, validation or test set empty"):
         scaffold_split(["CC", "CO", "CN"])
 
@@ -206,8 +183,7 @@ def test_real_data_sets_have_the_published_sizes(
     smiles, labels = read_labelled(name, data_dir, tmp_path)
     molecules = MoleculeSet(smiles, labels)
     assert (len(smiles), len(molecules), molecules.unreadable) == (rows, readable, rows - readable)
-    assert molecules.labels is not None
-    assert int(molecules.labels.sum()) == positives
+    assert int(molecules.labels.sum()) == positives  # type: ignore[union-attr]
     assert tuple(len(part) for part in scaffold_split(molecules.smiles)) == parts
 
 
@@ -216,3 +192,69 @@ def test_every_real_archive_is_there_and_has_its_columns(data_dir: Path, tmp_pat
         name: read_labelled(name, data_dir, tmp_path)[1].shape[1] for name in DATASETS if name not in ("MUV", "HIV", "ToxCast")
     }
     assert tasks == {"BBBP": 1, "BACE": 1, "ClinTox": 2, "SIDER": 27, "Tox21": 12}
+
+
+def graph_of(batch: MoleculeBatch, molecule: int) -> nx.Graph:
+    atoms = (batch.molecule == molecule).nonzero().flatten().tolist()
+    graph = nx.Graph()
+    graph.add_nodes_from(atoms)
+    graph.add_edges_from(edge for edge in batch.edges.T.tolist() if edge[0] in graph)
+    return graph
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.2, 0.5])
+def test_a_view_loses_its_share_of_the_atoms(ratio: float) -> None:
+    torch.manual_seed(0)
+    molecules = MoleculeSet(["C", "CC", "c1ccccc1", *generate(60, seed=0)])
+    whole = molecules.batch(torch.arange(len(molecules)))
+    view = random_view(whole, ratio)
+    before, after = (torch.bincount(each.molecule, minlength=each.size) for each in (whole, view))
+    assert torch.equal(after, before - (before * ratio).floor().long())
+    assert view.size == whole.size
+    connected = [nx.is_connected(graph_of(view, row)) for row in range(view.size)]
+    assert all(connected) if ratio == 0 else 0.4 < sum(connected) / len(connected) < 1
+
+
+def test_the_global_generator_decides() -> None:
+    torch.manual_seed(0)
+    salt = MoleculeSet(["C", "[Na+].[Cl-]", "O"]).batch(torch.arange(3))
+    found = {tuple(torch.bincount(random_view(salt, 0.2).molecule, minlength=3).tolist()) for _ in range(20)}
+    assert found == {(1, 1, 1), (1, 2, 1)}, "a grown piece of the salt is one of its ions"
+    whole, views = MoleculeSet(generate(20, seed=1)).batch(torch.arange(20)), []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        views.append(random_view(whole, 0.3).atoms.tolist())
+    assert views[0] == views[1] != views[2]
+
+
+def pieces(molecule: Chem.Mol, size: int) -> dict[frozenset[int], float]:
+    """The probability of each piece that grows atom by atom, every neighbour of it being equally likely to be the next."""
+    atoms = range(molecule.GetNumAtoms())
+    beside = {atom: {each.GetIdx() for each in molecule.GetAtomWithIdx(atom).GetNeighbors()} for atom in atoms}
+    found = {frozenset({atom}): 1 / len(atoms) for atom in atoms}
+    for _ in range(size - 1):
+        grown: dict[frozenset[int], float] = {}
+        for piece, probability in found.items():
+            frontier = set().union(*(beside[atom] for atom in piece)) - piece
+            for atom in frontier:
+                key = piece | {atom}
+                grown[key] = grown.get(key, 0) + probability / len(frontier)
+        found = grown
+    return found
+
+
+def test_atoms_are_dropped_evenly_and_pieces_grow_evenly() -> None:
+    """Every set of atoms comes up as often as enumeration says, within four standard errors."""
+    torch.manual_seed(0)
+    text, kept, count = "CC(N)OCS", 4, 60_000
+    whole = MoleculeSet([text]).batch(torch.zeros(count, dtype=torch.int64))
+    numbers = torch.arange(len(whole.atoms)) % 6  # in place of elements, so that atoms can be told apart
+    view = random_view(replace(whole, atoms=torch.stack([numbers, numbers], 1)), ratio=1 / 3)
+    found = Counter(map(frozenset, view.atoms[:, 0].view(count, kept).tolist()))
+    subsets = [frozenset(each) for each in combinations(range(6), kept)]
+    grown = pieces(Chem.MolFromSmiles(text), kept)
+    assert sum(found.values()) == count
+    for subset in subsets:
+        expected = 0.5 / len(subsets) + 0.5 * grown.get(subset, 0)
+        error = (expected * (1 - expected) / count) ** 0.5
+        assert found[subset] / count == pytest.approx(expected, abs=4 * error), subset

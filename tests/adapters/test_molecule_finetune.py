@@ -1,4 +1,4 @@
-"""Fine-tuning on labelled molecules: a plain loop to the bit, figures are scikit-learn's, what was not measured has no part."""
+"""The encoder of molecules against the plain formula, and fine-tuning on labels: figures are scikit-learn's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import plain_loop, weights
+from method_toys import weights
 from molecule_toys import labelled, labelled_set
 from sklearn.metrics import roc_auc_score
 
@@ -23,17 +23,75 @@ from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.molecule_generated import generate
 
 NAN = math.nan
+SMILES = ["C", "[Na+].[Cl-]", "F/C=C/[C@H](N)O", *generate(6, seed=0)]
 
 
-def encoder(seed: int = 0) -> MoleculeEncoder:
+def encoder(seed: int = 0, layers: int = 2, width: int = 16) -> MoleculeEncoder:
     torch.manual_seed(seed)
-    return MoleculeEncoder(2, 16)
+    return MoleculeEncoder(layers, width)
+
+
+def plain(model: MoleculeEncoder, molecules: MoleculeSet) -> torch.Tensor:
+    """Hu et al.'s network, with a self bond for every atom and one message an edge."""
+    batch = molecules.batch(torch.arange(len(molecules)))
+    own = torch.arange(len(batch.atoms))
+    source, target = (torch.cat([each, own]) for each in batch.edges)
+    bonds = torch.cat([batch.bonds, torch.tensor([[5, 0]]).expand(len(own), 2)])
+    atoms = model.element.weight[batch.atoms[:, 0]] + model.chirality.weight[batch.atoms[:, 1]]
+    for depth, layer in enumerate(model.layers):
+        messages = atoms[source] + layer.bond_type.weight[bonds[:, 0]] + layer.bond_direction.weight[bonds[:, 1]]
+        atoms = layer.norm(layer.update(torch.zeros_like(atoms).index_add(0, target, messages)))
+        atoms = atoms if depth == len(model.layers) - 1 else atoms.relu()
+    return torch.stack([atoms[batch.molecule == row].mean(0) for row in range(batch.size)])
+
+
+def test_representations_and_gradients_are_those_of_the_plain_network() -> None:
+    molecules, model = MoleculeSet(SMILES), encoder(0, 3, 8).double()
+    weights_of = torch.randn(len(SMILES), 8, dtype=torch.float64)
+    results = []
+    for value in (model(molecules.batch(torch.arange(len(SMILES)))), plain(model, molecules)):
+        results.append((value, *torch.autograd.grad((value * weights_of).sum(), list(model.parameters()))))
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-8, atol=1e-10)
+    used = dict(zip((name for name, _ in model.named_parameters()), results[0][1:], strict=True))
+    for table in ("chirality.weight", "layers.0.bond_direction.weight", "layers.0.bond_type.weight"):
+        assert used[table].any(1).sum() > 1
+    model.eval()
+    together = model(molecules.batch(torch.arange(len(SMILES))))
+    for row, text in enumerate(SMILES):
+        torch.testing.assert_close(model(MoleculeSet([text]).batch(torch.tensor([0])))[0], together[row])
+    spelt = model(MoleculeSet(["CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O"]).batch(torch.arange(2)))
+    torch.testing.assert_close(spelt[0], spelt[1])
+
+
+def test_dropout_is_for_training() -> None:
+    model, batch = encoder(), MoleculeSet(SMILES).batch(torch.arange(len(SMILES)))
+    for dropout, training in ((0.0, True), (0.5, True), (0.5, False)):
+        model.train(training).dropout = dropout
+        assert torch.equal(model(batch), model(batch)) is not (training and dropout > 0)
+
+
+def test_an_encoder_is_saved_whole_and_what_is_none_is_named(tmp_path: Path) -> None:
+    model, file = encoder(), tmp_path / "encoder.pt"
+    with pytest.raises(DataError, match=r"encoder\.pt does not exist or is not a file"):
+        MoleculeEncoder.load(file)
+    model(MoleculeSet(SMILES).batch(torch.arange(len(SMILES))))  # moves the running statistics
+    model.save(file)
+    back = MoleculeEncoder.load(file)
+    assert (len(back.layers), back.width, back.dropout) == (2, 16, 0.0)
+    assert all(torch.equal(value, back.state_dict()[name]) for name, value in model.state_dict().items())
+    assert [each.name for each in tmp_path.iterdir()] == ["encoder.pt"]
+    content = file.read_bytes()
+    torch.save({"weights": {}}, file)
+    for damaged in (file.read_bytes(), content[: len(content) // 2], b"", b"words"):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"encoder\.pt is damaged or no encoder of molecules"):
+            MoleculeEncoder.load(file)
 
 
 def tune(folder: Path, data: Labelled, **more: Any) -> dict[str, Any]:
     settings = {name: more.pop(name) for name in list(more) if name in FineTuneRecipe.kinds()}
-    recipe = FINE_TUNING.recipe(**{"num_train_epochs": 6, **settings})
-    return train(FINE_TUNING.load(), recipe, data, TemperatureArguments(), folder, **more)
+    return train(FINE_TUNING.load(), FINE_TUNING.recipe(**settings), data, TemperatureArguments(), folder, **more)
 
 
 def test_fine_tuning_leaves_the_encoder_alone_and_learns_the_labels(tmp_path: Path) -> None:
@@ -43,38 +101,24 @@ def test_fine_tuning_leaves_the_encoder_alone_and_learns_the_labels(tmp_path: Pa
     results = tune(tmp_path / "tuned", data, num_train_epochs=12, dropout=0.1)
     assert all(torch.equal(value, before[name]) for name, value in start.state_dict().items())
     assert start.dropout == 0
-    assert results["evaluation"]["roc_auc"] > 80
-    assert results["evaluation"]["valid_roc_auc"] > 80
+    assert min(results["evaluation"][name] for name in ("roc_auc", "valid_roc_auc")) > 80
     assert (results["items"] + results["valid"] + results["test"], results["tasks"]) == (300, 3)
     assert (results["strategy"], results["objective"]) == (None, None)
-    untouched = tune(tmp_path / "no", data, num_train_epochs=0)
-    assert untouched["evaluation"]["roc_auc"] < 75, "an untrained head knows nothing"
     written = MoleculeEncoder.load(tmp_path / "tuned" / "encoder.pt").state_dict()
     assert all(torch.equal(value, weights(tmp_path / "tuned")[f"encoder.{name}"]) for name, value in written.items())
-
-
-def test_fine_tuning_is_a_plain_loop_to_the_bit(tmp_path: Path) -> None:
-    data = replace(labelled(), encoder=encoder())
-    tune(tmp_path, data, num_train_epochs=2)
-    plain = plain_loop(FineTuning(FINE_TUNING), FINE_TUNING.recipe(num_train_epochs=2), data).state_dict()
-    assert all(torch.equal(value, weights(tmp_path)[name]) for name, value in plain.items())
-
-
-def test_a_checkpoint_of_another_encoder_is_refused(tmp_path: Path) -> None:
-    tune(tmp_path, replace(labelled(), encoder=encoder()), num_train_epochs=1)
+    untouched = tune(tmp_path / "no", data, num_train_epochs=0)
+    assert untouched["evaluation"]["roc_auc"] < 75, "an untrained head is no better than chance"
     with pytest.raises(ConfigError, match=r"encoder=\w{16} differs from the checkpoint's \w{16}"):
-        tune(tmp_path, replace(labelled(), encoder=encoder(1)), num_train_epochs=1, resume_from_checkpoint="auto")
+        tune(tmp_path / "tuned", replace(data, encoder=encoder(1)), num_train_epochs=12, resume_from_checkpoint="auto")
 
 
 def test_bfloat16_trains_and_measures_in_full_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    build = FineTuning.build
+    seen, build = [], FineTuning.build
 
     def watched(self: FineTuning, *given: Any) -> Any:
         module: Any = build(self, *given)
-        module.encoder.layers[0].update.register_forward_hook(
-            lambda layer, _, output: seen.append((layer.training, output.dtype))
-        )
+        update = module.encoder.layers[0].update
+        update.register_forward_hook(lambda layer, _, output: seen.append((layer.training, output.dtype)))
         return module
 
     monkeypatch.setattr(FineTuning, "build", watched)
@@ -82,41 +126,32 @@ def test_bfloat16_trains_and_measures_in_full_precision(tmp_path: Path, monkeypa
     assert set(seen) == {(True, torch.bfloat16), (False, torch.float32)}
 
 
-def test_data_that_cannot_be_tuned_on_are_named() -> None:
+def test_the_parts_are_those_of_the_scaffold_split() -> None:
+    data = labelled()
+    assert sorted([*data.train.tolist(), *data.valid.tolist(), *data.test.tolist()]) == list(range(300))
+    batch = FineTuning(FINE_TUNING).collate(FINE_TUNING.recipe(), data, torch.tensor([3, 0]))
+    rows = data.train[[3, 0]]
+    torch.testing.assert_close(batch["labels"], labelled_set().labels[rows], equal_nan=True)  # type: ignore[index]
+    assert torch.equal(batch["molecules"].atoms, data.molecules.batch(rows).atoms)
     with pytest.raises(DataError, match="fine-tuning needs labels"):
         Labelled.split(MoleculeSet(["CC"]))
     with pytest.raises(DataError, match="none of 1 tasks has both classes among 10 molecules"):
         Labelled.split(MoleculeSet(generate(100, seed=0), torch.zeros(100, 1)))
 
 
-def test_the_parts_are_those_of_the_scaffold_split() -> None:
-    data = labelled()
-    assert sorted([*data.train.tolist(), *data.valid.tolist(), *data.test.tolist()]) == list(range(300))
-    batch = FineTuning(FINE_TUNING).collate(FINE_TUNING.recipe(), data, torch.tensor([3, 0]))
-    rows = data.train[[3, 0]]
-    expected = labelled_set().labels
-    assert expected is not None
-    torch.testing.assert_close(batch["labels"], expected[rows], equal_nan=True)
-    assert torch.equal(batch["molecules"].atoms, data.molecules.batch(rows).atoms)
-
-
 def test_what_was_not_measured_has_no_part_in_the_loss() -> None:
     torch.manual_seed(0)
     scores = torch.randn(4, 3, requires_grad=True)
     truth = torch.tensor([[1, NAN, 0], [NAN, NAN, 1], [0, NAN, NAN], [1.0, NAN, 0]])
-    value = masked_loss(scores, truth)
-    probability = scores.sigmoid()
-    terms = [-(probability if label else 1 - probability)[row, task].log() for row, task, label in known(truth)]
+    value, probability = masked_loss(scores, truth), scores.sigmoid()
+    known = (~truth.isnan()).nonzero().tolist()
+    terms = [-(probability if truth[row, task] else 1 - probability)[row, task].log() for row, task in known]
     torch.testing.assert_close(value, torch.stack(terms).mean())
     (gradient,) = torch.autograd.grad(value, scores)
     assert torch.equal(gradient != 0, ~truth.isnan())
     nothing = masked_loss(scores, torch.full((4, 3), NAN))
     assert nothing.item() == 0
     assert torch.equal(torch.autograd.grad(nothing, scores)[0], torch.zeros(4, 3))
-
-
-def known(truth: torch.Tensor) -> list[tuple[int, int, bool]]:
-    return [(row, task, bool(truth[row, task])) for row, task in (~truth.isnan()).nonzero().tolist()]
 
 
 def test_the_figure_is_the_mean_over_tasks_with_both_classes() -> None:

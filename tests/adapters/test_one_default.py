@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import pytest
 import torch
 from huggingface_toys import Data, Encoder, MyTrainer
 from sentence_transformer_toys import make, tiny
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer import losses as library
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from test_lightning import Points, fit
+from torch import nn
 from transformers import HfArgumentParser, TrainingArguments
 
 import tempplug
@@ -26,7 +26,6 @@ from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
 from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
 from tempplug_adapters.graph.pygcl import PyGCLLoss
 from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.lightning import TemperatureCallback
 from tempplug_adapters.msc.recipe import METHOD as MSC
 from tempplug_adapters.sentence_transformers import (
     CachedTemperatureRankingLoss,
@@ -48,6 +47,10 @@ def flags(given: Given) -> TemperatureArguments:
     words = [] if given is None else ["--temperature_strategy", given]
     (parsed,) = HfArgumentParser((TemperatureArguments,)).parse_args_into_dataclasses(words)  # type: ignore[arg-type]
     return parsed
+
+
+def ranked(given: Given, **more: Any) -> tempplug.Strategy:
+    return flags(given).create_sentence_transformers_loss(Model(), **more).contrastive_loss.strategy
 
 
 def own_loop(given: Given) -> tempplug.Strategy:
@@ -94,6 +97,7 @@ def drop_in(kind: Callable[..., Any], given: Any, **more: Any) -> tempplug.Strat
     return strategy
 
 
+METHODS = ((VISION["simclr"], 0.1), (SIMCSE, 0.05), (GRACE, 0.5), (GRAPHCL, 0.2), (MSC, 0.25))
 CONTEXTS: dict[str, tuple[float, Callable[[Any], tempplug.Strategy]]] = {
     "ContrastiveLoss": (0.1, lambda given: tempplug.ContrastiveLoss(*[] if given is None else [given]).strategy),
     "own loop, Lightning": (0.1, own_loop),
@@ -101,25 +105,13 @@ CONTEXTS: dict[str, tuple[float, Callable[[Any], tempplug.Strategy]]] = {
     "mixin around 0.05": (0.05, lambda given: flags(given).create_loss(temperatures=around(0.05)).strategy),
     "sentence-transformers": (0.05, lambda given: ranking(TemperatureRankingLoss, given)),
     "sentence-transformers, cached": (0.05, lambda given: ranking(CachedTemperatureRankingLoss, given)),
-    "sentence-transformers, flags": (
-        0.05,
-        lambda given: flags(given).create_sentence_transformers_loss(Model()).contrastive_loss.strategy,
-    ),
-    "sentence-transformers, flags, cached": (
-        0.05,
-        lambda given: flags(given).create_sentence_transformers_loss(Model(), mini_batch_size=2).contrastive_loss.strategy,
-    ),
+    "sentence-transformers, flags": (0.05, ranked),
+    "sentence-transformers, flags, cached": (0.05, lambda given: ranked(given, mini_batch_size=2)),
     "lightly": (0.5, lambda given: drop_in(NTXentLoss, given)),
     "lightly, memory bank": (0.5, lambda given: drop_in(NTXentLoss, given, memory_bank_size=(4, 3))),
     "PyGCL": (0.1, lambda given: drop_in(PyGCLLoss, given)),
-    "train simclr": (0.1, lambda given: command(VISION["simclr"], given)),
-    "train simcse": (0.05, lambda given: command(SIMCSE, given)),
-    "train grace": (0.5, lambda given: command(GRACE, given)),
-    "train graphcl": (0.2, lambda given: command(GRAPHCL, given)),
-    "train msc": (0.25, lambda given: command(MSC, given)),
-    "bench simclr": (0.1, lambda given: suite(VISION["simclr"], given)),
-    "bench simcse": (0.05, lambda given: suite(SIMCSE, given)),
-    "bench grace": (0.5, lambda given: suite(GRACE, given)),
+    **{f"train {info.name}": (default, partial(command, info)) for info, default in METHODS},
+    **{f"bench {info.name}": (default, partial(suite, info)) for info, default in METHODS},
 }
 TAKE_INSTANCES = ("ContrastiveLoss", "sentence-transformers", "sentence-transformers, cached", "lightly", "PyGCL")
 
@@ -127,31 +119,20 @@ TAKE_INSTANCES = ("ContrastiveLoss", "sentence-transformers", "sentence-transfor
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_a_strategy_without_options_is_the_default_of_its_context(context: str) -> None:
     default, create = CONTEXTS[context]
-    for given, expected in (
-        (None, default),
-        ("fixed", default),
-        ("fixed:temperature=0.3", 0.3),
-        ("fixed:temperature=0.1", 0.1),
-    ):
-        assert create(given).spec() == f"fixed:temperature={expected:g}", given
+    spec = {given: create(given).spec() for given in (None, "fixed", "fixed:temperature=0.3", "fixed:temperature=0.1")}
+    assert list(spec.values()) == [f"fixed:temperature={each:g}" for each in (default, default, 0.3, 0.1)]
     assert create("macl").options["base_temperature"] == default
     assert create("macl:base_temperature=0.3").options["base_temperature"] == 0.3
-
-
-@pytest.mark.parametrize("context", TAKE_INSTANCES)
-def test_an_instance_is_used_as_it_is(context: str) -> None:
-    strategy = Fixed(temperature=0.3)
-    assert CONTEXTS[context][1](strategy) is strategy
+    if context in TAKE_INSTANCES:
+        strategy = Fixed(temperature=0.3)
+        assert create(strategy) is strategy
 
 
 def test_all_that_is_around_a_temperature_moves_with_it() -> None:
     """The default of the context decides the others too: they stand beside its baseline."""
     assert ranking(TemperatureRankingLoss, "learnable").options["initial_temperature"] == 0.05
-    assert (
-        ranking(TemperatureRankingLoss, "dystress:profile=linear")
-        .spec()
-        .startswith("dystress:temperature_min=0.025,temperature_max=0.05,profile=linear")
-    )
+    dystress = ranking(TemperatureRankingLoss, "dystress:profile=linear").options
+    assert (dystress["temperature_min"], dystress["temperature_max"], dystress["profile"]) == (0.025, 0.05, "linear")
     assert ranking(TemperatureRankingLoss, "temperature-free").spec() == "temperature-free:eps=0.0001"
     individual = ranking(TemperatureRankingLoss, "individual:size=9").options
     assert (individual["temperature_init"], individual["temperature_min"]) == (0.05, 0.025), "it must be able to fall"
@@ -189,8 +170,10 @@ def test_the_mixin_prints_what_is_used(tmp_path: Path, capsys: pytest.CaptureFix
     assert said(capsys) == [f"strategy schedule:shape=cosine,{options}, objective infonce, layout cross-view, symmetric"]
 
 
-@pytest.mark.parametrize("kind", [TemperatureRankingLoss, CachedTemperatureRankingLoss])
-@pytest.mark.parametrize("door", ["trainer", "callback", "neither"])
+@pytest.mark.parametrize(
+    ("kind", "door"),
+    [(TemperatureRankingLoss, "trainer"), (CachedTemperatureRankingLoss, "callback"), (TemperatureRankingLoss, "neither")],
+)
 def test_sentence_transformers_prints_what_is_used(
     tiny_bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: type[TemperatureRankingLoss], door: str
 ) -> None:
@@ -210,10 +193,7 @@ def test_each_of_several_losses_is_named(tiny_bert: Path, tmp_path: Path, capsys
     model = tiny(tiny_bert)
     data = {"first": make(tmp_path, model, TemperatureRankingLoss(model)).train_dataset}
     data["second"] = data["first"]
-    losses: dict[str, nn.Module] = {
-        "first": TemperatureRankingLoss(model),
-        "second": TemperatureRankingLoss(model, "fixed:temperature=0.2"),
-    }
+    losses = {"first": TemperatureRankingLoss(model), "second": TemperatureRankingLoss(model, "fixed:temperature=0.2")}
     make(tmp_path, model, losses, data=data, max_steps=1).train()
     assert said(capsys) == [
         "first: strategy fixed:temperature=0.05, objective infonce, layout cross-view",
@@ -221,39 +201,17 @@ def test_each_of_several_losses_is_named(tiny_bert: Path, tmp_path: Path, capsys
     ]
 
 
-class Points(pl.LightningModule):
-    """Points to the loss."""
-
-    def __init__(self, loss: nn.Module) -> None:
-        super().__init__()
-        self.encoder, self.loss_fn = nn.Linear(6, 4), loss
-
-    def training_step(self, batch: list[Tensor], number: int) -> Tensor:
-        loss: Tensor = self.loss_fn(*(self.encoder(view) for view in batch))
-        return loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.05)
-
-
 @pytest.mark.filterwarnings("ignore:.*(many workers|logging interval)")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning")
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
-@pytest.mark.parametrize(
-    ("create", "expected"),
-    [
-        (lambda: tempplug.ContrastiveLoss("macl", layout="cross-view"), f"strategy {MACL.format(0.1)}, objective infonce"),
-        (lambda: NTXentLoss("macl"), f"strategy {MACL.format(0.5)}, objective infonce"),
-    ],
-)
-def test_lightning_prints_what_is_used(
-    create: Callable[[], nn.Module], expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    loader = DataLoader(TensorDataset(torch.randn(16, 6), torch.randn(16, 6)), batch_size=4)
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
-    pl.Trainer(max_epochs=2, accelerator="cpu", callbacks=[TemperatureCallback()], **quiet).fit(Points(create()), loader)
-    (line,) = said(capsys)
-    assert line.startswith(expected + ", layout ")
+def test_lightning_prints_what_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for loss, expected in ((tempplug.ContrastiveLoss("macl"), 0.1), (NTXentLoss("macl"), 0.5)):
+        module = Points()
+        module.loss_fn = loss
+        module.training_step = lambda batch, number, module=module: module.contrast(batch)
+        fit(module, tmp_path, max_epochs=2)
+        (line,) = said(capsys)
+        assert line.startswith(f"strategy {MACL.format(expected)}, objective infonce, layout two-view")
 
 
 @pytest.mark.parametrize(
@@ -277,20 +235,17 @@ def test_what_stands_in_for_a_librarys_loss_prints_at_the_first_step(
     assert said(capsys) == [expected]
 
 
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[None]:
+def test_one_process_of_several_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
-@pytest.mark.usefixtures("group")
-def test_one_process_of_several_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    views = torch.randn(6, 4, requires_grad=True), torch.randn(6, 4)
-    for rank, lines in ((1, 0), (0, 1)):
-        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
-        NTXentLoss()(*views)
-        assert len(said(capsys)) == lines
+    try:
+        for rank, lines in ((1, 0), (0, 1)):
+            monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+            NTXentLoss()(torch.randn(6, 4, requires_grad=True), torch.randn(6, 4))
+            assert len(said(capsys)) == lines
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_a_bar_stays_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,9 +254,8 @@ def test_a_bar_stays_whole(capsys: pytest.CaptureFixture[str]) -> None:
     with tqdm(total=3) as bar:
         NTXentLoss()(torch.randn(6, 4, requires_grad=True), torch.randn(6, 4))
         bar.update()
-    assert "\nstrategy fixed:temperature=0.5, objective infonce, layout two-view\n" in capsys.readouterr().err.replace(
-        "\r", "\n"
-    )
+    told = "\nstrategy fixed:temperature=0.5, objective infonce, layout two-view\n"
+    assert told in capsys.readouterr().err.replace("\r", "\n")
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # the compiler looks at it

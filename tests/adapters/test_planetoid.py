@@ -5,18 +5,19 @@ from __future__ import annotations
 import pickle
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from planetoid_toys import Evil, write_planetoid
+from hostile_toys import Hostile, mark_of
+from planetoid_toys import write_planetoid
 from scipy.sparse import csr_matrix
 from torch_geometric.io import read_planetoid_data
 
 from tempplug.errors import DataError
+from tempplug_adapters.data_files.downloads import check
 from tempplug_adapters.graph import planetoid
 from tempplug_adapters.graph.node_data import load_graph
 from tempplug_adapters.graph.planetoid import load_planetoid, read_planetoid
@@ -43,17 +44,15 @@ def test_other_files_too(tmp_path: Path, holes: tuple[int, ...]) -> None:
     same_as_theirs("citeseer", write_planetoid(tmp_path, "citeseer", holes))
 
 
-def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "protocol"), [("x", 0), ("graph", 2), ("x", 4)])
+def test_a_pickle_runs_nothing(tmp_path: Path, part: str, protocol: int) -> None:
     raw = write_planetoid(tmp_path / "raw")
-    for part in ("x", "graph"):
-        for protocol in (0, 2, 4):
-            write_planetoid(raw)
-            (raw / f"ind.cora.{part}").write_bytes(pickle.dumps([Evil(tmp_path / "evil")], protocol))
-            with pytest.raises(DataError, match=rf"ind\.cora\.{part} cannot be read: it (asks for|has the instruction)"):
-                read_planetoid("Cora", raw)
-            assert not (tmp_path / "evil").exists()
-    pickle.loads((raw / "ind.cora.graph").read_bytes())  # it would have
-    assert (tmp_path / "evil").is_dir()
+    (raw / f"ind.cora.{part}").write_bytes(pickle.dumps([Hostile(mark_of(tmp_path))], protocol))
+    with pytest.raises(DataError, match=rf"ind\.cora\.{part} cannot be read: it (asks for|has the instruction)"):
+        read_planetoid("Cora", raw)
+    assert not mark_of(tmp_path).exists()
+    pickle.loads((raw / f"ind.cora.{part}").read_bytes())  # it would have
+    assert mark_of(tmp_path).exists()
 
 
 def sparse(**changes: Any) -> bytes:
@@ -98,41 +97,33 @@ def test_what_does_not_fit_is_named(tmp_path: Path, part: str, content: bytes, m
     assert str(raw) in str(caught.value)
 
 
-def test_files_other_than_the_published_ones_are_told_apart(data_dir: Path, tmp_path: Path) -> None:
+def test_files_are_compared_with_the_published_ones(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = tmp_path / "graph" / "planetoid" / "Cora" / "raw"
     shutil.copytree(data_dir / "graph" / "planetoid" / "Cora" / "raw", raw, copy_function=shutil.copyfile)
-    load_graph("Cora", tmp_path, tmp_path)
-    file = raw / "ind.cora.tx"
+    monkeypatch.setattr(planetoid, "_URL", raw.as_uri() + "/{file}")
+    assert load_planetoid("Cora", None, tmp_path / "cache").x.shape == (2708, 1433)
+    kept = tmp_path / "cache" / "planetoid" / "Cora" / "raw" / "ind.cora.y"
+    kept.write_bytes(kept.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"ind\.cora\.y is damaged or not the published file"):
+        load_planetoid("Cora", None, tmp_path / "cache")
+    file = raw / "ind.cora.x"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1  # still a matrix of numbers
     file.write_bytes(content)
-    with pytest.raises(DataError, match=r"ind\.cora\.tx is damaged or not the published file: its checksum is sha256:"):
+    with pytest.raises(DataError, match=r"ind\.cora\.x is damaged or not the published file: its checksum is sha256:"):
+        load_graph("Cora", tmp_path, tmp_path)
+    with pytest.raises(DataError, match=r"file:.*ind\.cora\.x is damaged or not the published file"):
+        load_planetoid("Cora", None, tmp_path / "new")
+    assert not (tmp_path / "new").exists(), "a file that is not the published one is not kept"
+    file.unlink()
+    with pytest.raises(DataError, match=r"Cora needs ind\.cora\.x, not found in .*"):
         load_graph("Cora", tmp_path, tmp_path)
 
 
-def test_a_download_is_compared_with_what_was_published(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    published = data_dir / "graph" / "planetoid" / "Cora" / "raw"
-    monkeypatch.setattr(planetoid, "_URL", published.as_uri() + "/{file}")
-    graph = load_planetoid("Cora", None, tmp_path)
-    assert graph.x.shape == (2708, 1433)
-    kept = tmp_path / "planetoid" / "Cora" / "raw" / "ind.cora.y"
-    kept.write_bytes(kept.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"ind\.cora\.y is damaged or not the published file"):
-        load_planetoid("Cora", None, tmp_path)
-    monkeypatch.setattr(planetoid, "_URL", write_planetoid(tmp_path / "other").as_uri() + "/{file}")
-    with pytest.raises(DataError, match=r"file:.*ind\.cora\.x is damaged or not the published file"):
-        load_planetoid("Cora", None, tmp_path / "new")
-    assert not (tmp_path / "new").exists(), "what is not the published file is not kept"
-
-
-@pytest.mark.parametrize("sum_of", [lambda raw: "git:" + "0" * 40, lambda raw: "sha256:" + "0" * 64])
-def test_both_kinds_of_checksum_are_compared(tmp_path: Path, sum_of: Callable[[Path], str]) -> None:
-    from tempplug_adapters.data_files.downloads import check
-
+def test_both_kinds_of_checksum_are_compared(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"hello\n")
     check(tmp_path / "file", "git:ce013625030ba8dba906f756967f9e9ca394464a")
     check(tmp_path / "file", "sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03")
-    with pytest.raises(DataError, match="is damaged or not the published file"):
-        check(tmp_path / "file", sum_of(tmp_path))
+    for wrong in ("git:" + "0" * 40, "sha256:" + "0" * 64):
+        with pytest.raises(DataError, match="is damaged or not the published file"):
+            check(tmp_path / "file", wrong)

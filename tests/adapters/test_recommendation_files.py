@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug_adapters.recommendation.interaction_files import load_sequences, read_log
 from tempplug_adapters.recommendation.interactions import Interactions
 
 COLUMNS = ("user", "item", "time")
 HEADER = "session_id:token\titem_id_list:token_seq\titem_id:token\n"
-
-
-def of_text(tmp_path: Path, text: str, name: str = "log.csv") -> tuple[list[list[int]], int]:
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    sequences, items = read_log(tmp_path / name, COLUMNS)
-    return [each.tolist() for each in sequences], items
 
 
 def dcrec(tmp_path: Path, train: str, test: str) -> list[list[int]]:
@@ -45,16 +41,18 @@ def test_dcrecs_sets_are_whole(data_dir: Path, name: str, users: int, items: int
     assert len(data.validation) == pytest.approx(users / 10, rel=0.05)
 
 
-def test_a_table_is_sorted_by_time_and_equal_times_stay_in_the_order_of_the_file(tmp_path: Path) -> None:
-    text = "time,user,extra,item\n3,ann,x,c\n1,bob,,b\n1,ann,,b\n\n3,ann,,a\n2.5,ann,,'d\n1,cid,,b\n"
-    assert of_text(tmp_path, text) == ([[2, 4, 1, 3], [2], [2]], 4)
-
-
-def test_a_table_may_be_packed_quoted_or_begin_with_a_mark(tmp_path: Path) -> None:
-    text = '\ufeffuser,item,time\r\n1,"a, b",-1e9\r\n1,"a\n""b""",7\r\n'
-    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(text.encode()))
-    sequences, items = read_log(tmp_path / "log.csv.gz", COLUMNS)
-    assert ([each.tolist() for each in sequences], items) == ([[1, 2]], 2)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("time,user,extra,item\n3,ann,x,c\n1,bob,,b\n1,ann,,b\n\n3,ann,,a\n2.5,ann,,'d\n1,cid,,b\n", [[2, 4, 1, 3], [2], [2]]),
+        ('\ufeffuser,item,time\r\n1,"a, b",-1e9\r\n1,"a\n""b""",7\r\n', [[1, 2]]),
+    ],
+)
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
+def test_a_table_is_sorted_by_time_and_then_by_the_file(tmp_path: Path, name: str, text: str, expected: Any) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    sequences, items = read_log(tmp_path / name, COLUMNS)
+    assert ([each.tolist() for each in sequences], items) == (expected, max(map(max, expected)))
 
 
 def test_a_parquet_file_is_read_likewise(tmp_path: Path) -> None:
@@ -74,33 +72,33 @@ def test_a_parquet_file_is_read_likewise(tmp_path: Path) -> None:
         read_log(tmp_path / "log.parquet", COLUMNS)
 
 
+HEAD = "user,item,time\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("user,item,time\na,b,1\na,b\n", r"log\.csv, line 3: 2 fields, but the header has 3\."),
-        ("user,item,time\n,b,1\n", r"log\.csv, line 2: column 'user' is empty\."),
-        ("user,item,time\na,,1\n", r"log\.csv, line 2: column 'item' is empty\."),
-        ("user,item,time\na,b,noon\n", r"log\.csv, line 2: column 'time' is 'noon'; it must be a number, such as seconds\."),
-        ("user,item,time\na,b,nan\n", r"log\.csv, line 2: column 'time' is 'nan'"),
-        ('user,item,time\na,"b,1\n', r"log\.csv, line 2: .*is a quote left open\?"),
-        ("user,item,time\n", r"log\.csv holds no rows, only a header\."),
+        (f"{HEAD}a,b,1\na,b\n", r"log\.csv, line 3: 2 fields, but the header has 3\."),
+        (f"{HEAD},b,1\n", r"log\.csv, line 2: column 'user' is empty\."),
+        (f"{HEAD}a,,1\n", r"log\.csv, line 2: column 'item' is empty\."),
+        (f"{HEAD}a,b,noon\n", r"log\.csv, line 2: column 'time' is 'noon'; it must be a number, such as seconds\."),
+        (f"{HEAD}a,b,nan\n", r"log\.csv, line 2: column 'time' is 'nan'"),
+        (f'{HEAD}a,"b,1\n', r"log\.csv, line 2: .*is a quote left open\?"),
+        (HEAD, r"log\.csv holds no rows, only a header\."),
+        ("", r"log\.csv has no column 'user'"),
+        ("user,item,timestamp\na,b,1\n", r"Did you mean 'timestamp'\? It has: user, item, timestamp\."),
+        (f"{HEAD}a,b,1\n\udcff,b,1\n", r"log\.csv, line 3: not UTF-8"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        of_text(tmp_path, text)
-
-
-def test_other_faults_of_a_table_are_named(tmp_path: Path) -> None:
-    for text in ("user,item,timestamp\na,b,1\n", ""):
-        with pytest.raises(ConfigError, match=r"log\.csv has no column "):
-            of_text(tmp_path, text)
-    with pytest.raises(ConfigError, match=r"Did you mean 'timestamp'\? It has: user, item, timestamp\."):
-        of_text(tmp_path, "user,item,timestamp\na,b,1\n")
-    (tmp_path / "log.csv").write_bytes(b"user,item,time\na,b,1\n\xff,b,1\n")
-    with pytest.raises(DataError, match=r"log\.csv, line 3: not UTF-8"):
+    (tmp_path / "log.csv").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(TempplugError, match=message) as raised:
         read_log(tmp_path / "log.csv", COLUMNS)
-    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(b"user,item,time\n" + b"a,b,1\n" * 100)[:-9])
+    assert isinstance(raised.value, DataError if "line" in message or "rows" in message else ConfigError)
+
+
+def test_a_table_that_is_damaged_or_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(HEAD.encode() + b"a,b,1\n" * 100)[:-9])
     with pytest.raises(DataError, match=r"log\.csv\.gz, after line \d+: cannot be read"):
         read_log(tmp_path / "log.csv.gz", COLUMNS)
     with pytest.raises(DataError, match="does not exist"):
@@ -126,13 +124,20 @@ def test_a_fault_of_dcrecs_files_is_named(tmp_path: Path, train: str, test: str,
         dcrec(tmp_path, train, test)
 
 
-def test_what_is_no_data_set_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no data set 'beuty'\. Did you mean 'beauty'\?"):
-        load_sequences("beuty", tmp_path, COLUMNS)
-    with pytest.raises(DataError, match="--data-dir or TEMPPLUG_DATA"):
-        load_sequences("beauty", None, COLUMNS)
-    with pytest.raises(DataError, match=r"beauty\.tar\.xz does not exist"):
-        load_sequences("beauty", tmp_path, COLUMNS)
+@pytest.mark.parametrize(
+    ("dataset", "has_folder", "message"),
+    [
+        ("beuty", True, r"no data set 'beuty'\. Did you mean 'beauty'\?"),
+        ("beauty", False, "--data-dir or TEMPPLUG_DATA"),
+        ("beauty", True, r"beauty\.tar\.xz does not exist"),
+        ("sports", True, r"sports\.tar\.xz must hold sports\.train\.inter"),
+    ],
+)
+def test_what_is_no_data_set_is_named(tmp_path: Path, dataset: str, has_folder: bool, message: str) -> None:
+    (tmp_path / "recsys").mkdir()
+    tarfile.open(tmp_path / "recsys" / "sports.tar.xz", "w:xz").close()
+    with pytest.raises(DataError, match=message):
+        load_sequences(dataset, tmp_path if has_folder else None, COLUMNS)
 
 
 def pairs(data: Interactions, split: str) -> list[tuple[list[int], int]]:
@@ -150,16 +155,12 @@ def test_the_last_item_is_for_the_test_and_the_one_before_it_validates_for_some(
     test = [(list(range(1, 1 + n)), 1 + n) for n in range(1, 6)]
     assert pairs(data, "test") == test, "one interaction asks for nothing"
     assert pairs(data, "validation") == [(history[:-1], history[-1]) for history, _ in test if len(history) - 1 in held]
-    trained = [
-        (history[:end], history[end]) for history, _ in test for end in range(1, len(history) - (len(history) - 1 in held))
-    ]
+    ends = [(history, len(history) - (len(history) - 1 in held)) for history, _ in test]
+    trained = [(history[:end], history[end]) for history, last in ends for end in range(1, last)]
     assert pairs(data, "train") == trained
     assert len(data) == len(trained)
-    graphs = {
-        split: [end - start for start, end in zip(each.starts, each.ends, strict=True)]
-        for split in ("train", "validation", "test")
-        if (each := data.histories(split))
-    }
+    histories = {split: data.histories(split) for split in ("train", "validation", "test")}
+    graphs = {split: (each.ends - each.starts).tolist() for split, each in histories.items()}
     assert graphs["test"] == [0, 1, 2, 3, 4, 5]
     assert graphs["validation"] == [1, *(n - (n - 1 in held) for n in range(1, 6))]
     assert graphs["train"] == [n - 1 for n in graphs["validation"]]

@@ -1,4 +1,4 @@
-"""``tempplug train sasrec`` and what it shares with ``dcrec``: trainings, resuming, held-out users, the command's faults."""
+"""``tempplug train sasrec`` and what it shares with ``dcrec``: trainings, held-out users, the command's faults."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from method_toys import Kill, Killed, plain_loop, weights, without_seconds
+from method_toys import weights
 from recommendation_toys import SMALL, run, toy_log, walks, write_log
-from torch import Tensor
 
 from tempplug.cli import main
 from tempplug_adapters.recommendation.evaluation import evaluate_ranker, popularity_ranker
@@ -37,11 +36,11 @@ def test_the_figures_are_those_of_the_model_that_is_kept(tmp_path: Path) -> None
     data, method, recipe = toy_log(), SequenceMethod(METHOD), METHOD.recipe(**SMALL)
     module = method.build(recipe, data, None).eval()
     module.encoder.load_state_dict(torch.load(tmp_path / "encoder.pt", weights_only=True))
-    with torch.no_grad():
-        own = evaluate_ranker(method.ranker(recipe, module, data, "test"), data, data.test, ["full"])["full"]
-    popular = evaluate_ranker(popularity_ranker(data.popularity("test")), data, data.test, ["full"])["full"]
-    assert {name: found[f"{name} full"] for name in FIGURES} == pytest.approx(own)
-    assert {name: found[f"popularity {name} full"] for name in FIGURES} == pytest.approx(popular)
+    rankers = {"": method.ranker(recipe, module, data, "test"), "popularity ": popularity_ranker(data.popularity("test"))}
+    for prefix, ranker in rankers.items():
+        with torch.no_grad():
+            own = evaluate_ranker(ranker, data, data.test, ["full"])["full"]
+        assert {name: found[f"{prefix}{name} full"] for name in FIGURES} == pytest.approx(own)
 
 
 def test_the_test_set_does_not_reach_training(tmp_path: Path) -> None:
@@ -54,33 +53,12 @@ def test_the_test_set_does_not_reach_training(tmp_path: Path) -> None:
     assert all(torch.equal(value, two[name]) for name, value in one.items())
 
 
-def test_a_training_is_a_plain_loop_to_the_bit(tmp_path: Path) -> None:
-    run(METHOD, tmp_path)
-    plain = plain_loop(SequenceMethod(METHOD), METHOD.recipe(**SMALL), toy_log(), None).state_dict()  # type: ignore[arg-type]
-    found = weights(tmp_path)
-    assert all(torch.equal(found[name], value) for name, value in plain.items() if isinstance(value, Tensor))
-
-
-def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    whole = run(METHOD, tmp_path / "whole")
-    with pytest.raises(Killed):
-        run(METHOD, tmp_path / "part", callbacks=[Kill(whole["steps"] // 3 + 2)])
-    torch.manual_seed(99)
-    resumed = run(METHOD, tmp_path / "part", resume_from_checkpoint="auto")
-    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "part")
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-    assert without_seconds(resumed) == without_seconds(whole)
-
-
-def test_a_training_ends_early_on_the_held_out_users(tmp_path: Path) -> None:
-    results = run(METHOD, tmp_path, num_train_epochs=9, learning_rate=1e-9, training={"early_stopping_patience": 2})
-    assert results["epochs"] == 3, "the first epoch was the best"
-
-
-def test_without_evaluations_nothing_is_chosen_and_nothing_ends_early(tmp_path: Path) -> None:
-    results = run(METHOD, tmp_path, learning_rate=1e-9, training={"eval_strategy": "no", "early_stopping_patience": 1})
-    assert results["epochs"] == 3
-    assert not [entry for entry in results["history"][:-1] if "eval_validation ndcg@10" in entry]
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_a_training_ends_early_on_the_held_out_users(tmp_path: Path, evaluated: bool) -> None:
+    training = {"early_stopping_patience": 2, **({} if evaluated else {"eval_strategy": "no"})}
+    results = run(METHOD, tmp_path, num_train_epochs=9, learning_rate=1e-9, training=training)
+    assert results["epochs"] == (3 if evaluated else 9), "the first epoch was the best"
+    assert evaluated or not [entry for entry in results["history"][:-1] if "eval_validation ndcg@10" in entry]
 
 
 def words(log: Path, output: Path, *more: str) -> list[str]:

@@ -58,17 +58,6 @@ def test_ranks_and_figures_are_those_of_a_brute_force() -> None:
         assert figures(found) == pytest.approx(brute_figures(expected), abs=1e-12)
 
 
-def test_equal_scores_are_the_worst_that_they_could_be() -> None:
-    flat = torch.zeros(2, 8)
-    assert full_ranks(flat, torch.tensor([1, 2]), torch.tensor([[3, 4], [0, 0]])).tolist() == [5, 7]
-
-
-def test_the_brackets_of_column_0_do_not_count() -> None:
-    scores = torch.tensor([[9.0, 1.0, 0.0]])
-    assert full_ranks(scores, torch.tensor([1]), torch.tensor([[0]])).tolist() == [1]
-    assert sampled_ranks(scores, torch.tensor([1]), torch.tensor([[2]])).tolist() == [1]
-
-
 def test_negatives_are_drawn_by_weight_and_avoid_the_targets_of_the_wrong_rows() -> None:
     weights = torch.tensor([0, 1, 0, 3, 4, 0])
     targets = torch.tensor([1, 3] * 128 + [4] * 44)

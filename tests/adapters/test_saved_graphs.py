@@ -1,8 +1,10 @@
-"""Files as PyTorch Geometric's transforms leave graphs are read; what could run code is refused by the name of its class."""
+"""Graphs saved by PyTorch Geometric's transforms and data sets are read; what could run code is refused by its class."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,35 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.transforms as T
+from graphcl_toys import toy_set
 from hostile_toys import Hostile, mark_of
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.storage import AttrType
 
 from tempplug.cli import main
 from tempplug.errors import DataError
+from tempplug_adapters.graph.node_data import load_graph
 from tempplug_adapters.graph.saved_graphs import read_graphs
+
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Own:
     """A class of the user's."""
+
+
+class Toys(InMemoryDataset):
+    """A data set of PyTorch Geometric, which writes ``processed/data.pt``."""
+
+    def __init__(self, root: str, graphs: list[Data]) -> None:
+        self.graphs = graphs
+        super().__init__(root)
+        self.load(self.processed_paths[0])
+
+    processed_file_names = "data.pt"
+
+    def process(self) -> None:
+        self.save(self.graphs, self.processed_paths[0])
 
 
 def graph(seed: int = 0) -> Data:
@@ -36,48 +56,54 @@ def saved(folder: Path, content: Any) -> Path:
 
 
 TRANSFORMS = [
-    T.ToUndirected(),
     T.RandomNodeSplit(num_val=2, num_test=2),
     T.Compose([T.ToUndirected(), T.AddSelfLoops(), T.NormalizeFeatures()]),
     T.LargestConnectedComponents(),
     T.AddRandomWalkPE(walk_length=3),
     T.Pad(max_num_nodes=30, max_num_edges=100),
     T.VirtualNode(),
+    T.RandomLinkSplit(num_val=0.1, num_test=0.1),
 ]
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("transform", [*TRANSFORMS, T.RandomLinkSplit(num_val=0.1, num_test=0.1)], ids=repr)
-@pytest.mark.parametrize("form", ["one", "list", "slices"])
-def test_graphs_are_read_as_transforms_leave_them(tmp_path: Path, transform: Any, form: str) -> None:
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+def test_graphs_are_read_as_transforms_leave_them(tmp_path: Path, transform: Any) -> None:
     made = transform(graph())
     made = made[0] if isinstance(made, tuple) else made
     assert all(made.is_node_attr("x") for _ in made.stores), "which PyTorch Geometric notes in the graph"
-    content = {"one": made, "list": [made, made], "slices": InMemoryDataset.collate([made, made])}[form]
-    found = read_graphs(saved(tmp_path, content))
-    assert len(found) == (1 if form == "one" else 2)
-    for each in found:
-        assert each.keys() == made.keys()
-        for name in made.keys():  # noqa: SIM118 (a Data is no dictionary)
-            theirs = made[name]
-            assert torch.equal(each[name], theirs) if isinstance(theirs, torch.Tensor) else each[name] == theirs, name
-        assert [each.is_node_attr(name) for name in ("x", "edge_index")] == [True, False]
-        assert each.is_edge_attr("edge_index")
+    dataset = Toys(str(tmp_path), [made, made])
+    files = [saved(tmp_path, made), tmp_path / "list.pt", tmp_path / "slices.pt", Path(dataset.processed_paths[0])]
+    torch.save([made, made], files[1])
+    torch.save((dataset._data, dataset.slices), files[2])
+    for file in files:
+        found = read_graphs(file)
+        assert len(found) == (1 if file == files[0] else 2)
+        for each in found:
+            assert each.keys() == made.keys()
+            for name in made.keys():  # noqa: SIM118 (a Data is no dictionary)
+                theirs = made[name]
+                assert torch.equal(each[name], theirs) if isinstance(theirs, torch.Tensor) else each[name] == theirs, name
+            assert [each.is_node_attr(name) for name in ("x", "edge_index")] == [True, False]
+            assert each.is_edge_attr("edge_index")
+        assert len(load_graph(str(file), None, tmp_path).x) == made.num_nodes * len(found)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
-def test_an_undirected_graph_trains(tmp_path: Path) -> None:
-    file = saved(tmp_path, T.Compose([T.ToUndirected(), T.RandomNodeSplit(num_val=4, num_test=4)])(graph()))
-    words = ["--dataset", str(file), "--output-dir", str(tmp_path / "out"), "--num-train-epochs", "1", "--no-evaluate"]
-    assert main(["train", "grace", *words]) == 0
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lambda folder: {"x": 1}, r"must hold a torch_geometric\.data\.Data, a list of them, or the .*, not dict"),
+        (lambda folder: ["graph"], r"must hold a torch_geometric\.data\.Data"),
+        (lambda folder: [], r"must hold a torch_geometric\.data\.Data"),
+        (lambda folder: (graph(), {"x": torch.tensor([0, 600, 99999999]), "y": "abc"}), "graphs and slices that do not fit"),
+        (lambda folder: (graph(), 3), "graphs and slices that do not fit"),
+        (lambda folder: T.RandomLinkSplit()(graph()), "holds a tuple of 3 graphs, as RandomLinkSplit returns: save the one to"),
+    ],
+)
+def test_saved_graphs_that_are_none_are_named(tmp_path: Path, content: Callable[[Path], Any], message: str) -> None:
+    with pytest.raises(DataError, match=rf"graph\.pt .*{message}"):
+        read_graphs(saved(tmp_path, content(tmp_path)))
 
 
-def test_a_split_is_no_data_set(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"graph\.pt holds a tuple of 3 graphs, as RandomLinkSplit returns: save the one to"):
-        read_graphs(saved(tmp_path, T.RandomLinkSplit()(graph())))
-
-
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -87,36 +113,32 @@ def test_a_split_is_no_data_set(tmp_path: Path) -> None:
         (lambda folder: Data(x=torch.ones(2, 2), words=np.array(["a"])), r"numpy\.\S+"),
         (lambda folder: Data(x=torch.ones(2, 2), hostile=Hostile(mark_of(folder))), r"\w+\.system"),
         (lambda folder: {AttrType.NODE: Hostile(mark_of(folder))}, r"\w+\.system"),
-        (lambda folder: [graph(), Hostile(mark_of(folder))], r"\w+\.system"),
+        (lambda folder: (Hostile(mark_of(folder)), {}), r"\w+\.system"),
     ],
-    ids=["own", "batch", "ego-nets", "numpy", "hostile", "enum", "list"],
+    ids=["own", "batch", "ego-nets", "numpy", "hostile", "enum", "slices"],
 )
-def test_what_is_refused_is_named_with_the_remedy(tmp_path: Path, content: Any, named: str) -> None:
+def test_what_is_refused_is_named_with_the_remedy(tmp_path: Path, content: Callable[[Path], Any], named: str) -> None:
+    allowed = Counter(map(str, torch.serialization.get_safe_globals()))
     told = rf"^\S+graph\.pt could not be read: it holds \S*{named}, and reading that could run code: save the file anew with a"
     with pytest.raises(DataError, match=told) as raised:
         read_graphs(saved(tmp_path, content(tmp_path)))
     assert "weights_only" not in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
     assert not mark_of(tmp_path).exists()
+    assert Counter(map(str, torch.serialization.get_safe_globals())) == allowed
 
 
-def test_what_others_had_allowed_stays_allowed(tmp_path: Path) -> None:
-    before = Counter(map(str, torch.serialization.get_safe_globals()))
-    with pytest.raises(DataError, match="could run code"):
-        read_graphs(saved(tmp_path, Own()))
-    read_graphs(saved(tmp_path, graph()))
-    assert Counter(map(str, torch.serialization.get_safe_globals())) == before
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_program_of_torchscript_is_refused(tmp_path: Path) -> None:
-    class Twice(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return 2 * x
-
-    torch.jit.trace(Twice(), torch.ones(1)).save(str(tmp_path / "graph.pt"))
-    with pytest.raises(
-        DataError, match="could not be read: it is of a form whose reading could run code: save a Data, or"
-    ) as told:
+    torch.jit.trace(torch.nn.Linear(1, 1), torch.ones(1)).save(str(tmp_path / "graph.pt"))
+    with pytest.raises(DataError, match="could not be read: it is of a form whose reading could run code: save a Data") as told:
         read_graphs(tmp_path / "graph.pt")
     assert "weights_only" not in str(told.value)
+
+
+def test_saved_graphs_train(tmp_path: Path) -> None:
+    one = saved(tmp_path, T.Compose([T.ToUndirected(), T.RandomNodeSplit(num_val=4, num_test=4)])(graph()))
+    torch.save(toy_set(60).graphs(), tmp_path / "toys.pt")
+    for method, file, more in (("grace", one, ["--no-evaluate"]), ("graphcl", tmp_path / "toys.pt", ["--folds", "2"])):
+        words = ["--dataset", str(file), "--output-dir", str(tmp_path / method), "--num-train-epochs", "4", *more]
+        assert main(["train", method, *words]) == 0
+    assert json.loads((tmp_path / "graphcl" / "metrics.json").read_text())["evaluation"]["accuracy"] > 60

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-import gc
-import importlib.util
 import json
 import runpy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import sentence_transformers_nli
+import sentence_transformers_sweep
 from sentence_transformers import SentenceTransformer
 
 from tempplug.errors import UnknownNameError
 from tempplug_adapters.sentence_evaluation.sts import evaluate_stsb
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("little_garbage")]
 
-EXAMPLES = Path(__file__).parents[2] / "adapters" / "examples"
 SHORT = [
     *("--triplets", "6000", "--per_device_train_batch_size", "256", "--learning_rate", "0.2", "--num_train_epochs", "1"),
     *("--report_to", "none", "--disable_tqdm", "true", "--save_strategy", "no", "--logging_steps", "2", "--use_cpu", "true"),
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _collect_little() -> Iterator[None]:
-    """The Trainer collects garbage at its start, which takes longer than these trainings where much is alive."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, module)  # dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_script_fine_tunes_a_sentence_encoder_by_flag(
@@ -50,7 +28,7 @@ def test_the_script_fine_tunes_a_sentence_encoder_by_flag(
 ) -> None:
     words = ["--data_dir", str(data_dir), "--output_dir", str(tmp_path), "--temperature-strategy", "learnable", *SHORT]
     monkeypatch.setattr(sys, "argv", ["sentence_transformers_nli.py", *words])
-    runpy.run_path(str(EXAMPLES / "sentence_transformers_nli.py"), run_name="__main__")
+    runpy.run_path(sentence_transformers_nli.__file__, run_name="__main__")
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert json.dumps(metrics, indent=2) in capsys.readouterr().out
     assert metrics["triplets"] == 6000
@@ -62,20 +40,16 @@ def test_the_script_fine_tunes_a_sentence_encoder_by_flag(
     assert again == pytest.approx(metrics["stsb_dev"], abs=1e-4)
 
 
-def test_the_script_refuses_what_does_not_exist(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = script("sentence_transformers_nli", monkeypatch)
+def test_the_script_refuses_what_does_not_exist(data_dir: Path, tmp_path: Path) -> None:
     words = ["--data_dir", str(data_dir), "--output_dir", str(tmp_path), "--temperature-strategy", "macle"]
     with pytest.raises(UnknownNameError, match=r"Did you mean 'macl'\?"):
-        example.main(words)
+        sentence_transformers_nli.main(words)
 
 
-def test_the_comparison_tells_mean_spread_and_temperatures(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script("sentence_transformers_nli", monkeypatch)
-    sweep = script("sentence_transformers_sweep", monkeypatch)
-    recipe = {**sweep.RECIPE, "triplets": 1024, "num_train_epochs": 1, "logging_steps": 1}
-    found = {"learnable": [sweep.run("learnable", seed, str(data_dir), recipe) for seed in (0, 1)]}
-    rows = sweep.table(found)
-    row = rows["learnable"]
+def test_the_comparison_tells_mean_spread_and_temperatures(data_dir: Path) -> None:
+    recipe = {**sentence_transformers_sweep.RECIPE, "triplets": 1024, "num_train_epochs": 1, "logging_steps": 1}
+    found = {"learnable": [sentence_transformers_sweep.run("learnable", seed, str(data_dir), recipe) for seed in (0, 1)]}
+    row = sentence_transformers_sweep.table(found)["learnable"]
     values = row["stsb_test"]["values"]
     assert values[0] != values[1]
     assert row["stsb_test"]["mean"] == pytest.approx(sum(values) / 2)

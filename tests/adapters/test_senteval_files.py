@@ -27,20 +27,14 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
             write_transfer_files(made / "downstream", task, split, rows)
         assert load_transfer(task, made) == load_transfer(task, tables)
     assert load_transfer("CR", made)[""].texts == [(".",), (".",), ("b",), ("a",), ("déjà vu",)]
-    assert {str(file.relative_to(made / "downstream")) for file in made.rglob("*.*")} >= {
-        "MR/rt-polarity.pos",
-        "TREC/train_5500.label",
-        "MRPC/msr_paraphrase_test.txt",
-    }
     assert all((made / "downstream" / file).is_file() for files in TRANSFER_FILES.values() for file in files)
 
 
 def test_each_form_is_read_as_senteval_reads_it(tmp_path: Path) -> None:
     put(tmp_path, "MPQA/mpqa.pos", "caf\xe9 good\n\nfine\n".encode("latin-1"))
     put(tmp_path, "MPQA/mpqa.neg", b"bad\r\n")
-    put(tmp_path, "SST/binary/sentiment-train", "a caf\xe9 \t1\n b\t0\n".encode())
-    for split in ("dev", "test"):
-        put(tmp_path, f"SST/binary/sentiment-{split}", b"x\t1\ny\t0\n")
+    for split in ("train", "dev", "test"):
+        put(tmp_path, f"SST/binary/sentiment-{split}", f"a caf\xe9 {split} \t1\n b\t0\n".encode())
     put(tmp_path, "TREC/train_5500.label", b"NUM:date When : now ?\nDESC:def What ?\n")
     put(tmp_path, "TREC/TREC_10.label", b"ABBR:exp Why ?\n")
     header = b"Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
@@ -48,7 +42,7 @@ def test_each_form_is_read_as_senteval_reads_it(tmp_path: Path) -> None:
     put(tmp_path, "MRPC/msr_paraphrase_test.txt", header + b"0\t7\t8\td\te f\n")
     rows = {task: load_rows(task, tmp_path) for task in ("MPQA", "SST2", "TREC", "MRPC")}
     assert rows["MPQA"][""] == [("1", "café good"), ("1", ""), ("1", "fine"), ("0", "bad")]
-    assert rows["SST2"]["train"] == [("1", "a café"), ("0", "b")]
+    assert rows["SST2"]["train"] == [("1", "a café train"), ("0", "b")]
     assert rows["TREC"] == {"train": [("NUM", "When : now ?"), ("DESC", "What ?")], "test": [("ABBR", "Why ?")]}
     assert rows["MRPC"] == {"train": [("1", 'a "b', "c")], "test": [("0", "d", "e f")]}
 
@@ -67,21 +61,33 @@ def test_sts_is_read_as_senteval_reads_it(tmp_path: Path) -> None:
     assert load_sts("SICKR", tmp_path) == StsPairs(["left"], ["right"], [3.5])
 
 
-def test_faults_name_the_file_and_the_line(tmp_path: Path) -> None:
-    put(tmp_path, "TREC/train_5500.label", b"NUM:date When ?\nwrong\n")
-    with pytest.raises(DataError, match=r"train_5500\.label, line 2: wanted LABEL:kind and a question, not 'wrong'"):
-        load_rows("TREC", tmp_path)
-    put(tmp_path, "TREC/train_5500.label", b"ODD:date When ?\n")
-    with pytest.raises(DataError, match=r"train_5500\.label, line 1: label 'ODD' is none of ABBR"):
-        load_rows("TREC", tmp_path)
-    put(tmp_path, "MRPC/msr_paraphrase_train.txt", b"Quality\n1\t2\t3\ta\n")
-    with pytest.raises(DataError, match=r"msr_paraphrase_train\.txt, line 2: 4 tab-separated fields, wanted at least 5"):
-        load_rows("MRPC", tmp_path)
-    put(tmp_path, "SST/binary/sentiment-train", b"caf\xe9\t1\n")
-    with pytest.raises(DataError, match=r"sentiment-train is not utf-8 \(invalid continuation byte at byte 3\)"):
-        load_rows("SST2", tmp_path)
-    with pytest.raises(DataError, match=r"rt-polarity\.pos cannot be read: No such file"):
-        load_rows("MR", tmp_path)
+@pytest.mark.parametrize(
+    ("name", "content", "task", "message"),
+    [
+        (
+            "TREC/train_5500.label",
+            b"NUM:date When ?\nwrong\n",
+            "TREC",
+            r"5500\.label, line 2: wanted LABEL:kind and a question",
+        ),
+        ("TREC/train_5500.label", b"ODD:date When ?\n", "TREC", r"train_5500\.label, line 1: label 'ODD' is none of ABBR"),
+        (
+            "MRPC/msr_paraphrase_train.txt",
+            b"Quality\n1\t2\t3\ta\n",
+            "MRPC",
+            r"train\.txt, line 2: 4 tab-separated fields, wanted",
+        ),
+        ("SST/binary/sentiment-train", b"caf\xe9\t1\n", "SST2", r"-train is not utf-8 \(invalid continuation byte at byte 3\)"),
+        ("empty", b"", "MR", r"rt-polarity\.pos cannot be read: No such file"),
+    ],
+)
+def test_faults_name_the_file_and_the_line(tmp_path: Path, name: str, content: bytes, task: str, message: str) -> None:
+    put(tmp_path, name, content)
+    with pytest.raises(DataError, match=message):
+        load_rows(task, tmp_path)
+
+
+def test_a_letter_that_senteval_cannot_read_and_missing_scores_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"MR holds the letter '…', but SentEval reads MR/rt-polarity\.pos as latin-1"):
         write_transfer_files(tmp_path, "MR", "", [("1", "well …")])
     put(tmp_path, "STS/STS12-en-test/STS.input.MSRpar.txt", b"a\tb\n")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug_adapters.simcse import data
 from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator
 
 
-def read_samples(path: Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> list[tuple[str, ...]]:
+def read(path: Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> list[tuple[str, ...]]:
     return list(data.read_samples(path, columns, where))
 
 
@@ -26,22 +26,26 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["s.txt", "s.txt.gz"])
-def test_sentences_are_read_line_by_line_without_blank_ones(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path, name, "\ufeffA cat sleeps.\r\n\n  Two dogs run.  \nÄ third.")
-    assert read_samples(path) == [("A cat sleeps.",), ("Two dogs run.",), ("Ä third.",)]
+SENTENCES = "\ufeffA cat sleeps.\r\n\n  Two dogs run.  \nÄ third."
 
 
-def test_a_table_of_two_or_three_columns_needs_no_names(tmp_path: Path) -> None:
-    assert read_samples(write(tmp_path, "p.tsv", 'a\tb\nx "\ty\nu\tv\n')) == [('x "', "y"), ("u", "v")]
-    assert read_samples(write(tmp_path, "p.csv", 'a,b,n\n"x, y",z,"say ""no"""\nu,v,w\n'))[0] == ("x, y", "z", 'say "no"')
-    lines = '{"a": "x", "b": "y"}\n\n{"a": "u", "b": "v"}\n'
-    assert read_samples(write(tmp_path, "p.jsonl.gz", lines)) == [("x", "y"), ("u", "v")]
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("s.txt", SENTENCES, [("A cat sleeps.",), ("Two dogs run.",), ("Ä third.",)]),
+        ("s.txt.gz", SENTENCES, [("A cat sleeps.",), ("Two dogs run.",), ("Ä third.",)]),
+        ("p.tsv", 'a\tb\nx "\ty\nu\tv\n', [('x "', "y"), ("u", "v")]),
+        ("p.csv", 'a,b,n\n"x, y",z,"say ""no"""\nu,v,w\n', [("x, y", "z", 'say "no"'), ("u", "v", "w")]),
+        ("p.jsonl.gz", '{"a": "x", "b": "y"}\n\n{"a": "u", "b": "v"}\n', [("x", "y"), ("u", "v")]),
+    ],
+)
+def test_sentences_pairs_and_triplets_are_read(tmp_path: Path, name: str, content: str, expected: list[tuple[str]]) -> None:
+    assert read(write(tmp_path, name, content)) == expected
 
 
 def test_columns_and_conditions_choose(tmp_path: Path) -> None:
     path = write(tmp_path, "n.tsv", "label\tp\th\nyes\tx\ty\nno\tq\tr\nyes\tu\tv\n")
-    assert read_samples(path, ["h", "p"], ["label=yes"]) == [("y", "x"), ("v", "u")]
+    assert read(path, ["h", "p"], ["label=yes"]) == [("y", "x"), ("v", "u")]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +61,7 @@ def test_columns_and_conditions_choose(tmp_path: Path) -> None:
         ("p.csv", 'a,b\nx,y\n"u,v\nw,x\ny,z\n', "in the row that begins on line 3: unexpected end of data on line 5;"),
         ("p.csv", 'a,b\nx,y\n"u,v\nw,x\n"y,z\n', "in the row that begins on line 3: ',' expected after '\"' on line 5;"),
         ("p.csv", 'a,b\n"x\nx",y\n"u\nu",v,w\n', "p.csv, line 4: 3 fields where the header names 2."),
-        ("s.txt", "one\n\0\0\0\ntwo\n", "s.txt, line 2: holds a NUL character; the file is damaged, or no text."),
-        ("p.tsv", "a\tb\nx\ty\0\n", "p.tsv, line 2: holds a NUL character"),
+        ("s.txt", "one\n\0\0\0\ntwo\n", "s.txt, line 2: holds a NUL character; the file is damaged or not text."),
         ("p.jsonl", '{"a": "x", "b": "\\u0000"}\n', "p.jsonl, line 1: 'b' holds a NUL character."),
         ("p.jsonl", '{"a": "x", "b": "\\ud83d"}\n', "p.jsonl, line 1: 'b' holds half a surrogate pair"),
         ("p.jsonl", '{"a": "x", "b": ["y"]}\n', "p.jsonl, line 1: 'b' is a JSON list; it must be text."),
@@ -66,40 +69,37 @@ def test_columns_and_conditions_choose(tmp_path: Path) -> None:
         ("p.jsonl", '{"a": "x", "b": "y"}\n{"a": \n', "p.jsonl, line 2: not JSON"),
         ("p.jsonl", "[1, 2]\n", "p.jsonl, line 1: must be a JSON object"),
         ("p.parquet", "x", "p.parquet: the name must end in .txt, .tsv, .csv, .jsonl"),
+        ("cut.txt.gz", None, "cut.txt.gz, after line"),
+        ("none.txt", None, "none.txt does not exist or is not a file"),
     ],
 )
-def test_a_malformed_file_is_named_with_its_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+def test_a_malformed_file_is_named_with_its_line(tmp_path: Path, name: str, content: str | bytes | None, message: str) -> None:
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"one\ntwo\nthree\n" * 1000)[:-20])
     with pytest.raises(DataError) as caught:
-        read_samples(write(tmp_path, name, content))
+        read(tmp_path / name if content is None else write(tmp_path, name, content))
     assert message in str(caught.value)
 
 
-def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.txt does not exist or is not a file"):
-        read_samples(tmp_path / "none.txt")
-    whole = gzip.compress(b"one\ntwo\nthree\n" * 1000)
-    path = tmp_path / "cut.txt.gz"
-    path.write_bytes(whole[:-20])
-    with pytest.raises(DataError, match=r"cut\.txt\.gz, after line \d+: not a complete gzip file"):
-        read_samples(path)
+@pytest.mark.parametrize(
+    ("name", "columns", "where", "kind", "message"),
+    [
+        ("n.tsv", [], [], ConfigError, "has the columns label, p, h, source: choose two or three"),
+        ("n.tsv", ["pp", "h"], [], ConfigError, r"line 2: no column 'pp'\. Did you mean 'p'\?"),
+        ("n.tsv", ["p", "h"], ["label"], ConfigError, "where='label' must be written column=value"),
+        ("n.tsv", ["p", "h"], ["label=maybe"], DataError, "holds 0 samples that meet label=maybe"),
+        ("s.txt", ["a", "b"], [], ConfigError, "columns and where belong to tables"),
+    ],
+)
+def test_wrong_columns_and_conditions_are_named(
+    tmp_path: Path, name: str, columns: list[str], where: list[str], kind: type[TempplugError], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        read(write(tmp_path, name, "label\tp\th\tsource\nyes\tx\ty\ts\nno\tq\tr\ts\n"), columns, where)
 
 
-def test_wrong_columns_and_conditions_are_named(tmp_path: Path) -> None:
-    path = write(tmp_path, "n.tsv", "label\tpremise\thypothesis\tsource\nyes\tx\ty\ts\nno\tq\tr\ts\n")
-    with pytest.raises(ConfigError, match="has the columns label, premise, hypothesis, source: choose two or three"):
-        read_samples(path)
-    with pytest.raises(ConfigError, match=r"no column 'premis'\. Did you mean 'premise'\?"):
-        read_samples(path, ["premis", "hypothesis"])
-    with pytest.raises(ConfigError, match="where='label' must be written column=value"):
-        read_samples(path, ["premise", "hypothesis"], ["label"])
-    with pytest.raises(DataError, match="holds 0 samples that meet label=maybe"):
-        read_samples(path, ["premise", "hypothesis"], ["label=maybe"])
-    with pytest.raises(ConfigError, match="columns and where belong to tables"):
-        read_samples(write(tmp_path, "s.txt", "x\ny\n"), ["a", "b"])
-
-
-def test_the_real_entailment_pairs_are_all_there(data_dir: Path) -> None:
-    samples = read_samples(data_dir / "text/nli/nli_pairs.tsv.gz", ["premise", "hypothesis"], ["label=entailment"])
+def test_the_real_pairs_and_sentences_are_all_there(data_dir: Path) -> None:
+    assert len(read(data_dir / "text/wiki/wiki1m_for_simcse_head.txt.gz")) == 11914
+    samples = read(data_dir / "text/nli/nli_pairs.tsv.gz", ["premise", "hypothesis"], ["label=entailment"])
     assert len(samples) == 20600
     assert samples[0][1] == "Two woman are holding packages."
 

@@ -1,4 +1,4 @@
-"""``tempplug train simcse`` on generated sentences: a step is the formula's, runs go on bit for bit, faults are named."""
+"""``tempplug train simcse`` on generated sentences: a step is the formula's, runs go on bit for bit, recipes have sources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import Kill, Killed, plain_loop, weights, without_seconds
+from method_toys import Kill, Killed, weights, without_seconds
 from safetensors.torch import load_file
 from simcse_toys import read, recipe, run, write_toys
 from torch import Tensor
@@ -21,7 +21,6 @@ from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
-from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
 from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
 from tempplug_adapters.simcse.method import RESAMPLES, SimCSEMethod, SimCSEModule
 from tempplug_adapters.simcse.recipe import METHOD
@@ -46,13 +45,11 @@ def masked(toys: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def words(toys: Path, output: Path, file: str = "pairs.tsv", *more: str) -> list[str]:
+def words(toys: Path, output: Path, file: str, *more: str) -> list[str]:
     return [
         *("train", "simcse", "--model-name-or-path", str(toys / "encoder"), "--dataset", str(toys / file)),
         *("--data-dir", str(toys / "sts"), "--no-sts-test", "--output-dir", str(output)),
-        *("--per-device-train-batch-size", "16", "--learning-rate", "1e-3"),
-        *("--eval-steps", "5", "--save-steps", "5", "--logging-steps", "5"),
-        *more,
+        *("--per-device-train-batch-size", "16", *more),
     ]
 
 
@@ -90,34 +87,24 @@ def test_hard_negatives_and_masked_tokens_join_the_loss(toys: Path, masked: str)
     assert measured["temperature"] == pytest.approx(0.1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mlm_weight", [0.0, 0.1])
-def test_a_training_is_a_plain_loop_to_the_bit(toys: Path, masked: str, tmp_path: Path, mlm_weight: float) -> None:
-    changes: dict[str, Any] = {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, "weight_decay": 0.1}
-    changes |= {"model_name_or_path": masked, "mlm_weight": mlm_weight}
-    run(toys, tmp_path, "triplets.csv", "learnable", training={"eval_strategy": "no"}, **changes)
-    settings = recipe(toys, **changes)
-    plain = plain_loop(SimCSEMethod(METHOD), settings, read(toys, "triplets.csv", settings), "learnable").state_dict()
-    found = weights(tmp_path)
-    assert found.keys() == plain.keys()
-    assert all(torch.equal(found[name], value) for name, value in plain.items())
-
-
 def test_biases_and_normalisation_are_spared_weight_decay(toys: Path) -> None:
     module, _ = module_of(toys, "pairs.tsv", "fixed")
     method, settings = SimCSEMethod(METHOD), recipe(toys)
     decayed = {name for name, each in module.named_parameters() if method.treatment(settings, name, each).decays}
-    assert decayed
-    assert all(name.endswith("weight") and "LayerNorm" not in name for name in decayed)
-    assert len(decayed) < len(list(module.parameters()))
+    assert decayed == {name for name, _ in module.named_parameters() if name.endswith("weight") and "LayerNorm" not in name}
 
 
-def test_a_run_keeps_the_best_encoder(toys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words(toys, tmp_path, "triplets.csv", "--pooler", "avg", "--temperature-strategy", "macl")) == 0
+def test_a_run_reports_and_keeps_an_encoder(toys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--pooler", "avg", "--temperature-strategy", "macl", "--learning-rate", "1e-3"]
+    more += ["--eval-steps", "5", "--save-steps", "5", "--logging-steps", "5"]
+    assert main(words(toys, tmp_path, "triplets.csv", *more)) == 0
     out = capsys.readouterr().out
-    assert "strategy macl:base_temperature=0.05,alpha=2,threshold=0.8" in out
-    assert "objective infonce" in out
-    assert f"{toys / 'triplets.csv'}: 160 triplets" in out
+    for shown in (
+        "strategy macl:base_temperature=0.05,alpha=2,threshold=0.8",
+        "objective infonce",
+        "triplets.csv: 160 triplets",
+    ):
+        assert shown in out
     results = json.loads((tmp_path / "metrics.json").read_text())
     assert (results["steps"], results["items"]) == (10, 160)
     logged = next(entry for entry in results["history"] if "loss" in entry)
@@ -141,48 +128,38 @@ def test_the_encoder_that_is_kept_is_the_best_not_the_last(toys: Path, tmp_path:
     assert not torch.equal(kept, last[f"model.encoder.{name}"])
 
 
-def test_at_the_end_the_seven_tasks_are_measured(toys: Path, tmp_path: Path, sts_folder: Path) -> None:
-    settings = recipe(toys, sts_test=True, pooler="cls_before_pooler")
-    method, data = SimCSEMethod(METHOD), read(toys, "pairs.tsv", recipe(toys))
-    data.sts_dir = sts_folder
-    module = method.build(settings, data, None)
-    assert method.evaluate(settings, module, data, Run(tmp_path, final=False)).keys() == {"stsb_dev"}
-    assert not (tmp_path / RESAMPLED_FILE).exists()
-    found = method.evaluate(settings, module, data, Run(tmp_path))
-    expected = evaluate_sts(load_encoder(toys / "encoder", "cls_before_pooler"), sts_folder)
-    assert list(found) == ["stsb_dev", *(name.lower() for name in STS_TASKS), "sts_average"]
-    assert [found[name.lower()] for name in STS_TASKS] == pytest.approx(list(expected.spearman.values()))
-    assert found["sts_average"] == pytest.approx(expected.average)
-    encoder = load_encoder(toys / "encoder", "cls_before_pooler")
-    resampled = evaluate_sts(encoder, sts_folder, resamples=RESAMPLES).resampled
-    assert json.loads((tmp_path / RESAMPLED_FILE).read_text())["sts_average"] == pytest.approx(resampled, abs=1e-4)
-
-
-def test_at_the_end_transfer_tasks_are_measured(toys: Path, tmp_path: Path) -> None:
-    settings = recipe(toys, transfer_test=("TREC", "CR"))
+def test_at_the_end_sts_and_transfer_tasks_are_measured(toys: Path, tmp_path: Path, sts_folder: Path) -> None:
+    settings = recipe(toys, sts_test=True, transfer_test=("TREC", "CR"), pooler="cls_before_pooler")
     write_tables(tmp_path / "transfer")
-    (tmp_path / "STSB").symlink_to(toys / "sts" / "STSB")
+    (tmp_path / "sts").symlink_to(sts_folder)
     method = SimCSEMethod(METHOD)
     data = method.load(settings, Source(str(toys / "pairs.tsv"), tmp_path, tmp_path))
     module = method.build(settings, data, None)
-    assert method.evaluate(settings, module, data, Run(tmp_path, final=False)).keys() == {"stsb_dev"}
+    during = method.evaluate(settings, module, data, Run(tmp_path, final=False))
+    assert during.keys() == {"stsb_dev"}
+    assert not (tmp_path / RESAMPLED_FILE).exists()
+    encoder = load_encoder(toys / "encoder", "cls_before_pooler")
+    sts = evaluate_sts(encoder, sts_folder, resamples=RESAMPLES)
+    transfer = evaluate_transfer(encoder, tmp_path, ["TREC", "CR"]).accuracy
+    expected = {name.lower(): value for name, value in (sts.spearman | transfer).items()}
+    expected |= {**during, "sts_average": sts.average, "transfer_average": sum(transfer.values()) / 2}
     found = method.evaluate(settings, module, data, Run(tmp_path))
-    expected = evaluate_transfer(load_encoder(toys / "encoder", "cls_before_pooler"), tmp_path, ["TREC", "CR"]).accuracy
-    average = sum(expected.values()) / 2
-    assert found == {**found, "trec": expected["TREC"], "cr": expected["CR"], "transfer_average": pytest.approx(average)}
-    with pytest.raises(DataError, match="holds none of the files MR"):
-        method.load(recipe(toys, transfer_test=("MR",)), Source(str(toys / "pairs.tsv"), toys / "sts", tmp_path))
-    with pytest.raises(UnknownNameError, match="unknown transfer task 'STS12'"):
-        method.load(recipe(toys, transfer_test=("STS12",)), Source(str(toys / "pairs.tsv"), toys / "sts", tmp_path))
+    assert found == pytest.approx(expected)
+    assert json.loads((tmp_path / RESAMPLED_FILE).read_text())["sts_average"] == pytest.approx(sts.resampled, abs=1e-4)
+    for tasks, kind, message in (
+        (("MR",), DataError, "holds none of"),
+        (("STS12",), UnknownNameError, "unknown transfer task"),
+    ):
+        with pytest.raises(kind, match=message):
+            method.load(recipe(toys, transfer_test=tasks), Source(str(toys / "pairs.tsv"), toys / "sts", tmp_path))
 
 
 @pytest.mark.parametrize(
     "extra", [["--mlm-weight", "0.1"], ["--bf16"], ["--dropout", "0.2", "--max-length", "8", "--max-train-samples", "50"]]
 )
 def test_further_flags_train(toys: Path, masked: str, tmp_path: Path, extra: list[str]) -> None:
-    if "--mlm-weight" in extra:
-        extra = [*extra, "--model-name-or-path", masked]
-    assert main(words(toys, tmp_path, "sentences.txt", "--max-steps", "3", "--eval-strategy", "no", *extra)) == 0
+    more = ["--max-steps", "3", "--eval-strategy", "no", "--model-name-or-path", masked, *extra]
+    assert main(words(toys, tmp_path, "sentences.txt", *more)) == 0
     items = json.loads((tmp_path / "metrics.json").read_text())["items"]
     assert items == (50 if "--max-train-samples" in extra else 160)
     assert all(torch.isfinite(value).all() for value in load_file(tmp_path / "model.safetensors").values())
@@ -192,8 +169,7 @@ SCHEDULE = "schedule:shape=triangle,temperature_min=0.03,temperature_max=0.2,per
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [6, 13])
-@pytest.mark.parametrize("strategy", [SCHEDULE, "learnable", "individual"])
+@pytest.mark.parametrize(("strategy", "step"), [(SCHEDULE, 6), ("learnable", 13), ("individual", 6)])
 def test_a_killed_run_ends_as_if_it_had_not_been(toys: Path, tmp_path: Path, strategy: str, step: int) -> None:
     whole = run(toys, tmp_path / "whole", strategy=strategy, num_train_epochs=2)
     with pytest.raises(Killed):
@@ -205,8 +181,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(toys: Path, tmp_path: Path, str
     kept, again_kept = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert all(torch.equal(kept[name], again_kept[name]) for name in kept)
     assert without_seconds(again) == without_seconds(whole)
-    temperatures = {entry["temperature"] for entry in whole["history"] if "temperature" in entry}
-    assert len(temperatures) > 1
+    assert len({entry["temperature"] for entry in whole["history"] if "temperature" in entry}) > 1
 
 
 @pytest.mark.parametrize(
@@ -235,29 +210,99 @@ def test_faults_end_with_one_line(
     assert not list(tmp_path.glob("checkpoint-*"))
 
 
-def test_sts_data_are_looked_for_only_where_they_are_asked_for(toys: Path, tmp_path: Path) -> None:
+def test_sts_data_are_looked_for_before_the_training_and_only_where_they_are_needed(toys: Path, tmp_path: Path) -> None:
     nothing = ["--data-dir", str(tmp_path), "--max-steps", "2", "--sts-test"]
-    assert main(words(toys, tmp_path / "run", "pairs.tsv", *nothing, "--eval-strategy", "no")) == 2
-    assert main(words(toys, tmp_path / "run", "pairs.tsv", *nothing, "--no-evaluate")) == 2
-    assert not (tmp_path / "run" / "settings.json").exists(), "said before the training"
-    assert main(words(toys, tmp_path / "run", "pairs.tsv", *nothing, "--eval-strategy", "no", "--no-evaluate")) == 0
+    never = ["--eval-strategy", "no", "--no-evaluate"]
+    for needed in (never[:2], never[2:]):
+        assert main(words(toys, tmp_path / "run", "pairs.tsv", *nothing, *needed)) == 2
+    assert not (tmp_path / "run" / "settings.json").exists()
+    assert main(words(toys, tmp_path / "run", "pairs.tsv", *nothing, *never)) == 0
 
 
 def test_the_temperatures_are_those_of_the_papers(toys: Path) -> None:
     """SimCSE, appendix A; MACL, appendix B.4; DySTreSS, section 4 and table 5."""
     method, settings = SimCSEMethod(METHOD), recipe(toys, num_train_epochs=3)
     data = read(toys, "pairs.tsv", settings)
-    for given, strategy in [
-        ("fixed", "fixed:temperature=0.05"),
-        ("fixed:temperature=0.1", "fixed:temperature=0.1"),
-        ("macl:alpha=1", "macl:base_temperature=0.05,alpha=1,threshold=0.8,floor_ratio=0.1,strict=false"),
-        ("dystress", "dystress:temperature_min=0.03,temperature_max=0.05,"),
-        ("schedule", "schedule:shape=cosine,temperature_min=0.025,temperature_max=0.1,period=0.6,"),
-        ("learnable", "learnable:initial_temperature=0.05,"),
-        ("temperature-free", "temperature-free:eps=0.0001"),
-        ("individual", "individual:size=160,temperature_init=0.05,temperature_min=0.025,"),
-        ("amcl", "amcl:dimension=32,"),
-    ]:
+    for given, strategy in {
+        "schedule": "schedule:shape=cosine,temperature_min=0.025,temperature_max=0.1,period=0.6,",
+        "learnable": "learnable:initial_temperature=0.05,",
+        "individual": "individual:size=160,temperature_init=0.05,temperature_min=0.025,",
+        "amcl": "amcl:dimension=32,",
+    }.items():
         loss = method.create_loss(settings, data, TemperatureArguments(given, [], None))
         assert loss.strategy.spec().startswith(strategy)
         assert (loss.objective.name, loss.layout.name) == ("infonce", "cross-view")
+
+
+BERT, ROBERTA = "bert-base-uncased", "roberta-base"
+FIXED, MACL = "fixed:temperature=0.05", "macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false"
+# Epochs, batch, learning rate, encoder, whether the MLP is left out in the end, strategy.
+PAPERS = {
+    "unsupervised-bert": (1, 64, 3e-5, BERT, True, FIXED),
+    "unsupervised-roberta": (1, 512, 1e-5, ROBERTA, True, FIXED),
+    "supervised-bert": (3, 512, 5e-5, BERT, False, FIXED),
+    "supervised-roberta": (3, 512, 5e-5, ROBERTA, False, FIXED),
+    "macl-bert": (1, 64, 3e-5, BERT, True, MACL),
+    "macl-roberta": (1, 64, 1e-5, ROBERTA, True, MACL),
+    "dystress-bert": (1, 64, 3e-5, BERT, True, "dystress:temperature_min=0.03,temperature_max=0.05,profile=cosine,"),
+}
+SHORT = ["--max-steps", "2", "--eval-strategy", "no", "--save-strategy", "no"]
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_recipe_is_that_of_its_paper_and_starts(toys: Path, tmp_path: Path, name: str) -> None:
+    values, running = METHOD.recipe(name).values(), METHOD.recipe(name)
+    fields = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "model_name_or_path", "mlp_only_train")
+    assert tuple(values[field] for field in fields) == PAPERS[name][:-1]
+    assert (values["pooler"], values["max_length"], values["dropout"]) == ("cls", 32, None)
+    assert [values[each] for each in ("lr_scheduler_type", "warmup_steps", "weight_decay")] == ["linear", 0, 0]
+    assert running.running["eval_steps"] == 125
+    assert running.training()["max_grad_norm"] == 1, "the default of the Trainer that the authors' code uses"
+    file = "triplets.csv" if name.startswith("supervised") else "sentences.txt"
+    assert main(words(toys, tmp_path, file, "--recipe", name, *SHORT)) == 0
+    results = json.loads((tmp_path / "metrics.json").read_text())
+    assert results["strategy"].startswith(PAPERS[name][-1])
+    assert (results["objective"], results["steps"]) == ("infonce", 2)
+    encoder = load_encoder(tmp_path)
+    assert encoder.pooling == ("cls_before_pooler" if values["mlp_only_train"] else "cls")
+    assert evaluate_stsb(encoder, toys / "sts") == pytest.approx(results["evaluation"]["stsb_dev"], abs=1e-4)
+    card = (tmp_path / "README.md").read_text()
+    assert f"| strategy | `{results['strategy']}` |" in card
+    assert f"| STS-B dev | {results['evaluation']['stsb_dev']:.2f} |" in card
+
+
+@pytest.mark.parametrize(
+    ("flags", "strategy"),
+    [
+        (["--temperature-args", "alpha=1"], "macl:base_temperature=0.05,alpha=1,threshold=0.8"),
+        (["--temperature-strategy", "fixed"], "fixed:temperature=0.05"),
+    ],
+)
+def test_flags_come_before_the_recipes_strategy(toys: Path, tmp_path: Path, flags: list[str], strategy: str) -> None:
+    assert main(words(toys, tmp_path, "sentences.txt", "--recipe", "macl-bert", *SHORT, *flags)) == 0
+    assert json.loads((tmp_path / "metrics.json").read_text())["strategy"].startswith(strategy)
+
+
+def test_help_lists_the_recipes_and_their_strategies(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(METHOD.recipes) == list(PAPERS)
+    monkeypatch.setenv("COLUMNS", "1000")
+    assert main(["train", "simcse", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(name in shown for name in METHOD.recipes)
+    assert "(default: fixed; macl-bert: macl; macl-roberta: macl; dystress-bert: dystress)" in shown
+    assert "(default: yes; supervised-bert: no; supervised-roberta: no)" in shown
+
+
+@pytest.mark.slow
+def test_thirty_steps_on_real_entailment_pairs_raise_stsb_dev(data_dir: Path, tmp_path: Path) -> None:
+    model = data_dir / "text/bert-wiki-mini"
+    before = evaluate_stsb(load_encoder(model, "avg"), data_dir)
+    given = ["--model-name-or-path", str(model), "--dataset", str(data_dir / "text/nli/nli_pairs.tsv.gz"), "--data-dir"]
+    given += [str(data_dir), "--columns", "premise", "hypothesis", "--where", "label=entailment", "--pooler", "avg", *SHORT]
+    given += ["--learning-rate", "6e-4", "--max-steps", "30", "--temperature-strategy", "macl", "--no-sts-test"]
+    assert main(["train", "simcse", *given, "--output-dir", str(tmp_path)]) == 0
+    results = json.loads((tmp_path / "metrics.json").read_text())
+    assert results["items"] == 20600
+    assert results["evaluation"]["stsb_dev"] > before + 5

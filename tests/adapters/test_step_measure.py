@@ -1,4 +1,7 @@
-"""What a step module measures of its last call: the record's numbers, or AMCL's temperatures where there is no softmax."""
+"""What a step module measures of its last call: the record's numbers, or AMCL's temperatures where there is no softmax.
+
+And with AMCL's options by method, these temperatures keep off their bounds.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,19 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from vision_method_toys import EMBEDDING, Toy, head, heads, views
 
+from tempplug import create_strategy
 from tempplug.errors import ConfigError
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
+from tempplug_adapters.vision.projection_heads import (
+    barlow_twins_projection_head,
+    projection_heads,
+    simsiam_prediction_head,
+    simsiam_projection_head,
+)
+from tempplug_adapters.vision.recipes import AMCL_OPTIONS
 from tempplug_adapters.vision.simclr import SimCLR
 from tempplug_adapters.vision.simsiam import SimSiam
 from tempplug_adapters.vision.step_module import WithoutSoftmax
@@ -66,22 +77,17 @@ def test_without_a_softmax_it_is_the_temperatures_of_the_last_call(make: Maker) 
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_without_a_softmax_and_amcl_there_is_nothing_to_measure(make: Maker) -> None:
-    method = make(amcl=False)
-    method(*views(ROWS))
-    assert method.measure() == {}
-
-
-@pytest.mark.parametrize("make", MAKERS)
 def test_temperatures_on_a_bound_are_counted_and_warned_of_once(make: Maker) -> None:
+    without = make(amcl=False)
+    without(*views(ROWS))
+    assert without.measure() == {}, "without AMCL there is nothing to measure"
     method = make()
     with torch.no_grad():
         method.strategy.phi.weight.zero_()
         method.strategy.phi.bias.fill_(9.0)
     method(*views(ROWS))
-    with pytest.warns(
-        RuntimeWarning, match=r"strategy 'amcl': nearly all temperatures lie on a bound.* 100\.0% on floor=0\.05"
-    ):
+    told = r"strategy 'amcl': nearly all temperatures lie on a bound.* 100\.0% on floor=0\.05"
+    with pytest.warns(RuntimeWarning, match=told):
         assert method.measure()["temperature_at_bound"] == 1
     assert method.measure()["temperature_at_bound"] == 1
 
@@ -104,3 +110,37 @@ def test_with_a_softmax_it_is_the_record_under_the_names_of_a_log() -> None:
     assert found.keys() >= NAMES
     assert found["temperature"] == numbers["temperature_mean"]
     assert found["gradient_scale"] == numbers["gradient_scale"]
+
+
+BATCH, WIDTH, FEATURES = 32, 32, 128
+
+
+def wide(name: str) -> WithoutSoftmax:
+    """Three heads, and embeddings so wide that the paper's Ω would be lowest far below the floor."""
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(48, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU())
+    backbone.dimension = WIDTH
+    dimension = FEATURES if name == "simsiam" else BATCH
+    strategy = create_strategy("amcl", dimension=dimension, **AMCL_OPTIONS[name])
+    if name == "barlow-twins":
+        return BarlowTwins(
+            backbone, projection_heads(3, lambda: barlow_twins_projection_head(WIDTH, out_dimension=FEATURES)), strategy
+        )
+    head = projection_heads(3, lambda: simsiam_projection_head(WIDTH, out_dimension=FEATURES, layers=2))
+    return SimSiam(backbone, head, projection_heads(3, lambda: simsiam_prediction_head(FEATURES)), strategy)
+
+
+@pytest.mark.parametrize("name", ["simsiam", "barlow-twins"])
+def test_temperatures_keep_off_their_bounds(name: str) -> None:
+    torch.manual_seed(0)
+    module, images = wide(name), torch.randn(256, 3, 4, 4)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.06, momentum=0.9)
+    for _ in range(30):
+        chosen = images[torch.randperm(len(images))[:BATCH]]
+        loss = module(*(chosen + 0.5 * torch.randn_like(chosen) for _ in "ab"))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    measured = module.measure()
+    assert measured["temperature_at_bound"] < 0.01
+    assert measured["temperature_max"] > 1.02 * measured["temperature_min"]
+    assert abs(loss.item()) < 3 * FEATURES

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from bias_toys import frequency_model, random_model, write_stereoset
+from bias_toys import frequency_model, random_model
 
 from tempplug.errors import DataError
 from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel, load_masked_language_model
-from tempplug_adapters.bias_evaluation.stereoset import (
-    DEVELOPMENT_FILE,
-    Row,
-    evaluate_stereoset,
-    read_stereoset,
-    scored,
-    word_questions,
-)
-from tempplug_adapters.huggingface.loading import load_tokenizer
+from tempplug_adapters.bias_evaluation.stereoset import DEVELOPMENT_FILE, FILE, Row, evaluate_stereoset, read_stereoset, scored
 
-WORDS = ["he", "she", "man", "is", "the", "a", "nurse", "ban", "##jo", "##ist", "doctor", "strong", "kind", "tree", "."]
-# Counts out of 100; "banjoist" is ban ##jo ##ist, whose probabilities .08, .01 and .03 have the mean .04.
-COUNTS = {
-    "he": 20,
-    "she": 14,
-    "is": 21,
-    "nurse": 6,
-    "doctor": 9,
-    "strong": 5,
-    "kind": 7,
-    "tree": 4.5,
-    "ban": 8,
-    "##jo": 1,
-    "##ist": 3,
-}
+# Out of 98.5; "banjoist" is ban ##jo ##ist, whose probabilities .08, .01 and .03 have the mean .04.
+MEN = {"he": 20, "she": 14, "is": 21, "nurse": 6, "doctor": 9}
+COUNTS = {**MEN, "strong": 5, "kind": 7, "tree": 4.5, "ban": 8, "##jo": 1, "##ist": 3}
+WORDS = [*COUNTS, "man", "the", "a", "."]
 ITEMS = [
     # target, stereotype, opposite, unrelated: what wins of (stereotype, opposite), and of both against the unrelated
     Row("he", "he is BLANK .", ("doctor", "nurse", "tree")),  # stereotype; both
@@ -54,7 +36,6 @@ ITEMS = [
 
 def test_a_frequency_baseline_scores_as_computed_by_hand() -> None:
     """Target he: SS 2/4, LM (2+2+0+1)/8. she: SS 1.5/3, LM (2+1+2)/6. man: SS 2.5/3, LM (1+.5+0)/6. Then the means."""
-    assert sum(COUNTS.values()) == pytest.approx(98.5)
     result = evaluate_stereoset(frequency_model(COUNTS), ITEMS)
     assert result.ss == pytest.approx(100 * (2 / 4 + 1.5 / 3 + 2.5 / 3) / 3)
     assert result.lm == pytest.approx(100 * (5 / 8 + 5 / 6 + 1.5 / 6) / 3)
@@ -62,32 +43,14 @@ def test_a_frequency_baseline_scores_as_computed_by_hand() -> None:
     assert (result.rows, result.targets, result.ties) == (10, 3, 5)
 
 
-def test_a_model_that_knows_nothing_prefers_nothing() -> None:
+def test_a_uniform_model_prefers_nothing() -> None:
     """All words are equally probable, words of several tokens too; ties are one half."""
-    uniform = frequency_model(dict.fromkeys(WORDS, 1.0))
-    result = evaluate_stereoset(uniform, ITEMS)
+    result = evaluate_stereoset(frequency_model(dict.fromkeys(WORDS, 1.0)), ITEMS)
     assert (result.ss, result.lm, result.icat, result.ties) == (50, 50, 50, 30)
 
 
-def test_models_that_ignore_their_input_score_about_fifty(data_dir: Path) -> None:
-    """Random distributions over the tokens, on the 771 rows. Of 40 the mean was 49.6, the lowest 43.5, the highest 53.0."""
-
-    class Unseeing(MaskedLanguageModel):
-        def log_probabilities(self, questions: Any) -> torch.Tensor:
-            return logits[[question.answer for question in questions]].double()
-
-    rows, found = read_stereoset(data_dir)[::3], []
-    model = Unseeing(None, load_tokenizer(str(data_dir / "text/bert-wiki-mini")))
-    model.tokens = cache(model.tokens)  # type: ignore[method-assign]
-    for seed in range(6):
-        logits = torch.randn(len(model.tokenizer), generator=torch.Generator().manual_seed(seed)).log_softmax(0)
-        found.append(evaluate_stereoset(model, rows).ss)
-    assert sum(found) / len(found) == pytest.approx(50, abs=3)
-    assert all(abs(score - 50) < 12 for score in found)
-
-
 def slowly(model: MaskedLanguageModel, context: str, word: str) -> float:
-    """The mean probability of a word's tokens, each in a sentence written as text, without batches."""
+    """The mean probability of a word's tokens, filled in from the left, each in a sentence written as text, without batches."""
     answers = model.tokenizer(word, add_special_tokens=False)["input_ids"]
     found = []
     for done, answer in enumerate(answers):
@@ -107,30 +70,16 @@ def check_against_a_slow_loop(model: MaskedLanguageModel, rows: list[Row]) -> No
 
 
 def test_scores_are_those_of_a_slow_loop() -> None:
-    rows = [row for row in ITEMS if len(set(row.words)) == 3]
     for seed in range(3):
-        check_against_a_slow_loop(random_model(WORDS, seed), rows)
+        check_against_a_slow_loop(random_model(WORDS, seed), [row for row in ITEMS if len(set(row.words)) == 3])
 
 
-def test_real_rows_score_as_in_a_slow_loop(data_dir: Path) -> None:
-    rows = read_stereoset(data_dir)
-    assert (len(rows), len({row.target for row in rows})) == (771, 30)
+def test_real_rows_are_complete_and_score_as_in_a_slow_loop(data_dir: Path) -> None:
+    rows, developed = read_stereoset(data_dir), read_stereoset(data_dir, DEVELOPMENT_FILE)
+    assert (len(rows), len({row.target for row in rows}), len(developed)) == (771, 30, 255)
+    assert not {each.target for each in rows} & {each.target for each in developed}
     assert rows[0].words == ("hysterical", "strong", "banjo")
     check_against_a_slow_loop(load_masked_language_model(data_dir / "text/bert-wiki-mini", "cpu"), rows[::60])
-
-
-def test_a_word_of_several_tokens_is_filled_in_from_the_left() -> None:
-    model = random_model(WORDS)
-    found = [model.tokenizer.decode(question.tokens) for question in word_questions(model, "he is BLANK .", "banjoist")]
-    assert found == [
-        "[CLS] he is [MASK]. [SEP]",
-        "[CLS] he is ban [MASK]. [SEP]",
-        "[CLS] he is banjo [MASK]. [SEP]",
-    ]
-    with pytest.raises(DataError, match="makes no tokens"):
-        word_questions(model, "he is BLANK", " ")
-    with pytest.raises(DataError, match="more than one masked place"):
-        word_questions(model, "[MASK] is BLANK", "kind")
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -138,56 +87,41 @@ def row(**changes: Any) -> dict[str, Any]:
     return {"target": "he", "context": "he is, BLANK.", **sentences, **changes}
 
 
-def test_the_word_stands_where_the_blank_is(tmp_path: Path) -> None:
-    write_stereoset(tmp_path, [row(), row(context="he BLANK, now", stereotype="he is-not, now", unrelated="he tree, now")])
-    assert read_stereoset(tmp_path) == [
-        Row("he", "he is, BLANK.", ("strong", "kind", "tree")),
-        Row("he", "he BLANK, now", ("isnot", "is", "tree")),
-    ]
+def write(folder: Path, *rows: dict[str, Any], name: str = FILE) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(gzip.compress("".join(json.dumps(each) + "\n" for each in rows).encode()))
 
 
-def test_the_development_set_is_another_and_its_other_biases_are_left_out(tmp_path: Path) -> None:
-    write_stereoset(tmp_path, [row()])
-    write_stereoset(tmp_path, [row(bias_type="race"), row(bias_type="gender", target="she")], DEVELOPMENT_FILE)
+def test_the_word_stands_where_the_blank_is_and_other_biases_are_left_out(tmp_path: Path) -> None:
+    blank = row(context="he BLANK, now", stereotype="he is-not, now", unrelated="he tree, now")
+    write(tmp_path / "text/bias", row(), blank)
+    write(tmp_path / "text/bias", row(bias_type="race"), row(bias_type="gender", target="she"), name=DEVELOPMENT_FILE)
+    first = Row("he", "he is, BLANK.", ("strong", "kind", "tree"))
+    assert read_stereoset(tmp_path) == [first, Row("he", "he BLANK, now", ("isnot", "is", "tree"))]
     assert [each.target for each in read_stereoset(tmp_path, DEVELOPMENT_FILE)] == ["she"]
-    assert [each.target for each in read_stereoset(tmp_path)] == ["he"]
-
-
-def test_real_development_rows_share_nothing_with_the_test_set(data_dir: Path) -> None:
-    tested, developed = read_stereoset(data_dir), read_stereoset(data_dir, DEVELOPMENT_FILE)
-    assert len(developed) == 255
-    assert not {each.target for each in tested} & {each.target for each in developed}
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("rows", "message"),
     [
-        ({"context": "he is"}, "line 1: the context must hold BLANK once"),
-        ({"context": "BLANK is BLANK"}, "must hold BLANK once"),
-        ({"unrelated": "he is,"}, "line 1: unrelated has no word where the context has BLANK"),
-        ({"unrelated": "he is, ..."}, "unrelated has no word"),
-        ({"target": None}, "must be text"),
-        ({"target": ["he"]}, "must be text"),
+        (None, "lacks, and so do its text/bias and bias"),
+        ([], "is empty"),
+        ([{"target": "he"}], r"line 1: must be a JSON object with target, .* \(KeyError: 'context'\)"),
+        ([row(), row(context="he is")], "line 2: the context must hold BLANK once"),
+        ([row(context="BLANK is BLANK")], "must hold BLANK once"),
+        ([row(unrelated="he is,")], "line 1: unrelated has no word where the context has BLANK"),
+        ([row(unrelated="he is, ...")], "unrelated has no word"),
+        ([row(target=None)], "must be text"),
+        ([row(context="[MASK] is, BLANK.")], "more than one masked place"),
     ],
 )
-def test_faults_of_rows_name_the_line(tmp_path: Path, fault: dict[str, Any], message: str) -> None:
-    write_stereoset(tmp_path, [row(**fault)])
+def test_faults_of_files_are_named(tmp_path: Path, rows: list[dict[str, Any]] | None, message: str) -> None:
+    if rows is not None:
+        write(tmp_path, *rows)
     with pytest.raises(DataError, match=message):
-        read_stereoset(tmp_path)
+        evaluate_stereoset(random_model(WORDS), read_stereoset(tmp_path))
 
 
-def test_faults_of_files_are_named(tmp_path: Path) -> None:
+def test_without_a_folder_the_option_is_named() -> None:
     with pytest.raises(DataError, match=r"StereoSet needs stereoset_test_gender_intrasentence\.jsonl\.gz: name the folder"):
         read_stereoset(None)
-    with pytest.raises(DataError, match="lacks, and so do its text/bias and bias"):
-        read_stereoset(tmp_path)
-    write_stereoset(tmp_path, [])
-    with pytest.raises(DataError, match="is empty"):
-        read_stereoset(tmp_path)
-    write_stereoset(tmp_path, [{"target": "he"}])
-    with pytest.raises(DataError, match=r"line 1: must be a JSON object with target, .* \(KeyError: 'context'\)"):
-        read_stereoset(tmp_path)
-    (tmp_path / "text/bias").mkdir(parents=True)
-    (tmp_path / "stereoset_test_gender_intrasentence.jsonl.gz").rename(tmp_path / "text/bias/moved")
-    write_stereoset(tmp_path / "text/bias", [row()])
-    assert len(read_stereoset(tmp_path)) == 1

@@ -6,9 +6,11 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from filelock import Timeout
 
 from tempplug.cli import main
 from tempplug.errors import DataError, TempplugError
@@ -16,9 +18,10 @@ from tempplug_adapters.sweep.command import plan
 from tempplug_adapters.sweep.metric import read_metric
 from tempplug_adapters.sweep.picture import draw
 
-SCRIPT = """
+# the first writes its figures, the second prints them; both note every run in the file ``ran``
+WRITES = """
 import json, pathlib, sys
-folder, strategy, seed, ways = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+folder, ways, strategy, seed = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 with open(ways, "a") as file:
     file.write(f"{strategy} {seed}\\n")
 value = {"fixed:temperature=0.05": 0.5, "fixed:temperature=0.5": 0.7, "macl": 0.65}[strategy] + 0.01 * seed
@@ -26,60 +29,9 @@ if pathlib.Path(ways + ".broken").exists() and strategy == "macl":
     sys.exit("out of memory")
 (folder / "metrics.json").write_text(json.dumps({"evaluation": {"accuracy": value}}))
 """
-
-
-@pytest.fixture
-def words(tmp_path: Path) -> list[str]:
-    """The words of a sweep whose command notes every run in the file ``ran``."""
-    (tmp_path / "train.py").write_text(SCRIPT)
-    parts = [sys.executable, "-S", str(tmp_path / "train.py"), "{output_dir}", "{strategy}", "{seed}", str(tmp_path / "ran")]
-    command = " ".join(each if "{" in each else shlex.quote(each) for each in parts)
-    grid = ["--temperatures", "0.5", "0.05", "--strategies", "macl", "--seeds", "0", "1"]
-    return ["sweep", "--command", command, "--metric", "accuracy", "--output", str(tmp_path / "out"), *grid]
-
-
-def ran(folder: Path) -> list[str]:
-    file = folder / "ran"
-    lines = file.read_text().splitlines()
-    file.unlink()
-    return lines
-
-
-def test_a_sweep_runs_the_grid_draws_it_and_goes_on(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "ran.broken").touch()
-    assert main(words) == 1
-    out = capsys.readouterr().out
-    assert ran(tmp_path) == [
-        f"{each} {seed}" for seed in (0, 1) for each in ("fixed:temperature=0.5", "fixed:temperature=0.05", "macl")
-    ]
-    assert "[1/6] fixed:temperature=0.5, seed 0: accuracy 0.7 (" in out
-    assert "[3/6] macl, seed 0: failed: exit status 1, out of memory (" in out
-    values = json.loads((tmp_path / "out" / "sweep.json").read_text())["values"]
-    assert values == {"fixed:temperature=0.5": pytest.approx([0.7, 0.71]), "fixed:temperature=0.05": pytest.approx([0.5, 0.51])}
-    (tmp_path / "ran.broken").unlink()
-    assert main(words) == 0
-    assert ran(tmp_path) == ["macl 0", "macl 1"], "what is finished is not run again"
-    out = capsys.readouterr().out
-    assert "(done before)" in out
-    assert "macl                    0.655 ± 0.0071 over 2 seeds" in out
-    assert "macl 0.655" in (tmp_path / "out" / "sweep.svg").read_text(encoding="utf-8")
-
-
-def test_finished_runs_of_another_command_are_not_reused(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 0
-    words[2] += " --more"
-    assert main(words) == 2
-    assert "sweep_result.json is of another command, " in capsys.readouterr().err
-    assert len(ran(tmp_path)) == 6
-
-
 PRINTS = """
-import json, pathlib, sys
-folder, strategy, ways = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+import sys
+strategy, ways = sys.argv[3], sys.argv[2]
 with open(ways, "a") as file:
     file.write(strategy + "\\n")
 accuracy = {"macl": "nan", "fixed:temperature=9": "nan", "temperature-free": "-"}.get(strategy, "0.75")
@@ -87,28 +39,75 @@ print("epoch 1\\n{'loss': 0.5}\\nrecall@10 = 0.25\\naccuracy   " + accuracy)
 """
 
 
-def printing(folder: Path, metric: str, *strategies: str) -> list[str]:
-    """Returns the words of a sweep; its command prints figures and notes every run in the file ``ran``."""
-    (folder / "train.py").write_text(PRINTS)
-    parts = [sys.executable, "-S", str(folder / "train.py"), "{output_dir}", "{strategy}", str(folder / "ran")]
-    command = " ".join(each if "{" in each else shlex.quote(each) for each in parts)
-    chosen = ["--temperatures", "0.5", "--strategies", *strategies]
-    return ["sweep", "--command", command, "--metric", metric, "--output", str(folder / "out"), *chosen]
+def words(folder: Path, script: str, metric: str, *grid: str, seed: str = "") -> list[str]:
+    """Returns the words of a sweep over a script."""
+    (folder / "train.py").write_text(script)
+    parts = [sys.executable, "-S", str(folder / "train.py"), "{output_dir}", str(folder / "ran"), "{strategy}", seed]
+    command = " ".join(each if "{" in each else shlex.quote(each) for each in parts if each)
+    return ["sweep", "--command", command, "--metric", metric, "--output", str(folder / "out"), *grid]
+
+
+def writing(folder: Path, metric: str = "accuracy") -> list[str]:
+    grid = "--temperatures 0.5 0.05 --strategies macl --seeds 0 1"
+    return words(folder, WRITES, metric, *grid.split(), seed="{seed}")
+
+
+def printing(folder: Path, metric: str, *strategies: str, temperature: str = "0.5") -> list[str]:
+    return words(folder, PRINTS, metric, "--temperatures", temperature, "--strategies", *strategies)
+
+
+def ran(folder: Path) -> list[str]:
+    """Returns the runs since the last call."""
+    file = folder / "ran"
+    lines = file.read_text().splitlines() if file.exists() else []
+    file.unlink(missing_ok=True)
+    return lines
+
+
+def values(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "out" / "sweep.json").read_text())["values"]
+    return found
+
+
+def test_a_sweep_runs_the_grid_draws_it_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ran.broken").touch()
+    assert main(writing(tmp_path)) == 1
+    out, specs = capsys.readouterr().out, ("fixed:temperature=0.5", "fixed:temperature=0.05", "macl")
+    assert ran(tmp_path) == [f"{each} {seed}" for seed in (0, 1) for each in specs]
+    assert "[1/6] fixed:temperature=0.5, seed 0: accuracy 0.7 (" in out
+    assert "[3/6] macl, seed 0: failed: exit status 1, out of memory (" in out
+    assert values(tmp_path) == {specs[0]: pytest.approx([0.7, 0.71]), specs[1]: pytest.approx([0.5, 0.51])}
+    (tmp_path / "ran.broken").unlink()
+    assert main(writing(tmp_path)) == 0
+    assert ran(tmp_path) == ["macl 0", "macl 1"], "what is finished is not run again"
+    out = capsys.readouterr().out
+    assert "(done before)" in out
+    assert "macl                    0.655 ± 0.0071 over 2 seeds" in out
+    assert "macl 0.655" in (tmp_path / "out" / "sweep.svg").read_text(encoding="utf-8")
+    other = writing(tmp_path)
+    other[2] += " --more"
+    assert main(other) == 2
+    assert "sweep_result.json is of another command, " in capsys.readouterr().err
+    monkeypatch.setattr("filelock.FileLock.acquire", lambda lock: (_ for _ in ()).throw(Timeout(lock.lock_file)))
+    (tmp_path / "out" / ".lock").write_text("7")
+    assert main(writing(tmp_path)) == 2
+    assert f"output='{tmp_path / 'out'}' is being written to by process 7: wait" in capsys.readouterr().err
+    assert ran(tmp_path) == []
 
 
 def test_a_misspelt_metric_ends_the_sweep_after_one_run_and_the_right_one_is_read_from_it(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words[words.index("accuracy")] = "acuracy"
     for runs in (1, 0):
-        assert main(words) == 2
-        assert len(ran(tmp_path)) == runs if runs else not (tmp_path / "ran").exists()
+        assert main(writing(tmp_path, "acuracy")) == 2
+        assert len(ran(tmp_path)) == runs
         told = capsys.readouterr().err
         assert "metric=acuracy was not found in the JSON files of " in told
         assert " Did you mean 'accuracy'? It has: accuracy. The run is kept: " in told
         assert told.count("\n") == 1
-    words[words.index("acuracy")] = "accuracy"
-    assert main(words) == 0
+    assert main(writing(tmp_path)) == 0
     assert len(ran(tmp_path)) == 5
     assert "[1/6] fixed:temperature=0.5, seed 0: accuracy 0.7 (done before)" in capsys.readouterr().out
 
@@ -117,29 +116,29 @@ def test_another_metric_is_read_from_what_finished_runs_printed(tmp_path: Path, 
     assert main(printing(tmp_path, "recal", "dystress")) == 2
     told = capsys.readouterr().err
     assert "Did you mean 'recall@10'? It has: epoch, loss, recall@10, accuracy." in told
-    assert main(printing(tmp_path, "recall@10", "dystress")) == 0
-    assert ran(tmp_path) == ["fixed:temperature=0.5", "dystress"]
-    for metric, value in (("accuracy", 0.75), ("loss", 0.5)):
+    for metric, value, runs in (
+        ("recall@10", 0.25, ["fixed:temperature=0.5", "dystress"]),
+        ("accuracy", 0.75, []),
+        ("loss", 0.5, []),
+    ):
         assert main(printing(tmp_path, metric, "dystress")) == 0
-        assert not (tmp_path / "ran").exists(), "nothing is trained again"
-        values = json.loads((tmp_path / "out" / "sweep.json").read_text())["values"]
-        assert values == {"fixed:temperature=0.5": [value], "dystress": [value]}
+        assert ran(tmp_path) == runs
+        assert values(tmp_path) == {"fixed:temperature=0.5": [value], "dystress": [value]}
 
 
 def test_a_run_without_the_metric_that_others_have_is_one_that_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = printing(tmp_path, "accuracy", "macl", "temperature-free")
     for runs in (3, 0):
-        assert main(words) == 1
-        assert len(ran(tmp_path)) == runs if runs else not (tmp_path / "ran").exists()
+        assert main(printing(tmp_path, "accuracy", "macl", "temperature-free")) == 1
+        assert len(ran(tmp_path)) == runs
         lines = capsys.readouterr().out.splitlines()
         assert lines[1].startswith("[2/3] macl: failed: metric=accuracy of ")
         assert lines[1].endswith(" is nan. Remove the folder to train it again.")
         assert lines[2].startswith("[3/3] temperature-free: failed: metric=accuracy was not found in the JSON files of ")
-    assert json.loads((tmp_path / "out" / "sweep.json").read_text())["values"] == {"fixed:temperature=0.5": [0.75]}
-    words[words.index("--temperatures") + 1] = "9"  # the first of all is now one that has the metric, but no number
-    assert main(words) == 1
+    assert values(tmp_path) == {"fixed:temperature=0.5": [0.75]}
+    # the first of all is now one that has the metric, but no number
+    assert main(printing(tmp_path, "accuracy", "macl", "temperature-free", temperature="9")) == 1
     assert [": failed: " in line for line in capsys.readouterr().out.splitlines()] == [True, True, True]
 
 
@@ -159,16 +158,13 @@ def test_what_cannot_be_run_is_refused(command: str, more: dict[str, list[float]
     assert message in str(caught.value)
 
 
-def test_a_command_that_does_not_exist_ends_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", "--command", "nosuchprogram {strategy}", "--metric", "x", "--output", str(tmp_path / "out")]) == 2
-    assert "command 'nosuchprogram' cannot be run: No such file" in capsys.readouterr().err
-
-
-def test_placeholders_and_the_order_of_the_grid() -> None:
+def test_placeholders_and_the_order_of_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = plan("train '--o={output_dir}' {strategy}", [0.1], ["fixed:temperature=0.1", "macl:alpha=2"], None, Path("/out"))
     assert [run.strategy for run in runs] == ["fixed:temperature=0.1", "macl:alpha=2"], "one run where two ask for the same"
     assert runs[1].words == ("train", "--o=/out/runs/macl_alpha=2", "macl:alpha=2")
     assert [run.seed for run in plan("x {strategy} {seed}", [0.1], [], None, Path("/out"))] == [0]
+    assert main(["sweep", "--command", "nosuchprogram {strategy}", "--metric", "x", "--output", str(tmp_path / "out")]) == 2
+    assert "command 'nosuchprogram' cannot be run: No such file" in capsys.readouterr().err
 
 
 def test_the_metric_is_found_where_it_is_promised(tmp_path: Path) -> None:
@@ -183,27 +179,24 @@ def test_the_metric_is_found_where_it_is_promised(tmp_path: Path) -> None:
     (tmp_path / "endless.json").write_text("[" * 100_000)
     (tmp_path / "all_results.json").write_text(json.dumps({"accuracy": 0.75}))
     assert read_metric(tmp_path, printed, "accuracy") == 0.75
-    wanted = r"metric=recall was not found in the JSON files of .*, nor printed as 'recall: VALUE'\."
-    with pytest.raises(DataError, match=wanted):
-        read_metric(tmp_path, printed, "recall")
-    with pytest.raises(DataError, match=r"metric=recall of .* is nan\."):
-        read_metric(tmp_path, "recall: nan", "recall")
+    missing = r"metric=recall was not found in the JSON files of .*, nor printed as 'recall: VALUE'\."
+    for output, message in ((printed, missing), ("recall: nan", r"metric=recall of .* is nan\.")):
+        with pytest.raises(DataError, match=message):
+            read_metric(tmp_path, output, "recall")
+
+
+def drawn(picture: ElementTree.Element, name: str, tag: str) -> list[ElementTree.Element]:
+    groups = [each for each in picture.iter() if each.get("id", "").startswith(name)]
+    return [each for group in groups for each in group.iter() if each.tag.endswith(tag)]
 
 
 def test_the_picture_has_a_dot_a_temperature_and_a_band_a_strategy() -> None:
     picture = ElementTree.fromstring(draw({0.05: [1.0, 2.0], 0.5: [3.0]}, {"macl": [2.0, 2.5], "a<b": [2.3]}, "accuracy"))
-
-    def drawn(name: str, picture: ElementTree.Element = picture) -> list[ElementTree.Element]:
-        return [each for group in picture.iter() if group.get("id", "").startswith(name) for each in group.iter()]
-
-    dots = [each for each in drawn("curve") if each.tag.endswith("use")]
-    assert len(dots) == 2
-    assert float(dots[0].attrib["y"]) > float(dots[1].attrib["y"]), "higher is up"
-    assert float(dots[0].attrib["x"]) < float(dots[1].attrib["x"])
-    assert len([each for each in drawn("band-") if each.tag.endswith("path")]) == 2
-    texts = [each.text for each in picture.iter() if each.text]
-    assert {"0.05", "0.5", "macl 2.25", "a<b 2.3"} <= set(texts)
-    assert "band-0" not in draw({0.1: [1.0]}, {}, "x")
-    alone = ElementTree.fromstring(draw({}, {"macl": [1.0]}, "x"))
-    assert len([each for each in drawn("band-", alone) if each.tag.endswith("path")]) == 1
-    assert not [each for each in drawn("curve", alone) if each.tag.endswith("use")]
+    low, high = drawn(picture, "curve", "use")
+    assert float(low.attrib["y"]) > float(high.attrib["y"]), "higher is up"
+    assert float(low.attrib["x"]) < float(high.attrib["x"])
+    assert len(drawn(picture, "band-", "path")) == 2
+    assert {"0.05", "0.5", "macl 2.25", "a<b 2.3"} <= {each.text for each in picture.iter() if each.text}
+    for curve, bands in (({0.1: [1.0]}, {}), ({}, {"macl": [1.0]})):
+        alone = ElementTree.fromstring(draw(curve, bands, "x"))
+        assert (len(drawn(alone, "curve", "use")), len(drawn(alone, "band-", "path"))) == (len(curve), len(bands))

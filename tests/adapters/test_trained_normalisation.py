@@ -56,7 +56,6 @@ HALVES = {"image_mean": [0.5, 0.5, 0.25], "image_std": [0.5, 0.5, 0.75]}
         ("processor_config.json", {"image_processor": HALVES}, [[0.5, 0.5, 0.25], [0.5, 0.5, 0.75]]),
         ("preprocessor_config.json", HALVES | {"do_normalize": False}, [[0, 0, 0], [1, 1, 1]]),
         ("preprocessor_config.json", {"do_resize": True}, IMAGENET),
-        ("processor_config.json", {"chat": 1}, IMAGENET),
         ("other.json", HALVES, IMAGENET),
     ],
 )
@@ -75,8 +74,8 @@ def test_checkpoints_are_normalised_as_they_were_trained(
     assert normalisation(create_backbone(name, mean=(0, 0, 0), std=(2, 2, 2))) == [[0, 0, 0], [2, 2, 2]]
 
 
-@pytest.mark.parametrize("content", ["{", '{"image_mean": 0.5, "image_std": 0.5}', '{"image_mean": ["x"], "image_std": [1]}'])
-def test_a_malformed_preprocessor_is_named(vit_folder: Path, content: str) -> None:
-    (vit_folder / "preprocessor_config.json").write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError, match=f"model='{vit_folder}' cannot be loaded"):
-        create_backbone(f"transformers:{vit_folder}")
+def test_a_malformed_preprocessor_is_named(vit_folder: Path) -> None:
+    for content in ("{", '{"image_mean": 0.5, "image_std": 0.5}', '{"image_mean": ["x"], "image_std": [1]}'):
+        (vit_folder / "preprocessor_config.json").write_text(content, encoding="utf-8")
+        with pytest.raises(ConfigError, match=f"model='{vit_folder}' cannot be loaded"):
+            create_backbone(f"transformers:{vit_folder}")

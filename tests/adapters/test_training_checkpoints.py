@@ -1,13 +1,21 @@
-"""Which checkpoint a run goes on with, and files of trainings that are whole or not there."""
+"""Which checkpoint a run resumes from: the newest undamaged one of the same run, never a damaged file."""
 
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from method_toys import Kill, Killed, assert_same_end, run
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
+from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.manifest import seal
 from tempplug_adapters.training.checkpoints import (
     COMPLETE,
@@ -19,17 +27,18 @@ from tempplug_adapters.training.checkpoints import (
     output_folder,
     remove_old,
     resume_point,
-    write_settings,
 )
+from tempplug_adapters.training.train import train
+from tempplug_benchmarks.tasks.node_generated import citation_graph
 
 
-def checkpoint(folder: Path, step: int, best: int | None = None, **settings: object) -> Path:
+def checkpoint(folder: Path, step: int, best: int | None = None) -> Path:
     made = folder / f"checkpoint-{step}"
     made.mkdir(parents=True)
     for name in COMPLETE:
         (made / name).write_text("{}")
     (made / TRAINER_STATE).write_text(json.dumps({"best_global_step": best}))
-    write_settings(made, {"method": "toy", "recipe": {"noise": 0.1}, **settings})
+    write_json(made / SETTINGS_FILE, {"method": "toy", "recipe": {"noise": 0.1}})
     seal(made)
     return made
 
@@ -78,8 +87,42 @@ def test_a_checkpoint_needs_the_best_one(tmp_path: Path) -> None:
     assert "checkpoint-12 is damaged: the best checkpoint, checkpoint-8, is damaged: its" in str(said[0].message)
 
 
-@pytest.mark.parametrize("file", [TRAINER_STATE, "settings.json"])
-@pytest.mark.parametrize("content", ["[" * 100_000, "[1]", "{}", "{", "3"])
+def toy(folder: Path, **more: Any) -> Any:
+    return run(folder, "learnable", **more)
+
+
+def grace(folder: Path, **more: Any) -> Any:
+    recipe, data = GRACE.recipe(num_train_epochs=9, hidden=8), Nodes(citation_graph(0))
+    saves = {"save_steps": 2}
+    return train(GRACE.load(), recipe, data, TemperatureArguments("learnable"), folder, training=saves, evaluate=False, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("train", [toy, grace])
+def test_damage_is_found_in_every_file_of_a_trained_checkpoint(tmp_path: Path, train: Callable[..., Any]) -> None:
+    train(tmp_path / "whole")
+    with pytest.raises(Killed):
+        train(tmp_path / "killed", callbacks=[Kill(8)])
+    newest, chance = checkpoints(tmp_path / "killed")[-1], random.Random(0)
+    assert {*COMPLETE, "rng_state.pth", "manifest.json"} == names(newest)
+    for file in newest.iterdir():
+        content = file.read_bytes()
+        at, bit = chance.randrange(len(content)), chance.randrange(8)
+        for damaged in (content[:at], content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]):
+            file.write_bytes(damaged)
+            with pytest.raises(DataError, match=rf"^resume_from_checkpoint='{newest}' is not a.*: its {file.name} [^\n]*$"):
+                resume_point(tmp_path / "killed", str(newest))
+        file.write_bytes(content)
+    (newest / "rng_state.pth").write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"checkpoint-8 is damaged: its rng_state.* the training goes on from checkpoint-6\.$"):
+        train(tmp_path / "killed", resume_from_checkpoint="auto")
+    assert_same_end(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [(TRAINER_STATE, "[" * 100_000), (SETTINGS_FILE, "[1]"), (TRAINER_STATE, "{}"), (SETTINGS_FILE, "{"), (TRAINER_STATE, "3")],
+)
 def test_a_sealed_checkpoint_may_hold_other_things(tmp_path: Path, file: str, content: str) -> None:
     made = checkpoint(tmp_path, 4)
     (made / file).write_text(content)
@@ -105,23 +148,16 @@ def test_old_checkpoints_are_removed_but_never_the_newest_or_the_best(tmp_path: 
 def test_a_new_run_does_not_overwrite_an_earlier_one(tmp_path: Path) -> None:
     for asked in (None, "auto", "false"):
         check_start(tmp_path, asked)
-    assert resume_point(tmp_path, None) is resume_point(tmp_path, "auto") is resume_point(tmp_path, "false") is None
+        assert resume_point(tmp_path, asked) is None
     checkpoint(tmp_path, 3)
     check_start(tmp_path, "auto")
     for asked in (None, "false"):
         with pytest.raises(ConfigError, match=r"holds checkpoint-3 of an earlier run: pass --resume-from-checkpoint auto"):
             check_start(tmp_path, asked)
-    for asked in (tmp_path / "none", checkpoint(tmp_path, 4)):
-        (asked / "optimizer.pt").unlink(missing_ok=True)
-        with pytest.raises(DataError, match=rf"resume_from_checkpoint='{asked}' is not a complete checkpoint: it"):
-            check_start(tmp_path, str(asked))
-
-
-def test_a_folder_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(DataError, match=f"output_dir='{folder}' cannot be written"), output_folder(folder):
-            pass
+    for folder in (tmp_path / "none", checkpoint(tmp_path, 4)):
+        (folder / "optimizer.pt").unlink(missing_ok=True)
+        with pytest.raises(DataError, match=rf"resume_from_checkpoint='{folder}' is not a complete checkpoint: it"):
+            check_start(tmp_path, str(folder))
 
 
 def test_what_dead_runs_left_is_removed_by_the_first_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,26 +172,20 @@ def test_what_dead_runs_left_is_removed_by_the_first_process(tmp_path: Path, mon
     assert names(tmp_path) == set()
 
 
-def test_settings_are_compared_by_name(tmp_path: Path) -> None:
+def test_settings_are_compared_by_name_and_another_machine_is_told(tmp_path: Path) -> None:
     made = checkpoint(tmp_path, 1)
-    ours = {"method": "toy", "recipe": {"noise": 0.1}}
+    ours, machine = {"method": "toy", "recipe": {"noise": 0.1}}, {"cpu": "Abacus", "products": "mm", "threads": 1}
     check_settings(made, ours)
     for changed, message in [
-        ({**ours, "method": "other"}, "method=other differs from the checkpoint's toy"),
-        ({**ours, "recipe": {"noise": 0.2}}, "noise=0.2 differs from the checkpoint's 0.1"),
-        ({**ours, "recipe": {}}, "noise=None differs from the checkpoint's 0.1"),
-        ({**ours, "recipe": {"noise": 0.1, "width": (3, 4)}}, r"width=\[3, 4\] differs from the checkpoint's None"),
+        ({"method": "other"}, "method=other differs from the checkpoint's toy"),
+        ({"recipe": {"noise": 0.2}}, "noise=0.2 differs from the checkpoint's 0.1"),
+        ({"recipe": {}}, "noise=None differs from the checkpoint's 0.1"),
+        ({"recipe": {"noise": 0.1, "width": (3, 4)}}, r"width=\[3, 4\] differs from the checkpoint's None"),
     ]:
         with pytest.raises(ConfigError, match=message):
-            check_settings(made, changed)
-
-
-def test_another_machine_is_told_and_not_refused(tmp_path: Path) -> None:
-    made = checkpoint(tmp_path, 1)
-    settings = json.loads((made / SETTINGS_FILE).read_text())
-    machine = {"cpu": "Abacus", "products": "mm", "threads": 1}
-    (made / SETTINGS_FILE).write_text(json.dumps({**settings, "machine": machine}))
-    check_settings(made, {**settings, "machine": machine})
+            check_settings(made, {**ours, **changed})
+    write_json(made / SETTINGS_FILE, {**ours, "machine": machine})
+    check_settings(made, {**ours, "machine": machine})
     wanted = r"checkpoint-1 was written on another machine: products onednn \(was mm\), threads 2 \(was 1\)\. The training"
     with pytest.warns(UserWarning, match=wanted):
-        check_settings(made, {**settings, "machine": machine | {"products": "onednn", "threads": 2}})
+        check_settings(made, {**ours, "machine": machine | {"products": "onednn", "threads": 2}})

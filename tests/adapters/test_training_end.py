@@ -1,9 +1,8 @@
-"""The end of a run: finished is finished, whenever it was killed; SIGTERM saves first; one run at a time has a folder."""
+"""The end of a run: one that was killed ends as if it had not been; signals save first."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
 import random
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -21,40 +19,29 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from method_toys import METHOD, Kill, Killed, ToyMethod, run, weights, without_seconds
+from method_toys import METHOD, Kill, Killed, ToyMethod, assert_same_end, run
 from transformers import TrainerCallback
 
-from tempplug.cli import shell
-from tempplug.errors import ConfigError
-from tempplug_adapters.training.callbacks import TemperaturesSeen
+from tempplug_adapters.training.callbacks import TemperatureStatistics
 from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_adapters.training.method import Method
 from tempplug_adapters.training.termination import Terminated
 from tempplug_adapters.training.trainer import MethodTrainer
 
 SCHEDULE = "schedule:temperature_min=0.2,temperature_max=0.9,period=4"
-BEST = {
-    "eval_strategy": "epoch",
-    "save_strategy": "epoch",
-    "load_best_model_at_end": True,
-    "metric_for_best_model": "spread",
-    "greater_is_better": True,
-}
+BEST: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+BEST |= {"metric_for_best_model": "spread", "greater_is_better": True}
+EARLY = {**BEST, "greater_is_better": False, "early_stopping_patience": 1}
+STEPS = {**BEST, "save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True}
+GO_ON = "the same command with --resume-from-checkpoint auto goes on where it stopped."
 
 
-def results(folder: Path) -> dict[str, Any]:
-    return without_seconds(json.loads((folder / "metrics.json").read_text()))
-
-
-def same(folder: Path, training: dict[str, Any] | None = None) -> None:
-    """Goes on with the killed run and makes sure that it ends like the whole one, in its files too."""
+def go_on(folder: Path, training: dict[str, Any] | None = None, strategy: str = SCHEDULE) -> dict[str, Any]:
+    """Resumes the killed run, and makes sure that it ends like the whole one."""
     torch.manual_seed(99)
-    run(folder / "killed", SCHEDULE, resume_from_checkpoint="auto", training=training)
-    assert json.dumps(results(folder / "killed")) == json.dumps(results(folder / "whole"))
-    expected, found = (torch.load(folder / name / "encoder.pt", weights_only=True) for name in ("whole", "killed"))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-    expected, found = weights(folder / "whole"), weights(folder / "killed")
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    results = run(folder / "killed", strategy, resume_from_checkpoint="auto", training=training)
+    assert_same_end(folder)
+    return results
 
 
 @pytest.fixture
@@ -82,11 +69,8 @@ MOMENTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "after the last checkpoint": lambda patch: patch.setattr(MethodTrainer, "_finalize_training", kill),
     "in the evaluation": kill_at_the_last_evaluation,
     "before the encoder": lambda patch: patch.setattr(Method, "save", kill),
-    "before the metrics": lambda patch: patch.setattr("tempplug_adapters.training.train.write_json", kill),
+    "before the metrics": lambda patch: patch.setattr(Method, "describe_results", kill),
 }
-
-
-EARLY = {**BEST, "greater_is_better": False, "early_stopping_patience": 1}
 
 
 @pytest.mark.usefixtures("chance")
@@ -94,7 +78,7 @@ EARLY = {**BEST, "greater_is_better": False, "early_stopping_patience": 1}
     ("moment", "training", "steps"),
     [*((moment, {}, 9) for moment in MOMENTS), ("in the evaluation", {"max_steps": 4}, 4), ("in the evaluation", EARLY, 6)],
 )
-def test_a_run_killed_at_its_end_ends_as_if_it_had_not_been(
+def test_a_run_killed_at_its_end_is_only_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, training: dict[str, Any], steps: int
 ) -> None:
     assert run(tmp_path / "whole", SCHEDULE, training=training)["steps"] == steps
@@ -104,26 +88,19 @@ def test_a_run_killed_at_its_end_ends_as_if_it_had_not_been(
             run(tmp_path / "killed", SCHEDULE, training=training)
     saved = {file: file.read_bytes() for file in (tmp_path / "killed").glob("checkpoint-*/*")}
     assert saved
-    same(tmp_path, training)
+    for _ in "after the kill", "after its end":
+        assert go_on(tmp_path, training)["seconds_per_epoch"] is None
     assert {file: file.read_bytes() for file in (tmp_path / "killed").glob("checkpoint-*/*")} == saved, "no step is trained"
 
 
 @pytest.mark.usefixtures("chance")
-@pytest.mark.parametrize("step", [1, 5])
-def test_a_run_killed_in_the_middle_has_its_evaluations_once(tmp_path: Path, step: int) -> None:
-    training = {
-        **BEST,
-        "save_strategy": "steps",
-        "save_steps": 3,
-        "eval_strategy": "steps",
-        "eval_steps": 1,
-        "eval_on_start": True,
-    }
-    run(tmp_path / "whole", SCHEDULE, training=training)
+@pytest.mark.parametrize(("strategy", "step"), [(SCHEDULE, 1), ("learnable", 5), ("individual", 6), (SCHEDULE, 8)])
+def test_a_run_killed_in_the_middle_ends_as_if_it_had_not_been(tmp_path: Path, strategy: str, step: int) -> None:
+    run(tmp_path / "whole", strategy, training=STEPS)
     with pytest.raises(Killed):
-        run(tmp_path / "killed", SCHEDULE, training=training, callbacks=[Kill(step)])
-    same(tmp_path, training)
-    assert len([entry for entry in results(tmp_path / "killed")["history"] if "eval_spread" in entry]) == 11
+        run(tmp_path / "killed", strategy, training=STEPS, callbacks=[Kill(step)])
+    history = go_on(tmp_path, STEPS, strategy)["history"]
+    assert len([entry for entry in history if "eval_spread" in entry]) == 11, "each evaluation once"
 
 
 def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(tmp_path: Path) -> None:
@@ -134,57 +111,58 @@ def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(tmp_path: Path)
         run(tmp_path / "begun", SCHEDULE, training=training, callbacks=[Kill(7)])
     assert [each.name for each in checkpoints(tmp_path / "begun")] == ["checkpoint-3"]
     (tmp_path / "begun").rename(tmp_path / "killed")
-    same(tmp_path, training)
+    go_on(tmp_path, training)
 
 
-def test_what_decides_the_steps_is_a_setting(tmp_path: Path) -> None:
-    run(tmp_path, training={"max_steps": 4})
-    for training, message in [
-        ({"max_steps": 8}, "max_steps=8 differs from the checkpoint's 4"),
-        ({}, "max_steps=-1 differs from the checkpoint's 4"),
-        ({"max_steps": 4, "gradient_accumulation_steps": 2}, "gradient_accumulation_steps=2 differs from the checkpoint's 1"),
-    ]:
-        with pytest.raises(ConfigError, match=message):
-            run(tmp_path, training=training, resume_from_checkpoint="auto")
+class Send(TrainerCallback):
+    """Sends a signal to this process at the beginning of a step, or after the last checkpoint."""
 
-
-class Terminate(TrainerCallback):
-    """Sends SIGTERM to this process at the beginning of a step, or where the training begins."""
-
-    def __init__(self, step: int | None) -> None:
-        self.step = step
+    def __init__(self, number: int, step: int) -> None:
+        self.number, self.step = number, step
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.step:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.number)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step == 9:
+            os.kill(os.getpid(), self.number)
 
 
-@pytest.mark.parametrize("training", [{"save_strategy": "no"}, {"save_steps": 4, "eval_strategy": "epoch"}])
-@pytest.mark.parametrize("step", [4, 8])
-def test_sigterm_saves_at_the_next_step_and_says_how_to_go_on(tmp_path: Path, training: dict[str, Any], step: int) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    run(tmp_path / "whole", SCHEDULE, training={**training, "save_strategy": "steps"})
+@pytest.mark.parametrize(
+    ("number", "training", "step", "when"),
+    [
+        (signal.SIGTERM, {"save_strategy": "no"}, 4, "after step 5 of 9, which is saved"),
+        (signal.SIGTERM, {"save_steps": 4, "eval_strategy": "epoch"}, 4, "after step 5 of 9, which is saved"),
+        (signal.SIGTERM, {"save_steps": 4, "eval_strategy": "epoch"}, 8, "after step 9 of 9, which is saved"),
+        (signal.SIGTERM, {}, 9, "after the last step"),
+        (signal.SIGHUP, {}, 4, "after step 5 of 9, which is saved"),
+    ],
+)
+def test_a_signal_saves_at_the_next_step_and_says_how_to_go_on(
+    tmp_path: Path, number: signal.Signals, training: dict[str, Any], step: int, when: str
+) -> None:
+    before, saving = signal.getsignal(number), {**training, "save_strategy": "steps"}
+    run(tmp_path / "whole", SCHEDULE, training=saving)
     with pytest.raises(Terminated) as ended:
-        run(tmp_path / "killed", SCHEDULE, callbacks=[Terminate(step)], training=training)
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert ended.value.code == 143
-    told = f"ended by SIGTERM after step {step + 1} of 9, which is saved: the same command with --resume-from-checkpoint auto"
-    assert str(ended.value) == f"{told} goes on where it stopped."
-    assert checkpoints(tmp_path / "killed")[-1].name == f"checkpoint-{step + 1}"
-    same(tmp_path, {**training, "save_strategy": "steps"})
-
-
-def test_sigterm_after_the_last_step_ends_before_the_evaluation(tmp_path: Path) -> None:
-    class Late(TrainerCallback):
-        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if state.global_step == 9:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    run(tmp_path / "whole", SCHEDULE)
-    with pytest.raises(Terminated, match="ended by SIGTERM after the last step: the same command"):
-        run(tmp_path / "killed", SCHEDULE, callbacks=[Late()])
+        run(tmp_path / "killed", SCHEDULE, callbacks=[Send(number, step)], training=training)
+    assert signal.getsignal(number) is before
+    assert ended.value.code == 128 + number
+    assert str(ended.value) == f"ended by {number.name} {when}: {GO_ON}"
+    assert checkpoints(tmp_path / "killed")[-1].name == f"checkpoint-{min(step + 1, 9)}"
     assert not (tmp_path / "killed" / "metrics.json").exists()
-    same(tmp_path)
+    go_on(tmp_path, saving)
+
+
+def test_a_hangup_that_is_ignored_stays_so_and_ctrl_c_is_left_to_the_shell(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    try:
+        assert run(tmp_path / "on", callbacks=[Send(signal.SIGHUP, 4)])["steps"] == 9
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "off", callbacks=[Send(signal.SIGINT, 4)])
 
 
 def words(folder: Path, *more: str) -> list[str]:
@@ -198,46 +176,17 @@ def test_sigterm_outside_of_the_training_ends_at_once(
     with monkeypatch.context() as patch:
         patch.setattr(ToyMethod, where, lambda *given: os.kill(os.getpid(), signal.SIGTERM))
         assert METHOD(words(tmp_path)) == 143
-    told = "ended by SIGTERM: the same command with --resume-from-checkpoint auto goes on where it stopped."
-    assert capsys.readouterr().err.rstrip().splitlines()[-1] == told
+    assert capsys.readouterr().err.rstrip().splitlines()[-1] == f"ended by SIGTERM: {GO_ON}"
     assert METHOD(words(tmp_path, "--resume-from-checkpoint", "auto")) == 0
-
-
-class HangUp(TrainerCallback):
-    """Sends SIGHUP to this process at the beginning of a step."""
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 4:
-            os.kill(os.getpid(), signal.SIGHUP)
-
-
-def test_sighup_saves_and_ends_as_sigterm_does(tmp_path: Path) -> None:
-    run(tmp_path / "whole", SCHEDULE)
-    with pytest.raises(Terminated, match=r"^ended by SIGHUP after step 5 of 9, which is saved: the same command with") as ended:
-        run(tmp_path / "killed", SCHEDULE, callbacks=[HangUp()])
-    assert ended.value.code == 129
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
-    same(tmp_path)
-
-
-def test_sighup_that_is_ignored_stays_so(tmp_path: Path) -> None:
-    """As under ``nohup``."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert run(tmp_path, callbacks=[HangUp()])["steps"] == 9
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.slow
 def test_a_terminal_that_is_closed_ends_a_training_which_saves(tmp_path: Path) -> None:
     """What the training prints after it cannot be written any more."""
     ours, theirs = pty.openpty()
-    words = ["train", "simclr", "--dataset", "digits", "--image-size", "16", "--width", "16", "--num-train-epochs", "50"]
-    words += ["--logging-strategy", "steps", "--logging-steps", "1", "--output-dir", str(tmp_path)]
+    given = "train simclr --dataset digits --image-size 16 --width 16 --num-train-epochs 50 --logging-strategy steps"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tempplug.cli", *words],
+        [sys.executable, "-m", "tempplug.cli", *given.split(), "--logging-steps", "1", "--output-dir", str(tmp_path)],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -253,36 +202,6 @@ def test_a_terminal_that_is_closed_ends_a_training_which_saves(tmp_path: Path) -
     assert len(checkpoints(tmp_path)) == 1
 
 
-def test_ctrl_c_is_left_to_the_shell(tmp_path: Path) -> None:
-    class Interrupt(TrainerCallback):
-        def on_step_begin(self, *given: Any, **kwargs: Any) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, callbacks=[Interrupt()])
-
-
-def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hold = (
-        "import sys\nfrom tempplug_adapters.storage.lock import locked\n"
-        "with locked(sys.argv[1]): print('held', flush=True); sys.stdin.readline()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", hold, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        for asked in ([], ["--resume-from-checkpoint", "auto"]):
-            assert shell(partial(METHOD, words(tmp_path, *asked))) == 2
-            told = f"error: output_dir='{tmp_path}' is being written to by process {other.pid}: wait for its end, or"
-            assert capsys.readouterr().err == f"{told} choose another folder.\n"
-        with pytest.raises(ConfigError, match="is being written to"):
-            run(tmp_path)
-        other.kill()
-    assert METHOD(words(tmp_path)) == 0
-    assert not (tmp_path / ".lock").exists()
-
-
 def test_the_mean_of_the_temperatures_is_that_of_all_steps_looked_at() -> None:
     class Cooling(torch.nn.Module):
         step = 0
@@ -291,7 +210,7 @@ def test_the_mean_of_the_temperatures_is_that_of_all_steps_looked_at() -> None:
             return {"temperature": 1 / self.step}
 
     module = Cooling()
-    seen = TemperaturesSeen(module)
+    seen = TemperatureStatistics(module)
     for module.step in range(1, 251):
         seen.on_step_end(None, SimpleNamespace(global_step=module.step, max_steps=250), None)
     looked_at = [1, *range(3, 251, 3), 250]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from pathlib import Path
@@ -51,6 +52,18 @@ def checkpoint(folder: Path, trained_backbone: nn.Module, **settings: Any) -> Pa
     return run
 
 
+class Used(dict[str, Tensor]):
+    """Weights, and the names of those that were read."""
+
+    def __init__(self, weights: dict[str, Tensor]) -> None:
+        super().__init__(weights)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+
 def torchvision_resnet(name: str, weights: dict[str, Tensor], images: Tensor, small_stem: bool) -> Tensor:
     """A residual network as torchvision computes it, written from its names: pooled values [B, F] before ``fc``."""
 
@@ -83,33 +96,22 @@ def torchvision_resnet(name: str, weights: dict[str, Tensor], images: Tensor, sm
     return values.mean((2, 3))
 
 
-def torchvision_names(name: str) -> set[str]:
-    last = CONVOLUTIONS[name]
-    convolutions, norms = {"conv1"}, {"bn1"}
-    for stage, depth in enumerate(DEPTHS[name], start=1):
-        for block in range(depth):
-            convolutions |= {f"layer{stage}.{block}.conv{i}" for i in range(1, last + 1)}
-            norms |= {f"layer{stage}.{block}.bn{i}" for i in range(1, last + 1)}
-        if stage > 1 or last == 3:
-            convolutions.add(f"layer{stage}.0.downsample.0")
-            norms.add(f"layer{stage}.0.downsample.1")
-    values = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-    return {f"{each}.weight" for each in convolutions} | {f"{norm}.{each}" for norm in norms for each in values}
-
-
-@pytest.mark.parametrize("stem", ["imagenet", "cifar"])
-@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
+@pytest.mark.parametrize(
+    ("name", "stem"), [("resnet18", "imagenet"), ("resnet34", "cifar"), ("resnet50", "imagenet"), ("resnet50", "cifar")]
+)
 def test_exported_weights_are_torchvisions(name: str, stem: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     backbone = trained(create_backbone(name, stem=stem, width=4, mean=(0.5, 0.5, 0.5), std=(0.2, 0.3, 0.4)))
     output = tmp_path / "deep" / "weights.pth"
     about = export_backbone(checkpoint(tmp_path, backbone, backbone=name, stem=stem, width=4), output)
     weights = torch.load(output, weights_only=True)
-    assert set(weights) == torchvision_names(name)
     assert all(each.is_contiguous() and not each.requires_grad for each in weights.values())
     images = torch.rand(2, 3, 37, 41, dtype=torch.float64)
     normalised = (images - 0.5) / torch.tensor([0.2, 0.3, 0.4], dtype=torch.float64).view(3, 1, 1)
-    expected = torchvision_resnet(name, {key: each.double() for key, each in weights.items()}, normalised, stem == "cifar")
+    used = Used({key: each.double() for key, each in weights.items()})
+    expected = torchvision_resnet(name, used, normalised, stem == "cifar")
+    assert set(weights) == used.names | {key for key in weights if key.endswith(".num_batches_tracked")}
+    assert len(weights) == {"resnet18": 120, "resnet34": 216, "resnet50": 318}[name], "torchvision's without fc"
     with torch.no_grad():
         torch.testing.assert_close(backbone.double()(images), expected, rtol=1e-6, atol=1e-6)
     assert f"weights of {name} under torchvision's names" in about
@@ -118,50 +120,36 @@ def test_exported_weights_are_torchvisions(name: str, stem: str, tmp_path: Path)
     assert [each.name for each in output.parent.iterdir()] == ["weights.pth"], "nothing is left beside it"
 
 
-@pytest.mark.parametrize(("name", "count"), [("resnet18", 122 - 2), ("resnet50", 320 - 2)])
-def test_shapes_and_number_are_torchvisions(name: str, count: int) -> None:
-    with torch.device("meta"):
-        weights = torchvision_state(create_backbone(name).module.state_dict())
-    assert len(weights) == count
-    assert weights["conv1.weight"].shape == (64, 3, 7, 7)
-    shape = {"resnet18": (512, 512, 3, 3), "resnet50": (512, 2048, 1, 1)}[name]
-    assert weights["layer4.1.conv1.weight"].shape == shape
-    shortcut = {"resnet18": (128, 64, 1, 1), "resnet50": (512, 256, 1, 1)}[name]
-    assert weights["layer2.0.downsample.0.weight"].shape == shortcut
-    assert ("layer1.0.downsample.0.weight" in weights) == (name == "resnet50")
-
-
-def test_safetensors_hold_the_same(tmp_path: Path) -> None:
+def test_names_and_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     backbone = trained(create_backbone("resnet18", stem="cifar", width=4)).to(memory_format=torch.channels_last)
     source = checkpoint(tmp_path, backbone, backbone="resnet18", stem="cifar", width=4)
-    export_backbone(source, tmp_path / "a.safetensors")
-    export_backbone(source, tmp_path / "a.pth")
-    ours, theirs = load_file(tmp_path / "a.safetensors"), torch.load(tmp_path / "a.pth", weights_only=True)
-    assert set(ours) == set(theirs)
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def test_own_names_fit_the_module(tmp_path: Path) -> None:
-    backbone = create_backbone("resnet18", stem="cifar", width=4)
-    about = export_backbone(
-        checkpoint(tmp_path, backbone, backbone="resnet18", stem="cifar", width=4), tmp_path / "a.pth", names="module"
-    )
-    assert "under its own names" in about
+    found = {}
+    for names in ("torchvision", "module"):
+        for file in (tmp_path / f"{names}.pth", tmp_path / f"{names}.safetensors"):
+            assert main(["--checkpoint", str(source), "--output", str(file), "--format", names]) == 0
+            shown = capsys.readouterr()
+            about = "torchvision's names (conv1 is 3x3 of stride 1" if names == "torchvision" else "its own names"
+            assert shown.out.startswith(f"{file}: 120 weights of resnet18 under {about}")
+            assert not shown.err
+            weights = load_file(file) if file.suffix == ".safetensors" else torch.load(file, weights_only=True)
+            assert found.setdefault(names, weights).keys() == weights.keys()
+            assert all(torch.equal(found[names][key], each) for key, each in weights.items())
     other = create_backbone("resnet18", stem="cifar", width=4)
-    other.module.load_state_dict(torch.load(tmp_path / "a.pth", weights_only=True))
+    other.module.load_state_dict(found["module"])
     assert all(torch.equal(a, b) for a, b in zip(backbone.parameters(), other.parameters(), strict=True))
 
 
-def test_other_networks_keep_their_names(tmp_path: Path) -> None:
+def test_other_networks_keep_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = nn.Conv2d(3, 4, 3)
-    backbone = Backbone(nn.ModuleDict({"a": shared, "b": shared}), dimension=4)
-    source = checkpoint(tmp_path, backbone, backbone="my own")
+    source = checkpoint(tmp_path, Backbone(nn.ModuleDict({"a": shared, "b": shared}), dimension=4), backbone="timm:small")
     for output in (tmp_path / "a.pth", tmp_path / "a.safetensors"):
-        about = export_backbone(source, output)
-        assert "weights of my own under its own names" in about
+        assert "weights of timm:small under its own names" in export_backbone(source, output)
         weights = load_file(output) if output.suffix == ".safetensors" else torch.load(output, weights_only=True)
         assert set(weights) == {"a.weight", "a.bias", "b.weight", "b.bias"}
         assert torch.equal(weights["b.weight"], shared.weight)
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(MissingDependencyError, match="pip install timm"):
+        load_backbone(source)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +157,7 @@ def test_other_networks_keep_their_names(tmp_path: Path) -> None:
     [
         ("resnet18", {"stem": "cifar", "width": 4}, {"stem": "cifar", "width": 4}),
         ("resnet50", {"width": 4}, {"stem": None, "width": 4}),
+        ("resnet18", {}, {}),
         ("vit-tiny", {"image_size": 24, "patch_size": 8}, {"stem": None, "width": None}),
     ],
 )
@@ -183,51 +172,24 @@ def test_backbones_come_back(name: str, options: dict[str, Any], settings: dict[
     assert again.dimension == backbone.dimension
 
 
-def test_settings_without_stem_and_width_mean_the_usual(tmp_path: Path) -> None:
-    backbone = create_backbone("resnet18")
-    again = load_backbone(checkpoint(tmp_path, backbone, backbone="resnet18"))
-    assert torch.equal(again.module.embedder.embedder.convolution.weight, backbone.module.embedder.embedder.convolution.weight)
-
-
-@pytest.mark.parametrize("damage", ["missing", "truncated", "noise", "empty"])
-def test_unreadable_files_are_named(damage: str, tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
-    file = folder / "encoder.pt"
-    whole = file.read_bytes()
-    noise = bytes(random.Random(0).randrange(256) for _ in range(500))
-    file.write_bytes({"missing": b"", "truncated": whole[: len(whole) // 2], "noise": noise, "empty": b""}[damage])
-    if damage == "missing":
-        file.unlink()
-    message = r"run' is no folder of a training" if damage == "missing" else r"encoder\.pt cannot be read"
-    for read in (load_backbone, lambda source: export_backbone(source, tmp_path / "a.pth")):
-        with pytest.raises(DataError, match=message) as raised:
-            read(folder)
-        assert "\n" not in str(raised.value)
-
-
-def test_settings_without_end_are_damaged(tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
-    (folder / "settings.json").write_text("[" * 100_000)
-    with pytest.raises(DataError, match=r"settings\.json is damaged: maximum recursion depth"):
-        load_backbone(folder)
-
-
 WEIGHTS = {"mean": torch.zeros(3, 1, 1), "std": torch.ones(3, 1, 1)}
 BACKBONE = {"recipe": {"backbone": "resnet18"}}
+
+
+NOISE = bytes(random.Random(0).randrange(256) for _ in range(500))
 
 
 @pytest.mark.parametrize(
     ("file", "content", "settings", "message"),
     [
-        ("encoder.pt", [1, 2], BACKBONE, "has no weights of a Backbone"),
         ("encoder.pt", {"encoder.weight": torch.zeros(1)}, BACKBONE, "has no weights of a Backbone"),
         ("pytorch_model.bin", WEIGHTS, BACKBONE, "has no weights of a Backbone"),
-        ("pytorch_model.bin", {"module": WEIGHTS}, BACKBONE, "has no weights of a Backbone"),
         ("pytorch_model.bin", [1, 2], BACKBONE, "has no weights of a Backbone"),
         ("encoder.pt", WEIGHTS, {"recipe": {"hidden": 32}}, "is not of a vision training: its settings.json names no backbone"),
-        ("encoder.pt", WEIGHTS, {"recipe": {"backbone": 3}}, "is not of a vision training"),
         ("encoder.pt", WEIGHTS, {"backbone": "resnet18"}, "settings.json is damaged"),
         ("encoder.pt", WEIGHTS, [], "settings.json is damaged"),
+        ("encoder.pt", WEIGHTS, "[" * 100_000, "settings.json is damaged: maximum recursion depth"),
+        ("encoder.pt", NOISE, BACKBONE, r"encoder\.pt cannot be read"),
         ("other.pt", WEIGHTS, BACKBONE, "is no folder of a training"),
     ],
 )
@@ -235,10 +197,13 @@ def test_other_folders_are_refused(file: str, content: Any, settings: Any, messa
     folder = tmp_path / "run"
     folder.mkdir()
     torch.save(content, folder / file)
-    write_json(folder / "settings.json", settings)
+    if isinstance(content, bytes):
+        (folder / file).write_bytes(content)
+    (folder / "settings.json").write_text(settings if isinstance(settings, str) else json.dumps(settings))
     for read in (load_backbone, lambda source: export_backbone(source, tmp_path / "a.pth")):
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(DataError, match=message) as raised:
             read(folder)
+        assert "\n" not in str(raised.value)
     assert not (tmp_path / "a.pth").exists()
 
 
@@ -277,67 +242,26 @@ def test_settings_that_do_not_fit_are_said(settings: dict[str, Any], message: st
             export_backbone(file, tmp_path / "a.pth")
 
 
-def test_a_package_that_lacks_stops_loading_but_not_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "timm", None)
-    file = checkpoint(tmp_path, Backbone(nn.Conv2d(3, 4, 3)), backbone="timm:small")
-    with pytest.raises(MissingDependencyError, match="pip install timm"):
-        load_backbone(file)
-    export_backbone(file, tmp_path / "a.pth")
-    assert set(torch.load(tmp_path / "a.pth", weights_only=True)) == {"weight", "bias"}
-
-
 def test_names_of_other_networks_have_no_place_in_torchvision() -> None:
     for name in ("conv1.weight", "encoder.stages.0.layers.0.attention.weight", "encoder.stages.0.layers.0.layer.0.bias"):
         with pytest.raises(DataError, match=f"'{name}' is no weight of a ResNet"):
             torchvision_state({name: torch.zeros(1)})
 
 
-def test_outputs_are_checked(tmp_path: Path) -> None:
+def test_outputs_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
     file = folder / "encoder.pt"
     before = file.read_bytes()
-    with pytest.raises(ConfigError, match="is the file of the weights itself"):
-        export_backbone(folder, folder / "deep" / ".." / "encoder.pt")
-    with pytest.raises(ConfigError, match="is a folder"):
-        export_backbone(folder, tmp_path)
-    with pytest.raises(ConfigError, match="names='caffe' must be torchvision or module"):
-        export_backbone(folder, tmp_path / "a.pth", names="caffe")
-    for name in ("a.pth", "a.safetensors"):
-        with pytest.raises(DataError, match="cannot be written"):
-            export_backbone(folder, file / name)
+    for output, names, error, message in [
+        (folder / "deep" / ".." / "encoder.pt", "torchvision", ConfigError, "is the file of the weights itself"),
+        (tmp_path, "torchvision", ConfigError, "is a folder"),
+        (tmp_path / "a.pth", "caffe", ConfigError, "names='caffe' must be torchvision or module"),
+        (file / "a.pth", "torchvision", DataError, "cannot be written"),
+        (file / "a.safetensors", "torchvision", DataError, "cannot be written"),
+    ]:
+        with pytest.raises(error, match=message):
+            export_backbone(folder, output, names=names)
     assert file.read_bytes() == before
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = checkpoint(tmp_path, create_backbone("resnet18", width=2), backbone="resnet18", width=2)
-    output = tmp_path / "a.pth"
-    output.write_bytes(b"old")
-
-    def half(_: Any, stream: Any) -> None:
-        stream.write(b"half")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(torch, "save", half)
-    with pytest.raises(DataError, match="cannot be written: disk full"):
-        export_backbone(file, output)
-    assert output.read_bytes() == b"old"
-    assert {each.name for each in tmp_path.iterdir()} == {"run", "a.pth"}
-
-
-def test_the_command_exports_and_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    backbone = create_backbone("resnet18", stem="cifar", width=4)
-    file = checkpoint(tmp_path, backbone, backbone="resnet18", stem="cifar", width=4)
-    output = tmp_path / "a.pth"
-    assert main(["--checkpoint", str(file), "--output", str(output), "--format", "torchvision"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith(f"{output}: 120 weights of resnet18 under torchvision's names (conv1 is 3x3 of stride 1")
-    assert not shown.err
-    assert "conv1.weight" in torch.load(output, weights_only=True)
-    assert main(["--checkpoint", str(file), "--output", str(output), "--format", "module"]) == 0
-    assert "embedder.embedder.convolution.weight" in torch.load(output, weights_only=True)
-
-
-def test_the_command_says_faults_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--checkpoint", str(tmp_path / "none"), "--output", str(tmp_path / "a.pth")]) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("error: checkpoint '")

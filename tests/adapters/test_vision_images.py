@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from vision_train_toys import SIDE, images, measured, run, small, tiny  # noqa: F401
 
-from tempplug import metrics
 from tempplug.errors import ConfigError, DataError, UnknownNameError
-from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_set import ImageArray, ImageFiles, ImageSet
 from tempplug_adapters.images.long_tail import hold_out, long_tail_indices
@@ -25,10 +22,8 @@ from tempplug_adapters.images.representations import represent
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.vision import vision_images
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone
-from tempplug_adapters.vision.evaluation.classifiers import LABELS, fit_linear_probe, knn_votes
-from tempplug_adapters.vision.evaluation.evaluations import long_tail_evaluation
-from tempplug_adapters.vision.evaluation.scores import accuracy
-from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, PROBES
+from tempplug_adapters.vision.evaluation.evaluations import Evaluation
+from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
 from tempplug_adapters.vision.recipes import METHODS
 from tempplug_adapters.vision.vision_images import VisionImages, load_vision
 
@@ -40,11 +35,6 @@ def folder_of(tmp_path: Path, train: tuple[str, ...], test: tuple[str, ...], siz
     return tmp_path / "data"
 
 
-def labels_of(images: ImageSet) -> Tensor:
-    assert images.labels is not None
-    return images.labels
-
-
 def pixels(images: ImageSet) -> Tensor:
     return images.batch(torch.arange(len(images)))
 
@@ -53,7 +43,6 @@ def test_images_are_as_large_as_their_views_want_them(tmp_path: Path) -> None:
     sizes = {}
     for name, given in [("own", {}), ("asked", {"load_size": 11}), ("views", {"image_size": 28})]:
         digits = load_vision(small("simclr", evaluations=("knn",), **given), "digits", None)
-        assert digits.test is not None
         sizes[name] = [pixels(each).shape[-1] for each in (digits.train, digits.test)]
     assert sizes == {"own": [8, 8], "asked": [11, 11], "views": [8, 8]}
     # in many sizes, as folders have them: what 256 pixels are to a view of 224
@@ -66,7 +55,7 @@ def test_images_are_as_large_as_their_views_want_them(tmp_path: Path) -> None:
 
 def test_a_long_tailed_part_is_drawn() -> None:
     whole = load_images("digits", "train", None)
-    labels = labels_of(whole)
+    labels = whole.labels
     largest = int(0.9 * int(labels.bincount().min()))
     for given, expected in [
         ({}, (5.0, largest, 0)),
@@ -77,10 +66,9 @@ def test_a_long_tailed_part_is_drawn() -> None:
         part = kept[long_tail_indices(labels[kept], *expected)]
         found = load_vision(small("simclr", imbalance_ratio=5, **given), "digits", None)
         assert torch.equal(pixels(found.train), pixels(whole.subset(part)))
-        assert torch.equal(labels_of(found.train), labels[part])
+        assert torch.equal(found.train.labels, labels[part])
         assert not set(part.tolist()) & set(held.tolist())
         assert found.bank is found.train
-        assert found.test is not None
         assert len(found.test) == 360
 
 
@@ -94,18 +82,10 @@ def test_the_split_seed_draws_and_the_training_seed_does_not() -> None:
     assert torch.equal(other, pixels(load_images("digits", "train", None, count=20, seed=1)))
 
 
-def test_other_images_may_be_measured_with(tmp_path: Path) -> None:
-    recipe = small("simclr", evaluation_dataset="digits", count=12, image_size=8, load_size=8)
-    found = load_vision(recipe, str(folder_of(tmp_path, ("a", "b"), ())), None)
-    assert found.bank is not None
-    assert found.test is not None
-    assert (len(found.train), len(found.bank), len(found.test)) == (12, 1437, 360)
-
-
-def test_what_is_not_measured_needs_no_test_images(tmp_path: Path) -> None:
+def test_other_images_may_be_measured_with_and_what_is_not_measured_needs_none(tmp_path: Path) -> None:
     data = str(folder_of(tmp_path, ("a", "b"), ()))
-    with pytest.raises(DataError, match="Or pass --no-evaluate to train without measuring"):
-        load_vision(small("simclr"), data, None)
+    found = load_vision(small("simclr", evaluation_dataset="digits", count=12, image_size=8, load_size=8), data, None)
+    assert (len(found.train), len(found.bank), len(found.test)) == (12, 1437, 360)
     assert load_vision(small("simclr"), data, None, evaluated=False).test is None
     assert load_vision(small("simclr", evaluations=()), data, None).test is None
 
@@ -113,25 +93,19 @@ def test_what_is_not_measured_needs_no_test_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("train", "test", "given", "message"),
     [
-        (("cat", "dog"), ("cat", "dog", "eel"), {"imbalance_ratio": 2}, "class 'eel' has no image"),
-        (("a", "b"), ("a", "b"), {"evaluations": ("long-tail",)}, "there must be at least 3"),
-        (("a",), ("a",), {"evaluations": ("svc-probe",)}, "has images of one class only"),
-        (("a", "b"), ("a", "b"), {"largest_class": 5}, "largest_class=5 belongs to a long-tailed part: give imbalance_ratio"),
-        (("a", "b"), ("a", "b"), {"held_out": 2}, "held_out=2 belongs to a long-tailed part: give imbalance_ratio"),
-        (
-            ("a", "b"),
-            ("a", "b"),
-            {"imbalance_ratio": 9},
-            "largest_class=5, nine tenths of the smallest",
-        ),
-        (("a", "b"), ("a", "b"), {"imbalance_ratio": 2, "held_out": 3}, "count=3 of images held out must be a multiple"),
+        ("ab", "", {}, "Or pass --no-evaluate to train without measuring"),
+        ("ab", "abe", {"imbalance_ratio": 2}, "class 'e' has no image"),
+        ("ab", "ab", {"evaluations": ("long-tail",)}, "there must be at least 3"),
+        ("a", "a", {"evaluations": ("svc-probe",)}, "has images of one class only"),
+        ("ab", "ab", {"largest_class": 5}, "largest_class=5 belongs to a long-tailed part: give imbalance_ratio"),
+        ("ab", "ab", {"held_out": 2}, "held_out=2 belongs to a long-tailed part: give imbalance_ratio"),
+        ("ab", "ab", {"imbalance_ratio": 9}, "largest_class=5, nine tenths of the smallest"),
+        ("ab", "ab", {"imbalance_ratio": 2, "held_out": 3}, "count=3 of images held out must be a multiple"),
     ],
 )
-def test_faults_of_the_images_are_told_before_the_training(
-    tmp_path: Path, train: tuple[str, ...], test: tuple[str, ...], given: dict[str, Any], message: str
-) -> None:
+def test_faults_come_before_the_training(tmp_path: Path, train: str, test: str, given: Any, message: str) -> None:
     with pytest.raises((ConfigError, DataError), match=message):
-        load_vision(small("simclr", **given), str(folder_of(tmp_path, train, test)), None)
+        load_vision(small("simclr", **given), str(folder_of(tmp_path, tuple(train), tuple(test))), None)
 
 
 def test_a_broken_test_set_is_found_before_the_training(tmp_path: Path) -> None:
@@ -140,6 +114,9 @@ def test_a_broken_test_set_is_found_before_the_training(tmp_path: Path) -> None:
         file.write_bytes(b"no image")
     with pytest.raises(DataError, match=r"can be decoded.*pass --no-evaluate to train without measuring"):
         load_vision(small("simclr"), str(data), None)
+    other = ImageArray(images(12).images, images(12).labels, ("a", "b", "c"), "letters")
+    with pytest.raises(DataError, match="'colours-0' and 'letters' must have the same classes"):
+        vision_images.check_evaluations(small("simclr"), images(), other)
 
 
 def test_a_misspelled_augmentation_is_told_before_images_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,37 +135,26 @@ def test_supervision_needs_labels(monkeypatch: pytest.MonkeyPatch) -> None:
         load_vision(small("simclr", imbalance_ratio=2), "unlabelled", None)
 
 
-def test_figures_are_those_of_the_parts(tmp_path: Path) -> None:
-    train = load_images("digits", "train", None, count=300)
-    test = load_images("digits", "test", None)
-    given: dict[str, Any] = {"width": 8, "image_size": 10, "augmentation": "simclr-cifar", "neighbours": 7}
-    given |= {"channels_last": False, "num_train_epochs": 1, "seed": 3, "evaluations": EVALUATIONS, "probe": "macl-cifar10"}
-    groups = {"head_above": 33, "tail_below": 27}
+def test_figures_are_those_of_the_evaluations(tmp_path: Path) -> None:
+    train, test = load_images("digits", "train", None, count=300), load_images("digits", "test", None)
+    recipe = small("simclr", width=8, image_size=10, augmentation="simclr-cifar", neighbours=7, channels_last=False).changed(
+        num_train_epochs=1, seed=3, evaluations=EVALUATIONS, probe="macl-cifar10", head_above=33, tail_below=27
+    )
     told: list[float] = []
-    results = run(tmp_path, data=VisionImages(train, train, test), evaluation_progress=told.append, **given, **groups)
-    found = results["evaluation"]
-    backbone = load_backbone(tmp_path)
-    bank, queries = (represent(backbone, each, size=10) for each in (train, test))
-    labels, truth = labels_of(train), labels_of(test)
-    assert found["knn"] == accuracy(truth, knn_votes(bank, labels, queries, k=7, temperature=0.1).argmax(1))
-    probe = fit_linear_probe(bank, labels, replace(PROBES["macl-cifar10"], seed=3))
-    assert found["linear"] == accuracy(truth, probe(queries).argmax(1))
-    geometry = {"uniformity": (queries,), "tolerance": (queries, truth), "interclass_uniformity": (queries, truth)}
-    for name, given_rows in geometry.items():
-        assert found[name] == pytest.approx(getattr(metrics, name)(*given_rows).item(), rel=1e-5)
-    torch.manual_seed(3)
-    views = [represent(backbone, test, augmentation=create_augmentation("simclr-cifar", 10)) for _ in "ab"]
-    assert found["alignment"] == pytest.approx(metrics.alignment(*views).item(), rel=1e-5)
-    scores = long_tail_evaluation(bank, labels, queries, truth, **groups)
-    for name, score in scores.items():
-        assert (found[name], found[f"{name} head"], found[f"{name} tail"]) == tuple(
-            score[group] for group in ("overall", "head", "tail")
-        )
-    assert found.keys() == {
-        *("knn", "knn validation", "linear", "svc", "alignment", "uniformity", "tolerance", "interclass_uniformity"),
-        *("knn top-5", "linear top-5", *(f"{count} labels" for count in LABELS)),
-        *(f"{name}{group}" for name in scores for group in ("", " head", " middle", " tail")),
-    }
+    found = run(tmp_path, data=VisionImages(train, train, test), recipe=recipe, evaluation_progress=told.append)["evaluation"]
+    settings = EvaluationSettings(
+        7, probe="macl-cifar10", imbalance_ratio=None, head_above=33, tail_below=27, image_size=10, seed=3
+    )
+    evaluation = Evaluation(load_backbone(tmp_path), train, test, settings, torch.device("cpu"))
+    expected = {name: evaluation.measure(name) for name in EVALUATIONS}
+    figures = {"knn": expected["knn"]["accuracy"], "knn validation": expected["knn"]["validation"]}
+    figures |= {"linear": expected["linear-probe"]["accuracy"], "svc": expected["svc-probe"]["accuracy"]}
+    figures |= {name: value for name, value in expected["report"].items() if name != "views"}
+    figures |= {**expected["top-5"], **expected["few-labels"]}
+    for name in ("knn@1", "knn@10", "few-shot", "long-tail"):
+        score = expected["long-tail"][name]
+        figures |= {name: score["overall"], **{f"{name} {group}": score[group] for group in ("head", "middle", "tail")}}
+    assert found == pytest.approx(figures, rel=1e-5)
     assert told == sorted(told)
     assert (told[-1], told[0] < 0.3) == (1.0, True)
 
@@ -198,39 +164,22 @@ def test_images_held_out_of_a_long_tail_are_asked_to_choose_by(tmp_path: Path) -
     given = {"width": 8, "image_size": 8, "channels_last": False, "num_train_epochs": 0, "evaluations": ("long-tail",), **drawn}
     data = load_vision(small("simclr", **given), "digits", None)
     every = load_images("digits", "train", None)
-    kept, left = hold_out(labels_of(every), 100, 2)
-    part = kept[long_tail_indices(labels_of(every)[kept], 8, 80, 2)]
-    assert data.held_out is not None
+    kept, left = hold_out(every.labels, 100, 2)
+    part = kept[long_tail_indices(every.labels[kept], 8, 80, 2)]
     assert torch.equal(pixels(data.held_out), pixels(every.subset(left)))
     found = run(tmp_path, data=data, **given)["evaluation"]
     rows = normalize(represent(load_backbone(tmp_path), every, size=8), dim=1)
     for k in (1, 10):
-        voters = KNeighborsClassifier(k).fit(rows[part], labels_of(every)[part])
-        expected = 100 * balanced_accuracy_score(labels_of(every)[left], voters.predict(rows[left]))
+        voters = KNeighborsClassifier(k).fit(rows[part], every.labels[part])
+        expected = 100 * balanced_accuracy_score(every.labels[left], voters.predict(rows[left]))
         assert found[f"validation knn@{k}"] == pytest.approx(expected, abs=1e-6)
     assert load_vision(small("simclr", **{**given, "held_out": 0}), "digits", None).held_out is None
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("place", ["images", "test", "no test"])
-def test_without_labels_nothing_is_measured(tmp_path: Path, place: str) -> None:
-    data = VisionImages(images(labelled=place != "images"))
-    results = run(tmp_path, data=data, num_train_epochs=1)
-    assert results["evaluation"] == {}
-
-
-@pytest.mark.usefixtures("tiny")
-def test_an_epoch_may_be_measured(tmp_path: Path) -> None:
-    results = run(tmp_path, data=measured(), num_train_epochs=2, training={"eval_strategy": "epoch"})
+def test_an_epoch_may_be_measured_and_without_labels_nothing_is(tmp_path: Path) -> None:
+    results = run(tmp_path / "epochs", data=measured(), num_train_epochs=2, training={"eval_strategy": "epoch"})
     shares = [entry["eval_knn"] for entry in results["history"] if "eval_knn" in entry]
     assert len(shares) == 3
     assert shares[-1] == shares[-2] == results["evaluation"]["knn"]
-
-
-def test_images_of_one_class_set_are_one_bank(tmp_path: Path) -> None:
-    other = images(12)
-    test = ImageArray(other.images, other.labels, ("a", "b", "c"), "letters")
-    recipe = small("simclr")
-    with pytest.raises(DataError, match="'colours-0' and 'letters' must have the same classes"):
-        vision_images.check_evaluations(recipe, VisionImages(images(), images(), test))
-    assert pixels(images()).shape[-1] == SIDE
+    assert run(tmp_path / "none", data=images(labelled=False), num_train_epochs=1)["evaluation"] == {}

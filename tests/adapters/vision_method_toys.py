@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tempplug_adapters.vision.barlow_twins import BarlowTwins
+from tempplug_adapters.vision.moco import MoCo
+from tempplug_adapters.vision.nnclr import NNCLR
+from tempplug_adapters.vision.simclr import SimCLR
+from tempplug_adapters.vision.simsiam import SimSiam
+from tempplug_adapters.vision.supcon import SupCon
+
 PIXELS = 3 * 2 * 2
 REPRESENTATION = 6
 EMBEDDING = 4
+ROWS = 5
+
+FIXED, MACL = "fixed:temperature=0.2", "macl"
+AMCL = f"amcl:dimension={EMBEDDING},span=1.5,floor=0.2,beta=0.7"
+BARLOW_AMCL = f"amcl:dimension={ROWS},span=1.5,floor=0.2,beta=0.7"
+CONTRASTIVE = ("simclr", "supcon", "moco", "moco, symmetric", "nnclr")
 
 
 class Toy(nn.Module):
@@ -38,7 +50,20 @@ def heads(count: int, inputs: int = REPRESENTATION) -> nn.ModuleList:
     return nn.ModuleList(head(inputs) for _ in range(count))
 
 
-def views(rows: int = 5, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+def create(name: str, strategy: str | None = FIXED, count: int = 1, batch_norm: bool = False, **options: Any) -> Any:
+    projection, prediction = (head(), head(EMBEDDING)) if count == 1 else (heads(count), heads(count, EMBEDDING))
+    backbone, queue = Toy(batch_norm), {"embedding_dimension": EMBEDDING, "queue_size": 7, **options}
+    if name.startswith("moco"):
+        return MoCo(backbone, projection, strategy, symmetric="symmetric" in name, **{"momentum": 0.9, **queue})
+    if name == "nnclr":
+        return NNCLR(backbone, projection, prediction, strategy, **queue)
+    if name == "simsiam":
+        return SimSiam(backbone, projection, prediction, strategy)
+    kinds: dict[str, Any] = {"simclr": SimCLR, "supcon": SupCon, "barlow-twins": BarlowTwins}
+    return kinds[name](backbone, projection, strategy, **options)
+
+
+def views(rows: int = ROWS, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     """Two views of the same images: close, but not the same."""
     generator = torch.Generator().manual_seed(seed)
     image = torch.randn(rows, 3, 2, 2, generator=generator, dtype=torch.float64)
@@ -88,38 +113,3 @@ def assert_states_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> 
     assert first.keys() == second.keys()
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
-
-
-def assert_resumes_bit_for_bit(make: Callable[[], nn.Module], folder: Path, steps: int = 7, rows: int = 4) -> nn.Module:
-    """Trains without interruption, and again with a new process's objects after every step; returns the module."""
-
-    def start(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-        torch.manual_seed(seed)
-        module = make()
-        return module, torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
-
-    def step(module: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-        view_a, view_b = torch.rand(2, rows, 3, 2, 2).unbind()
-        loss = module(view_a, view_a + 0.2 * view_b)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    whole, optimizer = start(0)
-    expected = [step(whole, optimizer) for _ in range(steps)]
-    part, optimizer = start(0)
-    losses = []
-    for done in range(steps):
-        losses.append(step(part, optimizer))
-        kept = {"module": part.state_dict(), "optimizer": optimizer.state_dict(), "generator": torch.get_rng_state()}
-        torch.save(kept, folder / "kept.pt")
-        part, optimizer = start(100 + done)
-        found = torch.load(folder / "kept.pt", weights_only=True)
-        part.load_state_dict(found["module"])
-        optimizer.load_state_dict(found["optimizer"])
-        torch.set_rng_state(found["generator"])
-    assert losses == expected
-    assert len(set(losses)) == steps
-    assert_states_equal(part.state_dict(), whole.state_dict())
-    return whole

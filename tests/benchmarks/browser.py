@@ -1,10 +1,10 @@
-"""A headless Chromium that shows a page, spoken to through a pipe: its window, its colour scheme, its keys, its pictures."""
+"""A headless Chromium that shows a page, controlled through a pipe with the DevTools protocol: window, colour scheme, keys."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,16 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--remote-debugging-pipe",
+_FLAGS = shlex.split(
+    "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking "
+    "--disable-component-update --disable-sync --no-first-run --remote-debugging-pipe"
 )
 
 
@@ -33,32 +26,29 @@ class Browser:
 
     def __init__(self, commands: IO[bytes], answers: BufferedReader) -> None:
         self._commands, self._answers = commands, answers
-        self._number, self._session, self._left = 0, "", b""
+        self._number, self._left = 0, b""
+        self._session: dict[str, str] = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session["sessionId"] = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.call("Page.enable")
 
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Returns what a command of the DevTools protocol answers."""
+    def call(self, method: str, **parameters: Any) -> Any:
+        """Returns the result of a command."""
         self._number += 1
-        session = {"sessionId": self._session} if self._session else {}
-        message = {"id": self._number, "method": method, "params": parameters, **session}
+        message = {"id": self._number, "method": method, "params": parameters, **self._session}
         self._commands.write(json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._read()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, answer["error"]
-                result: dict[str, Any] = answer["result"]
-                return result
+        while (answer := json.loads(self._read())).get("id") != self._number:
+            pass  # events
+        assert "error" not in answer, answer["error"]
+        return answer["result"]
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> bytes:
         while b"\0" not in self._left:
             received = self._answers.read1(1 << 20)
             assert received, "Chromium has ended"
             self._left += received
         message, _, self._left = self._left.partition(b"\0")
-        content: dict[str, Any] = json.loads(message)
-        return content
+        return message
 
     def show(self, path: Path, width: int, scheme: str = "light") -> None:
         """Shows a file in a window of that width."""
@@ -78,16 +68,8 @@ class Browser:
     def press(self, key: str, text: str = "") -> None:
         """Presses and releases a key."""
         code = {"Tab": 9, "Enter": 13, " ": 32}[key]
-        for kind in ("keyDown", "keyUp"):
-            more = {"text": text} if kind == "keyDown" and text else {}
+        for kind, more in (("keyDown", {"text": text} if text else {}), ("keyUp", {})):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **more)
-
-    def picture(self, path: Path, top: int = 0, height: int | None = None) -> None:
-        """Writes a part of the page as PNG."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": top, "width": size["width"], "height": height or size["height"] - top, "scale": 1}
-        answer = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(answer["data"]))
 
 
 @contextmanager

@@ -18,11 +18,6 @@ class HtmlTable:
     classes: list[list[str]] = field(default_factory=list)
     section: str = ""
 
-    def column(self, name: str) -> dict[str, str]:
-        """Returns the cells of a column by those of the first one."""
-        position = self.header.index(name)
-        return {row[0]: row[position] for row in self.rows}
-
 
 class Page(HTMLParser):
     """Collects what is on a page and checks that every element is closed."""
@@ -38,7 +33,6 @@ class Page(HTMLParser):
         self.plots: list[Attributes] = []
         self.tables: list[HtmlTable] = []
         self.text = ""
-        self.sections: dict[str, str] = {}
         self._section, self._cell = "", False
         self.feed(content)
         self.close()
@@ -79,6 +73,5 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
-        self.sections[self._section] = self.sections.get(self._section, "") + data
         if self._cell:
             self.tables[-1].rows[-1][-1] += data

@@ -1,4 +1,4 @@
-"""Running a plan as tests do: quietly, with what was said; and records of runs that nobody ran."""
+"""Runs of a plan whose printed lines are returned, records of runs that did not take place, and the toy suite's figures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.progress import Progress
 from tempplug_benchmarks.run.runner import create_executor, execute
 from tempplug_benchmarks.run.store import Failure, Result, failure_of, result_of, write
+
+FIGURES = {
+    "fixed+infonce": ((70.0, 0.5), (72.0, 0.4), (77.0, 0.3), (71.0, 0.5), (75.0, 0.3)),
+    "macl+infonce": ((71.0, 0.4), (73.5, 0.3), (78.5, 0.2), (72.0, 0.4), (76.5, 0.2)),
+    "fixed+dcl": ((69.0, 0.5), (70.5, 0.5), (76.0, 0.5), (69.5, 0.5), (74.0, 0.5)),
+    "temperature-free+infonce": ((60.0, 0.9), (75.0, 0.1)),
+}
+"""Score and error by arm and seed."""
+SEEDS = (0, 1, 2, 3, 4)
 
 
 def run_all(

@@ -1,9 +1,12 @@
+"""``tempplug bench``: run, list, report and sweep, with the exit status and the message of everything that goes wrong."""
+
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 from suite_checks import bench as main
@@ -11,39 +14,40 @@ from suite_checks import bench as main
 from tempplug.cli import main as tempplug
 from tempplug.errors import MissingDependencyError
 from tempplug_adapters.training.termination import Terminated
+from tempplug_benchmarks import training
+from tempplug_benchmarks.suite import Suite
 
 RUN = ["run", "toy", "--seeds", "0", "1"]
+SWEEP = ["sweep", "--suite", "toy", "--seeds", "0", "1"]
 
 
-def test_run_shows_the_table_and_report_repeats_it(toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*RUN, "--output", str(tmp_path)]) == 0
+def test_run_shows_what_was_requested_and_report_the_whole_folder(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--output", str(tmp_path / "out")]
+    assert main([*RUN, *out]) == 0
     captured = capsys.readouterr()
     assert "toy / toy-task / quick" in captured.out
     assert "[6/6] toy-task · fixed+dcl · seed 1: STSB" in captured.err
-    assert main(["report", str(tmp_path)]) == 0
+    assert main(["report", out[1]]) == 0
     assert capsys.readouterr().out == captured.out
-
-
-def test_run_shows_what_was_asked_alone(toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([*RUN, "--output", str(tmp_path)])
-    capsys.readouterr()
-    assert main(["run", "toy", "--seeds", "0", "--strategies", "macl+infonce", "--output", str(tmp_path)]) == 0
+    assert main(["run", "toy", "--seeds", "0", "--strategies", "macl+infonce", *out]) == 0
     shown = capsys.readouterr().out
     assert "macl" in shown
     assert "fixed+dcl" not in shown
     assert "±" not in shown.partition("data: none")[0], "one seed has no deviation"
-
-
-def test_reports_are_written_whole(toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([*RUN, "--output", str(tmp_path / "out")])
-    capsys.readouterr()
-    assert main(["report", str(tmp_path / "out"), "--format", "markdown"]) == 0
+    assert main(["report", out[1], "--format", "markdown"]) == 0
     shown = capsys.readouterr().out
-    assert main(["report", str(tmp_path / "out"), "--format", "markdown", "--out", str(tmp_path / "a" / "report.md")]) == 0
-    assert (tmp_path / "a" / "report.md").read_text(encoding="utf-8") == shown
     assert shown.startswith("# Benchmark report\n")
-    assert main(["report", str(tmp_path / "out"), "--format", "html", "--out", str(tmp_path / "report.html")]) == 0
-    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    file = tmp_path / "a" / "report.md"
+    assert main(["report", out[1], "--format", "markdown", "--out", str(file)]) == 0
+    assert file.read_text(encoding="utf-8") == shown
+    assert main(["report", out[1], "--format", "html", "--out", str(file)]) == 0
+    assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert main([*RUN, *out, "--strategies", "macl+dcl"]) == 0
+    content = json.loads((tmp_path / "out" / "toy" / "quick" / "toy-task" / "macl-dcl" / "seed-0.json").read_text())
+    assert content["strategy"] == "macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false"
+    assert content["objective"] == "dcl"
 
 
 def test_a_failed_run_is_in_the_table_and_the_exit_code_is_1(
@@ -62,55 +66,56 @@ def test_a_failed_run_is_in_the_table_and_the_exit_code_is_1(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "toi", "--output", "out"], "unknown suite 'toi'. Did you mean 'toy'?"),
-        (["list", "toy", "--task", "toi"], "suite 'toy' has no task 'toi'."),
-        (["list", "--task", "toy-task"], "--task toy-task needs the name of its suite"),
-        (["run", "toy", "--output", "out", "--strategies", "nope"], "unknown strategy 'nope'."),
-        (["run", "toy", "--output", "out", "--profile", "small"], "task 'toy-task' needs real data (text/toy.tsv)"),
-        (["run", "toy", "--output", "out", "--data-dir", "absent"], "--data-dir absent is not a folder."),
-        (
-            ["run", "toy", "--output", "out", "--seeds", "-1"],
-            "seeds=-1 must be different integers, each at least 0 and at most 4294967295.",
-        ),
-        (["run", "toy", "--output", "out", "--workers", "0"], "workers=0 must be at least 1."),
-        (["run", "all", "--output", "out", "--tasks", "toy-task"], "--tasks toy-task goes with one suite, not with all"),
-        (
-            ["run", "all", "--output", "out", "--budget", "3"],
-            "--budget of suite 'all': only suites that measure speed take that.",
-        ),
-        (["report", "absent"], "absent is not a folder"),
+        ("run toi --output out", "unknown suite 'toi'. Did you mean 'toy'?"),
+        ("list toy --task toi", "suite 'toy' has no task 'toi'."),
+        ("list --task toy-task", "--task toy-task needs the name of its suite"),
+        ("list toy --papers", "--papers must be given without a suite"),
+        ("run toy --output out --strategies nope", "unknown strategy 'nope'."),
+        ("run toy --output out --profile small", "task 'toy-task' needs real data (text/toy.tsv)"),
+        ("run toy --output out --data-dir absent", "--data-dir absent is not a folder."),
+        ("run toy --output out --seeds -1", "seeds=-1 must be different integers, each at least 0 and at most 4294967295."),
+        ("run toy --output out --workers 0", "workers=0 must be at least 1."),
+        ("run all --output out --tasks toy-task", "--tasks toy-task goes with one suite, not with all"),
+        ("run all --output out --budget 3", "--budget is an option of suites that measure speed, not of suite 'all'."),
+        ("report absent", "absent is not a folder"),
+        ("report . --out page", "--out page goes with --format markdown or html."),
+        ("sweep --suite toy --output out --temperatures 0", "temperatures=0 must be finite and greater than 0."),
+        ("sweep --suite toy --output out --paper macl", "a sweep must not go together with --table or --paper"),
+        ("sweep --suite toy --output out --busy", "--busy is an option of suites that measure speed, not of suite 'toy'."),
+        ("sweep --suite speed --output out", "suite 'speed' must be one that trains"),
     ],
 )
 def test_errors_are_one_line_and_exit_code_2(
     toy: ModuleType,
-    words: list[str],
+    words: str,
     message: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "toy" / "quick" / "toy-task" / "a").mkdir(parents=True)
+    (tmp_path / "toy" / "quick" / "toy-task" / "a" / "seed-0.json").write_text("{")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
-    assert main(words) == 2
+    assert main(words.split()) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"error: {message}")
     assert captured.err.count("\n") == 1
-    assert list(tmp_path.rglob("seed-*")) == []
+    assert len(list(tmp_path.rglob("seed-*"))) == 1, "nothing was run"
 
 
 def test_the_data_folder_comes_from_the_command_or_the_environment(
     toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = tmp_path / "data"
-    (data / "text").mkdir(parents=True)
+    (data := tmp_path / "data" / "text").mkdir(parents=True)
     words = ["run", "toy", "--profile", "small", "--seeds", "0", "--output", str(tmp_path / "out")]
-    monkeypatch.setenv("TEMPPLUG_DATA", str(data))
+    monkeypatch.setenv("TEMPPLUG_DATA", str(data.parent))
     assert main(words) == 2
     assert "needs text/toy.tsv under the data folder" in capsys.readouterr().err
-    (data / "text" / "toy.tsv").touch()
+    (data / "toy.tsv").touch()
     assert main(words) == 0
     monkeypatch.setenv("TEMPPLUG_DATA", str(tmp_path / "absent"))
-    assert main([*words, "--data-dir", str(data)]) == 0
+    assert main([*words, "--data-dir", str(data.parent)]) == 0
     assert main(words) == 2
     assert "TEMPPLUG_DATA" in capsys.readouterr().err
 
@@ -118,14 +123,13 @@ def test_the_data_folder_comes_from_the_command_or_the_environment(
 def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
     toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tempplug_benchmarks import training
-
     class Known:
         absent: int | None = None
-        suites = (toy.SUITE, replace(toy.make_suite(needs=("no.tsv",)), name="toi"), object())
+        without = replace(toy.SUITE.tasks[0], quickstart=())
+        suites = (toy.SUITE, replace(toy.make_suite(needs=("no.tsv",)), name="toi"), Suite("slow", "", (without,)), object())
 
         def all(self, kind: type) -> range:
-            return range(3)
+            return range(len(self.suites))
 
         def load(self, info: int) -> object:
             return self.suites[info]
@@ -141,7 +145,6 @@ def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
     assert main(words) == 0
     captured = capsys.readouterr()
     assert "toy / toy-task / quick" in captured.out
-    assert "toi / toy-task / quick" in captured.out
     assert "[8/8]" in captured.err, "two arms, not the third"
     # both tasks compare strategies, so that there is a table of all, below the others; the last line is the page
     assert captured.out.index("\nAll tasks\n") > captured.out.index("toi / toy-task / quick")
@@ -151,7 +154,7 @@ def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
     assert main(["run", "all", "--output", str(tmp_path / "out"), "--strategies", "fixed+dcl"]) == 0
     captured = capsys.readouterr()
     assert "finished already" not in captured.err, "seeds of its own"
-    assert "[20/20]" in captured.err, "five seeds of the baseline and of what was asked for"
+    assert "[20/20]" in captured.err, "five seeds of the baseline and of what was requested"
     monkeypatch.setattr(Known, "absent", 1)
     assert main(words) == 0
     captured = capsys.readouterr()
@@ -162,38 +165,38 @@ def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
     captured = capsys.readouterr()
     assert captured.err.startswith("left out: task 'toy-task' needs no.tsv under the data folder")
     assert "toi /" not in captured.out
-    monkeypatch.setattr(Known, "suites", (object(), Known.suites[1], object()))
+    monkeypatch.setattr(Known, "suites", (object(), Known.suites[1]))
     assert main([*words, "--profile", "small"]) == 2
     assert "no task of any suite has its data for profile 'small'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (KeyboardInterrupt, 130, "the same command goes on"),
+        (Terminated, 143, "ended by SIGTERM: finished runs are kept, the same command goes on."),
+    ],
+)
 def test_an_interruption_keeps_what_is_finished(
-    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    toy: ModuleType,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+    status: int,
+    message: str,
 ) -> None:
     def interrupted(seconds: float) -> None:
         if len(list(tmp_path.rglob("seed-0.json"))) == 2:
-            raise KeyboardInterrupt
+            raise error
 
     monkeypatch.setattr("time.sleep", interrupted)
-    assert main([*RUN, "--output", str(tmp_path)]) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert main([*RUN, "--output", str(tmp_path)]) == status
+    assert message in capsys.readouterr().err
     assert len(list(tmp_path.rglob("seed-*.json"))) == 2
 
 
-def test_sigterm_in_a_training_keeps_what_is_finished(
-    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ended(seconds: float) -> None:
-        if len(list(tmp_path.rglob("seed-0.json"))) == 2:
-            raise Terminated
-
-    monkeypatch.setattr("time.sleep", ended)
-    assert main([*RUN, "--output", str(tmp_path)]) == 143
-    assert "ended by SIGTERM: finished runs are kept, the same command goes on." in capsys.readouterr().err
-    assert len(list(tmp_path.rglob("seed-*.json"))) == 2
-
-
-def test_list_fits_a_screen_and_tells_more_on_request(toy: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_fits_a_screen_and_shows_more_on_request(toy: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
@@ -210,12 +213,15 @@ def test_list_fits_a_screen_and_tells_more_on_request(toy: ModuleType, capsys: p
     ]
     assert main(["list", "toy", "--task", "toy-task"]) == 0
     shown = capsys.readouterr().out
-    assert "arm fixed+infonce (baseline)\n" in shown
-    assert "arm untrained (num_train_epochs=0)\n" in shown
-    assert "steps=10" in shown
-    assert "    sets aside on a cluster: 1 CPU, no GPU, 2 GiB\n" in shown
-    assert "training: save_steps=3, fp16=true\n" in shown
-    assert "metric STSB: Spearman × 100 of nothing (primary)\n" in shown
+    for words in (
+        "arm fixed+infonce (baseline)\n",
+        "arm untrained (num_train_epochs=0)\n",
+        "steps=10",
+        "1 CPU, no GPU, 2 GiB\n",
+        "training: save_steps=3, fp16=true\n",
+        "metric STSB: Spearman × 100 of nothing (primary)\n",
+    ):
+        assert words in shown
 
 
 def test_help_explains_arms_and_the_tempplug_command_reaches_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,8 +232,26 @@ def test_help_explains_arms_and_the_tempplug_command_reaches_it(capsys: pytest.C
     assert "--rerun-changed" in shown
 
 
-def test_an_added_arm_is_kept_beside_the_others(toy: ModuleType, tmp_path: Path) -> None:
-    assert main([*RUN, "--output", str(tmp_path), "--strategies", "macl+dcl"]) == 0
-    content = json.loads((tmp_path / "toy" / "quick" / "toy-task" / "macl-dcl" / "seed-0.json").read_text())
-    assert content["strategy"] == "macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false"
-    assert content["objective"] == "dcl"
+def texts(file: Path) -> set[str]:
+    root = ElementTree.fromstring(file.read_text(encoding="utf-8"))
+    return {each.text for each in root.iter() if each.text and each.tag.endswith("}text")}
+
+
+def test_a_sweep_draws_curve_and_bands_of_the_results(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*SWEEP, "--temperatures", "0.2", "0.7", "--strategies", "macl", "--output", str(tmp_path)]
+    assert main(words) == 0
+    picture = tmp_path / "sweep-toy-toy-task.svg"
+    assert capsys.readouterr().out.endswith(f"wrote {picture}\n")
+    results = [json.loads(file.read_text()) for file in tmp_path.rglob("*.json")]
+    values = [each["metrics"]["STSB"] for each in results if each["arm"].startswith("macl")]
+    assert len(values) == 2
+    # 0.05 is the recipe's temperature: the task's baseline always runs
+    curve = {"0.05", "0.2", "0.7"}
+    assert {f"macl+reweighted {sum(values) / 2:.4g}", "toy-task: STSB over the temperature", *curve} <= texts(picture)
+    assert main(words) == 0
+    assert len(list(tmp_path.rglob("*.json"))) == len(results), "the second time nothing is left to run"
+    assert main([*SWEEP, "--temperatures", "0.5", "--output", str(tmp_path)]) == 0
+    bands = {each.partition("+")[0] for each in texts(picture) if "+" in each}
+    assert bands == {"macl", "dystress", "temperature-free"}, "the default bands are tuning-free"

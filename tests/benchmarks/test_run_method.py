@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from method_toys import METHOD, Points, ToyMethod, ToyRecipe
 from transformers.utils import logging
 
@@ -35,28 +34,27 @@ def context(work_dir: Path, profile: Profile = PROFILE, seed: int = 0, **more: A
 
 
 def test_metrics_are_the_methods_figures_and_the_seed_decides(tmp_path: Path) -> None:
-    first, again, other = (run_method(context(tmp_path / name, seed=seed)) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+    training = {"gradient_accumulation_steps": 3, "save_strategy": "no"}
+    noted = [
+        context(tmp_path / str(number), replace(PROFILE, training=training), seed) for number, seed in enumerate((0, 0, 1))
+    ]
+    first, again, other = map(run_method, noted)
     assert first == again != other
-    assert first["final"] == 1.0
     assert list(first) == ["share", "final"]
+    assert first["final"] == 1.0
+    assert noted[0].launch == {"processes": 1, "effective_batch_size": 3 * 8}
+    assert noted[0].resampled == {}
+    assert not list(tmp_path.rglob("checkpoint-*")), "the arguments of the training reach it"
 
 
-def test_how_it_was_launched_is_noted(tmp_path: Path) -> None:
-    noted = context(tmp_path, replace(PROFILE, training={"gradient_accumulation_steps": 3}))
-    run_method(noted)
-    assert noted.launch == {"processes": 1, "effective_batch_size": 3 * 8}
-
-
-def test_figures_on_samples_of_the_test_data_are_noted_by_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_on_samples_of_the_test_data_are_recorded_by_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def evaluate(self: ToyMethod, recipe: Any, module: Any, data: Any, run: Run) -> dict[str, float]:
         write_json(run.output_dir / RESAMPLED_FILE, {"spread": [1.0, 2.5], "other": [3.0]})
         return {"spread": 1.5, "final": 1.0}
 
-    plain, sampled = context(tmp_path / "plain"), context(tmp_path / "sampled")
-    run_method(plain)
     monkeypatch.setattr(ToyMethod, "evaluate", evaluate)
-    run_method(sampled)
-    assert (plain.resampled, sampled.resampled) == ({}, {"share": [1.0, 2.5]})
+    run_method(sampled := context(tmp_path))
+    assert sampled.resampled == {"share": [1.0, 2.5]}
 
 
 def test_a_metric_without_a_figure_is_named(tmp_path: Path) -> None:
@@ -80,14 +78,20 @@ def test_an_arm_that_is_not_trained_takes_no_step(tmp_path: Path) -> None:
     assert told == ["evaluating"]
 
 
-def test_progress_rises_to_the_end(tmp_path: Path) -> None:
-    told: list[tuple[float, str]] = []
-    run_method(context(tmp_path, progress=lambda fraction, text: told.append((fraction, text.partition(",")[0]))))
-    fractions = [fraction for fraction, _ in told]
-    assert fractions == sorted(fractions)
+def test_progress_rises_to_the_end_without_the_bars_of_transformers(tmp_path: Path) -> None:
+    told: list[tuple[float, str, bool]] = []
+
+    def progress(fraction: float, text: str) -> None:
+        told.append((fraction, text.partition(",")[0], logging.is_progress_bar_enabled()))
+
+    logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    run_method(context(tmp_path, progress=progress))
+    fractions, texts, bars = zip(*told, strict=True)
+    assert list(fractions) == sorted(fractions)
     assert [fractions[0], fractions[-1]] == [pytest.approx(0.8 / 9), pytest.approx(1.0)]
-    assert [text for _, text in told[2:4]] == ["epoch 1 of 3", "epoch 1.333 of 3"]
-    assert told[-1][1] == "evaluating"
+    assert (texts[2:4], texts[-1]) == (("epoch 1 of 3", "epoch 1.333 of 3"), "evaluating")
+    assert not any(bars)
+    assert logging.is_progress_bar_enabled()
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
@@ -109,7 +113,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert len(steps) == 5 + 5 + 1, "the step after the last checkpoint is done again, those before are not"
 
 
-def test_what_a_training_looked_like_is_noted_in_some_points(tmp_path: Path) -> None:
+def test_the_course_of_a_training_is_recorded_in_some_points(tmp_path: Path) -> None:
     schedule = "schedule:shape=triangle,temperature_min=0.2,temperature_max=0.9,period=40"
     long = context(tmp_path / "long", replace(PROFILE, recipe=PROFILE.recipe.changed(num_train_epochs=40)), strategy=schedule)
     run_method(long)
@@ -120,11 +124,8 @@ def test_what_a_training_looked_like_is_noted_in_some_points(tmp_path: Path) -> 
     # it starts high, is lowest in the middle, and every look is at the step that it is said to be of
     expected = [0.2 + 0.7 * abs(1 - 2 * (step - 1) / 120) for step in course["step"]]
     assert course["temperature"] == pytest.approx(expected, abs=1e-3)
-
-
-def test_nothing_is_noted_of_what_is_no_number() -> None:
-    course = {"step": [1.0, 2.0], "temperature": [0.1, 0.123456789], "negative_similarity": [0.5, float("nan")]}
-    assert _thinned(course) == {"step": [1.0, 2.0], "temperature": [0.1, 0.12346]}
+    holed = {"step": [1.0, 2.0], "temperature": [0.1, 0.123456789], "negative_similarity": [0.5, float("nan")]}
+    assert _thinned(holed) == {"step": [1.0, 2.0], "temperature": [0.1, 0.12346]}
     assert _thinned({}) == {}
 
 
@@ -138,17 +139,3 @@ def test_a_profile_may_read_its_own_data_and_settle_the_recipe(tmp_path: Path) -
     own = run_method(context(tmp_path / "own", replace(PROFILE, load=load), data_dir=tmp_path))
     assert own != run_method(context(tmp_path / "plain"))
     assert asked == [Source("points", tmp_path, tmp_path / "own" / "data")]
-
-
-def test_training_arguments_reach_the_training(tmp_path: Path) -> None:
-    run_method(context(tmp_path, replace(PROFILE, training={"save_strategy": "no"})))
-    assert not list(tmp_path.glob("checkpoint-*"))
-
-
-def test_the_bars_of_transformers_are_hidden_for_the_time(tmp_path: Path) -> None:
-    shown: list[bool] = []
-    logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-    run_method(context(tmp_path, progress=lambda fraction, text: shown.append(logging.is_progress_bar_enabled())))
-    assert not any(shown)
-    assert logging.is_progress_bar_enabled()
-    assert torch.is_grad_enabled()

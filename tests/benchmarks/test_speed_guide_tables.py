@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
 from run_checks import write_result
 
 from tempplug_benchmarks.arm import Arm, Specs
@@ -47,45 +46,32 @@ def results(folder: Path, slug: str = "cpu-1-thread") -> tuple[Result, ...]:
 
 
 def test_errors_are_sorted_and_those_above_eagers_marked(tmp_path: Path) -> None:
-    write_case(tmp_path, "a", "accuracy", 0.5, tempplug={"gradient_error": 2e-7}, eager={"gradient_error": 1e-7})
-    write_case(tmp_path, "b", "accuracy", 0.1, tempplug={"gradient_error": 1e-7}, eager={"gradient_error": 2e-7})
+    for name, temperature, ours, eager in (("a", 0.5, 2e-7, 1e-7), ("b", 0.1, 1e-7, 2e-7)):
+        numbers = {"tempplug": {"gradient_error": ours}, "eager": {"gradient_error": eager}}
+        write_case(tmp_path, name, "accuracy", temperature, **numbers)
     _, first, second = errors(results(tmp_path))
     assert first[1:] == ["64 × 8", "0.1", "1.0e-07", "2.0e-07"]
     assert second[1:] == ["64 × 8", "0.5", "2.0e-07 ▼", "1.0e-07"]
 
 
-def test_times_stand_beside_what_others_take_and_slower_ones_are_marked(tmp_path: Path) -> None:
-    write_case(
-        tmp_path, "a", "time", 0.1, tempplug={"milliseconds": 2.0}, eager={"milliseconds": 1.0}, compiled={"milliseconds": 5.0}
-    )
+def test_times_are_relative_cold_for_small_batches_and_slower_ones_are_marked(tmp_path: Path) -> None:
+    times = {"tempplug": {"milliseconds": 2.0}, "eager": {"milliseconds": 1.0}, "compiled": {"milliseconds": 5.0}}
+    write_case(tmp_path, "a", "time", 0.1, **times)
     write_case(tmp_path, "b", "accuracy", 0.1, tempplug={"gradient_error": 1e-7}, eager={"gradient_error": 2e-7})
-    _, row = speed(results(tmp_path))
-    assert row[1:] == ["64 × 8", "hot", "2.0", "0.50 ▼", "2.5", "–", "–"]
-
-
-@pytest.mark.parametrize(("rows", "shown"), [(512, ["cold", "4.0", "2.0"]), (513, ["hot", "2.0", "0.50 ▼"])])
-def test_small_batches_are_told_cold_and_large_ones_hot(rows: int, shown: list[str], tmp_path: Path) -> None:
     ours, eager = ({"milliseconds": hot, "milliseconds_cold": cold} for hot, cold in ((2.0, 4.0), (1.0, 8.0)))
-    write_case(tmp_path, "a", "time", 0.1, rows=rows, tempplug={**ours, "matmul_share": 0.234}, eager=eager)
-    _, row = speed(results(tmp_path))
-    assert row[1:5] == [f"{rows} × 8", *shown]
-    assert row[-1] == "23%"
-
-
-def test_a_table_may_be_of_some_losses_alone(tmp_path: Path) -> None:
-    for loss in ("labels", "plugin-map"):
-        write_case(
-            tmp_path,
-            loss,
-            "time",
-            0.1,
-            loss=loss,
-            tempplug={"milliseconds": 2.0},
-            **{"tempplug-dystress": {"milliseconds": 1.0}},
-        )
+    for rows in (512, 513):
+        write_case(tmp_path, f"c{rows}", "time", 0.1, rows=rows, tempplug={**ours, "matmul_share": 0.234}, eager=eager)
+    plugin = {"tempplug": {"milliseconds": 2.0}, "tempplug-dystress": {"milliseconds": 1.0}}
+    write_case(tmp_path, "d", "time", 0.1, loss="plugin-map", **plugin)
+    _, *rows = speed(results(tmp_path), "labels")
+    assert [row[1:] for row in rows] == [
+        ["64 × 8", "hot", "2.0", "0.50 ▼", "2.5", "–", "–"],
+        ["512 × 8", "cold", "4.0", "2.0", "–", "–", "23%"],
+        ["513 × 8", "hot", "2.0", "0.50 ▼", "–", "–", "23%"],
+    ]
     _, row = speed(results(tmp_path), "plugin-map")
     assert row == ["two views, a plugin's map", "64 × 8", "hot", "2.0", "–", "–", "tempplug's DySTreSS 0.50", "–"]
-    assert len(speed(results(tmp_path))) == 3
+    assert len(speed(results(tmp_path))) == 5
 
 
 def test_the_short_table_has_a_line_for_each_loss(tmp_path: Path) -> None:

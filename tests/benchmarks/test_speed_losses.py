@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 
 from tempplug import LogitMap
 from tempplug.errors import UnknownNameError
+from tempplug_benchmarks.speed.formulas import LossFunction
 from tempplug_benchmarks.speed.losses import LOSSES, CosineMap
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 from tempplug_benchmarks.speed.step import Step, views
@@ -45,41 +46,24 @@ def test_the_temperature_of_the_case_reaches_every_implementation_that_has_one()
         assert (low == high) == (loss in ("dystress", "temperature-free", "plugin-map")), (loss, name)
 
 
-def test_the_compiled_formula_is_the_eager_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("loss", "name", "reference", "options"),
+    [
+        ("nt-xent", "compiled", "eager", {"dynamic": False}),
+        ("masks", "compiled", "eager", {"dynamic": False}),
+        ("two-way", "tempplug-compiled", "tempplug", {"fullgraph": True, "dynamic": False}),
+    ],
+)
+def test_what_is_compiled_is_the_formula_alone_or_tempplugs_call(
+    loss: str, name: str, reference: str, options: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiled: list[Any] = []
-
-    def compile_(function: Callable[..., torch.Tensor], *, dynamic: bool) -> Callable[..., torch.Tensor]:
-        compiled.append((function, dynamic))
-        return function
-
-    monkeypatch.setattr(torch, "compile", compile_)
-    pair = views(SpeedRecipe(rows=8, dimension=4))
-    found = LOSSES["nt-xent"].compiled(0.1)(*pair)
-    assert torch.equal(found, LOSSES["nt-xent"].eager(0.1)(*pair))
-    assert [dynamic for _, dynamic in compiled] == [False]
-
-
-def test_only_the_formula_is_compiled_not_what_makes_its_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[Any] = []
-    monkeypatch.setattr(torch, "compile", lambda function, **_: compiled.append(function) or function)
-    pair = views(SpeedRecipe(rows=8, dimension=4))
-    found = LOSSES["masks"].compiled(0.1)(*pair)
-    assert compiled == [LOSSES["masks"].formula]
-    assert torch.equal(found, LOSSES["masks"].eager(0.1)(*pair))
-
-
-def test_tempplug_is_compiled_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, bool]] = []
-
-    def compile_(function: Callable[..., torch.Tensor], **options: bool) -> Callable[..., torch.Tensor]:
-        asked.append(options)
-        return function
-
-    monkeypatch.setattr(torch, "compile", compile_)
-    pair = views(SpeedRecipe(rows=8, dimension=4))
-    found = LOSSES["two-way"].implementation("tempplug-compiled").make(0.1)(*pair)
-    assert torch.equal(found, LOSSES["two-way"].ours(0.1)(*pair))
-    assert asked == [{"fullgraph": True, "dynamic": False}]
+    monkeypatch.setattr(torch, "compile", lambda function, **given: compiled.append((function, given)) or function)
+    pair, made = views(SpeedRecipe(rows=8, dimension=4)), LOSSES[loss]
+    found, expected = (made.implementation(each).make(0.1)(*pair) for each in (name, reference))
+    assert torch.equal(found, expected)
+    assert [given for _, given in compiled] == [options]
+    assert name != "compiled" or compiled[0][0] is made.formula, "not what makes its masks"
 
 
 def test_the_map_of_the_plugin_has_three_methods_and_nothing_else() -> None:
@@ -88,39 +72,43 @@ def test_the_map_of_the_plugin_has_three_methods_and_nothing_else() -> None:
     assert {name for name in own if not name.startswith("_")} == {"logit", "slope", "temperature"}
 
 
-def test_some_masks_have_several_positives_in_every_row() -> None:
-    (view, _) = views(SpeedRecipe(rows=24, dimension=4))
-    counts = {name: of(view)["positive_mask"].sum(1) for name in ("masks", "masks-several") if (of := LOSSES[name].inputs)}
-    assert counts["masks"].tolist() == [1] * 24
-    assert counts["masks-several"].min() == 2
-
-
-def test_a_step_drops_the_gradient_of_the_one_before() -> None:
-    step = Step(LOSSES["one-way"].eager(0.1), *views(SpeedRecipe(rows=8, dimension=4)))
+def test_views_follow_the_seed_are_correlated_and_run_under_autocast_in_half_precision() -> None:
+    case = SpeedRecipe(rows=64, dimension=16, seed=1)
+    first, again, other = views(case), views(case), views(case.changed(seed=2))
+    assert torch.equal(first[0], again[0])
+    assert not torch.equal(first[0], other[0])
+    assert 0.4 < float(torch.nn.functional.cosine_similarity(*first).mean().detach()) < 0.6
+    counts = {name: of(first[0])["positive_mask"].sum(1) for name in ("masks", "masks-several") if (of := LOSSES[name].inputs)}
+    assert counts["masks"].tolist() == [1] * 64
+    assert counts["masks-several"].min() == 6
+    step = Step(LOSSES["one-way"].eager(0.1), *first)
     step()
     once = step.gradient()
     step()
-    assert torch.equal(step.gradient(), once)
-
-
-def test_views_follow_the_seed_and_are_correlated() -> None:
-    first = views(SpeedRecipe(rows=64, dimension=16, seed=1))
-    assert torch.equal(first[0], views(SpeedRecipe(rows=64, dimension=16, seed=1))[0])
-    assert not torch.equal(first[0], views(SpeedRecipe(rows=64, dimension=16, seed=2))[0])
-    similarity = torch.nn.functional.cosine_similarity(*first).mean().detach()
-    assert 0.4 < float(similarity) < 0.6
-
-
-def test_half_precision_runs_under_autocast() -> None:
-    pair = views(SpeedRecipe(rows=8, dimension=4, precision="bfloat16"))
+    assert torch.equal(step.gradient(), once), "a step drops the gradient of the one before"
     seen: list[bool] = []
-
-    def loss(view_a: torch.Tensor, view_b: torch.Tensor) -> torch.Tensor:
-        seen.append(torch.is_autocast_enabled("cpu"))
-        return (view_a * view_b).sum()
-
-    Step(loss, *pair)()
+    pair = views(case.changed(precision="bfloat16"))
+    Step(lambda a, b: seen.append(torch.is_autocast_enabled("cpu")) or (a * b).sum(), *pair)()
     assert (pair[0].dtype, seen) == (torch.bfloat16, [True])
+
+
+@pytest.mark.parametrize(("loss", "rows"), [("labels", 64), ("labels", 256), ("amcl", 256)])
+def test_gradients_are_closer_to_float64_than_eager_ones(loss: str, rows: int) -> None:
+    """Where an anchor has several positives, or every pair a temperature."""
+    errors: dict[str, list[float]] = {"ours": [], "eager": []}
+    for seed in range(8):
+        case = SpeedRecipe(rows=rows, dimension=128, seed=seed)
+        exact = gradient(LOSSES[loss].eager(0.1), views(case, torch.float64))
+        for name, found in errors.items():
+            ours = gradient(getattr(LOSSES[loss], name)(0.1), views(case))
+            found.append(((ours - exact).abs().max() / exact.abs().max()).item())
+    assert mean(errors["ours"]) < 0.9 * mean(errors["eager"])
+
+
+def gradient(function: LossFunction, pair: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    step = Step(function, *pair)
+    step()
+    return step.gradient()
 
 
 def test_an_unknown_implementation_suggests_the_nearest() -> None:

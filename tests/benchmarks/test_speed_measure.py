@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from test_runner import alive, wait_for
 
 from tempplug.errors import NonFiniteError
 from tempplug_benchmarks.arm import Specs
@@ -32,32 +35,19 @@ from tempplug_benchmarks.speed.step import network_step
 from tempplug_benchmarks.task import Task
 
 
-def status(pid: int) -> list[str]:
-    """Returns the state of a process and its parent, as Linux tells them; nothing where it is gone.
-
-    Linux cuts names of processes after 15 bytes, within a letter if need be.
-    """
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
 def children(pid: int) -> list[int]:
-    every = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
-    return [each for each in every if status(each)[1:] == [str(pid)]]
+    """The processes with this parent; Linux cuts names after 15 bytes, within a letter if need be."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if path.read_text(errors="replace").rpartition(")")[2].split()[1] == str(pid):
+                found.append(int(path.parent.name))
+    return found
 
 
-def ends(pid: int) -> bool:
-    """Returns whether a process ends within twenty seconds, a dead one that nobody has asked about included."""
-    deadline = time.monotonic() + 20
-    while (alive := status(pid)[:1] not in ([], ["Z"])) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not alive
-
-
-TIME, ACCURACY, MEMORY = "milliseconds", "gradient_error", "mebibytes"
+TIME, ACCURACY = "milliseconds", "gradient_error"
 CASE = SpeedRecipe(rows=16, dimension=8, implementations=("tempplug", "eager", "lightly"), budget=0.01, cold=0)
+TWO = replace(CASE, implementations=("tempplug", "eager"))
 
 
 def test_calls_alternate_in_reversed_order_and_medians_are_taken() -> None:
@@ -68,12 +58,14 @@ def test_calls_alternate_in_reversed_order_and_medians_are_taken() -> None:
         call()
         return next(taken[order[-1]])
 
-    times = alternate({name: lambda name=name: order.append(name) for name in taken}, clock, budget=1e-9)  # type: ignore[misc]
+    times = alternate({name: partial(order.append, name) for name in taken}, clock, budget=1e-9)
     # The first call of each finds out how often a sample repeats it.
     assert order == ["slow", "fast", *("slow", "fast"), *("fast", "slow"), *("slow", "fast")]
     assert (times["slow"]["milliseconds"], times["slow"]["rounds"]) == (4000.0, MIN_ROUNDS)
     assert "milliseconds_cold" not in times["slow"]
     assert times["fast"]["milliseconds"] == 1000.0
+    found = alternate({"any": lambda: None}, lambda call, calls: 1e-4 * calls, budget=1e-9)["any"]
+    assert (found["calls"], found["milliseconds"]) == (20, pytest.approx(0.1)), "a fast call is repeated within a sample"
 
 
 def test_a_cold_call_is_timed_alone_after_other_work_that_is_not_timed() -> None:
@@ -95,14 +87,6 @@ def test_a_cold_call_is_timed_alone_after_other_work_that_is_not_timed() -> None
     assert events[:2] == ["timed 1", "timed 1"], "of each, how often a sample repeats it"
     assert events[2:] == ["work", "timed 1", "timed 2", "timed 3"] * 2 * MIN_ROUNDS, "cold, warm again, hot"
     assert [(each["milliseconds_cold"], each["milliseconds"]) for each in times.values()] == [(10_000.0, 1000.0)] * 2
-
-
-def test_a_fast_call_is_repeated_within_a_sample() -> None:
-    def clock(call: Callable[[], None], calls: int) -> float:
-        return 1e-4 * calls
-
-    found = alternate({"any": lambda: None}, clock, budget=1e-9)["any"]
-    assert (found["calls"], found["milliseconds"]) == (20, pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("name", ["cpu", "wall"])
@@ -130,14 +114,10 @@ def test_time_is_measured_and_a_missing_package_is_kept(monkeypatch: pytest.Monk
     assert 1e9 < rate < 1e13, "of one core"
 
 
-def test_small_cases_are_timed_cold_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = replace(CASE, implementations=("tempplug", "eager"))
+def test_small_cases_are_timed_cold_too_after_a_networks_training_step() -> None:
     for rows, expected in ((16, True), (15, False)):
-        for outcome in measure(replace(case, cold=rows), TIME).values():
+        for outcome in measure(replace(TWO, cold=rows), TIME).values():
             assert (float(outcome.get("milliseconds_cold", 0)) > 0) == expected
-
-
-def test_the_work_between_two_calls_trains_a_network() -> None:
     seen: list[torch.Tensor] = []
     handle = torch.nn.modules.module.register_module_forward_hook(lambda module, _, out: seen.append(next(module.parameters())))
     try:
@@ -166,40 +146,34 @@ def test_what_would_compile_again_when_timed_fails(monkeypatch: pytest.MonkeyPat
     assert "recompil" in str(found["note"])
 
 
-def broken(temperature: float) -> Callable[..., torch.Tensor]:
-    raise RuntimeError(f"no {temperature}\nhere")
+@pytest.mark.parametrize(
+    ("loss", "note", "error", "message"),
+    [
+        (None, "RuntimeError: no 0.1 here", RuntimeError, r"no 0\.1"),
+        (lambda a, b: (a * b).sum() * torch.nan, "loss is nan", NonFiniteError, "tempplug: loss is nan"),
+    ],
+)
+def test_a_failure_of_another_implementation_is_recorded_and_tempplugs_raised(
+    loss: Any, note: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(self: losses.Loss, temperature: float) -> Any:
+        if loss is None:
+            raise RuntimeError(f"no {temperature}\nhere")
+        return loss
 
-
-def test_what_another_implementation_raises_is_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = replace(CASE, implementations=("tempplug", "eager"))
-    loss = losses.LOSSES["nt-xent"]
-    monkeypatch.setattr(losses.Loss, "eager", lambda self, temperature: broken(temperature))
-    assert measure(case, TIME)["eager"] == {"note": "failed: RuntimeError: no 0.1 here"}
-    monkeypatch.setattr(losses.Loss, "ours", lambda self, temperature: broken(temperature))
-    with pytest.raises(RuntimeError, match=r"no 0\.1"):
-        measure(case, TIME)
-    assert loss.formula is not None
+    monkeypatch.setattr(losses.Loss, "eager", made)
+    found = measure(TWO, TIME)
+    assert found["eager"] == {"note": f"failed: {note}"}
+    assert float(found["tempplug"]["milliseconds"]) > 0
+    monkeypatch.setattr(losses.Loss, "ours", made)
+    with pytest.raises(error, match=message):
+        measure(TWO, TIME)
 
 
 def test_the_error_of_the_gradient_is_that_of_single_precision() -> None:
-    case = replace(CASE, implementations=("tempplug", "eager"), temperature=0.05)
-    for outcome in measure(case, ACCURACY).values():
+    for outcome in measure(replace(TWO, temperature=0.05), ACCURACY).values():
         assert 1e-9 < float(outcome["gradient_error"]) < 1e-5
         assert float(outcome["loss_error"]) < 1e-5
-
-
-def test_a_loss_that_is_no_number_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_a_number(self: losses.Loss, temperature: float) -> Callable[..., torch.Tensor]:
-        return lambda a, b: (a * b).sum() * torch.nan
-
-    case = replace(CASE, rows=512, implementations=("tempplug", "eager"))
-    monkeypatch.setattr(losses.Loss, "eager", not_a_number)
-    found = measure(case, TIME)
-    assert found["eager"] == {"note": "failed: loss is nan"}
-    assert float(found["tempplug"]["milliseconds"]) > 0
-    monkeypatch.setattr(losses.Loss, "ours", not_a_number)
-    with pytest.raises(NonFiniteError, match="tempplug: loss is nan"):
-        measure(case, TIME)
 
 
 @pytest.mark.slow
@@ -238,21 +212,18 @@ def test_the_peak_counts_what_is_freed_again() -> None:
     assert idle < 4
 
 
-def test_neighbours_spin_beside_the_block_and_end_with_it() -> None:
+def test_neighbours_spin_beside_the_block_and_end_with_it_or_with_their_parent() -> None:
     with neighbours(2) as spinners:
         time.sleep(0.3)
         assert [spinner.poll() for spinner in spinners] == [None, None]
     assert [spinner.poll() for spinner in spinners] == [-signal.SIGTERM, -signal.SIGTERM]
-
-
-def test_neighbours_end_with_their_parent() -> None:
     program = (
         "import os\nfrom tempplug_benchmarks.speed.clock import neighbours\n"
         "with neighbours(1) as spinners:\n    print(spinners[0].pid, flush=True)\n    os.kill(os.getpid(), 9)\n"
     )
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL
-    assert ends(int(killed.stdout))
+    wait_for(lambda: not alive(int(killed.stdout)), seconds=20)
 
 
 @pytest.mark.slow
@@ -290,43 +261,42 @@ def test_processes_that_measure_memory_end_when_their_parent_is_killed() -> None
         "if __name__ == '__main__':\n    measure_alone(SpeedRecipe(rows=65536, dimension=128), 'mebibytes')\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program])
-    deadline = time.monotonic() + 60
-    while len(found := children(parent.pid)) < 2 and time.monotonic() < deadline:  # one of them tracks resources
-        time.sleep(0.05)
+    wait_for(lambda: len(children(parent.pid)) == 2)  # one of them tracks resources
+    found = children(parent.pid)
     time.sleep(5)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    assert len(found) == 2
-    assert all(map(ends, found))
+    wait_for(lambda: not any(map(alive, found)), seconds=20)
 
 
 def test_executed_operations_count_the_products_of_both_sides() -> None:
     case = replace(CASE, rows=10, dimension=3)
-    assert executed_operations(case, "triton") == 3 * 2 * 20 * 20 * 3
-    assert executed_operations(replace(case, loss_name="one-way"), "triton") == 5 * 2 * 10 * 10 * 3
-    assert executed_operations(replace(case, loss_name="one-way", dimension=768), "triton") == 4 * 2 * 10 * 10 * 768
-    assert executed_operations(case, "tiled") == 1.5 * 2 * 20 * 20 * 3
-    assert executed_operations(replace(case, loss_name="labels"), "dense") == 1.5 * 2 * 20 * 20 * 3
-    assert executed_operations(replace(case, loss_name="amcl"), "tiled") == 3 * 2 * 20 * 20 * 3
-    for loss in ("one-way", "two-way", "masks"):
-        assert executed_operations(replace(case, loss_name=loss), "tiled") == 3 * 2 * 10 * 10 * 3
-    assert executed_operations(replace(case, loss_name="hard-negatives"), "tiled") == 3 * 2 * 10 * 20 * 3
-    assert executed_operations(replace(case, loss_name="queue"), "tiled") == 2 * 2 * 10 * 4096 * 3
     assert executed_operations(case, "") is None
+    for loss, engine, dimension, products in (
+        ("nt-xent", "triton", 3, 3 * 20 * 20),
+        ("one-way", "triton", 3, 5 * 10 * 10),
+        ("one-way", "triton", 768, 4 * 10 * 10),
+        ("nt-xent", "tiled", 3, 1.5 * 20 * 20),
+        ("labels", "dense", 3, 1.5 * 20 * 20),
+        ("amcl", "tiled", 3, 3 * 20 * 20),
+        ("one-way", "tiled", 3, 3 * 10 * 10),
+        ("two-way", "tiled", 3, 3 * 10 * 10),
+        ("masks", "tiled", 3, 3 * 10 * 10),
+        ("hard-negatives", "tiled", 3, 3 * 10 * 20),
+        ("queue", "tiled", 3, 2 * 10 * 4096),
+    ):
+        assert executed_operations(replace(case, loss_name=loss, dimension=dimension), engine) == products * 2 * dimension
 
 
-def test_the_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_that_of_the_fastest_product_with_onednn_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[int, ...]] = []
+    monkeypatch.setattr(machine, "onednn_product", lambda a, b: tried.append((*a.shape, *b.shape)))
+    monkeypatch.setattr(machine, "product_route", lambda: "onednn")
+    monkeypatch.setitem(machine.SHAPES, "cpu", ((8, 4, 2),))
+    assert machine.matmul_rate(CASE) > 0
+    assert tried == [(8, 4, 2, 4)] * machine.REPEATS
     taken = iter([4.0, 2.0, 4.0, 4.0, 4.0, *[1.0] * 10])
     monkeypatch.setitem(machine.CLOCKS, "cpu", lambda call, calls: next(taken))
     monkeypatch.setitem(machine.SHAPES, "cpu", ((8, 4, 2), (2, 2, 2)))
     monkeypatch.setattr(machine, "product_route", lambda: "mm")
     assert machine.matmul_rate(CASE) == 2 * 8 * 4 * 2 / 2.0
-
-
-def test_onednn_is_tried_where_the_processor_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[tuple[int, ...]] = []
-    monkeypatch.setitem(machine.SHAPES, "cpu", ((8, 4, 2),))
-    monkeypatch.setattr(machine, "product_route", lambda: "onednn")
-    monkeypatch.setattr(machine, "onednn_product", lambda a, b: tried.append((*a.shape, *b.shape)))
-    assert machine.matmul_rate(CASE) > 0
-    assert tried == [(8, 4, 2, 4)] * machine.REPEATS

@@ -141,31 +141,26 @@ def test_plans_are_the_tables_and_no_more(profile: str) -> None:
     assert kinds == {"paper": set(), "small": {"anomaly", "molecule"}, "quick": {"anomaly"}}[profile]
 
 
-def test_tasks_that_are_one_experiment_in_a_smaller_profile_run_once() -> None:
-    sizes = {profile: plan_tables([paper_map("amcl").table("3")], profile, [0]) for profile in PROFILES}
+def test_one_experiment_runs_once_and_what_tables_vary_varies_in_every_profile() -> None:
+    def runs(key: str, number: str, profile: str = "quick") -> tuple[Run, ...]:
+        return plan_tables([paper_map(key).table(number)], profile, [0]).runs
+
     # four methods with and without AMCL on four data sets, of which the smaller profiles have one
-    assert len(sizes["paper"].runs) == 32
-    assert not sizes["paper"].left_out
-    assert len(sizes["quick"].runs) == 16
-    assert "what task 'vision/cifar100-amcl' shares with 'vision/cifar10-amcl' in profile 'quick'." in sizes["quick"].left_out
-
-
-def test_settings_that_tables_vary_are_varied_in_smaller_profiles_too() -> None:
-    sizes = {}
+    assert [len(runs("amcl", "3", profile)) for profile in ("paper", "quick")] == [32, 16]
+    left_out = plan_tables([paper_map("amcl").table("3")], "quick", [0]).left_out
+    assert "what task 'vision/cifar100-amcl' shares with 'vision/cifar10-amcl' in profile 'quick'." in left_out
     for profile in PROFILES:
-        runs = plan_tables([paper_map("macl").table("9")], profile, [0]).runs
-        sizes[profile] = list(dict.fromkeys(run.sizes.recipe.values()["per_device_train_batch_size"] for run in runs))
-    assert sizes["paper"] == [64, 128, 256, 512, 1024]
-    for profile in PROFILES:
-        assert [size / sizes[profile][0] for size in sizes[profile]] == [1, 2, 4, 8, 16]
-    lengths = [run.sizes.recipe.num_train_epochs for run in plan_tables([paper_map("macl").table("1")], "quick", [0]).runs[::2]]
+        batches = [run.sizes.recipe.values()["per_device_train_batch_size"] for run in runs("macl", "9", profile)]
+        sizes = list(dict.fromkeys(batches))
+        assert [size / sizes[0] for size in sizes] == [1, 2, 4, 8, 16]
+        assert profile != "paper" or sizes == [64, 128, 256, 512, 1024]
+    lengths = [run.sizes.recipe.num_train_epochs for run in runs("macl", "1")[::2]]
     assert [length / lengths[0] for length in lengths] == [1, 2, 4]
-    queues = [
-        run.sizes.recipe.values()["queue_size"] for run in plan_tables([paper_map("macl").table("B.1")], "quick", [0]).runs
+    assert [run.sizes.recipe.values()["queue_size"] for run in runs("macl", "B.1")[::2]] == [256, 512, 4096, 65_536]
+    shares = [
+        parse_spec(str(run.specs.strategy))[1].get("period", 0) / run.sizes.recipe.num_train_epochs
+        for run in runs("temperature-schedules", "6")
     ]
-    assert queues[::2] == [256, 512, 4096, 65_536]
-    periods = plan_tables([paper_map("temperature-schedules").table("6")], "quick", [0]).runs
-    shares = [parse_spec(str(run.specs.strategy))[1].get("period", 0) / run.sizes.recipe.num_train_epochs for run in periods]
     assert shares == pytest.approx([0, 0.1, 0.2, 0.5, 1, 2])
 
 
@@ -188,27 +183,27 @@ def test_all_tables_and_figures_are_listed(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--table", "temperature-fre/3"], "no paper 'temperature-fre'. Did you mean 'temperature-free'"),
-        (["--table", "macl"], "--table macl must be PAPER/NUMBER, such as temperature-free/3."),
-        (["--table", "macl/99"], "paper 'macl' has no table '99'."),
-        (["--table", "macl/2"], "--table macl/2 has no runs: method not built: object detection"),
-        (["--table", "dystress/figure-2"], "--table dystress/figure-2 has no runs: see tempplug plot dystress"),
-        (["--paper", "simclr"], "no paper 'simclr'."),
-        (["--paper", "macl", "--table", "macl/1"], "--table and --paper must not go together"),
-        (["--table", "macl/4", "--tasks", "mutag"], "--tasks must not go together with tables of papers"),
-        (["--table", "macl/4", "--tuned"], "--tuned must not go together with tables of papers"),
-        (["--table", "macl/4", "--budget", "3"], "--budget of tables of papers: only suites that measure speed take that"),
-        (["graph", "--table", "macl/4"], "suite 'graph' must not go together with --table or --paper"),
-        (["--table", "macl/4", "--seeds", "1", "1"], "seeds=1, 1 must be different integers"),
-        (["--table", "macl/4", "--profile", "small"], "no task of these tables has its data for profile 'small'"),
-        ([], "name a suite, all, --table PAPER/NUMBER or --paper PAPER"),
+        ("--table temperature-fre/3", "no paper 'temperature-fre'. Did you mean 'temperature-free'"),
+        ("--table macl", "--table macl must be PAPER/NUMBER, such as temperature-free/3."),
+        ("--table macl/99", "paper 'macl' has no table '99'."),
+        ("--table macl/2", "--table macl/2 has no runs: method not built: object detection"),
+        ("--table dystress/figure-2", "--table dystress/figure-2 has no runs: see tempplug plot dystress"),
+        ("--paper simclr", "no paper 'simclr'."),
+        ("--paper macl --table macl/1", "--table and --paper must not go together"),
+        ("--table macl/4 --tasks mutag", "--tasks must not go together with tables of papers"),
+        ("--table macl/4 --tuned", "--tuned must not go together with tables of papers"),
+        ("--table macl/4 --budget 3", "--budget is an option of suites that measure speed, not of tables of papers"),
+        ("graph --table macl/4", "suite 'graph' must not go together with --table or --paper"),
+        ("--table macl/4 --seeds 1 1", "seeds=1, 1 must be different integers"),
+        ("--table macl/4 --profile small", "no task of these tables has its data for profile 'small'"),
+        ("", "name a suite, all, --table PAPER/NUMBER or --paper PAPER"),
     ],
 )
-def test_faults_are_named(
-    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_wrong_words_are_named(
+    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
-    assert main(["run", *words, "--output", str(tmp_path / "out")]) == 2
+    assert main(["run", *words.split(), "--output", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from check_pip import faults
 from perform import SnippetError, perform
 from pygcl_toys import importable_pygcl
 from shortened import FILES, REAL_DATA, RULES, SLOW, WARNINGS, named
@@ -87,45 +86,39 @@ def test_what_shortens_and_makes_files_has_a_use() -> None:
     assert {*SLOW, *REAL_DATA, *WARNINGS} <= set(pages())
 
 
-def test_snippets_are_found_where_they_stand() -> None:
-    text = (
-        'before\n\n```python title="a.py"\nx = 1\n```\n\n<!-- not run: needs the hub -->\n```bash\nls # all\n```\n'
-        "- item\n\n    ```text\n    indented\n    ```\n"
-    )
-    first, second, third = snippets("README.md", text)
-    assert (first.line, first.language, first.code, first.title, first.not_run) == (4, "python", "x = 1\n", "a.py", "")
-    assert (second.line, second.language, second.not_run) == (9, "bash", "needs the hub")
-    assert (third.line, third.language, third.code) == (14, "text", "indented\n")
+TEXT = """\
+```python title="a.py"
+print(1)
+```
+- b
+    ```bash
+    python a.py > b # c
+    ```
+<!-- not run: no -->
+```bash
+false
+```
+"""
+
+
+def test_snippets_are_found_and_one_that_fails_fails_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = [(each.line, each.language, each.title, each.not_run) for each in snippets("README.md", TEXT)]
+    assert found == [(2, "python", "a.py", ""), (6, "bash", "", ""), (10, "bash", "", "no")]
+    assert len(list(perform(snippets("README.md", TEXT)))) == 2
+    assert (tmp_path / "b").read_text() == "1\n"
     assert prose("a `b` c\n```python\nd\n```\ne") == "a ``` c\n\n\n\ne"
-    assert logical_lines("# what\na \\\n   b  # why\n\nc") == ["a  b", "c"]
     with pytest.raises(ValueError, match="never closed"):
         snippets("README.md", "```python\nx")
-
-
-def test_a_snippet_that_fails_fails_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(ZeroDivisionError):
         list(perform(snippets("README.md", "```python\nx = 0\n```\n```python\n1 / x\n```\n")))
-    with pytest.raises(SnippetError, match="status 3"):
-        list(perform(snippets("README.md", "```bash\nexit 3\n```\n")))
-    with pytest.raises(SnippetError, match="status 2"):
-        list(perform(snippets("README.md", "```bash\ntempplug show mcl\n```\n")))
-    text = '```python title="a.py"\nprint(1)\n```\n```bash\npython a.py > b\n```\n<!-- not run: no -->\n```bash\nfalse\n```\n'
-    assert [str(each).split()[1:] for each, _, _ in perform(snippets("README.md", text))] == [
-        ["python", "a.py"],
-        ["bash", "python", "a.py", ">", "b"],
-    ]
-    assert (tmp_path / "b").read_text() == "1\n"
-
-
-def test_pip_and_make_of_snippets_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert faults(["install", "-c", "constraints.txt", "-e", ".[simcse,vision]"]) == []
-    assert faults(["install", "-c", "wrong.txt", "tempplug[simce]"]) == [
-        "tempplug has no extra 'simce'",
-        "there is no file wrong.txt",
-    ]
-    for command in ("make nothing", 'pip install "tempplug[simce]"'):
-        with pytest.raises(SnippetError, match="ended with status"):
+    for command in (
+        "exit 3",
+        "tempplug show mcl",
+        "make nothing",
+        'pip install "tempplug[simce]"',
+        "pip install -c wrong.txt x",
+    ):
+        with pytest.raises(SnippetError, match="status"):
             list(perform(snippets("README.md", f"```bash\n{command}\n```\n")))
     list(perform(snippets("README.md", '```bash\nmake test\npip install "tempplug[ray]"\n```\n')))

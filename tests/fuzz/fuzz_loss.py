@@ -7,13 +7,11 @@ negative, masks that leave pairs without a role. Compared are the loss and the g
 from __future__ import annotations
 
 import random
-import warnings
 from typing import Any
 
 import torch
-from contexts import CONTEXTS
 from fuzzing import Verdict
-from oracle_cases import LAYOUTS, OBJECTIVES, STRATEGIES, Call, build, make_call, oracle_arguments
+from oracle_cases import CONTEXTS, LAYOUTS, OBJECTIVES, STRATEGIES, Call, build, make_call, oracle_arguments, zero_rows
 from torch import Tensor
 
 from tempplug.arguments import parse_spec
@@ -31,13 +29,13 @@ def draw(chance: random.Random) -> tuple[Call, str, str]:
     rows, dimension = chance.choice([1, 1, 2, 3, 5, 9, 17, 40]), chance.choice([1, 2, 3, 8, 17])
     call = make_call(chance.choice(LAYOUTS), strategy, rows, dimension, chance.choice(DTYPES))
     change = chance.choice(CHANGES)
+    if change == "zeros":
+        zero_rows(call)
     with torch.no_grad():
         for leaf in call.leaves():
             flat = leaf.view(-1, leaf.shape[-1]) if leaf.ndim > 1 else leaf
             if change == "duplicates":
                 flat[1::2] = flat[:1]
-            elif change == "zeros" and leaf.ndim > 1:
-                flat[::3] = 0
             elif change in ("long", "short") and leaf.ndim > 1:
                 flat.mul_(1e4 if change == "long" else 1e-3)
             elif change == "opposite" and leaf is call.views[-1] and leaf.shape == call.views[0].shape:
@@ -65,34 +63,28 @@ def case(number: int) -> Verdict:
     call, strategy, change = draw(chance)
     # Among ties, which are the most similar is anybody's guess.
     ranked = call.views[0].dtype == torch.float64 and call.views[0].shape[1] > 1 and change not in ("duplicates", "zeros")
-    objective = chance.choice([*OBJECTIVES, *([AMCL_TOP] * 3 if ranked and strategy.startswith("amcl") else [])])
+    objective = chance.choice([*OBJECTIVES[:-1], *([AMCL_TOP] * 3 if ranked and strategy.startswith("amcl") else [])])
     reduction, engine = chance.choice(["mean", "sum", "none"]), chance.choice(["auto", "dense", "tiled"])
     shapes = " ".join(str(list(each.shape)) for each in call.views)
     layout = f"{call.layout}{'+' if call.symmetric else ''}{' hard' if 'hard_negatives' in call.inputs else ''}"
     context = chance.choice(["plain"] * 4 + list(CONTEXTS))
     told = f"{strategy} {change} {objective} {layout} {reduction} {engine} {shapes} {call.views[0].dtype} {context}"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        loss_fn = build(strategy, objective, call, reduction, engine)
-        loss_fn.train(chance.random() < 0.5)
-        arguments = oracle_arguments(strategy, objective, call, loss_fn)
-        try:
-            rows, kept = oracle_row_losses(*call.views, **arguments)
-        except ConfigError:
-            return _refused(told, loss_fn, call)
-        try:
-            ours = CONTEXTS[context].call(loss_fn, *call.views, **call.inputs)
-            numbers = loss_fn.record.numbers()
-        except Exception as error:
-            return Verdict("wrong", told, f"{type(error).__name__}: {str(error)[:200]}")
+    loss_fn = build(strategy, objective, call, reduction, engine)
+    loss_fn.train(chance.random() < 0.5)
+    arguments = oracle_arguments(strategy, objective, call, loss_fn)
+    try:
+        rows, kept = oracle_row_losses(*call.views, **arguments)
+    except ConfigError:
+        return _refused(told, loss_fn, call)
+    try:
+        ours = CONTEXTS[context].call(loss_fn, *call.views, **call.inputs)
+        numbers = loss_fn.record.numbers()
+    except Exception as error:
+        return Verdict("wrong", told, f"{type(error).__name__}: {str(error)[:200]}")
     theirs = reduced(rows, kept, reduction)
     leaves, references = [*call.leaves(), *loss_fn.parameters()], [*call.leaves(), *arguments["learned"]]
     weights = torch.rand(theirs.shape, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
-    found = (
-        []
-        if CONTEXTS[context].backward == "none"
-        else CONTEXTS[context].gradients((ours * weights.to(ours.dtype)).sum(), leaves)
-    )
+    found = CONTEXTS[context].gradients((ours * weights.to(ours.dtype)).sum(), leaves)
     expected = torch.autograd.grad((theirs * weights).sum(), references, allow_unused=True) if theirs.requires_grad else None
     detail = _difference("loss", ours, theirs, call, strategy)
     for position, (leaf, gradient) in enumerate(zip(leaves, found, strict=bool(found))):
@@ -111,6 +103,8 @@ def _difference(name: str, ours: Tensor, theirs: Tensor, call: Call, strategy: s
     """Returns what differs by more than the dtype allows, else the empty string."""
     if ours.shape != theirs.shape:
         return f"{name} has shape {list(ours.shape)}, not {list(theirs.shape)}"
+    if not theirs.isfinite().all():  # a gradient of a very short row is beyond float16
+        return ""
     if not ours.isfinite().all():
         return f"{name} is not finite"
     exact = call.views[0].dtype == torch.float64

@@ -114,18 +114,10 @@ def _whole(strategy: str, setting: int) -> dict[str, Any]:
         return _files(folder)
 
 
-def _prepare() -> None:
-    """Loads what trains once, before processes are made."""
-    toys = Path(__file__).resolve().parents[1] / "adapters"
-    if str(toys) not in sys.path:
-        sys.path.insert(0, str(toys))
-    import method_toys  # noqa: F401
+def case(number: int) -> Verdict:
+    import method_toys  # noqa: F401  # loads what trains once, before processes are made
 
     registry()
-
-
-def case(number: int) -> Verdict:
-    _prepare()
     chance = random.Random(number)
     strategy, setting = chance.choice(STRATEGIES), chance.randrange(len(SETTINGS))
     wanted = _whole(strategy, setting)

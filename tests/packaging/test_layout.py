@@ -22,7 +22,7 @@ LONGEST = 400
 MACHINE_PATH = re.compile(r"(?<![\w.])(?:/(?:work|root|home|Users|tmp|mnt)/\w|[A-Z]:\\\w)")
 
 
-def test_the_visible_top_level_is_the_one_that_was_agreed(product_files: list[str]) -> None:
+def test_the_visible_top_level_is_as_agreed(product_files: list[str]) -> None:
     visible = {name.split("/")[0] for name in product_files if not name.startswith(".")}
     folders = {"tempplug", "adapters", "benchmarks", "docs", "tests"}
     texts = {"README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE"}
@@ -30,21 +30,13 @@ def test_the_visible_top_level_is_the_one_that_was_agreed(product_files: list[st
     assert visible == folders | files
 
 
-def test_containers_are_no_packages(product_files: list[str]) -> None:
+def test_every_folder_of_a_package_is_a_typed_package_and_containers_are_none(product_files: list[str]) -> None:
     inside = [f"{package}/" for package in PACKAGES] + [PLUGIN_PACKAGE]
-    stray = [name for name in product_files if name.endswith("__init__.py") and not name.startswith(tuple(inside))]
-    assert stray == []
-
-
-def test_every_folder_of_a_package_is_a_package(product_files: list[str]) -> None:
+    assert [name for name in product_files if name.endswith("__init__.py") and not name.startswith(tuple(inside))] == []
     folders = {str(Path(name).parent) for name in product_files if name.endswith(".py") and name.startswith(PACKAGES)}
     assert folders > set(PACKAGES)
-    assert [folder for folder in sorted(folders) if f"{folder}/__init__.py" not in product_files] == []
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_packages_say_that_they_are_typed(product_files: list[str], package: str) -> None:
-    assert f"{package}/py.typed" in product_files
+    wanted = {f"{folder}/__init__.py" for folder in folders} | {f"{package}/py.typed" for package in PACKAGES}
+    assert wanted - set(product_files) == set()
 
 
 @pytest.mark.parametrize(
@@ -60,33 +52,16 @@ def test_every_file_of_a_strategy_or_objective_is_declared(package: ModuleType, 
     assert len(set(targets)) == len(targets)
 
 
-def test_no_file_is_too_long(root: Path, product_files: list[str]) -> None:
-    lengths = {
-        name: len((root / name).read_text(encoding="utf-8").splitlines()) for name in product_files if name.endswith(".py")
-    }
-    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
-
-
-def test_every_module_says_what_it_holds(root: Path, product_files: list[str]) -> None:
-    modules = [name for name in product_files if name.endswith(".py") and name.startswith(PACKAGES)]
-    assert [name for name in modules if not (root / name).read_text(encoding="utf-8").startswith('"""')] == []
-
-
-def test_the_pattern_for_machine_paths_finds_them() -> None:
+def test_files_are_short_modules_have_a_docstring_and_no_path_is_of_one_machine(root: Path, product_files: list[str]) -> None:
+    texts = {name: (root / name).read_text(encoding="utf-8") for name in product_files}
+    modules = [name for name in texts if name.endswith(".py")]
+    assert [name for name in modules if len(texts[name].splitlines()) > LONGEST] == []
+    assert [name for name in modules if name.startswith(PACKAGES) and not texts[name].startswith('"""')] == []
     for path in ("/home/" + "me/data", "cd /" + "tmp/x", '"/' + 'Users/me"', "C:" + "\\data"):
         assert MACHINE_PATH.search(path)
     for text in ("https://example.org/home/page", "a/tmp/b", "../work/x", "/usr/bin/env"):
         assert not MACHINE_PATH.search(text)
-
-
-def test_no_file_names_a_folder_of_somebodys_machine(root: Path, product_files: list[str]) -> None:
-    found = {
-        f"{name}:{number}": line.strip()
-        for name in product_files
-        for number, line in enumerate((root / name).read_text(encoding="utf-8").splitlines(), 1)
-        if MACHINE_PATH.search(line)
-    }
-    assert found == {}
+    assert {name: found[0] for name, text in texts.items() if (found := MACHINE_PATH.search(text))} == {}
 
 
 def test_the_readme_leads_to_a_first_run_and_to_the_tests(root: Path) -> None:
@@ -99,7 +74,7 @@ def test_the_readme_leads_to_a_first_run_and_to_the_tests(root: Path) -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"README names `make {target}`, which the Makefile lacks"
 
 
-def test_readme_and_changelog_know_every_strategy_and_objective(root: Path) -> None:
+def test_readme_and_changelog_name_every_strategy_and_objective(root: Path) -> None:
     for file in ("README.md", "CHANGELOG.md"):
         text = (root / file).read_text(encoding="utf-8")
         known = [info.name for kind in (StrategyInfo, ObjectiveInfo) for info in Registry().all(kind)]

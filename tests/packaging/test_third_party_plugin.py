@@ -1,4 +1,4 @@
-"""A plugin of somebody else, built and installed with pip, does all that a built-in does."""
+"""A third-party plugin, built and installed with pip, does all that a built-in does."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,20 +37,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "site")
 
 
-def test_without_the_plugin_its_names_are_unknown(python: Python) -> None:
+def test_the_command_lists_and_explains_it_where_it_is_installed(site: str, python: Python) -> None:
     assert "cubic" not in python("-m", "tempplug.cli", "list")
     assert python("-m", "tempplug.cli", "show", "cubic", status=2).startswith("error: nothing is called 'cubic'.")
-
-
-def test_the_command_lists_it(site: str, python: Python) -> None:
     listed = python("-m", "tempplug.cli", "list", PYTHONPATH=site)
     lines = [line.strip() for line in listed.splitlines()]
     assert "cubic             colder for pairs that are far from orthogonal  [none]" in lines
     assert "hinge             smooth hinge on the margin" in lines
     assert "Warning" not in listed
-
-
-def test_the_command_explains_it(site: str, python: Python) -> None:
+    assert "cubic" not in python("-m", "tempplug.cli", "list", PYTHONPATH=site, TEMPPLUG_DISABLE_PLUGINS="cubic")
     assert python("-m", "tempplug.cli", "show", "cubic", PYTHONPATH=site, PYTHONIOENCODING="utf-8") == (
         "strategy cubic: colder for pairs that are far from orthogonal\n\n"
         "  formula  l = (s + bend·s³) / τ₀\n"
@@ -62,10 +55,6 @@ def test_the_command_explains_it(site: str, python: Python) -> None:
         "    base_temperature  default 0.1  greater than 0; τ₀, in force at s = 0\n"
         "    bend              default 0.5  at least 0 and at most 10; how much colder at s = ±1\n"
     )
-
-
-def test_it_can_be_disabled(site: str, python: Python) -> None:
-    assert "cubic" not in python("-m", "tempplug.cli", "list", PYTHONPATH=site, TEMPPLUG_DISABLE_PLUGINS="cubic")
 
 
 PROGRAM = """
@@ -109,35 +98,24 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def found(site: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one process learned with the plugin installed; the conformance checks raise there."""
-    log = tmp_path_factory.mktemp("log") / "temperatures"
+def test_spec_strings_build_it_the_loss_trains_with_it_and_its_listener_is_called(site: str, tmp_path: Path) -> None:
+    """In one process; the conformance checks raise there."""
     done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", textwrap.dedent(PROGRAM)],
-        env={"PYTHONPATH": site, "CUBIC_LOG": str(log), "OMP_NUM_THREADS": "1", "PATH": ""},
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", PROGRAM],
+        env={"PYTHONPATH": site, "CUBIC_LOG": str(tmp_path / "log"), "OMP_NUM_THREADS": "1", "PATH": ""},
         capture_output=True,
         check=False,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    return {**json.loads(done.stdout), "logged": log.read_text(encoding="utf-8")}
-
-
-def test_spec_strings_build_it(found: dict[str, Any]) -> None:
+    found = json.loads(done.stdout)
     assert found["spec"] == "cubic:base_temperature=0.1,bend=0.25"
     assert found["range"] == "bend=11 of strategy 'cubic' must be at least 0 and at most 10."
-    assert found["option"] == "unknown option 'bent' of strategy 'cubic'. Did you mean 'bend'? Known: base_temperature, bend."
-
-
-def test_the_loss_trains_with_it(found: dict[str, Any]) -> None:
-    losses = found["losses"]
-    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+    known = "Did you mean 'bend'? Known: base_temperature, bend."
+    assert found["option"] == f"unknown option 'bent' of strategy 'cubic'. {known}"
+    assert sum(found["losses"][-5:]) < 0.8 * sum(found["losses"][:5])
     assert found["straight"][0] == pytest.approx(found["straight"][1], rel=1e-6)
-
-
-def test_its_temperatures_are_in_the_record_and_reach_its_listener(found: dict[str, Any]) -> None:
     record = found["record"]
     assert 0.1 / 3 - 1e-6 <= record["temperature_min"] < record["temperature_max"] <= 0.1 + 1e-6
-    assert found["logged"] == f"{record['temperature_mean']:.6f}\n"
+    assert (tmp_path / "log").read_text(encoding="utf-8") == f"{record['temperature_mean']:.6f}\n"

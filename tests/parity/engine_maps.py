@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+from engine_cases import Case
 from torch import Tensor
 
 from tempplug.negatives.base import TermMap
-from tempplug.pair_functions import PairFunction
-from tempplug.strategies.maps import LogitMap, Rows, ScaleMap
+from tempplug.pair_functions import PairFunction, Softplus
+from tempplug.strategies.maps import LogitMap, LogOddsMap, PairTemperatureMap, ProfileMap, Rows, ScaleMap
 
 
-class Bent(LogitMap):
-    """l = w₀ s + w₁ s³: the three methods that a third party must write, and ``tensors`` where the weights are learned."""
+def number(value: float) -> Tensor:
+    return torch.tensor(float(value), dtype=torch.float64, requires_grad=True)
 
-    def __init__(self, first: float, second: float, learned: bool = False) -> None:
+
+def spread(low: float, high: float, count: int) -> Tensor:
+    return torch.linspace(low, high, count, dtype=torch.float64)
+
+
+class ThirdParty(LogitMap):
+    """The three methods that a third party must write, and ``tensors`` where something is learned."""
+
+    learned: tuple[Tensor, ...] = ()
+
+    def temperature(self, similarity: Tensor) -> Tensor:
+        return similarity / self.logit(similarity).detach()
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(each for each in self.learned if each.requires_grad)
+
+
+class Bent(ThirdParty):
+    """l = w₀ s + w₁ s³."""
+
+    def __init__(self, first: float = 4.0, second: float = 2.0, learned: bool = False) -> None:
         self.weights = torch.tensor([first, second], dtype=torch.float64, requires_grad=learned)
+        self.learned = (self.weights,)
 
     def logit(self, similarity: Tensor) -> Tensor:
-        logit: Tensor = self.weights[0] * similarity + self.weights[1] * similarity**3
-        return logit
+        return self.weights[0] * similarity + self.weights[1] * similarity**3
 
     def slope(self, similarity: Tensor) -> Tensor:
         weights = self.weights.detach()
-        derivative: Tensor = weights[0] + 3 * weights[1] * similarity**2
-        return derivative
-
-    def temperature(self, similarity: Tensor) -> Tensor:
-        return 1 / (self.weights.detach()[0] + self.weights.detach()[1] * similarity**2)
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.weights,) if self.weights.requires_grad else ()
+        return weights[0] + 3 * weights[1] * similarity**2
 
 
 class ByColumns(Bent):
@@ -49,10 +65,9 @@ class PerPair(Bent):
 
     uniform = symmetric = False
 
-    def __init__(self, of_anchors: Tensor, of_candidates: Tensor, learned: bool = False) -> None:
-        super().__init__(4.0, 2.0, learned)
+    def __init__(self, of_anchors: Tensor, of_candidates: Tensor) -> None:
+        super().__init__(learned=True)
         self.of_anchors, self.of_candidates = of_anchors, of_candidates
-        self.factor: Tensor | None = None
 
     def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
         bound = object.__new__(PerPair)
@@ -62,15 +77,13 @@ class PerPair(Bent):
         return bound
 
     def logit(self, similarity: Tensor) -> Tensor:
-        assert self.factor is not None, "an engine must bind the map first"
         return super().logit(similarity) * self.factor
 
     def slope(self, similarity: Tensor) -> Tensor:
-        assert self.factor is not None
         return super().slope(similarity) * self.factor
 
 
-class Identity(LogitMap):
+class Identity(ThirdParty):
     """l = s, which is its argument itself, with a slope that has one number in memory."""
 
     def logit(self, similarity: Tensor) -> Tensor:
@@ -78,9 +91,6 @@ class Identity(LogitMap):
 
     def slope(self, similarity: Tensor) -> Tensor:
         return torch.ones((), dtype=similarity.dtype).expand_as(similarity)
-
-    def temperature(self, similarity: Tensor) -> Tensor:
-        return torch.ones_like(similarity)
 
 
 class View(Identity):
@@ -90,7 +100,7 @@ class View(Identity):
         return similarity[:]
 
 
-class HalfSquare(LogitMap):
+class HalfSquare(ThirdParty):
     """l = s²/2, whose slope is its argument itself."""
 
     def logit(self, similarity: Tensor) -> Tensor:
@@ -99,46 +109,22 @@ class HalfSquare(LogitMap):
     def slope(self, similarity: Tensor) -> Tensor:
         return similarity
 
-    def temperature(self, similarity: Tensor) -> Tensor:
-        return 2 / similarity
-
 
 class Steeper(ScaleMap):
-    """A built-in map with another logit; everything that it inherits speaks of the old one."""
+    """A built-in map with another logit; everything that it inherits is of the old one."""
 
     def logit(self, similarity: Tensor) -> Tensor:
-        return super().logit(similarity) + 2 * similarity**3
+        return self.scale * similarity + 2 * similarity**3
 
     def slope(self, similarity: Tensor) -> Tensor:
         return super().slope(similarity) + 6 * similarity**2
 
 
-class Linear(LogitMap):
-    """l = t s with a learned t, by a map that says so and is no built-in one."""
-
-    linear = True
-
-    def __init__(self, scale: float) -> None:
-        self.scale = torch.tensor(scale, dtype=torch.float64, requires_grad=True)
-
-    def logit(self, similarity: Tensor) -> Tensor:
-        return self.scale * similarity
-
-    def slope(self, similarity: Tensor) -> Tensor:
-        return self.scale.detach().expand_as(similarity)
-
-    def temperature(self, similarity: Tensor) -> Tensor:
-        return 1 / self.slope(similarity)
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.scale,)
-
-
-class Affine(LogitMap):
+class Affine(ThirdParty):
     """l = t s + b, as of a sigmoid loss, both learned."""
 
     def __init__(self, scale: float, bias: float) -> None:
-        self.scale, self.bias = (torch.tensor(each, dtype=torch.float64, requires_grad=True) for each in (scale, bias))
+        self.learned = self.scale, self.bias = number(scale), number(bias)
 
     def logit(self, similarity: Tensor) -> Tensor:
         return self.scale * similarity + self.bias
@@ -146,11 +132,56 @@ class Affine(LogitMap):
     def slope(self, similarity: Tensor) -> Tensor:
         return self.scale.detach().expand_as(similarity)
 
-    def temperature(self, similarity: Tensor) -> Tensor:
-        return similarity / self.logit(similarity).detach()
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.scale, self.bias
+class Linear(Affine):
+    """l = t s with a learned t, by a map that is declared linear and is no built-in one."""
+
+    linear = True
+
+    def __init__(self, scale: float) -> None:
+        self.learned = (number(scale),)
+        self.scale, self.bias = self.learned[0], torch.zeros((), dtype=torch.float64)
+
+    # Without them a subclass that writes no logit keeps those of its base.
+    logit, slope = Affine.logit, Affine.slope
+
+
+def pairs(case: Case, learned: bool = True) -> PairTemperatureMap:
+    """A temperature of each pair, from rows that learn or not."""
+    anchors, more = (spread(-1, 1.3, 3 * count).sin().view(count, 3) for count in case.positive.shape)
+    more.requires_grad_()
+    anchors.requires_grad_(learned or case.block.roles.square)
+    candidates = more
+    if case.block.roles.square:  # the first candidates are the anchors
+        candidates = anchors if anchors.shape == more.shape else torch.cat([anchors, more[len(anchors) :]])
+    found = PairTemperatureMap(anchors, candidates, 2, 0.1, 0.3)
+    found.learned = (anchors,) if candidates is anchors else (anchors, more)
+    return found
+
+
+MAPS: dict[str, Callable[[Case], LogitMap]] = {
+    "bent": lambda case: Bent(),
+    "learned": lambda case: Bent(learned=True),
+    "large": lambda case: Bent(900.0, 700.0, learned=True),  # sums of exp overflow, which no bound tells
+    "small": lambda case: Bent(-900.0, -200.0),  # every exp of a row underflows
+    "by columns": lambda case: ByColumns(),
+    "per pair": lambda case: PerPair(
+        *(spread(low, 3 - low, size) for low, size in zip((1, 2), case.positive.shape, strict=True))
+    ),
+    "identity": lambda case: Identity(),
+    "view": lambda case: View(),
+    "half square": lambda case: HalfSquare(),
+    "steeper": lambda case: Steeper(number(3)),
+    "linear": lambda case: Linear(6),
+    "affine": lambda case: Affine(8, -3),
+    "scale": lambda case: ScaleMap(number(7)),
+    "small temperature": lambda case: ScaleMap(number(900)),
+    "profile": lambda case: ProfileMap("cosine", 0.1, 0.2, detach=False),
+    "log-odds": lambda case: LogOddsMap(1e-2),
+    "scale of each anchor": lambda case: ScaleMap(spread(3, 9, len(case.positive)).requires_grad_()),
+    "pairs": pairs,
+    "pairs, candidates learn": lambda case: pairs(case, learned=False),
+}
 
 
 class TooSimilar(TermMap):
@@ -193,6 +224,15 @@ class Frequent(TermMap):
         return self.numbers[None, :]
 
 
+TERMS: dict[str, Callable[[Case], TermMap]] = {
+    "too similar": lambda case: TooSimilar(spread(0, 0.7, len(case.positive))),
+    "hardness": lambda case: Hardness(-5),
+    "the similarity itself": lambda case: Hardness(1),
+    "of each candidate": lambda case: Frequent(spread(-2, 1, case.positive.shape[1])),
+    "far apart": lambda case: Frequent(spread(-300, 100, case.positive.shape[1])),
+}
+
+
 class Square(PairFunction):
     """f(l) = l²/2, whose derivative is its argument itself."""
 
@@ -213,5 +253,4 @@ class Itself(PairFunction):
         return torch.ones((), dtype=logit.dtype).expand_as(logit)
 
 
-def softplus(logit: Tensor) -> Tensor:
-    return torch.log1p(logit.exp())
+FUNCTIONS: dict[str, PairFunction] = {"softplus": Softplus(), "square": Square(), "itself": Itself()}

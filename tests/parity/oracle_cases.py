@@ -1,29 +1,38 @@
-"""Calls of the loss that the float64 oracle can answer too, and their comparison: row losses one by one, gradients of them all.
+"""Calls of the loss that the float64 oracle can answer too, how they are made, and their comparison.
 
-Gradients are those of a randomly weighted sum of the rows, so that errors of two rows cannot cancel.
+Row losses are compared one by one; gradients are those of a randomly weighted sum of the rows, so that errors of two rows
+cannot cancel. A call may run in tiles of any size, and inside whatever a training has around it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal, NamedTuple
+from unittest.mock import patch
 
 import pytest
 import torch
-from contexts import CONTEXTS, Context
 from torch import Tensor
 
 from tempplug import ContrastiveLoss
 from tempplug.arguments import parse_spec
+from tempplug.engine import forward, tiles
 from tempplug.errors import ConfigError
 from tempplug.testing import oracle_row_losses
+from tempplug.testing.oracle_layouts import Direction, directions, unit_rows
 
 EPOCH = 137.5
 COUNTS = "/".join(str(count) for count in (7, 90, 7, 40, 3, 60, 11, 25, 2, 50) * 7)
 DYSTRESS = ["cosine", "cosine,detach=false", "linear,detach=false", "exponential,rate=2.5", "monotonic,detach=false"]
+HEAD_TAIL = f"head-tail:class_counts={COUNTS}"
 STRATEGIES = [
     "fixed:temperature=0.07",
+    "fixed:temperature=0.004",
     "learnable",
+    "learnable:initial_temperature=0.02",
     "learnable:initial_temperature=0.2,max_scale=8",
     "macl",
     "macl:base_temperature=0.05,alpha=2,threshold=0.8",
@@ -31,21 +40,96 @@ STRATEGIES = [
     "dystress:profile=shifted,shift=-0.4,detach=false",
     "dystress:profile=shifted,shift=0.3,temperature_min=0.05",
     "temperature-free",
-    "temperature-free:eps=0.2",
+    "temperature-free:eps=0.01",
     "schedule",
     "schedule:shape=triangle,temperature_min=0.05",
     "schedule:shape=step,period=100",
     "schedule:period=25,granularity=epoch",
-    f"head-tail:class_counts={COUNTS}",
-    f"head-tail:class_counts={COUNTS},head_classes=1/2/5,temperature_head=0.3",
+    HEAD_TAIL,
+    f"{HEAD_TAIL},head_classes=1/2/5,temperature_head=0.3,temperature_tail=0.2",
     "uncertainty",
     "amcl:dimension=D",
-    "amcl:dimension=D,span=0.5,floor=0.1,beta=0.01",
+    "amcl:dimension=D,beta=0",
+    "amcl:dimension=D,span=0.5,floor=0.01,beta=0.01",
 ]
-OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1.5"]
+# The last one takes ten times the strategy's temperature, where it has one.
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1.5", "dual-temperature"]
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
 LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
-HALF = [torch.bfloat16, torch.float16]
+
+
+class Context(NamedTuple):
+    """A setting of torch and how the loss is called in it.
+
+    Attributes:
+        around: enters and leaves the setting.
+        backward: whether the backward pass runs inside, outside or not at all.
+        compiled: whether the loss is compiled before the call.
+    """
+
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    backward: Literal["inside", "outside", "none"] = "inside"
+    compiled: bool = False
+
+    def call(self, loss_fn: ContrastiveLoss, *views: Tensor, **inputs: Any) -> Tensor:
+        """Returns the loss that is computed inside."""
+        if self.compiled:
+            torch._dynamo.reset()
+            loss_fn = torch.compile(loss_fn, backend="eager")  # type: ignore[assignment]
+        with self.around():
+            return loss_fn(*views, **inputs)
+
+    def gradients(self, value: Tensor, leaves: list[Tensor]) -> list[Tensor | None]:
+        """Returns the gradients, computed inside or outside; without a backward pass none."""
+        if self.backward == "none":
+            return []
+        with self.around() if self.backward == "inside" else nullcontext():
+            return list(torch.autograd.grad(value, leaves, allow_unused=True))
+
+
+@contextmanager
+def _set(get: Callable[[], Any], put: Callable[[Any], Any], value: Any) -> Iterator[None]:
+    before = get()
+    put(value)
+    try:
+        yield
+    finally:
+        put(before)
+
+
+CONTEXTS = {
+    "plain": Context(),
+    "deterministic algorithms": Context(
+        partial(_set, torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True)
+    ),
+    "autocast": Context(partial(torch.autocast, "cpu", dtype=torch.bfloat16), backward="outside"),
+    "inference mode": Context(torch.inference_mode, backward="none"),
+    "no gradients": Context(torch.no_grad, backward="none"),
+    "compiled": Context(compiled=True),
+    "float64 by default": Context(partial(_set, torch.get_default_dtype, torch.set_default_dtype, torch.float64)),
+    "three threads": Context(partial(_set, torch.get_num_threads, torch.set_num_threads, 3)),
+}
+
+# Whether a block has many ragged tiles or one, and whether they are kept for the backward pass or computed again.
+CUTS = {
+    "one tile": (False, True),
+    "many tiles, again": (True, False),
+    "one tile, again": (False, False),
+    "many tiles": (True, True),
+}
+
+
+@contextmanager
+def cut_into(cut: str) -> Iterator[None]:
+    """Cuts blocks as `CUTS` says, or with another word as the engine does."""
+    many, kept = CUTS.get(cut, (False, True))
+    small = {"SINGLE": 1 if many else 1 << 20, "CPU_TILE": (4, 5)} if cut in CUTS else {"SINGLE": tiles.SINGLE}
+    with patch.multiple(tiles, **small), patch.object(forward, "KEPT", forward.KEPT if kept else 0):
+        tiles.make_plan.cache_clear()
+        try:
+            yield
+        finally:
+            tiles.make_plan.cache_clear()
 
 
 @dataclass
@@ -83,6 +167,8 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
         call.inputs["labels"] = classes
     if base == "queue":
         call.inputs["queue"] = leaf(11 if rows < 1000 else 1100, dimension)
+    if strategy.startswith("individual"):
+        call.inputs["index"] = torch.arange(rows) * 2
     if hard:
         call.inputs["hard_negatives"] = leaf(rows, 2, dimension) if rows % 2 else leaf(5, dimension)
     if strategy.startswith("uncertainty"):
@@ -96,6 +182,24 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
         call.inputs |= {"positive_mask": positive, "negative_mask": ~positive & ~own.roll(2, dims=1)}
         positive[-1] = False  # an anchor without a positive, and pairs without a role
     return call
+
+
+def roles_of(call: Call) -> list[Direction]:
+    """The oracle's roles of each direction of a call."""
+    views, rest = [unit_rows(view) for view in call.views], call.inputs
+    queue, hard = (None if (rows := rest.get(name)) is None else unit_rows(rows) for name in ("queue", "hard_negatives"))
+    masks, first = (rest.get("positive_mask"), rest.get("negative_mask")), views[1] if len(views) > 1 else None
+    every = directions(call.layout, call.symmetric, views[0], first, queue, rest.get("labels"), None, *masks)
+    every[0] = every[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(views[0]))
+    return every
+
+
+@torch.no_grad()
+def zero_rows(call: Call) -> None:
+    """Makes every fourth embedding a row of zeros."""
+    for leaf in call.leaves():
+        if leaf.ndim > 1:
+            leaf.flatten(0, -2)[::4] = 0
 
 
 def of_dimension(strategy: str, call: Call) -> str:

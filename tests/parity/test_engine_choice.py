@@ -1,128 +1,86 @@
-"""Which engine runs, what it refuses, and that a third party's map has on all of them the gradient of the dense one."""
+"""Which engine runs, what it refuses, and what third parties write: maps and layouts through the loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from engine_cases import make_case
-from engine_maps import Bent, Frequent, Hardness, PerPair, Steeper, TooSimilar
+from engine_maps import Bent, Frequent, Hardness, TooSimilar
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
+from torch.nn.functional import cross_entropy, normalize
 
 from tempplug import Batch, ContrastiveLoss
 from tempplug.engine import dispatch
 from tempplug.engine.dispatch import row_statistics
 from tempplug.errors import ConfigError
+from tempplug.layouts import CrossView, Direction, Views
 from tempplug.objectives.base import Objective
 from tempplug.pair_functions import Softplus
 from tempplug.roles import Block, Pairing, PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import ScaleMap
-from tempplug.testing import oracle_loss
 from tempplug.types import Auxiliary, EngineName, RowStatistics, Wanted
 
-ROWS = 13
-MapOf = Callable[[Tensor, Batch], Bent | Steeper]
-
-
-def bent(weights: Tensor, batch: Batch) -> Bent:
-    logit_map = Bent(0, 0, learned=True)
-    logit_map.weights = weights
-    return logit_map
-
-
-def per_pair(weights: Tensor, batch: Batch) -> Bent:
-    assert batch.anchors is not None
-    assert batch.candidates is not None
-    logit_map = PerPair(1 + batch.anchors.detach()[:, 0] ** 2, 2 + batch.candidates.detach()[:, 1], learned=True)
-    logit_map.weights = weights
-    return logit_map
-
-
-def steeper(weights: Tensor, batch: Batch) -> Steeper:
-    return Steeper(weights.sum())
+A, B = torch.randn(2, 13, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+EVERY_ENGINE = pytest.mark.parametrize("engine", ["auto", "dense", "tiled"])
 
 
 class ThirdParty(Strategy):
-    """Chooses one of these maps, with two learned weights."""
+    """A map with two learned weights."""
 
     name = "third-party"
 
-    def __init__(self, make: MapOf) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.make = make
         self.weights = nn.Parameter(torch.tensor([4.0, 2.0], dtype=torch.float64))
 
-    def prepare(self, batch: Batch) -> Bent | Steeper:
-        return self.make(self.weights, batch)
+    def prepare(self, batch: Batch) -> Bent:
+        logit_map = Bent()
+        logit_map.learned = (self.weights,)
+        logit_map.weights = self.weights
+        return logit_map
 
 
-def call_of(layout: str) -> tuple[list[Tensor], dict[str, Any], dict[str, Any]]:
-    """Returns the embeddings, the other inputs, and the arguments of the loss."""
-    generator = torch.Generator().manual_seed(3)
-    a, b, more = (torch.randn(ROWS, 4, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3))
-    base, _, hard = layout.partition("+")
-    inputs: dict[str, Any] = {"hard_negatives": more} if hard else {}
-    if base == "queue":
-        inputs["queue"] = more
-    if base == "labels":
-        inputs["labels"] = torch.arange(ROWS) // 2
-    symmetric = base == "symmetric"
-    return [a, b, more], inputs, {"layout": "cross-view" if symmetric else base, "symmetric": symmetric}
+class Shifted(CrossView):
+    """Row i's positive is candidate i + 1."""
+
+    name = "shifted"
+
+    def directions(self, views: Views) -> list[Direction]:
+        size = views.size
+        runs = ((0, size - 1, 1), (size - 1, size, 1 - size))
+        roles = PairRoles(anchors=size, candidates=size, device=views.device, positives=Pairing(runs))
+        return [replace(each, roles=roles) for each in super().directions(views)]
 
 
-def result(strategy: Any, layout: str, engine: str) -> tuple[list[Tensor], str]:
-    """Returns row losses and the gradients of a weighted sum of them, and the engine that ran."""
-    leaves, inputs, arguments = call_of(layout)
-    loss_fn = ContrastiveLoss(strategy, engine=engine, reduction="none", **arguments)
-    rows = loss_fn(*leaves[:2], **inputs)
-    weights = torch.linspace(0.5, 2, len(rows), dtype=torch.float64)
-    used = leaves if any(value is leaves[2] for value in inputs.values()) else leaves[:2]
-    gradients = torch.autograd.grad((rows * weights).sum(), [*used, *loss_fn.parameters()])
-    return [rows.detach(), *gradients], loss_fn.record.engine
-
-
-@pytest.mark.usefixtures("cut")
-@pytest.mark.parametrize("layout", ["two-view", "two-view+hard", "cross-view", "symmetric", "queue", "labels"])
-@pytest.mark.parametrize("make", [bent, per_pair, steeper])
-def test_third_party_maps_run_on_the_tiled_engine(make: MapOf, layout: str) -> None:
-    """The gradient of what the strategy learns is among those that are compared."""
-    expected, name = result(ThirdParty(make), layout, "dense")
-    assert name == "dense"
-    found, name = result(ThirdParty(make), layout, "tiled")
-    assert name == "tiled"
-    for position, (ours, dense) in enumerate(zip(found, expected, strict=True)):
-        torch.testing.assert_close(ours, dense, rtol=1e-10, atol=1e-10, msg=f"result {position}")
-    assert all((each != 0).any() for each in expected)
-
-
-def test_a_third_party_map_that_is_a_built_in_one_has_its_loss() -> None:
-    """So that the comparison of the engines rests on one that is known."""
-    leaves, _, _ = call_of("two-view")
-    strategy = ThirdParty(lambda weights, batch: bent(weights * torch.tensor([2.5, 0.0], dtype=torch.float64), batch))
-    found = ContrastiveLoss(strategy, engine="tiled")(*leaves[:2])
-    expected = oracle_loss(*leaves[:2], strategy_options={"temperature": 0.1})
-    assert found.item() == pytest.approx(expected.item(), rel=1e-12)
-
-
-@pytest.mark.parametrize("strategy", ["fixed", ThirdParty(bent)], ids=["built-in", "third party"])
-@pytest.mark.parametrize("layout", ["two-view", "symmetric", "queue", "labels"])
-def test_auto_takes_the_tiled_engine_and_the_record_says_so(layout: str, strategy: Any) -> None:
-    assert result(strategy, layout, "auto")[1] == "tiled"
+@EVERY_ENGINE
+@pytest.mark.parametrize("layout", [CrossView(), Shifted()], ids=lambda layout: layout.name)
+def test_a_map_and_a_layout_of_third_parties_have_the_loss_of_the_formula(layout: Any, engine: EngineName) -> None:
+    """Value, and the gradients of embeddings and of what the strategy learns."""
+    a, b, weights = (each.clone().requires_grad_() for each in (A, B, torch.tensor([4.0, 2.0], dtype=torch.float64)))
+    loss_fn = ContrastiveLoss(ThirdParty(), layout=layout, engine=engine)
+    found = loss_fn(a, b)
+    similarity = normalize(a) @ normalize(b).T
+    positives = (torch.arange(13) + (layout.name == "shifted")) % 13
+    expected = cross_entropy(weights[0] * similarity + weights[1] * similarity**3, positives)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+    ours = torch.autograd.grad(found, [a, b, *loss_fn.parameters()])
+    torch.testing.assert_close(ours, torch.autograd.grad(expected, [a, b, weights]), rtol=1e-10, atol=1e-12)
+    assert loss_fn.record.engine == ("tiled" if engine == "auto" else engine)
 
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
-@pytest.mark.parametrize("layout", ["two-view", "symmetric", "labels"])
-def test_an_engine_asked_for_by_name_is_the_one_that_runs(layout: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_named_is_the_one_that_runs(engine: EngineName, monkeypatch: pytest.MonkeyPatch) -> None:
     other = {"dense": "tiled_statistics", "tiled": "dense_statistics"}[engine]
     monkeypatch.setattr(dispatch, other, None)
-    assert result("fixed", layout, engine)[1] == engine
+    assert ContrastiveLoss(engine=engine)(A, B).isfinite()
     monkeypatch.setattr(dispatch, f"{engine}_statistics", None)
     with pytest.raises(TypeError):
-        result("fixed", layout, engine)
+        ContrastiveLoss(engine=engine)(A, B)
 
 
 @pytest.mark.parametrize(("measured", "expected"), [(frozenset(), "tiled"), ({(9, 0)}, "triton"), ({(8, 0)}, "tiled")])
@@ -171,49 +129,22 @@ class Watching(Strategy):
         assert statistics.negative_similarity is not None
 
 
-@pytest.mark.parametrize("engine", ["auto", "dense", "tiled"])
+@EVERY_ENGINE
 def test_a_mean_of_a_softmax_beside_a_pair_function_is_refused(engine: EngineName) -> None:
     """In training; nothing observes outside of it."""
-    leaves, _, _ = call_of("two-view")
-    message = "negative_similarity, which the strategy reads, is weighted by a softmax, .* pair_function Softplus has none"
     loss_fn = ContrastiveLoss(Watching(), Sums(), engine=engine)
+    message = "negative_similarity, which the strategy reads, is weighted by a softmax, .* pair_function Softplus has none"
     with pytest.raises(ConfigError, match=message):
-        loss_fn(*leaves[:2])
-    assert loss_fn.eval()(*leaves[:2]).isfinite()
-    ContrastiveLoss(Watching(), engine=engine)(*leaves[:2])
+        loss_fn(A, B)
+    assert loss_fn.eval()(A, B).isfinite()
+    ContrastiveLoss(Watching(), engine=engine)(A, B)
 
 
-@pytest.mark.parametrize("engine", ["auto", "dense", "tiled"])
+@EVERY_ENGINE
 def test_a_term_that_is_not_symmetric_serves_no_two_directions(engine: EngineName) -> None:
-    block, logit_map = make_case("cross-view").block, Bent(4, 2)
+    block, logit_map = make_case("cross-view").block, Bent()
     for term in (Frequent(torch.zeros(9, dtype=torch.float64)), TooSimilar(torch.ones(9, dtype=torch.float64))):
         with pytest.raises(ConfigError, match=f"{type(term).__name__} is not symmetric, and both directions .* were asked for"):
             row_statistics(engine, block, logit_map, mirrored=True, terms=[Hardness(2), term])
         row_statistics(engine, block, logit_map, terms=[term])
     assert len(row_statistics(engine, block, logit_map, mirrored=True, terms=[Hardness(2)])[0]) == 2
-
-
-@pytest.mark.usefixtures("cut")
-@pytest.mark.parametrize("engine", ["dense", "tiled"])
-@pytest.mark.parametrize("layout", ["two-view", "cross-view", "labels", "masks"])
-def test_a_row_whose_negatives_all_are_left_out_has_none(layout: str, engine: EngineName) -> None:
-    """The others keep their numbers and gradients."""
-    case = make_case(layout)
-    limit = torch.full((len(case.block.anchors),), 2.0, dtype=torch.float64)
-    limit[3] = -2
-    sums, *_ = row_statistics(
-        engine, case.block, Bent(4, 2), terms=[TooSimilar(limit)], wanted=Wanted(pair_function=Softplus())
-    )[0]
-    assert sums.negative_lse[3] == 0
-    for logit_map in (Bent(4, 2), Bent(900, 700)):
-        found, *_ = row_statistics(engine, case.block, logit_map, terms=[TooSimilar(limit)])[0]
-        plain, *_ = row_statistics(engine, case.block, logit_map)[0]
-        others = torch.arange(len(limit)) != 3
-        assert found.negative_lse[3] == -torch.inf
-        assert found.negative_count.equal(plain.negative_count)
-        torch.testing.assert_close(found.negative_lse[others], plain.negative_lse[others], rtol=1e-12, atol=1e-12)
-        gradients = [
-            torch.autograd.grad(each.negative_lse[others].sum(), case.leaves, retain_graph=True) for each in (found, plain)
-        ]
-        for ours, expected in zip(*gradients, strict=True):
-            torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)

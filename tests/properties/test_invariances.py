@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from covering import every_pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tempplug import Batch, ContrastiveLoss, RowStatistics, create_objective, create_strategy
-from tempplug.types import Auxiliary
+from tempplug import Batch, ContrastiveLoss, create_strategy
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*below its floor:RuntimeWarning")
 quick = settings(deadline=None, max_examples=12, derandomize=True)
@@ -78,50 +78,18 @@ def test_order_of_the_batch_moves_the_rows_along(layout: str, seed: int, rows: i
     torch.testing.assert_close(loss_fn(a[order], b[order]), loss_fn(a, b)[both], rtol=1e-13, atol=1e-13)
 
 
-@quick
-@given(d=st.lists(st.floats(-200, 200), min_size=2, max_size=8), shift=st.floats(-50, 50))
-@pytest.mark.parametrize("objective", [each for each in OBJECTIVES if each != "dclw"])
-def test_constant_added_to_all_logits_of_a_row_does_nothing(objective: str, d: list[float], shift: float) -> None:
-    margin = torch.tensor(d, dtype=torch.float64)
-    one = torch.ones(len(margin), dtype=torch.long)
-
-    def row_loss(constant: float) -> Tensor:
-        positive = torch.full_like(margin, constant)
-        similarity = torch.zeros_like(margin)
-        statistics = RowStatistics(positive, similarity, positive, positive + margin, one, 8 * one)
-        second = RowStatistics(positive, similarity, positive, positive + margin / 10, one, 8 * one)
-        return create_objective(objective).row_loss(statistics, Auxiliary(similarity, second))
-
-    assert row_loss(0.0).isfinite().all()
-    torch.testing.assert_close(row_loss(shift), row_loss(0.0), rtol=1e-10, atol=1e-10)
-
-
-@quick
-@given(seed=seeds, power=st.floats(-8, 8))
+@pytest.mark.parametrize("scale", [1e-10, 1e-6, 1e6, 1e20])
 @pytest.mark.parametrize("layout", ["two-view", "cross-view", "queue"])
-def test_length_of_the_embeddings_does_nothing(layout: str, seed: int, power: float) -> None:
-    a, b, queue = randn(seed, 6, 5), randn(seed + 1, 6, 5), randn(seed + 2, 7, 5)
+def test_the_length_of_an_embedding_changes_its_own_gradient_alone(layout: Any, scale: float) -> None:
+    a, b, queue = (randn(seed, 6, 5, dtype=torch.float32) for seed in range(3))
     inputs = {"queue": queue} if layout == "queue" else {}
     loss_fn = ContrastiveLoss("dystress", "infonce", layout)
-    lengths = torch.logspace(0, power, 6, dtype=torch.float64)[:, None]
-    expected, (gradient, _) = value_and_gradients(loss_fn, a, b, **inputs)
-    scaled = (a.detach() * lengths).requires_grad_()
-    loss, (scaled_gradient, _) = value_and_gradients(loss_fn, scaled, b, **inputs)
-    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(scaled_gradient * lengths, gradient, rtol=1e-9, atol=1e-11)
-    assert (a * gradient).sum(dim=1).abs().max() < 1e-12  # moving along the embedding itself changes nothing
-
-
-@pytest.mark.parametrize("scale", [1e-10, 1e-6, 1e6, 1e25])
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_very_long_and_very_short_embeddings_stay_finite(objective: str, scale: float) -> None:
-    a, b = randn(0, 6, 5, dtype=torch.float32), randn(1, 6, 5, dtype=torch.float32)
-    loss_fn = ContrastiveLoss("fixed", objective, "cross-view")
-    expected = loss_fn(a, b).detach()
-    leaves = [(each.detach() * scale).requires_grad_() for each in (a, b)]
-    loss, gradients = value_and_gradients(loss_fn, *leaves)
-    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
-    assert all(each.isfinite().all() and (each != 0).any() for each in gradients)
+    expected, (of_a, of_b) = value_and_gradients(loss_fn, a, b, **inputs)
+    lengths = torch.logspace(0, math.log10(scale), 6)[:, None]
+    loss, (of_scaled, of_other) = value_and_gradients(loss_fn, (a.detach() * lengths).requires_grad_(), b, **inputs)
+    torch.testing.assert_close((loss, of_other), (expected, of_b), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(of_scaled * lengths, of_a, rtol=1e-4, atol=1e-5)
+    assert (a * of_a).sum(dim=1).abs().max() < 1e-5  # moving along the embedding itself changes nothing
 
 
 @quick
@@ -147,27 +115,28 @@ def cornered(dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
     return [(a.to(dtype).requires_grad_(), b.to(dtype).requires_grad_()) for a, b in pairs]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("strategy", EXTREME)
-def test_extreme_similarities_and_temperatures_stay_finite(strategy: str, objective: str, dtype: torch.dtype) -> None:
-    for layout in ("two-view", "cross-view"):
-        loss_fn = ContrastiveLoss(strategy, objective, layout)
-        loss_fn.set_progress(epoch=30.0)
-        for position, (a, b) in enumerate(cornered(dtype)):
-            loss = loss_fn(a, b)
-            loss.backward()
-            assert loss.isfinite(), f"{layout}, pair {position}: the loss is {loss.item()}"
-            for leaf in (a, b, *loss_fn.parameters()):
-                assert leaf.grad is not None
-                assert leaf.grad.isfinite().all(), f"{layout}, pair {position}: a gradient is not finite"
+@pytest.mark.parametrize(
+    ("strategy", "objective", "dtype", "layout"),
+    every_pair(EXTREME, OBJECTIVES, [torch.float64, torch.float32, torch.bfloat16, torch.float16], ["two-view", "cross-view"]),
+)
+def test_extreme_similarities_and_temperatures_stay_finite(
+    strategy: str, objective: str, dtype: torch.dtype, layout: Any
+) -> None:
+    loss_fn = ContrastiveLoss(strategy, objective, layout)
+    loss_fn.set_progress(epoch=30.0)
+    for position, (a, b) in enumerate(cornered(dtype)):
+        loss = loss_fn(a, b)
+        loss.backward()
+        assert loss.isfinite(), f"pair {position}: the loss is {loss.item()}"
+        assert all(leaf.grad.isfinite().all() for leaf in (a, b, *loss_fn.parameters())), f"pair {position}"
 
 
 @quick
 @given(seed=seeds, rows=st.integers(2, 12), temperature=st.floats(0.01, 1.0))
-@pytest.mark.parametrize("strategy", ["fixed", "dystress:detach=false", "temperature-free", "macl"])
-@pytest.mark.parametrize("layout", ["two-view", "cross-view"])
+@pytest.mark.parametrize(
+    ("layout", "strategy"),
+    [("two-view", "fixed"), ("cross-view", "dystress:detach=false"), ("two-view", "temperature-free"), ("cross-view", "macl")],
+)
 def test_reweighted_dcl_and_flatnce_have_one_gradient(
     layout: str, strategy: str, seed: int, rows: int, temperature: float
 ) -> None:

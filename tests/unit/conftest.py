@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tempplug.cli import main
-from tempplug.plugins import Registry
+from tempplug.plugins import Registry, StrategyInfo, hookimpl
 
 HEAD = """
 from tempplug.plugins import AdapterInfo, CommandInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, hookimpl
@@ -60,3 +60,19 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     made = Registry()
     monkeypatch.setattr("tempplug.plugins.manager._registry", made)
     return made
+
+
+@pytest.fixture
+def register(own_registry: Registry) -> Callable[..., None]:
+    """Registers strategies, given as infos or by name and target, as a plugin of a name."""
+
+    def offer(plugin: str, *infos: StrategyInfo, **targets: str) -> None:
+        class Plugin:
+            @hookimpl
+            def tempplug_register_strategies(self) -> list[StrategyInfo]:
+                made = [StrategyInfo(name=name, target=target, summary="a test") for name, target in targets.items()]
+                return [*infos, *made]
+
+        own_registry.register(Plugin(), plugin)
+
+    return offer

@@ -3,77 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
+from typing import Any
 
 import pytest
 import torch
-from oracle_cases import compare, make_call
+from torch import Tensor
 
-from tempplug import ContrastiveLoss, create_objective, create_strategy
+from tempplug import ContrastiveLoss, create_strategy
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.strategies.maps import PairTemperatureMap
-from tempplug.testing import oracle_loss
-
-LAYOUTS = ["two-view", "two-view+hard", "cross-view", "symmetric+hard", "queue", "masks-one"]
-
-
-@pytest.mark.parametrize("engine", ["dense", "tiled"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("top_k", [1, 3])
-def test_the_mean_of_the_most_similar_negatives_is_that_of_the_oracle(layout: str, top_k: int, engine: str) -> None:
-    call = make_call(layout, "amcl", 17, 3, torch.float64)
-    compare("amcl:dimension=D", f"amcl-top:top_k={top_k},beta=0.02", call, 1e-10, engine)
-
-
-def test_the_loss_of_many_tiles_is_that_of_the_oracle() -> None:
-    """More rows than a tile holds."""
-    call = make_call("two-view", "amcl", 1000, 3, torch.float64)
-    compare("amcl:dimension=D", "dcl", call, 1e-10, "tiled")
-
-
-def test_fewer_negatives_than_top_k_are_all_taken_and_warned_of_once() -> None:
-    call = make_call("cross-view", "amcl", 5, 3, torch.float64)
-    loss_fn = ContrastiveLoss("amcl:dimension=3", "amcl-top:top_k=9,beta=0.1", "cross-view", engine="dense").double()
-    with pytest.warns(RuntimeWarning, match="top_k=9 of objective 'amcl-top' is more than the 4 negatives of an anchor"):
-        value = loss_fn(*call.views)
-    learned = list(loss_fn.parameters())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        again = loss_fn(*call.views)
-    expected = oracle_loss(
-        *call.views,
-        layout="cross-view",
-        strategy="amcl",
-        strategy_options={"dimension": 3},
-        objective="amcl-top",
-        objective_options={"top_k": 4, "beta": 0.1},
-        learned=learned,
-    )
-    assert value.item() == again.item() == pytest.approx(expected.item(), rel=1e-12)
-
-
-def test_top_k_needs_the_temperature_of_every_pair_and_both_options() -> None:
-    a, b = torch.randn(4, 3), torch.randn(4, 3)
-    with pytest.raises(
-        ConfigError, match="objective 'amcl-top' needs a temperature for every pair: use it with strategy 'amcl'"
-    ):
-        ContrastiveLoss("macl", "amcl-top:top_k=2,beta=1")(a, b)
-    with pytest.raises(ConfigError, match="objective 'amcl-top' needs beta="):
-        create_objective("amcl-top:top_k=2")
-    with pytest.raises(ConfigError, match="several positives"):
-        ContrastiveLoss("amcl:dimension=3", "amcl-top:top_k=2,beta=1", "labels")(a, b, labels=torch.zeros(4).long())
-    with pytest.raises(ConfigError, match="engine='triton' computes log-sum-exps alone"):
-        ContrastiveLoss("amcl:dimension=3", "amcl-top:top_k=2,beta=1", engine="triton")(a, b)
-
-
-def test_the_weight_of_the_regulariser_is_the_objective_s() -> None:
-    a, b = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 3, dtype=torch.float64)
-    values = []
-    for beta in (0.0, 5.0):
-        torch.manual_seed(0)
-        strategy = f"amcl:dimension=3,beta={beta}"
-        values.append(ContrastiveLoss(strategy, "amcl-top:top_k=2,beta=0.3").double()(a, b).item())
-    assert values[0] == values[1]
 
 
 def test_temperatures_lie_between_floor_and_floor_plus_span_and_fall_with_the_product() -> None:
@@ -113,41 +51,58 @@ def test_temperatures_between_all_rows_are_those_of_pairs_and_phi_may_learn_in_s
             torch.testing.assert_close(found, share * wanted)
 
 
-def test_without_regulariser_and_with_one_temperature_it_is_the_fixed_loss() -> None:
+def views(seed: int = 0, count: int = 2) -> list[Tensor]:
+    return list(torch.randn(count, 6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
+
+
+def loss_of(strategy: str, objective: str) -> ContrastiveLoss:
+    torch.manual_seed(0)
+    return ContrastiveLoss(f"amcl:dimension=3{strategy}", objective).double()
+
+
+def test_the_top_objective_has_a_weight_of_the_regulariser_of_its_own() -> None:
+    values = [loss_of(f",beta={beta}", "amcl-top:top_k=2,beta=0.3")(*views()).item() for beta in (0.0, 5.0)]
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "objective", "arguments", "error", "message"),
+    [
+        ("macl", "amcl-top:top_k=2,beta=1", {}, ConfigError, "needs a temperature for every pair: use it with strategy 'amcl'"),
+        ("amcl:dimension=3", "amcl-top:top_k=2", {}, ConfigError, "objective 'amcl-top' needs beta="),
+        ("amcl:dimension=3", "amcl-top:top_k=2,beta=1", {"layout": "labels"}, ConfigError, "several positives"),
+        ("amcl:dimension=3", "amcl-top:top_k=2,beta=1", {"engine": "triton"}, ConfigError, "computes log-sum-exps alone"),
+        (
+            "amcl:dimension=8",
+            "dcl",
+            {},
+            ShapeError,
+            "dimension=8 of strategy 'amcl' must be 3, the dimension",
+        ),
+    ],
+)
+def test_what_amcl_cannot_do_is_refused(
+    strategy: str, objective: str, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    labels = {"labels": torch.zeros(6).long()} if arguments.get("layout") else {}
+    with pytest.raises(error, match=message):
+        ContrastiveLoss(strategy, objective, **arguments)(*(each.float() for each in views()), **labels)
+
+
+def test_with_one_temperature_it_is_the_fixed_loss() -> None:
     """The soft InfoNCE form with constant τ equals InfoNCE whatever β, since Ω cancels."""
-    a, b = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 3, dtype=torch.float64)
-    loss_fn = ContrastiveLoss("amcl:dimension=3,span=0.3,floor=0.05,beta=2", "infonce").double()
+    loss_fn = loss_of(",span=0.3,floor=0.05,beta=2", "infonce")
     with torch.no_grad():
         for parameter in loss_fn.parameters():
             parameter.zero_()
-    assert loss_fn(a, b).item() == pytest.approx(ContrastiveLoss("fixed:temperature=0.2")(a, b).item(), rel=1e-12)
+    expected = ContrastiveLoss("fixed:temperature=0.2")(*views()).item()
+    assert loss_fn(*views()).item() == pytest.approx(expected, rel=1e-12)
     assert loss_fn.record.numbers()["temperature_mean"] == pytest.approx(0.2, rel=1e-12)
 
 
 def test_heads_share_phi_and_their_losses_are_summed() -> None:
-    views = [[torch.randn(6, 3, dtype=torch.float64) for _ in range(3)] for _ in range(2)]
-    loss_fn = ContrastiveLoss("amcl:dimension=3", "dcl").double()
-    total = loss_fn(*views)
-    alone = [loss_fn(a, b) for a, b in zip(*views, strict=True)]
-    assert total.item() == pytest.approx(sum(each.item() for each in alone), rel=1e-12)
-    ours = torch.autograd.grad(total, loss_fn.strategy.phi.weight)[0]
-    theirs = sum(torch.autograd.grad(each, loss_fn.strategy.phi.weight)[0] for each in alone)
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-
-
-def test_another_dimension_is_named() -> None:
-    with pytest.raises(ShapeError, match="dimension=8 of strategy 'amcl' must be 3, the dimension of the embeddings"):
-        ContrastiveLoss("amcl:dimension=8", "dcl")(torch.randn(4, 3), torch.randn(4, 3))
-
-
-def test_a_floor_that_invites_collapse_warns() -> None:
-    with pytest.warns(RuntimeWarning, match="floor=0.0001 of strategy 'amcl' is below 0.001"):
-        create_strategy("amcl:dimension=4,floor=0.0001")
-
-
-def test_second_derivatives_are_those_of_autograd() -> None:
-    """A third party's penalty may differentiate the gradient once more: the dense engine allows it."""
-    a = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
-    b = torch.randn(5, 3, dtype=torch.float64)
-    loss_fn = ContrastiveLoss("amcl:dimension=3", "dcl", engine="dense").double()
-    assert torch.autograd.gradcheck(lambda x: torch.autograd.grad(loss_fn(x, b), x, create_graph=True)[0], (a,))
+    heads, loss_fn = [views(count=3), views(1, count=3)], loss_of("", "dcl")
+    total = loss_fn(*heads)
+    alone = sum(loss_fn(a, b) for a, b in zip(*heads, strict=True))
+    gradients = [torch.autograd.grad(each, loss_fn.strategy.phi.weight)[0] for each in (total, alone)]
+    torch.testing.assert_close((total, gradients[0]), (alone, gradients[1]), rtol=1e-10, atol=1e-12)

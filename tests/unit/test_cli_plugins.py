@@ -28,21 +28,18 @@ class Commands:
         return [CommandInfo(name=name, target=f"{__name__}:{target}", summary=f"to {name}") for name, target in targets.items()]
 
 
-CALLS: list[tuple[str, list[str]]] = []
+CALLS: list[tuple[int | None, list[str]]] = []
 
 
-def succeeds(arguments: list[str]) -> int:
-    CALLS.append(("succeeds", arguments))
-    return 0
+def ending(status: int | None) -> Callable[[list[str]], int | None]:
+    def command(arguments: list[str]) -> int | None:
+        CALLS.append((status, arguments))
+        return status
+
+    return command
 
 
-def returns_three(arguments: list[str]) -> int:
-    CALLS.append(("returns_three", arguments))
-    return 3
-
-
-def returns_nothing(arguments: list[str]) -> None:
-    CALLS.append(("returns_nothing", arguments))
+succeeds, returns_three, returns_nothing = map(ending, (0, 3, None))
 
 
 def fails(arguments: list[str]) -> int:
@@ -50,24 +47,23 @@ def fails(arguments: list[str]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "call"),
+    ("words", "returned", "passed"),
     [
-        (["grow"], 0, ("succeeds", [])),
-        (["grow", "--help"], 0, ("succeeds", ["--help"])),
-        (["grow", "tulip", "-h"], 0, ("succeeds", ["tulip", "-h"])),
-        (["grow", "rose"], 3, ("returns_three", [])),
-        (["grow", "rose", "-h"], 3, ("returns_three", ["-h"])),
-        (["grow", "rose", "--fast", "fast"], 3, ("returns_three", ["--fast", "fast"])),
-        (["grow", "rose", "fast", "--version"], 0, ("returns_nothing", ["--version"])),
+        ("grow", 0, ""),
+        ("grow --help", 0, "--help"),
+        ("grow tulip -h", 0, "tulip -h"),
+        ("grow rose -h", 3, "-h"),
+        ("grow rose --fast fast", 3, "--fast fast"),
+        ("grow rose fast --version", None, "--version"),
     ],
 )
 def test_a_plugin_command_gets_the_words_after_its_name(
-    run_command: Run, own_registry: Registry, words: list[str], status: int, call: tuple[str, list[str]]
+    run_command: Run, own_registry: Registry, words: str, returned: int | None, passed: str
 ) -> None:
     own_registry.register(Commands(), "garden")
     CALLS.clear()
-    assert run_command(*words) == (status, "", "")
-    assert [call] == CALLS
+    assert run_command(*words.split()) == (returned or 0, "", "")
+    assert [(returned, passed.split())] == CALLS
 
 
 def test_errors_of_a_plugin_command_are_messages(run_command: Run, own_registry: Registry) -> None:
@@ -79,25 +75,6 @@ def test_errors_of_a_plugin_command_are_messages(run_command: Run, own_registry:
     assert "has no attribute 'is_not_there'" in err
 
 
-def test_help_of_a_real_plugin_command_is_its_own(run_command: Run) -> None:
-    status, out, _ = run_command("bench", "-h")
-    assert status == 0
-    assert out.startswith("usage: tempplug bench ")
-
-
-def strategies(*infos: StrategyInfo) -> object:
-    class Plugin:
-        @hookimpl
-        def tempplug_register_strategies(self) -> list[StrategyInfo]:
-            return list(infos)
-
-    return Plugin()
-
-
-def info(name: str, target: str) -> StrategyInfo:
-    return StrategyInfo(name=name, target=target, summary="a test")
-
-
 class Undeclared(tempplug.Strategy):
     """An author who declared no kinds of options, no formula and no source."""
 
@@ -107,34 +84,25 @@ class Undeclared(tempplug.Strategy):
         super().__init__(size=size, width=width)
 
 
-def test_show_copes_with_options_without_a_kind(run_command: Run, own_registry: Registry) -> None:
-    own_registry.register(strategies(info("undeclared", f"{__name__}:Undeclared")), "theirs")
+def test_show_copes_with_options_without_a_kind(run_command: Run, register: Callable[..., None]) -> None:
+    register("theirs", undeclared=f"{__name__}:Undeclared")
     status, out, _ = run_command("show", "undeclared")
     assert status == 0
     assert out == (
-        "strategy undeclared: a test\n\n"
-        "  formula  -\n"
-        "  source   -\n"
-        "  spec     undeclared:size=VALUE,width=2\n"
-        "  options\n"
-        "    size   required\n"
-        "    width  default 2\n"
+        "strategy undeclared: a test\n\n  formula  -\n  source   -\n  spec     undeclared:size=VALUE,width=2\n"
+        "  options\n    size   required\n    width  default 2\n"
     )
 
 
-def test_show_of_a_name_that_two_plugins_offer(run_command: Run, own_registry: Registry) -> None:
-    own_registry.register(strategies(info("rose", "json:loads")), "first")
-    own_registry.register(strategies(info("rose", "json:dumps")), "second")
-    status, _, err = run_command("show", "rose")
-    assert status == 2
-    assert err.startswith("error: strategy 'rose' is offered by the plugins 'first' and 'second'")
-
-
-def test_show_of_what_is_no_strategy_names_the_plugin(run_command: Run, own_registry: Registry) -> None:
-    own_registry.register(strategies(info("rose", "json:loads")), "garden")
+def test_show_refuses_what_two_plugins_offer_and_what_is_no_strategy(run_command: Run, register: Callable[..., None]) -> None:
+    register("garden", rose="json:loads")
     status, _, err = run_command("show", "rose")
     assert status == 2
     assert err.startswith("error: strategy 'rose' of the plugin 'garden' must point to a subclass of tempplug.Strategy")
+    register("second", rose="json:dumps")
+    status, _, err = run_command("show", "rose")
+    assert status == 2
+    assert err.startswith("error: strategy 'rose' is offered by the plugins 'garden' and 'second'")
 
 
 def test_show_of_a_name_with_two_meanings_explains_both(run_command: Run, own_registry: Registry) -> None:
@@ -173,16 +141,11 @@ def test_plugins_lists_who_registers_what_in_which_version(
         "roses",
         """
         @hookimpl
-        def tempplug_register_strategies():
-            return [strategy("rose"), strategy("tulip")]
-
+        def tempplug_register_strategies(): return [strategy("rose"), strategy("tulip")]
         @hookimpl
-        def tempplug_register_commands():
-            return [CommandInfo(name="water", target="json:loads", summary="a test")]
-
+        def tempplug_register_commands(): return [CommandInfo(name="water", target="json:loads", summary="a test")]
         @hookimpl
-        def tempplug_log(record):
-            pass
+        def tempplug_log(record): pass
         """,
         "rosegarden",
     )
@@ -206,19 +169,3 @@ def test_plugins_lists_who_registers_what_in_which_version(
     assert rows["garden"] == ["by hand", "5 commands: grow, grow rose, grow rose fast, wilt, absent"]
     assert "The plugin 'weeds' could not be loaded: OSError('too dry')." in out
     assert "TEMPPLUG_DISABLE_PLUGINS=NAME,NAME in the environment leaves plugins out" in out
-
-
-def test_a_plugin_that_is_left_out_registers_nothing(
-    run_command: Run, install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = """
-    @hookimpl
-    def tempplug_register_strategies():
-        return [strategy("rose")]
-    """
-    install("roses", source)
-    for disabled, listed in (("", True), ("roses", False)):
-        monkeypatch.setenv("TEMPPLUG_DISABLE_PLUGINS", disabled)
-        monkeypatch.setattr("tempplug.plugins.manager._registry", Registry())
-        assert ("  rose " in run_command("list", "strategies")[1]) is listed
-        assert ("1 strategy: rose" in run_command("plugins")[1]) is listed

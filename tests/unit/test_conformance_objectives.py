@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from covering import every_pair
 from objective_toys import Biased
 from sigmoid_toys import Sigmoid
 from torch import Tensor, nn
@@ -39,41 +42,22 @@ class Margin(Objective):
         return (statistics.negative_lse - statistics.positive_logit + 1).clamp(min=0).square()
 
 
-class Averaged(Margin):
-    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
-        return super().row_loss(statistics).mean()
+def broken(row_loss: Callable[[RowStatistics], Tensor]) -> type[Objective]:
+    """A margin with another loss of each row."""
+    return type("Broken", (Margin,), {"row_loss": lambda self, statistics, auxiliary=None: row_loss(statistics)})
 
 
-class Overflowing(Margin):
-    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
-        return torch.log1p(torch.exp(statistics.negative_lse - statistics.positive_logit))
+def margin(statistics: RowStatistics) -> Tensor:
+    return statistics.negative_lse - statistics.positive_logit
 
 
-class Divided(Margin):
+def divided(statistics: RowStatistics) -> Tensor:
     """Finite in value, 0/0 in gradient."""
-
-    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
-        d = statistics.negative_lse - statistics.positive_logit
-        return torch.where(d > 80, d, torch.log1p(torch.exp(d)))
+    d = margin(statistics)
+    return torch.where(d > 80, d, torch.log1p(torch.exp(d)))
 
 
-class Absolute(Margin):
-    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
-        return super().row_loss(statistics) + statistics.positive_logit
-
-
-class Constant(Margin):
-    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
-        return super().row_loss(statistics).detach()
-
-
-class OneSided(Margin):
-    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
-        return statistics.negative_lse - statistics.positive_logit.detach()
-
-
-class Anonymous(Margin):
-    name = ""
+OVERFLOWING = broken(lambda statistics: torch.log1p(torch.exp(margin(statistics))))
 
 
 def test_third_party_objective_conforms() -> None:
@@ -83,13 +67,19 @@ def test_third_party_objective_conforms() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Averaged, r"row_loss has shape \[\] for 401 anchors"),
-        (Overflowing, r"row_loss is not finite for every d from -200 to 200 in torch.float32"),
-        (Divided, r"the gradient of row_loss is missing or not finite in torch.float32"),
-        (Absolute, "a constant added to all logits of a row changes its loss"),
-        (Constant, "row_loss carries no gradient"),
-        (OneSided, "the gradient of row_loss is missing or not finite"),
-        (Anonymous, "the class has no name"),
+        (broken(lambda statistics: margin(statistics).mean()), r"row_loss has shape \[\] for 401 anchors"),
+        (OVERFLOWING, r"row_loss is not finite for every d from -200 to 200 in torch.float32"),
+        (broken(divided), r"the gradient of row_loss is missing or not finite in torch.float32"),
+        (
+            broken(lambda statistics: margin(statistics) + statistics.positive_logit),
+            "a constant added to all logits of a row changes its loss",
+        ),
+        (broken(lambda statistics: margin(statistics).detach()), "row_loss carries no gradient"),
+        (
+            broken(lambda statistics: statistics.negative_lse - statistics.positive_logit.detach()),
+            "the gradient of row_loss is missing or not finite",
+        ),
+        (type("Anonymous", (Margin,), {"name": ""}), "the class has no name"),
     ],
 )
 def test_broken_objectives_are_named(kind: type[Objective], message: str) -> None:
@@ -101,11 +91,6 @@ def test_broken_objectives_are_named(kind: type[Objective], message: str) -> Non
 def test_what_is_checked_must_be_an_instance(thing: object) -> None:
     with pytest.raises(ConformanceError, match=r"is not an instance of tempplug\.Objective"):
         check_objective(thing)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_an_objective_that_learns_conforms_in_the_type_of_its_parameters(dtype: torch.dtype) -> None:
-    check_objective(Biased().to(dtype))
 
 
 class Layered(Objective):
@@ -124,9 +109,10 @@ class Layered(Objective):
         return softplus(margin) + self.layer(margin[:, None]).squeeze(1).square() / 100
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_statistics_have_the_type_of_an_objectives_parameters(dtype: torch.dtype) -> None:
-    check_objective(Layered().to(dtype))
+@pytest.mark.parametrize(("kind", "dtype"), every_pair([Biased, Layered], [torch.float64, torch.float32]))
+def test_an_objective_is_checked_in_the_type_of_its_parameters(kind: type[Objective], dtype: torch.dtype) -> None:
+    check_objective(kind().to(dtype))
+    check_objective(Biased().bfloat16())
 
 
 class Forgotten(Biased):
@@ -217,9 +203,9 @@ def test_an_objective_is_asked_for_the_logits_of_its_own_map() -> None:
 
 
 def test_an_objective_of_a_restricted_range_is_checked_with_the_strategy_that_it_is_for() -> None:
-    check_objective(Overflowing(), strategy="fixed:temperature=0.1")
+    check_objective(OVERFLOWING(), strategy="fixed:temperature=0.1")
     with pytest.raises(ConformanceError, match="row_loss is not finite for every d from -97"):
-        check_objective(Overflowing(), strategy="fixed:temperature=0.02")
+        check_objective(OVERFLOWING(), strategy="fixed:temperature=0.02")
 
 
 def test_an_objective_that_refuses_maps_says_which_strategy_it_wants() -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
 import tempplug
 from tempplug import Objective, Strategy, create_objective, create_strategy
 from tempplug.errors import ConfigError, MissingDependencyError, UnknownNameError
 from tempplug.objectives.infonce import InfoNCE
 from tempplug.options import options_of
-from tempplug.plugins import ObjectiveInfo, Registry, StrategyInfo, hookimpl, registry
+from tempplug.plugins import ObjectiveInfo, Registry, StrategyInfo, registry
 from tempplug.strategies.fixed import Fixed
 
 REQUIRED: dict[str, dict[str, Any]] = {
@@ -27,15 +27,11 @@ OBJECTIVES = [info.name for info in Registry().all(ObjectiveInfo)]
 
 def same(left: Strategy | Objective, right: Strategy | Objective) -> bool:
     """Returns whether two objects are of one class, with equal options, resolved attributes and state."""
-    plain = [
-        {key: value for key, value in vars(each).items() if not key.startswith("_") and key != "training"}
-        for each in (left, right)
-    ]
-    states = [{key: value for key, value in each.state_dict().items() if "extra_state" not in key} for each in (left, right)]
-    equal_states = states[0].keys() == states[1].keys() and all(
-        torch.equal(states[0][key], states[1][key]) for key in states[0]
-    )
-    return type(left) is type(right) and plain[0] == plain[1] and left.options == right.options and equal_states
+    plain, states = [], []
+    for each in (left, right):
+        plain.append({key: value for key, value in vars(each).items() if not key.startswith("_") and key != "training"})
+        states.append({key: value.tolist() for key, value in each.state_dict().items() if "extra_state" not in key})
+    return type(left) is type(right) and plain[0] == plain[1] and left.options == right.options and states[0] == states[1]
 
 
 def test_the_comparison_used_here_sees_a_difference() -> None:
@@ -44,18 +40,13 @@ def test_the_comparison_used_here_sees_a_difference() -> None:
     assert not same(create_strategy("learnable:initial_temperature=0.1"), create_strategy("learnable"))
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_every_strategy_is_rebuilt_from_its_spec(name: str) -> None:
-    made = create_strategy(name, **REQUIRED.get(name, {}))
+@pytest.mark.parametrize("name", [*STRATEGIES, *OBJECTIVES])
+def test_everything_is_rebuilt_from_its_spec(name: str) -> None:
+    create: Any = create_strategy if name in STRATEGIES else create_objective
+    made = create(name, **REQUIRED.get(name, {}))
     assert made.spec().startswith(name)
-    assert create_strategy(made.spec()).options == made.options
-    assert set(made.options) == {option.name for option in options_of(type(made))}
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_objective_is_rebuilt_from_its_spec(name: str) -> None:
-    made = create_objective(name, **REQUIRED.get(name, {}))
-    assert same(create_objective(made.spec()), made)
+    assert create(made.spec()).options == made.options
+    assert name == "amcl" or same(create(made.spec()), made)  # whose weights are drawn
     assert set(made.options) == {option.name for option in options_of(type(made))}
 
 
@@ -110,58 +101,19 @@ def test_instances_are_returned_as_they_are() -> None:
         ("temperature_free", "unknown strategy 'temperature_free'. Did you mean 'temperature-free'? Known: "),
         (
             "macl:treshold=0.8",
-            "unknown option 'treshold' of strategy 'macl'. Did you mean 'threshold'? "
-            "Known: base_temperature, alpha, threshold, floor_ratio, strict.",
+            "unknown option 'treshold' of strategy 'macl'. Did you mean 'threshold'? Known: base_temperature, ",
         ),
         ("fixed:zzz=1", "unknown option 'zzz' of strategy 'fixed'. Known: temperature."),
+        ("dlc", "unknown objective 'dlc'. Did you mean 'dcl'? Known: amcl-top, dcl, "),
+        ("infonce:sigma=1", "unknown option 'sigma' of objective 'infonce'. Known: none."),
+        ("dclw:sigm=1", "unknown option 'sigm' of objective 'dclw'. Did you mean 'sigma'?"),
     ],
 )
-def test_unknown_strategies_and_options_suggest_the_nearest(spec: str, message: str) -> None:
+def test_unknown_names_and_options_suggest_the_nearest(spec: str, message: str) -> None:
     with pytest.raises(UnknownNameError) as error:
-        create_strategy(spec)
+        (create_objective if "objective" in message else create_strategy)(spec)
     assert str(error.value).startswith(message)
     assert isinstance(error.value, LookupError)
-
-
-def test_unknown_objectives_and_options_suggest_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"^unknown objective 'dlc'\. Did you mean 'dcl'\? Known: amcl-top, dcl, "):
-        create_objective("dlc")
-    with pytest.raises(UnknownNameError, match=r"^unknown option 'sigma' of objective 'infonce'\. Known: none\.$"):
-        create_objective("infonce:sigma=1")
-    with pytest.raises(UnknownNameError, match=r"^unknown option 'sigm' of objective 'dclw'\. Did you mean 'sigma'\?"):
-        create_objective("dclw", sigm=1)
-
-
-def test_required_options_are_asked_for() -> None:
-    with pytest.raises(ConfigError, match=r"^strategy 'head-tail' needs class_counts=\.$"):
-        create_strategy("head-tail")
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("fixed:temperature=-0.1", "temperature=-0.1 of strategy 'fixed' must be greater than 0."),
-        ("fixed:temperature=nan", "temperature=nan of strategy 'fixed' must be greater than 0."),
-        ("fixed:temperature=warm", "temperature=warm of strategy 'fixed' must be a number."),
-        ("macl:strict=1", "strict=1 of strategy 'macl' must be true or false."),
-        ("schedule:seed=inf", "seed=inf of strategy 'schedule' must be an integer, at least 0."),
-        ("schedule:seed=0.5", "seed=0.5 of strategy 'schedule' must be an integer, at least 0."),
-        ("schedule:shape=sine", "shape=sine of strategy 'schedule' must be one of cosine, triangle, step, random."),
-        (
-            "head-tail:class_counts=450",
-            "class_counts=450 of strategy 'head-tail' must be a list of 2 or more numbers such as 100/100, "
-            "each an integer, at least 0.",
-        ),
-        (
-            "head-tail:class_counts=450/-1",
-            "item -1 of class_counts=450/-1 of strategy 'head-tail' must be an integer, at least 0.",
-        ),
-    ],
-)
-def test_values_out_of_range_name_option_value_strategy_and_range(spec: str, message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        create_strategy(spec)
-    assert str(error.value) == message
 
 
 class Misnamed(Fixed):
@@ -172,59 +124,38 @@ class Sound(Fixed):
     name = "sound"
 
 
-class Theirs:
-    """A plugin whose declarations point to all sorts of things."""
-
-    @hookimpl
-    def tempplug_register_strategies(self) -> list[StrategyInfo]:
-        targets = {
-            "function": "json:loads",
-            "misnamed": f"{__name__}:Misnamed",
-            "sound": f"{__name__}:Sound",
-            "objective": "tempplug.objectives.dcl:DCL",
-            "absent": "json:Absent",
-            "needy": "no_such_framework.inner:Thing",
-        }
-        return [
-            StrategyInfo(name=name, target=target, summary="a test", requires=("no_such_framework",))
-            for name, target in targets.items()
-        ]
-
-
 @pytest.fixture
-def theirs(monkeypatch: pytest.MonkeyPatch) -> Registry:
-    made = Registry()
-    made.register(Theirs(), "theirs")
-    monkeypatch.setattr("tempplug.plugins.manager._registry", made)
-    return made
+def theirs(register: Callable[..., None]) -> None:
+    """A plugin whose declarations point to all sorts of things."""
+    needy = StrategyInfo(
+        name="needy", target="no_such_framework.inner:Thing", summary="a test", requires=("no_such_framework",)
+    )
+    register(
+        "theirs",
+        needy,
+        function="json:loads",
+        misnamed=f"{__name__}:Misnamed",
+        sound=f"{__name__}:Sound",
+        objective="tempplug.objectives.dcl:DCL",
+        absent="json:Absent",
+    )
 
 
+@pytest.mark.usefixtures("theirs")
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "function",
-            "strategy 'function' of the plugin 'theirs' must point to a subclass of tempplug.Strategy, not to <function",
-        ),
-        (
-            "objective",
-            "strategy 'objective' of the plugin 'theirs' must point to a subclass of tempplug.Strategy, not to <class",
-        ),
-        (
-            "misnamed",
-            "strategy 'misnamed' of the plugin 'theirs' points to a class that calls itself 'other': set name = 'misnamed'",
-        ),
-        ("absent", "strategy 'absent' of the plugin 'theirs' cannot be loaded from 'json:Absent': AttributeError: "),
+        ("function", "must point to a subclass of tempplug.Strategy, not to <function"),
+        ("objective", "must point to a subclass of tempplug.Strategy, not to <class"),
+        ("misnamed", "points to a class that calls itself 'other': set name = 'misnamed'"),
+        ("absent", "cannot be loaded from 'json:Absent': AttributeError: "),
     ],
 )
-def test_a_declaration_that_points_to_the_wrong_thing_names_its_plugin(theirs: Registry, name: str, message: str) -> None:
+def test_a_declaration_that_points_to_the_wrong_thing_names_its_plugin(name: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         create_strategy(name)
-    assert str(error.value).startswith(message)
+    assert str(error.value).startswith(f"strategy '{name}' of the plugin 'theirs' {message}")
     assert create_strategy("sound").spec() == "sound:temperature=0.1"
-
-
-def test_a_missing_framework_reaches_the_caller(theirs: Registry) -> None:
     with pytest.raises(MissingDependencyError, match="pip install 'no_such_framework'"):
         tempplug.ContrastiveLoss("needy")
 

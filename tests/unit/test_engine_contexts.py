@@ -1,4 +1,4 @@
-"""The engines inside what training does: autocast, compiled models, checkpointing, several backward passes, no gradients."""
+"""The engines inside what training does: autocast, several backward passes, frozen parts, no gradients, copies, memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from typing import Any
 
 import pytest
 import torch
+from covering import every_pair
 from engine_cases import bare_rows
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 
 from tempplug import ContrastiveLoss
 from tempplug.engine.tiled import tiled_statistics
 from tempplug.roles import Block, Pairing, PairRoles
 from tempplug.strategies.maps import ScaleMap, constant_scale
+from tempplug.types import EngineName
 
-ENGINES = ["dense", "tiled"]
-STRATEGIES = ["learnable", "dystress", "temperature-free"]
-both_engines = pytest.mark.parametrize("engine", ENGINES)
-every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
+ENGINES: list[EngineName] = ["dense", "tiled"]
+STRATEGIES = ["learnable", "dystress:detach=false", "temperature-free"]
+LAYOUTS = ["two-view", "cross-view", "labels"]
+LABELS = torch.arange(33) // 2
 
 
 def views(rows: int = 33, dimension: int = 6, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -32,112 +33,37 @@ def views(rows: int = 33, dimension: int = 6, dtype: torch.dtype = torch.float32
     return [torch.randn(rows, dimension, generator=generator, dtype=dtype).requires_grad_() for _ in range(2)]
 
 
-class Model(nn.Module):
-    """An encoder and a loss."""
-
-    def __init__(self, strategy: str, engine: str) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.encoder = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 5))
-        self.loss = ContrastiveLoss(strategy, engine=engine)
-
-    def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        return self.loss(self.encoder(first), self.encoder(second))  # type: ignore[no-any-return]
-
-    def step(self, call: Any, *inputs: Tensor) -> list[Tensor]:
-        """The loss and the gradients of all parameters."""
-        loss = call(*inputs)
-        return [loss.detach(), *torch.autograd.grad(loss, list(self.parameters()))]
-
-
 def assert_same(found: Any, expected: Any) -> None:
-    for ours, theirs in zip(found, expected, strict=True):
-        assert torch.equal(ours, theirs)
+    torch.testing.assert_close(list(found), list(expected), rtol=0, atol=0)
 
 
-@both_engines
-@every_strategy
-def test_autocast_does_not_reach_the_loss(strategy: str, engine: str) -> None:
+@pytest.mark.parametrize(("engine", "strategy", "layout"), every_pair(ENGINES, STRATEGIES, LAYOUTS))
+def test_autocast_reaches_neither_pass_of_the_loss(engine: EngineName, strategy: str, layout: Any) -> None:
     a, b = views()
-    loss_fn = ContrastiveLoss(strategy, engine=engine)
-    expected = loss_fn(a, b)
+    loss_fn = ContrastiveLoss(strategy, layout=layout, engine=engine)
+    given = loss_fn.accepted(labels=LABELS)
+    expected = loss_fn(a, b, **given)
+    of_expected = torch.autograd.grad(expected, [a, b])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = loss_fn(a, b)
+        loss = loss_fn(a, b, **given)
+        if engine == "tiled":
+            assert_same(torch.autograd.grad(loss, [a, b], retain_graph=True), of_expected)
     assert loss.dtype == torch.float32
     assert torch.equal(loss, expected)
-    assert_same(torch.autograd.grad(loss, [a, b]), torch.autograd.grad(expected, [a, b]))
+    assert_same(torch.autograd.grad(loss, [a, b]), of_expected)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(loss, [a, b])
 
 
-@every_strategy
-@pytest.mark.parametrize("layout", ["two-view", "cross-view"])
-def test_tiles_stay_in_float32_where_the_backward_pass_runs_under_autocast(layout: str, strategy: str) -> None:
-    a, b = views()
-    loss = ContrastiveLoss(strategy, layout=layout, engine="tiled")(a, b)
-    expected = torch.autograd.grad(loss, [a, b], retain_graph=True)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_half_precision_of_an_encoder_stays_outside(engine: EngineName) -> None:
+    low = [each.detach().bfloat16().requires_grad_() for each in views()]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = torch.autograd.grad(loss, [a, b])
-    assert_same(inside, expected)
-
-
-@both_engines
-def test_half_precision_of_an_encoder_under_autocast_stays_outside(engine: str) -> None:
-    model = Model("fixed:temperature=0.05", engine)
-    first, second = views()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        low = [model.encoder(each) for each in (first, second)]
-        loss = model.loss(*low)
-    assert low[0].dtype == torch.bfloat16
+        loss = ContrastiveLoss("fixed:temperature=0.05", engine=engine)(*low)
     exact = ContrastiveLoss("fixed:temperature=0.05", engine="dense")(*[each.double() for each in low])
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(exact.item(), rel=1e-6)
-    (gradient,) = torch.autograd.grad(loss, low[0])
-    assert gradient.dtype == torch.bfloat16
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # the compiler looks at it
-@both_engines
-@every_strategy
-def test_a_compiled_model_has_the_same_loss_and_gradients(strategy: str, engine: str) -> None:
-    model = Model(strategy, engine)
-    inputs = [each.detach() for each in views()]
-    expected = model.step(model, *inputs)
-    torch._dynamo.reset()
-    found = model.step(torch.compile(model, backend="eager"), *inputs)
-    if engine == "tiled":
-        assert_same(found, expected)  # it stays outside of the graph
-    # Log-odds divide by 1 - |s|, so that the last digit of a similarity is the fourth of a gradient.
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=3e-5)
-
-
-@both_engines
-@every_strategy
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpoint_around_encoder_and_loss_changes_nothing(reentrant: bool, strategy: str, engine: str) -> None:
-    model = Model(strategy, engine)
-    found: list[list[Tensor]] = []
-    for call in (model, lambda *inputs: checkpoint(model, *inputs, use_reentrant=reentrant)):
-        inputs = views()
-        loss = call(*inputs)  # type: ignore[no-untyped-call]
-        model.zero_grad()
-        loss.backward()
-        found.append([loss.detach(), *[each.grad for each in (*inputs, *model.parameters()) if each.grad is not None]])
-    assert len(found[0]) >= 3 + 4
-    assert_same(found[1], found[0])
-
-
-@both_engines
-@every_strategy
-@pytest.mark.parametrize("layout", ["two-view", "cross-view", "labels"])
-def test_a_graph_that_is_retained_gives_its_gradient_again(layout: str, strategy: str, engine: str) -> None:
-    a, b = views()
-    inputs = {"labels": torch.arange(33) // 2} if layout == "labels" else {}
-    loss = ContrastiveLoss(strategy, layout=layout, engine=engine)(a, b, **inputs)
-    first = torch.autograd.grad(loss, [a, b], retain_graph=True)
-    assert_same(torch.autograd.grad(loss, [a, b], retain_graph=True), first)
-    assert_same(torch.autograd.grad(loss, [a, b]), first)
-    with pytest.raises(RuntimeError, match="second time"):
-        torch.autograd.grad(loss, [a, b])
+    assert torch.autograd.grad(loss, low)[0].dtype == torch.bfloat16
 
 
 def cross_block(anchors: Tensor, candidates: Tensor) -> Block:
@@ -156,51 +82,11 @@ def test_rows_changed_in_place_before_the_backward_pass_raise(changed: int) -> N
         statistics.negative_lse.sum().backward()  # type: ignore[no-untyped-call]
 
 
-@both_engines
-def test_a_queue_filled_before_the_backward_pass_changes_nothing(engine: str) -> None:
-    """The loss holds unit rows of its own; what becomes of the embeddings after the call is the caller's affair."""
-    a, b = views()
-    queue = torch.randn(40, 6, generator=torch.Generator().manual_seed(5))
-    loss_fn = ContrastiveLoss(layout="queue", engine=engine)
-    expected = torch.autograd.grad(loss_fn(a, b, queue=queue.clone()), [a, b])
-    loss = loss_fn(a, b, queue=queue)
-    with torch.no_grad():
-        queue[:33] = b
-    assert_same(torch.autograd.grad(loss, [a, b]), expected)
-
-
 def test_a_second_derivative_is_refused_by_the_tiled_engine() -> None:
     a, b = views(5, 3, torch.float64)
     loss = ContrastiveLoss(engine="tiled")(a, b)
     with pytest.raises(RuntimeError, match=r"engine='tiled' has no second derivative.*engine='dense'"):
         torch.autograd.grad(loss, a, create_graph=True)
-
-
-@every_strategy
-@pytest.mark.parametrize("layout", ["two-view", "cross-view"])
-def test_the_dense_engine_has_second_derivatives(layout: str, strategy: str) -> None:
-    """Of the embeddings, through their normalisation."""
-    a, b = views(3, 2, torch.float64)
-    spec = "dystress:detach=false" if strategy == "dystress" else strategy
-    loss_fn = ContrastiveLoss(spec, layout=layout, engine="dense").double()
-    assert torch.autograd.gradcheck(loss_fn, (a, b))
-    assert torch.autograd.gradgradcheck(loss_fn, (a, b))
-
-
-@both_engines
-@every_strategy
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_no_gradients_no_graph_and_the_same_loss(mode: Any, strategy: str, engine: str) -> None:
-    a, b = views(35)
-    with mode():
-        loss = ContrastiveLoss(strategy, engine=engine)(a, b)
-    assert not loss.requires_grad
-    # The first call may have made what later ones use again: tensors of inference mode must not be among that.
-    loss_fn = ContrastiveLoss(strategy, engine=engine)
-    again = loss_fn(a, b)
-    assert again.requires_grad
-    again.backward()
-    assert torch.equal(again, loss)
 
 
 def test_constant_scales_are_shared_and_of_no_inference_mode() -> None:
@@ -214,56 +100,68 @@ def test_constant_scales_are_shared_and_of_no_inference_mode() -> None:
     assert constant_scale(0.123, torch.float32, cpu).scale.dtype == torch.float32
 
 
-@both_engines
-@pytest.mark.parametrize("layout", ["two-view", "cross-view", "labels"])
-def test_reductions_are_sums_and_means_of_the_rows(layout: str, engine: str) -> None:
+@pytest.mark.parametrize(("strategy", "layout"), every_pair([*STRATEGIES, "amcl:dimension=2"], ["two-view", "cross-view"]))
+def test_the_dense_engine_has_second_derivatives(strategy: str, layout: Any) -> None:
+    """Of the embeddings, through their normalisation."""
+    a, b = views(3, 2, torch.float64)
+    torch.manual_seed(0)
+    loss_fn = ContrastiveLoss(strategy, layout=layout, engine="dense").double()
+    assert torch.autograd.gradcheck(loss_fn, (a, b))
+    assert torch.autograd.gradgradcheck(loss_fn, (a, b))
+
+
+@pytest.mark.parametrize(("engine", "strategy", "mode"), every_pair(ENGINES, STRATEGIES, [torch.no_grad, torch.inference_mode]))
+def test_no_gradients_no_graph_and_the_same_loss(engine: EngineName, strategy: str, mode: Any) -> None:
+    a, b = views(35)
+    with mode():
+        loss = ContrastiveLoss(strategy, engine=engine)(a, b)
+    assert not loss.requires_grad
+    # The first call may have made what later ones use again: tensors of inference mode must not be among that.
+    again = ContrastiveLoss(strategy, engine=engine)(a, b)
+    again.backward()
+    assert torch.equal(again, loss)
+
+
+@pytest.mark.parametrize(("engine", "layout"), every_pair(ENGINES, LAYOUTS))
+def test_gradients_of_sums_and_means_are_those_of_the_rows(engine: EngineName, layout: Any) -> None:
     found = {}
     for reduction in ("none", "sum", "mean"):
         a, b = views(33, 6, torch.float64)
-        inputs = {"labels": torch.arange(33) // 2} if layout == "labels" else {}
-        loss = ContrastiveLoss("fixed", layout=layout, engine=engine, reduction=reduction)(a, b, **inputs)
-        loss.sum().backward()
-        assert a.grad is not None
-        assert b.grad is not None
-        found[reduction] = loss.detach(), a.grad, b.grad
-    rows = len(found["none"][0])
-    assert rows == (33 if layout == "cross-view" else 66)
-    for position in range(3):
-        summed = found["none"][position] if position else found["none"][0].sum()
-        torch.testing.assert_close(found["sum"][position], summed, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(found["mean"][position], summed / rows, rtol=1e-12, atol=1e-12)
+        loss_fn = ContrastiveLoss("fixed", layout=layout, engine=engine, reduction=reduction)  # type: ignore[arg-type]
+        loss = loss_fn(a, b, **loss_fn.accepted(labels=LABELS))
+        found[reduction] = [loss.detach().sum(), *torch.autograd.grad(loss.sum(), [a, b])]
+    rows = 33 if layout == "cross-view" else 66
+    torch.testing.assert_close(found["sum"], found["none"], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close([each * rows for each in found["mean"]], found["none"], rtol=1e-12, atol=1e-12)
 
 
-@both_engines
-@pytest.mark.parametrize("layout", ["two-view", "cross-view", "symmetric", "queue"])
-@pytest.mark.parametrize("hard", [False, True])
-def test_what_is_frozen_changes_no_gradient_of_the_others(hard: bool, layout: str, engine: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "layout", "engine", "hard"),
+    every_pair(["learnable", "amcl:dimension=4"], ["two-view", "cross-view", "symmetric", "queue"], ENGINES, [False, True]),
+)
+def test_what_is_frozen_changes_no_gradient_of_the_others(strategy: str, layout: str, engine: EngineName, hard: bool) -> None:
     """Every choice of what learns: an encoder may be frozen, and the temperature learn alone."""
     names = ["view_a", "view_b", *(["queue"] if layout == "queue" else []), *(["hard_negatives"] if hard else [])]
-    loss_fn = ContrastiveLoss(
-        "learnable", layout={"symmetric": "cross-view"}.get(layout, layout), symmetric=layout == "symmetric", engine=engine
-    ).double()
-    (log_scale,) = loss_fn.parameters()
-    generator = torch.Generator().manual_seed(0)
-    values = {name: torch.randn(9, 4, generator=generator, dtype=torch.float64) for name in names}
+    name: Any = "cross-view" if layout == "symmetric" else layout
+    torch.manual_seed(0)
+    loss_fn = ContrastiveLoss(strategy, layout=name, symmetric=layout == "symmetric", engine=engine).double()
+    values = {name: torch.randn(9, 4, dtype=torch.float64) for name in names}
 
-    def gradients(learning: tuple[str, ...]) -> dict[str, Tensor]:
-        inputs = {name: value.clone().requires_grad_(name in learning) for name, value in values.items()}
-        log_scale.requires_grad_("scale" in learning)
-        leaves = {**inputs, "scale": log_scale}
-        found = torch.autograd.grad(loss_fn(**inputs), [leaves[name] for name in learning])
-        return dict(zip(learning, found, strict=True))
+    def gradients(learning: tuple[str, ...]) -> dict[str, list[Tensor]]:
+        leaves = {name: [value.clone().requires_grad_(name in learning)] for name, value in values.items()}
+        leaves["parameters"] = list(loss_fn.requires_grad_("parameters" in learning).parameters())
+        loss = loss_fn(**{name: leaves[name][0] for name in names})
+        return {name: list(torch.autograd.grad(loss, leaves[name], retain_graph=True)) for name in learning}
 
-    everything = gradients((*names, "scale"))
+    everything = gradients((*names, "parameters"))
     for count in range(1, len(everything)):
         for learning in itertools.combinations(everything, count):
             for name, gradient in gradients(learning).items():
                 torch.testing.assert_close(gradient, everything[name], rtol=1e-12, atol=1e-14, msg=f"{name} of {learning}")
 
 
-@both_engines
-@every_strategy
-def test_a_loss_that_ran_can_be_copied_and_pickled(strategy: str, engine: str) -> None:
+@pytest.mark.parametrize(("engine", "strategy"), every_pair(ENGINES, STRATEGIES))
+def test_a_loss_that_ran_can_be_copied_and_pickled(engine: EngineName, strategy: str) -> None:
     """As averages of weights do, in the middle of training."""
     loss_fn = ContrastiveLoss(strategy, engine=engine)
     a, b = views()

@@ -9,11 +9,14 @@ import sys
 
 import pytest
 import torch
+from covering import every_pair
 from torch import Tensor
 
 from tempplug import ContrastiveLoss
 from tempplug.engine import gemm
 from tempplug.processor import product_route
+
+SIZES = [(1, 1, 1), (3, 5, 2), (127, 129, 3), (130, 257, 65), (300, 200, 130)]
 
 
 @pytest.fixture(params=["mm", "onednn"])
@@ -34,10 +37,9 @@ def matrix(rows: int, columns: int, dtype: torch.dtype = torch.float32, strided:
 
 
 @pytest.mark.usefixtures("route")
-@pytest.mark.parametrize("strided", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 1, 1), (3, 5, 2), (127, 129, 3), (130, 257, 65), (300, 200, 130)])
-def test_products_equal_plain_ones(rows: int, columns: int, depth: int, dtype: torch.dtype, strided: bool) -> None:
+@pytest.mark.parametrize(("size", "dtype", "strided"), every_pair(SIZES, [torch.float32, torch.float64], [False, True]))
+def test_products_equal_plain_ones(size: tuple[int, int, int], dtype: torch.dtype, strided: bool) -> None:
+    rows, columns, depth = size
     a, b, tile = matrix(rows, depth, dtype, strided), matrix(columns, depth, dtype, strided), matrix(rows, columns, dtype)
     found = gemm.outer(a, b), gemm.outer_in_short_chains(a, b), gemm.times(tile, b), gemm.times_transposed(tile, a)
     expected = *[a.double() @ b.double().t()] * 2, tile.double() @ b.double(), tile.double().t() @ a.double()
@@ -91,7 +93,7 @@ def loss_and_gradient() -> str:
 @pytest.mark.parametrize("asked", ["", "mm", "onednn"])
 def test_processes_give_the_same_digits_while_others_are_busy(asked: str) -> None:
     """In processes of their own, which run this very file, three of them at once on however many cores there are."""
-    environment = os.environ | {"TEMPPLUG_GEMM": asked}
+    environment = os.environ | {"TEMPPLUG_GEMM": asked, "PYTHONPATH": os.pathsep.join(sys.path)}
     started = [
         subprocess.Popen([sys.executable, __file__], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]

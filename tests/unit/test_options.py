@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -23,25 +24,20 @@ WHERE = "size=? of strategy 'test'"
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
-        (Number(), -1e300, -1e300),
         (Number(above=0), 1e-300, 1e-300),
         (Number(at_least=0), 0, 0.0),
-        (Number(at_most=1), 1, 1.0),
         (Number(below=1), 1 - 1e-12, 1 - 1e-12),
         (Number(optional=True), None, None),
         (Number(above=0), np.float64(0.5), 0.5),
-        (Number(above=0), np.float32(0.5), 0.5),
         (Number(integer=True), 3.0, 3),
         (Number(integer=True), np.int64(3), 3),
         (Number(integer=True), 2**60 + 1, 2**60 + 1),
         (Choice(("a", "b")), "b", "b"),
         (Flag(), False, False),
         (Numbers(), [1, 2.5], (1.0, 2.5)),
-        (Numbers(), (1,), (1.0,)),
         (Numbers(), range(2), (0.0, 1.0)),
         (Numbers(), {3, 1}, (1.0, 3.0)),
         (Numbers(Number(integer=True)), np.array([5, 3]), (5, 3)),
-        (Numbers(optional=True), None, None),
         (Numbers(Number(integer=True), or_number=True), 4, 4),
         (Numbers(Number(integer=True), or_number=True), [4], (4,)),
     ],
@@ -59,11 +55,8 @@ def test_accepted_values_come_back_in_one_type(kind: Kind, value: object, expect
     ("kind", "value", "wanted"),
     [
         (Number(), "0.1", "must be a number."),
-        (Number(), None, "must be a number."),
         (Number(), True, "must be a number."),
-        (Number(), [0.1], "must be a number."),
         (Number(), math.nan, "must be finite."),
-        (Number(), math.inf, "must be finite."),
         (Number(), 10**400, "must be finite."),
         (Number(above=0), 0, "must be greater than 0."),
         (Number(at_least=0), -1e-9, "must be at least 0."),
@@ -72,22 +65,14 @@ def test_accepted_values_come_back_in_one_type(kind: Kind, value: object, expect
         (Number(above=0, at_most=0.5), 0.6, "must be greater than 0 and at most 0.5."),
         (Number(at_least=-1, below=1), -2, "must be at least -1 and less than 1."),
         (Number(above=0), math.nan, "must be greater than 0."),
-        (Number(optional=True, above=0), -1, "must be greater than 0."),
-        (Number(integer=True), "3", "must be an integer."),
         (Number(integer=True), 2.5, "must be an integer."),
         (Number(integer=True), math.nan, "must be an integer."),
-        (Number(integer=True), -math.inf, "must be an integer."),
         (Number(integer=True, at_least=1), 0, "must be an integer, at least 1."),
         (Choice(("a", "b")), "c", "must be one of a, b."),
-        (Choice(("a", "b")), 1, "must be one of a, b."),
-        (Choice(("a", "b")), None, "must be one of a, b."),
         (Flag(), 1, "must be true or false."),
-        (Flag(), "true", "must be true or false."),
         (Numbers(), 5, "must be a list of 1 or more numbers such as 1/1, each finite."),
         (Numbers(), "1/2", "must be a list of 1 or more numbers such as 1/1, each finite."),
-        (Numbers(), b"ab", "must be a list of 1 or more numbers such as 1/1, each finite."),
         (Numbers(), {1: 50, 2: 20}, "must be a list of 1 or more numbers such as 1/1, each finite."),
-        (Numbers(), None, "must be a list of 1 or more numbers such as 1/1, each finite."),
         (Numbers(), [], "must be a list of 1 or more numbers such as 1/1, each finite."),
         (Numbers(minimum_length=2), [1], "must be a list of 2 or more numbers such as 1/1, each finite."),
         (Numbers(or_number=True), "x", "must be finite, or a list of 1 or more such numbers."),
@@ -100,12 +85,8 @@ def test_refused_values_say_where_and_what_was_wanted(kind: Kind, value: object,
         kind.check(WHERE, value)
     assert str(error.value) == f"{WHERE} {wanted}"
     assert isinstance(error.value, ValueError)
-
-
-def test_a_refused_item_is_named() -> None:
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigError, match=f"^item -2.5 of {re.escape(WHERE)} must be at least 0.$"):
         Numbers(Number(at_least=0)).check(WHERE, [1, -2.5])
-    assert str(error.value) == f"item -2.5 of {WHERE} must be at least 0."
 
 
 @settings(deadline=None)
@@ -148,19 +129,9 @@ def test_the_example_of_every_kind_is_accepted_and_can_be_written(kind: Kind) ->
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (True, "true"),
-        (False, "false"),
-        (None, "none"),
-        (2.0, "2"),
-        (0.1, "0.1"),
-        (1e-4, "0.0001"),
-        (0.1 + 0.2, "0.30000000000000004"),
-        (-1.5e300, "-1.5e+300"),
-        (7, "7"),
-        ("word", "word"),
-        ([450, 270.0], "450/270"),
-        ((2,), "2/"),
-        (np.float32(0.1), "0.1"),
+        *((True, "true"), (False, "false"), (None, "none"), (2.0, "2"), (0.1, "0.1"), (1e-4, "0.0001"), (7, "7")),
+        *((0.1 + 0.2, "0.30000000000000004"), (-1.5e300, "-1.5e+300"), ("word", "word"), (np.float32(0.1), "0.1")),
+        *(([450, 270.0], "450/270"), ((2,), "2/")),
     ],
 )
 def test_values_as_spec_strings_write_them(value: object, text: str) -> None:
@@ -181,10 +152,6 @@ class Base(Configured):
 
     def __init__(self, size: Annotated[float, Number(above=0)] = 1.0, *ignored: int, word: Any = "x", **more: int) -> None:
         self.configure(size=size, word=word)
-
-
-class Inherits(Base):
-    name = "inherits"
 
 
 class Narrows(Base):
@@ -214,32 +181,25 @@ class Forgets(Base):
 
 def test_options_are_read_from_the_constructor() -> None:
     assert options_of(Base) == (Option("size", 1.0, False, Number(above=0)), Option("word", "x", False, None))
-    assert options_of(Inherits) == options_of(Base)
+    assert options_of(type("Inherits", (Base,), {})) == options_of(Base)
     assert options_of(Narrows) == (Option("half", None, True, Number(at_most=10)),)
-
-
-def test_an_annotation_that_cannot_be_read_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match=r"annotations of Forgets.__init__ cannot be read: .*'Fraction'.*TYPE_CHECKING"):
         options_of(Forgets)
 
 
-def test_configured_objects_check_keep_and_write_their_options() -> None:
+def test_configured_objects_check_keep_and_write_their_options_and_those_of_their_base() -> None:
     made = Base(size=3, word="y")
     assert (made.size, made.options) == (3.0, {"size": 3.0, "word": "y"})
     assert type(made.size) is float
     assert made.spec() == "base:size=3,word=y"
-    assert Inherits().spec() == "inherits:size=1,word=x"
-    with pytest.raises(ConfigError, match=r"^size=0 of strategy 'base' must be greater than 0\.$"):
-        Base(size=0)
-
-
-def test_a_subclass_may_configure_its_base() -> None:
-    made = Narrows(half=2)
-    assert (made.half, made.size) == (2.0, 4.0)
-    assert made.spec() == "narrows:half=2"
-    assert Together(half=2).size == 4.0
-    assert Together(half=2).spec() == "together:half=2"
-    with pytest.raises(ConfigError, match=r"^size=-2 of strategy 'narrows' must be greater than 0\.$"):
-        Narrows(half=-1)
-    with pytest.raises(ConfigError, match=r"^half=11 of strategy 'narrows' must be at most 10\.$"):
-        Narrows(half=11)
+    for kind in (Narrows, Together):
+        both = kind(half=2)
+        assert (both.half, both.size, both.spec()) == (2.0, 4.0, f"{kind.name}:half=2")
+    for wrong, message in (
+        (lambda: Base(size=0), "size=0 of strategy 'base' must be greater than 0."),
+        (lambda: Narrows(half=-1), "size=-2 of strategy 'narrows' must be greater than 0."),
+        (lambda: Narrows(half=11), "half=11 of strategy 'narrows' must be at most 10."),
+    ):
+        with pytest.raises(ConfigError) as error:
+            wrong()
+        assert str(error.value) == message

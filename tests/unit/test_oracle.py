@@ -32,8 +32,7 @@ def value(logits: list[float], positives: int = 1) -> float:
     return total - sum(logits[:positives]) / positives
 
 
-@pytest.mark.parametrize("similarity", [-0.9, -0.3, 0.0, 0.4, 0.99])
-@pytest.mark.parametrize("candidates", [2, 16, 512])
+@pytest.mark.parametrize(("similarity", "candidates"), [(-0.9, 2), (0.0, 16), (0.4, 512), (0.99, 16)])
 def test_temperature_free_has_its_closed_form(similarity: float, candidates: int) -> None:
     """One positive at C, the others at -C: L = ln(1 + (N-1)((1-C)/(1+C))²) and its derivative."""
     c = torch.tensor(similarity, dtype=torch.float64, requires_grad=True)
@@ -123,52 +122,9 @@ def test_objectives_on_one_row() -> None:
     }
     for objective, wanted in expected.items():
         options = {"second_temperature": 2.0} if objective == "dual-temperature" else {}
-        loss = oracle_loss(
-            a,
-            b,
-            layout="queue",
-            queue=queue,
-            strategy_options=HALF,
-            objective=objective,
-            objective_options=options,
-        )
+        chosen: dict[str, Any] = {"objective": objective, "objective_options": options}
+        loss = oracle_loss(a, b, layout="queue", queue=queue, strategy_options=HALF, **chosen)
         assert loss.item() == pytest.approx(wanted, rel=1e-12), objective
-
-
-def test_weighted_positives_compare_with_the_mean_of_the_batch() -> None:
-    a, b = at_angles(0, 90), at_angles(0, 150)
-    rows = oracle_loss(a, b, layout="cross-view", objective="dclw", strategy_options=HALF, reduction="none")
-    exponentials = [math.exp(1 / 0.5), math.exp(0.5 / 0.5)]
-    weights = [2 - each / (sum(exponentials) / 2) for each in exponentials]
-    negatives = [math.cos(math.radians(150)) / 0.5, 0.0]
-    expected = [n - w * s / 0.5 for n, w, s in zip(negatives, weights, [1.0, 0.5], strict=True)]
-    assert rows.tolist() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("objective", "factor"), [("infonce", "w"), ("dcl", "1"), ("flatnce", "1"), ("reweighted", "1")])
-def test_gradients_are_those_of_the_margin_times_a_factor(objective: str, factor: str) -> None:
-    """InfoNCE has W·∇d; DCL, FlatNCE and MACL's reweighting have ∇d."""
-    for row in range(3):
-        a, b = random_views()
-        arguments: dict[str, Any] = {"layout": "cross-view", "strategy_options": HALF, "reduction": "none"}
-        margin = oracle_loss(a, b, objective="dcl", **arguments)[row]
-        expected = torch.autograd.grad(margin, (a, b))
-        scale = torch.sigmoid(margin.detach()) if factor == "w" else 1.0
-        ours = torch.autograd.grad(oracle_loss(a, b, objective=objective, **arguments)[row], (a, b))
-        for left, right in zip(ours, expected, strict=True):
-            torch.testing.assert_close(left, right * scale, rtol=1e-13, atol=1e-13)
-
-
-def test_reweighting_stays_exact_where_the_positive_has_all_probability() -> None:
-    """At τ = 0.002 the margin is -1000 and W = e^-1000, which is 0: value 1, gradient that of the margin."""
-    a, b = at_angles(0, 180).requires_grad_(), at_angles(1, 181)
-    arguments: dict[str, Any] = {"layout": "cross-view", "strategy_options": {"temperature": 0.002}}
-    loss = oracle_loss(a, b, objective="reweighted", **arguments)
-    (gradient,) = torch.autograd.grad(loss, a)
-    (expected,) = torch.autograd.grad(oracle_loss(a, b, objective="dcl", **arguments), a)
-    assert loss.item() == pytest.approx(1)
-    assert expected.abs().max() > 1
-    torch.testing.assert_close(gradient, expected, rtol=1e-14, atol=1e-14)
 
 
 def test_macl_adapts_to_the_mean_positive_without_a_gradient() -> None:
@@ -185,57 +141,22 @@ def test_macl_adapts_to_the_mean_positive_without_a_gradient() -> None:
     torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
 
 
-def test_anchor_temperatures() -> None:
-    s = torch.full((3, 2), 0.5, dtype=torch.float64)
-    head_tail: dict[str, Any] = {"class_counts": [5, 9, 5], "labels": torch.tensor([0, 1, 2])}
-    # three classes, two of them head: the largest, and of the two equal ones the lower number
-    assert (s / oracle_logit("head-tail", s, **head_tail))[:, 0].tolist() == pytest.approx([1.0, 1.0, 0.1])
-    assert (s / oracle_logit("head-tail", s, head_classes=[2], **head_tail))[:, 0].tolist() == pytest.approx([0.1, 0.1, 1.0])
-    uncertainty = torch.tensor([0.0, math.log(3), -math.log(3)])
-    logits = oracle_logit("uncertainty", s, uncertainty=uncertainty, base_temperature=0.2)
-    assert logits[:, 0].tolist() == pytest.approx([0.5 * p / 0.2 for p in (0.5, 0.75, 0.25)])
-
-
-def test_learned_scale_is_clamped_but_keeps_its_gradient() -> None:
-    t = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
-    logit = oracle_logit("learnable", torch.tensor(0.5), learned=[t])
-    assert logit.item() == pytest.approx(50)
-    assert torch.autograd.grad(logit, t)[0].item() == pytest.approx(50)
-
-
-def test_rows_of_zeros_are_similar_to_nothing_and_get_no_gradient() -> None:
-    a, b = random_views(3)
-    with torch.no_grad():
-        a[1] = 0
-    rows = oracle_loss(a, b, layout="cross-view", reduction="none")
-    assert rows[1].item() == pytest.approx(math.log(3))
-    (gradient,) = torch.autograd.grad(rows.sum(), a)
-    assert gradient.isfinite().all()
-    assert (gradient[1] == 0).all()
-    assert (gradient[0] != 0).any()
-
-
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "message"),
     [
-        ({"strategy": "warm"}, ConfigError, "strategy='warm' has no oracle"),
-        ({"objective": "warm"}, ConfigError, "objective='warm' is unknown"),
-        ({"layout": "queue"}, ConfigError, "layout='queue'"),
-        ({"strategy": "uncertainty"}, ConfigError, "uncertainty=None"),
-        ({"strategy": "head-tail", "strategy_options": {"class_counts": [1, 2]}}, ConfigError, "labels=None"),
-        ({"strategy": "schedule", "strategy_options": {"shape": "random"}}, ConfigError, "shape=random"),
-        ({"strategy": "dystress", "objective": "dual-temperature"}, ConfigError, "second_temperature=None"),
-        ({"layout": "labels", "labels": torch.arange(6) % 2, "objective": "dclw"}, ConfigError, "several positives"),
+        ({"strategy": "warm"}, "strategy='warm' has no oracle"),
+        ({"objective": "warm"}, "objective='warm' is unknown"),
+        ({"layout": "queue"}, "layout='queue'"),
+        ({"strategy": "uncertainty"}, "uncertainty=None"),
+        ({"strategy": "head-tail", "strategy_options": {"class_counts": [1, 2]}}, "labels=None"),
+        ({"strategy": "schedule", "strategy_options": {"shape": "random"}}, "shape=random"),
+        ({"strategy": "dystress", "objective": "dual-temperature"}, "second_temperature=None"),
+        ({"layout": "labels", "labels": torch.arange(6) % 2, "objective": "dclw"}, "several positives"),
     ],
 )
-def test_what_the_oracle_cannot_say_is_an_error(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_calls_without_a_formula_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         oracle_loss(*random_views(), **arguments)
-
-
-def test_where_no_anchor_has_a_positive_there_is_no_loss() -> None:
-    a, _ = random_views()
-    assert oracle_loss(a, layout="labels", labels=torch.arange(6)).item() == 0
 
 
 @pytest.mark.parametrize("objective", ["infonce", "dcl"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,51 +16,62 @@ from tempplug.plugins import AdapterInfo, Registry, StrategyInfo, hookimpl, regi
 
 Install = Callable[..., None]
 
-MISSING = """
-@hookimpl
-def tempplug_register_strategies():
-    return [
-        strategy("with-extra", "module_of_needy_target:Thing", requires=("absent",), extra="gpu", distribution="needy"),
-        strategy("without-extra", "module_of_needy_target:Thing", requires=("absent",)),
-        strategy("undeclared", "module_of_needy_target:Thing"),
-    ]
-"""
+
+def needy(install: Install, tmp_path: Path, text: str, **declared: Any) -> tuple[Registry, StrategyInfo]:
+    """A registry, and the declaration of a strategy whose module holds the text."""
+    (tmp_path / "module_of_needy_target.py").write_text(text, encoding="utf-8")
+    known = Registry()
+    given = {
+        "name": "thing",
+        "target": "module_of_needy_target:Thing",
+        "summary": "a test",
+        "requires": ("absent",),
+        **declared,
+    }
+    known.register(strategies(StrategyInfo(**given)), "needy")
+    return known, known.get(StrategyInfo, "thing")
 
 
-def needy(install: Install, tmp_path: Path, target: str) -> Registry:
-    install("needy", MISSING)
-    (tmp_path / "module_of_needy_target.py").write_text(target, encoding="utf-8")
-    return Registry()
+def strategies(*infos: StrategyInfo) -> object:
+    class Plugin:
+        @hookimpl
+        def tempplug_register_strategies(self) -> list[StrategyInfo]:
+            return list(infos)
+
+    return Plugin()
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("with-extra", "'needy[gpu]'"), ("without-extra", "'absent'")])
+WITH_EXTRA = {"extra": "gpu", "distribution": "needy"}
+
+
+@pytest.mark.parametrize(("declared", "wanted"), [(WITH_EXTRA, "'needy[gpu]'"), ({}, "'absent'")])
 def test_a_missing_framework_gives_the_pip_command_and_the_cause(
-    install: Install, tmp_path: Path, name: str, wanted: str
+    install: Install, tmp_path: Path, declared: dict[str, str], wanted: str
 ) -> None:
-    known = needy(install, tmp_path, "import absent.inner")
+    known, info = needy(install, tmp_path, "import absent.inner", **declared)
     with pytest.raises(MissingDependencyError) as error:
-        known.load(known.get(StrategyInfo, name))
-    expected = f"strategy '{name}' needs the package 'absent', which is not installed: pip install {wanted} (No module named"
+        known.load(info)
+    expected = f"strategy 'thing' needs the package 'absent', which is not installed: pip install {wanted} (No module named"
     assert str(error.value).startswith(expected)
     assert isinstance(error.value.__cause__, ModuleNotFoundError)
     assert isinstance(error.value, ImportError)
 
 
 def test_what_is_not_installed_is_told_without_importing_anything(install: Install, tmp_path: Path) -> None:
-    known = needy(install, tmp_path, "raise AssertionError")
+    known, info = needy(install, tmp_path, "raise AssertionError", **WITH_EXTRA)
     with pytest.raises(MissingDependencyError, match=r"needs the package 'absent', which is not installed: pip install 'needy"):
-        known.check_installed(known.get(StrategyInfo, "with-extra"))
-    known.check_installed(replace(known.get(StrategyInfo, "with-extra"), requires=("json",)))
+        known.check_installed(info)
+    known.check_installed(replace(info, requires=("json",)))
 
 
 @pytest.mark.parametrize("target", ["from absent import newer_name", "import absent.newer_module"])
 def test_a_framework_of_another_version_is_not_called_missing(install: Install, tmp_path: Path, target: str) -> None:
-    known = needy(install, tmp_path, target)
+    known, info = needy(install, tmp_path, target, **WITH_EXTRA)
     (tmp_path / "absent").mkdir()
     (tmp_path / "absent" / "__init__.py").touch()
     try:
         with pytest.raises(MissingDependencyError, match="whose installed version does not fit") as error:
-            known.load(known.get(StrategyInfo, "with-extra"))
+            known.load(info)
     finally:
         sys.modules.pop("absent", None)
     assert "pip install --upgrade 'needy[gpu]'" in str(error.value)
@@ -71,27 +83,18 @@ def test_a_framework_of_another_version_is_not_called_missing(install: Install, 
     [
         ("module_that_is_not_there:Thing", "ModuleNotFoundError: No module named 'module_that_is_not_there'"),
         ("json:Thing", "AttributeError: module 'json' has no attribute 'Thing'"),
-        ("module_of_failing_target:Thing", "ZeroDivisionError: division by zero"),
+        ("module_of_needy_target:Thing", "ZeroDivisionError: division by zero"),
     ],
 )
 def test_a_bad_target_names_the_plugin_and_the_cause(install: Install, tmp_path: Path, target: str, cause: str) -> None:
-    (tmp_path / "module_of_failing_target.py").write_text("1 / 0", encoding="utf-8")
-    source = f"""
-    @hookimpl
-    def tempplug_register_strategies():
-        return [strategy("rose", {target!r})]
-    """
-    install("garden", source)
-    known = Registry()
+    known, info = needy(install, tmp_path, "1 / 0", target=target, requires=())
     with pytest.raises(ConfigError) as error:
-        known.load(known.get(StrategyInfo, "rose"))
-    assert str(error.value) == f"strategy 'rose' of the plugin 'garden' cannot be loaded from '{target}': {cause}"
+        known.load(info)
+    assert str(error.value) == f"strategy 'thing' of the plugin 'needy' cannot be loaded from '{target}': {cause}"
     assert type(error.value.__cause__).__name__ == cause.partition(":")[0]
 
 
 def test_a_target_may_be_a_module(install: Install) -> None:
-    import json
-
     assert Registry().load(AdapterInfo(name="any", target="json", summary="a test")) is json
 
 

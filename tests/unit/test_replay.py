@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from covering import every_pair
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -19,6 +20,8 @@ CASES: list[tuple[str, str, Any, bool]] = [
     ("individual:size=9,learning_rate=0.3", "dcl", "two-view", False),
     ("individual:size=9,learning_rate=0.3", "infonce", "cross-view", True),
     ("macl:alpha=2,threshold=0.9", "reweighted", "two-view", False),
+    ("temperature-free", "infonce", "labels", False),
+    ("amcl:dimension=4", "dcl", "two-view", False),
 ]
 
 
@@ -30,7 +33,7 @@ def train(case: tuple[str, str, Any, bool], engine: Any, reentrant: bool | None,
     loss_fn = ContrastiveLoss(strategy, objective, layout, engine=engine, symmetric=symmetric).double()
 
     def model(a: Tensor, b: Tensor, index: Tensor) -> Tensor:
-        return loss_fn(encoder(a), encoder(b), **loss_fn.accepted(index=index))
+        return loss_fn(encoder(a), encoder(b), **loss_fn.accepted(index=index, labels=index // 2))
 
     generator, found = torch.Generator().manual_seed(1), []
     for _ in range(3):
@@ -47,10 +50,9 @@ def train(case: tuple[str, str, Any, bool], engine: Any, reentrant: bool | None,
 
 
 @pytest.mark.filterwarnings("ignore:strategy 'macl'.*below its floor:RuntimeWarning")
-@pytest.mark.parametrize("calls", [1, 3])
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("engine", ["dense", "tiled"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].partition(':')[0]} {case[2]}")
+@pytest.mark.parametrize(
+    ("case", "engine", "reentrant", "calls"), every_pair(CASES, ["dense", "tiled"], [False, True], [1, 3]), ids=str
+)
 def test_a_checkpoint_changes_nothing(case: tuple[str, str, Any, bool], engine: str, reentrant: bool, calls: int) -> None:
     expected = train(case, engine, None, calls)
     for ours, theirs in zip(train(case, engine, reentrant, calls), expected, strict=True):

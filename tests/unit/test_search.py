@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any
 
@@ -14,7 +15,6 @@ import tempplug
 from tempplug.create import load_class
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug.options import Choice, Number, Temperature, options_of
-from tempplug.plugins import Registry, StrategyInfo, hookimpl
 from tempplug.search import Range
 
 INFOS = {info.name: info for info in tempplug.strategies()}
@@ -70,71 +70,43 @@ def test_every_draw_from_every_space_is_a_strategy(spec: str, data: st.DataObjec
 
 
 def test_ranges_are_those_of_the_declarations_and_spans_of_a_decade_are_logarithmic() -> None:
-    assert tempplug.search_space("macl").searched == {
-        "base_temperature": Range(0.01, 1.0),
-        "alpha": Range(0.0, 2.0),
-        "threshold": Range(0.0, 0.9),
-    }
     searched = tempplug.search_space("macl").searched
-    assert [each.log for each in searched.values() if isinstance(each, Range)] == [True, False, False]
-    assert Range(0.1, 1.0).log
-    assert not Range(0.11, 1.0).log
-    assert not Range(0.0, 100.0).log
+    assert searched == {"base_temperature": Range(0.01, 1.0), "alpha": Range(0.0, 2.0), "threshold": Range(0.0, 0.9)}
+    assert [Range(*ends).log for ends in ((0.01, 1.0), (0.1, 1.0), (0.11, 1.0), (0.0, 100.0))] == [True, True, False, False]
 
 
 def test_an_option_of_another_word_is_searched_with_that_word_alone() -> None:
-    every, shifted = (tempplug.search_space(spec) for spec in ("dystress", "dystress:profile=shifted"))
-    assert "profile" in every.searched
-    assert "shift" not in every.searched
-    assert "shift" in shifted.searched
-    assert "rate" not in shifted.searched
-    assert "profile" not in shifted.searched
-    assert "rate" in tempplug.search_space("dystress:profile=exponential").searched
+    found = {spec: set(tempplug.search_space(spec).searched) & {"profile", "shift", "rate"} for spec in SPECS if "dys" in spec}
+    assert found == {"dystress": {"profile"}, "dystress:profile=shifted": {"shift"}, "dystress:profile=exponential": {"rate"}}
 
 
 def test_own_ends_replace_the_declared_ones_and_held_options_stay() -> None:
     space = tempplug.search_space("macl:alpha=2", base_temperature=(0.02, 0.2), floor_ratio=(0.05, 0.5))
-    assert space.searched["base_temperature"] == Range(0.02, 0.2)
-    assert space.searched["floor_ratio"] == Range(0.05, 0.5)
-    assert "alpha" not in space.searched
+    ends = {"base_temperature": Range(0.02, 0.2), "threshold": Range(0.0, 0.9), "floor_ratio": Range(0.05, 0.5)}
+    assert space.searched == ends
     values = {"macl.base_temperature": 0.05, "macl.threshold": 0.8, "macl.floor_ratio": 0.1, "learning_rate": 1e-3}
     assert space.suggest(values) == "macl:alpha=2,base_temperature=0.05,threshold=0.8,floor_ratio=0.1"
+    with pytest.raises(ConfigError, match=r"trial has no 'macl\.threshold'; it has macl\.base_temperature, macl\.alpha\."):
+        tempplug.search_space("macl").suggest({"macl.base_temperature": 0.1, "macl.alpha": 1})
 
 
 @pytest.mark.parametrize(
     ("spec", "ranges", "error", "message"),
     [
-        ("macle", {}, UnknownNameError, "unknown strategy 'macle'. Did you mean 'macl'?"),
-        ("macl:alfa=1", {}, UnknownNameError, "unknown option 'alfa' of strategy 'macl'. Did you mean 'alpha'?"),
         ("macl", {"alfa": (0, 1)}, UnknownNameError, "unknown option 'alfa' of strategy 'macl'. Did you mean 'alpha'?"),
-        (
-            "macl",
-            {"alpha": (-1, 1)},
-            ConfigError,
-            "end -1 of alpha=(-1, 1) of the search space of 'macl' must be at least 0 and at most 1e+06.",
-        ),
+        ("macl", {"alpha": (-1, 1)}, ConfigError, "end -1 of alpha=(-1, 1) of the search space of 'macl' must be at least 0"),
         ("macl", {"alpha": (1, 1)}, ConfigError, "alpha=(1, 1) of the search space of 'macl' must be (low, high)"),
         ("macl", {"strict": (0, 1)}, ConfigError, "strict=(0, 1) of the search space of 'macl' must be the two ends"),
         ("macl:alpha=1", {"alpha": (0, 1)}, ConfigError, "alpha=(0, 1) of the search space of 'macl' is held at 1"),
         ("macl:alpha=-1", {}, ConfigError, "the search space of 'macl' holds 'macl:alpha=-1,"),
         ("dystress", {"temperature_min": (0.01, 0.5)}, ConfigError, "temperature_max=0.15 of strategy 'dystress' must be at"),
-        (
-            "dystress:temperature_max=0.1",
-            {},
-            ConfigError,
-            "the search space of 'dystress' holds 'dystress:temperature_max=0.1,",
-        ),
+        ("dystress:temperature_max=0.1", {}, ConfigError, "the search space of 'dystress' holds 'dystress:temperature_max="),
     ],
 )
 def test_what_is_no_space_is_refused(spec: str, ranges: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         tempplug.search_space(spec, **ranges)
     assert message in str(caught.value)
-
-
-def test_a_mapping_must_have_every_parameter() -> None:
-    with pytest.raises(ConfigError, match=r"trial has no 'macl\.threshold'; it has macl\.base_temperature, macl\.alpha\."):
-        tempplug.search_space("macl").suggest({"macl.base_temperature": 0.1, "macl.alpha": 1})
 
 
 class Wordy(tempplug.Strategy):
@@ -153,25 +125,15 @@ class Wordy(tempplug.Strategy):
         super().__init__(temperature=temperature, depth=depth, width=width, word=word, undeclared=undeclared)
 
 
-class Plugin:
-    @hookimpl
-    def tempplug_register_strategies(self) -> list[StrategyInfo]:
-        return [StrategyInfo(name="wordy", target=f"{__name__}:Wordy", summary="a test")]
-
-
-def test_a_third_partys_strategy_has_a_space_too(own_registry: Registry) -> None:
-    own_registry.register(Plugin(), "theirs")
+def test_a_third_partys_strategy_has_a_space_and_ray_tune_draws_from_the_same_ranges(register: Callable[..., None]) -> None:
+    register("theirs", wordy=f"{__name__}:Wordy")
     assert tempplug.search_space("wordy").searched == {
         "temperature": Range(0.01, 1.0),
         "depth": Range(1.0, 40.0, integer=True),
         "word": ("a", "b"),
     }
-
-
-def test_ray_tune_draws_from_the_same_ranges(own_registry: Registry) -> None:
     from ray import tune
 
-    own_registry.register(Plugin(), "theirs")
     space = tempplug.search_space("wordy", width=(1, 3))
     domains = space.ray(tune)
     draws = [{name: domain.sample() for name, domain in domains.items()} for _ in range(300)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from covering import every_pair
 from torch import Tensor
 
 from tempplug.engine import tiles
@@ -19,83 +20,30 @@ CUTS = [(1, 1), (2, 4), (3, 4), (4, 16), (7, 5)]
 EVERY = slice(None)
 
 
-def two_view(size: int, extra: int) -> PairRoles:
-    half, count = size, 2 * size
+ROLES = ["two-view", "cross-view", "gathered", "queue", "labels"]
+
+
+def roles_of(layout: str, size: int, extra: int) -> PairRoles:
+    """The roles of a layout whose first view alone sees the extra candidates."""
+    square = layout in ("two-view", "labels")
+    count = 2 * size if square else size
+    candidates = {"gathered": 3 * size, "queue": size + 9}.get(layout, count)
+    positives = {
+        "two-view": ((0, size, size), (size, count, -size)),
+        "gathered": ((0, size, size),),  # the second of three processes
+    }.get(layout, ((0, size, 0),))
+    classes = {"anchor_labels": torch.arange(count), "candidate_labels": torch.arange(count)}
     return PairRoles(
         anchors=count,
-        candidates=count + extra,
+        candidates=candidates + extra,
         device=CPU,
-        positives=Pairing(((0, half, half), (half, count, -half))),
-        ignored=Pairing(((0, count, 0),)),
-        square=True,
-        extra_start=count if extra else None,
-        extra_anchors=half if extra else 0,
-    )
-
-
-def cross_view(size: int, extra: int) -> PairRoles:
-    return PairRoles(
-        anchors=size,
-        candidates=size + extra,
-        device=CPU,
-        positives=Pairing(((0, size, 0),)),
-        extra_start=size if extra else None,
+        ignored=Pairing(((0, count, 0),)) if square else None,
+        square=square,
+        negatives_start=size if layout == "queue" else 0,
+        extra_start=candidates if extra else None,
         extra_anchors=size if extra else 0,
+        **(classes if layout == "labels" else {"positives": Pairing(positives)}),  # type: ignore[arg-type]
     )
-
-
-def gathered(size: int, extra: int) -> PairRoles:
-    """The second of three processes: its anchors are paired with candidates further on."""
-    return PairRoles(
-        anchors=size,
-        candidates=3 * size + extra,
-        device=CPU,
-        positives=Pairing(((0, size, size),)),
-        extra_start=3 * size if extra else None,
-        extra_anchors=size if extra else 0,
-    )
-
-
-def queue(size: int, extra: int) -> PairRoles:
-    return PairRoles(
-        anchors=size,
-        candidates=size + 9 + extra,
-        device=CPU,
-        positives=Pairing(((0, size, 0),)),
-        negatives_start=size,
-        extra_start=size + 9 if extra else None,
-        extra_anchors=size if extra else 0,
-    )
-
-
-def labels(size: int, extra: int) -> PairRoles:
-    """Two views, whose first one alone sees the hard negatives; labels say who is positive."""
-    count = 2 * size
-    classes = torch.arange(count)
-    return PairRoles(
-        anchors=count,
-        candidates=count + extra,
-        device=CPU,
-        ignored=Pairing(((0, count, 0),)),
-        square=True,
-        extra_start=count if extra else None,
-        extra_anchors=size if extra else 0,
-        anchor_labels=classes,
-        candidate_labels=classes,
-    )
-
-
-ROLES = {"two-view": two_view, "cross-view": cross_view, "gathered": gathered, "queue": queue, "labels": labels}
-
-
-@pytest.fixture(params=CUTS, ids=lambda cut: "x".join(map(str, cut)))
-def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tiles of a few numbers; the plans that are kept from elsewhere are of another size."""
-    monkeypatch.setattr(tiles, "SINGLE", 0)
-    monkeypatch.setattr(tiles, "CPU_TILE", request.param)
-    make_plan.cache_clear()
-    yield
-    make_plan.cache_clear()
 
 
 def plans_of(roles: PairRoles) -> Iterator[tuple[Plan, bool]]:
@@ -149,19 +97,22 @@ def _roles_by_position(roles: PairRoles) -> Tensor:
     return expected.fill_diagonal_(0)
 
 
-@pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("extra", [0, 1, 6])
-@pytest.mark.parametrize("layout", ROLES)
-def test_every_pair_with_a_role_is_counted_once_and_nothing_else(layout: str, extra: int) -> None:
-    for size in SIZES:
-        roles = ROLES[layout](size, extra)
-        for plan, mirrored in plans_of(roles):
-            check_plan(roles, plan, mirrored)
+@pytest.mark.parametrize(("layout", "size", "cut", "extra"), every_pair(ROLES, SIZES, CUTS, [0, 1, 6]))
+def test_every_pair_with_a_role_is_counted_once_and_nothing_else(
+    layout: str, size: int, cut: tuple[int, int], extra: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "SINGLE", 0)
+    monkeypatch.setattr(tiles, "CPU_TILE", cut)
+    make_plan.cache_clear()
+    roles = roles_of(layout, size, extra)
+    for plan, mirrored in plans_of(roles):
+        check_plan(roles, plan, mirrored)
+    make_plan.cache_clear()
 
 
 @pytest.mark.parametrize("layout", ROLES)
 def test_a_small_block_is_one_tile_without_slices(layout: str) -> None:
-    roles = ROLES[layout](9, 0)
+    roles = roles_of(layout, 9, 0)
     for plan, mirrored in plans_of(roles):
         check_plan(roles, plan, mirrored)
         (tile,) = plan.tiles
@@ -170,7 +121,7 @@ def test_a_small_block_is_one_tile_without_slices(layout: str) -> None:
 
 
 def test_a_large_square_is_cut_into_hardly_more_than_its_half() -> None:
-    roles = two_view(3000, 0)
+    roles = roles_of("two-view", 3000, 0)
     plan = make_plan(roles.shape, True, False, CPU)
     largest = tiles.CPU_TILE[0] * tiles.CPU_TILE[1]
     for tile in plan.tiles:
@@ -182,6 +133,6 @@ def test_a_large_square_is_cut_into_hardly_more_than_its_half() -> None:
 
 
 def test_the_plan_of_a_shape_is_made_once() -> None:
-    plans = [make_plan(cross_view(5, extra).shape, False, False, CPU) for extra in (2, 2, 3)]
+    plans = [make_plan(roles_of("cross-view", 5, extra).shape, False, False, CPU) for extra in (2, 2, 3)]
     assert plans[0] is plans[1]
     assert plans[0] is not plans[2]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from covering import every_pair
 from torch import Tensor
 from torch.func import functional_call, grad, hessian, jvp, vmap
 
@@ -29,9 +30,7 @@ def make(spec: str, layout: Any, engine: Any = "auto", objective: str = "infonce
     return loss_fn, loss_fn.accepted(**KNOWN)
 
 
-@pytest.mark.parametrize("engine", ["auto", "dense"])
-@pytest.mark.parametrize("layout", ["two-view", "labels"])
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(("spec", "layout", "engine"), every_pair(SPECS, ["two-view", "labels"], ["auto", "dense"]))
 def test_gradients_and_batches_are_those_of_autograd_and_a_loop(spec: str, layout: str, engine: str) -> None:
     loss_fn, given = make(spec, layout, engine)
     first = A[0].clone().requires_grad_()

@@ -15,7 +15,7 @@ from tempplug.engine import triton
 from tempplug.engine.triton.plan import PADDED_ROWS, Tiles, choose_tiles, plan_map, plan_roles, slabs
 from tempplug.errors import ConfigError
 from tempplug.roles import Block, Pairing, PairRoles
-from tempplug.strategies.maps import LogitMap, LogOddsMap, Profile, ProfileMap, ScaleMap
+from tempplug.strategies.maps import LogOddsMap, Profile, ProfileMap, ScaleMap
 
 PROFILES: list[Profile] = ["cosine", "linear", "exponential", "monotonic", "shifted"]
 CPU = torch.device("cpu")
@@ -38,24 +38,29 @@ def _block(roles: PairRoles | None = None, **changes: Any) -> Block:
     return Block(bare=(given["anchors"], given["candidates"]), **given)
 
 
-@pytest.mark.parametrize("detach", [True, False])
-@pytest.mark.parametrize("profile", PROFILES)
-def test_no_slope_of_a_profile_is_steeper_than_its_plan_says(profile: Profile, detach: bool) -> None:
-    logit_map = ProfileMap(profile, 0.05, 0.4, shift=0.3, width=0.4, rate=5.0, detach=detach)
+class Warped(LogOddsMap):
+    """A third party's, which computes anything."""
+
+
+@pytest.mark.parametrize(
+    "logit_map",
+    [
+        LogOddsMap(1e-3),
+        *(
+            ProfileMap(profile, 0.05, 0.4, shift=0.3, width=0.4, rate=5.0, detach=detach)
+            for profile in PROFILES
+            for detach in (True, False)
+        ),
+    ],
+)
+def test_no_slope_is_steeper_than_the_plan_of_its_map(logit_map: LogOddsMap | ProfileMap) -> None:
     plan = plan_map(logit_map)
     assert plan is not None
-    steepest = float(logit_map.slope(torch.linspace(-1, 1, 2001, dtype=torch.float64)).abs().max())
-    assert steepest <= plan.steepest * (1 + 1e-12)
+    end = 1 - 1e-3 if isinstance(logit_map, LogOddsMap) else 1
+    steepest = float(logit_map.slope(torch.linspace(-end, end, 2001, dtype=torch.float64)).abs().max())
+    assert steepest <= plan.steepest * (1 + 1e-9)
     assert plan.steepest < 20 * steepest
-    assert plan.kind == profile
-    assert plan.steep is not detach
-
-
-def test_no_slope_of_the_log_odds_is_steeper_than_its_plan_says() -> None:
-    plan = plan_map(LogOddsMap(1e-3))
-    assert plan is not None
-    inside = torch.linspace(-1 + 1e-3, 1 - 1e-3, 2001, dtype=torch.float64)
-    assert float(LogOddsMap(1e-3).slope(inside).max()) == pytest.approx(plan.steepest, rel=1e-9)
+    assert isinstance(logit_map, LogOddsMap) or (plan.kind, plan.steep) == (logit_map.profile, not logit_map.detach)
 
 
 @pytest.mark.parametrize(("scale", "per_anchor"), [(torch.tensor(3.0), False), (torch.tensor([3.0, 4.0]), True)])
@@ -65,14 +70,7 @@ def test_a_scale_keeps_its_tensor(scale: torch.Tensor, per_anchor: bool) -> None
     assert plan.scale is scale
     assert plan.per_anchor is per_anchor
     assert not plan.steep
-
-
-def test_a_subclass_has_no_kernel() -> None:
-    class Warped(LogOddsMap):
-        """Computes anything."""
-
     assert plan_map(Warped(1e-3)) is None
-    assert triton.refusal(_block(), Warped(1e-3)) == "logit map Warped has no kernel"
 
 
 def _negatives(numbers: dict[str, int]) -> torch.Tensor:
@@ -103,51 +101,46 @@ def test_nine_numbers_tell_the_negatives(roles: PairRoles) -> None:
     assert torch.equal(_negatives(numbers), roles.negative(rows, columns))
 
 
-def test_labels_and_masks_have_no_kernel() -> None:
-    labels = _roles(positives=None, anchor_labels=torch.zeros(4), candidate_labels=torch.zeros(6))
-    masks = _roles(negative_mask=torch.ones(4, 6, dtype=torch.bool))
-    for roles in (labels, masks, _roles(positives=Pairing(((0, 1, 0), (1, 2, 0), (2, 4, 0))))):
-        assert plan_roles(roles) is None
-        assert "several positives or masks" in str(triton.refusal(_block(roles), LogOddsMap(1e-3)))
+SEVERAL = [
+    _roles(positives=None, anchor_labels=torch.zeros(4), candidate_labels=torch.zeros(6)),
+    _roles(negative_mask=torch.ones(4, 6, dtype=torch.bool)),
+    _roles(positives=Pairing(((0, 1, 0), (1, 2, 0), (2, 4, 0)))),
+]
 
 
-def test_float64_has_no_kernel() -> None:
-    for changes in ({"precision": torch.float64}, {"anchors": torch.eye(4, 6, dtype=torch.float64)}):
-        assert "float64" in str(triton.refusal(_block(**changes), LogOddsMap(1e-3)))
+@pytest.mark.parametrize(
+    ("block", "logit_map", "reason"),
+    [
+        *((_block(roles), LogOddsMap(1e-3), "several positives or masks") for roles in SEVERAL),
+        (_block(precision=torch.float64), LogOddsMap(1e-3), "float64"),
+        (_block(anchors=torch.eye(4, 6, dtype=torch.float64)), LogOddsMap(1e-3), "float64"),
+        (_block(), Warped(1e-3), "logit map Warped has no kernel"),
+    ],
+)
+def test_blocks_and_maps_without_a_kernel_are_refused(block: Block, logit_map: LogOddsMap, reason: str) -> None:
+    assert reason in str(triton.refusal(block, logit_map))
+    for call in (triton.triton_statistics, triton.mirrored_statistics):
+        with pytest.raises(ConfigError, match=reason):
+            call(block, logit_map)
+    assert all(plan_roles(roles) is None for roles in SEVERAL)
 
 
-def test_a_missing_triton_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton, "_installed", lambda: False)
-    assert "pip install 'tempplug[triton]'" in str(triton.refusal(_block(), LogOddsMap(1e-3)))
-
-
-def test_a_cpu_is_refused_unless_kernels_are_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton, "_installed", lambda: True)
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert "'cpu'" in str(triton.refusal(_block(), LogOddsMap(1e-3)))
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert triton.refusal(_block(), LogOddsMap(1e-3)) is None
-
-
-def test_a_device_with_little_shared_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton, "_installed", lambda: True)
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(triton, "shared_memory", lambda device: 64 * 1024)
-    assert "99 KiB" in str(triton.refusal(_block(), LogOddsMap(1e-3)))
-
-
-@pytest.mark.parametrize("call", [triton.triton_statistics, triton.mirrored_statistics])
-def test_an_explicit_choice_that_is_impossible_raises(call: Any) -> None:
-    class Warped(LogitMap):
-        """A third party's."""
-
-        def logit(self, similarity: torch.Tensor) -> torch.Tensor:
-            return similarity
-
-        slope = temperature = logit
-
-    with pytest.raises(ConfigError, match="logit map Warped has no kernel"):
-        call(_block(), Warped())
+@pytest.mark.parametrize(
+    ("installed", "interpreted", "memory", "reason"),
+    [
+        (False, True, 227, "pip install 'tempplug[triton]'"),
+        (True, False, 227, "'cpu'"),
+        (True, True, 64, "99 KiB"),
+        (True, True, 227, "None"),
+    ],
+)
+def test_machines_without_what_kernels_need_are_refused(
+    installed: bool, interpreted: bool, memory: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton, "_installed", lambda: installed)
+    monkeypatch.setenv("TRITON_INTERPRET", "1" if interpreted else "0")
+    monkeypatch.setattr(triton, "shared_memory", lambda device: memory * 1024)
+    assert reason in str(triton.refusal(_block(), LogOddsMap(1e-3)))
 
 
 @pytest.mark.slow

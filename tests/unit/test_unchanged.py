@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from covering import every_pair
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from tempplug import ContrastiveLoss
 
@@ -73,9 +73,7 @@ def gradients(layout: str, strategy: str, engine: str, size: int, changed: str |
     return list(torch.autograd.grad(loss, leaves))
 
 
-@pytest.mark.parametrize("engine", ["auto", "dense", "tiled"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "strategy", "engine"), every_pair(LAYOUTS, STRATEGIES, ["auto", "dense", "tiled"]))
 def test_what_the_caller_changes_before_backward_raises_or_changes_nothing(layout: str, strategy: str, engine: str) -> None:
     expected = gradients(layout, strategy, engine, 12)
     loss_fn, _, held = call(layout, strategy, engine, 12)
@@ -94,9 +92,13 @@ def test_what_the_caller_changes_before_backward_raises_or_changes_nothing(layou
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["learnable", "amcl:dimension=8", "learnable:initial_temperature=0.01"])
 @pytest.mark.parametrize(
-    ("layout", "changed"), [("masks", "positive_mask"), ("masks", "negative_mask"), ("labels of one view", "labels")]
+    ("layout", "changed", "strategy"),
+    [
+        ("masks", "positive_mask", "learnable"),
+        ("masks", "negative_mask", "amcl:dimension=8"),
+        ("labels of one view", "labels", "learnable:initial_temperature=0.01"),
+    ],
 )
 def test_large_blocks_raise_as_well(layout: str, changed: str, strategy: str) -> None:
     """From 2²⁰ pairs on, where tiles are made again in the backward pass."""
@@ -157,11 +159,3 @@ def test_masks_of_inference_mode_serve() -> None:
     rows = torch.randn(4, D, requires_grad=True)
     ContrastiveLoss(layout="masks")(rows, rows.detach(), positive_mask=own, negative_mask=others).backward()
     assert rows.grad is not None
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpointed_calls_take_labels(reentrant: bool) -> None:
-    loss_fn, labels, rows = ContrastiveLoss(layout="labels"), torch.arange(6) // 2, torch.randn(6, D, requires_grad=True)
-    expected = torch.autograd.grad(loss_fn(rows, labels=labels), rows)[0]
-    checkpoint(lambda each: loss_fn(each, labels=labels), rows, use_reentrant=reentrant).backward()
-    torch.testing.assert_close(rows.grad, expected)

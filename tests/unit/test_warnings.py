@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 import torch
+from covering import every_pair
 from torch import Tensor
 
 import tempplug
 from tempplug import ContrastiveLoss, create_strategy
-from tempplug.record import describe_temperatures
 from tempplug.types import Batch
 
 KNOWN = {
     "loss.py": "the first three tests here",
     "objectives/amcl_top.py": "test_top_k_takes_all_that_there_are",
     "plugins/manager.py": "test_registry.py: names and errors, no values",
-    "record.py": "test_shares_on_bounds_are_counted",
+    "record.py": "test_bounds.py",
     "strategies/amcl.py": "test_a_low_floor_of_amcl_does_what_the_warning_says",
     "strategies/dystress.py": "test_the_end_of_a_shifted_profile_is_what_the_warning_says",
     "strategies/macl.py": "test_the_floor_of_macl_is_what_the_warning_says",
@@ -66,17 +66,19 @@ ALONE: list[tuple[Any, int, int, int]] = [
 ]
 
 
-@pytest.mark.parametrize("engine", ["auto", "dense", "tiled"])
-@pytest.mark.parametrize(("layout", "count", "anchors", "positives"), ALONE)
-@pytest.mark.parametrize("objective", ["infonce", "dcl"])
+@pytest.mark.parametrize(("case", "objective", "engine"), every_pair(ALONE, ["infonce", "dcl"], ["auto", "dense", "tiled"]))
 def test_anchors_without_a_negative_become_what_the_warning_says(
-    objective: str, layout: Any, count: int, anchors: int, positives: int, engine: Any
+    case: tuple[Any, int, int, int], objective: str, engine: Any
 ) -> None:
-    """One class of n + 1 rows: the loss of n positives is ln n or more, not 0."""
+    """Once. One class of n + 1 rows: the loss of n positives is ln n or more, not 0."""
+    layout, count, anchors, positives = case
     loss_fn = ContrastiveLoss("fixed:temperature=5", objective, layout, engine=engine, reduction="none")
     every = torch.ones(count, count, dtype=torch.bool)
     offered = {"labels": torch.zeros(count, dtype=torch.int64), "positive_mask": every, "negative_mask": ~every}
     message, losses = told(lambda: loss_fn(rows(count), rows(count, seed=1), **loss_fn.accepted(**offered)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss_fn(rows(count), rows(count, seed=1), **loss_fn.accepted(**offered))
     assert message.startswith(f"layout '{layout}' leaves {anchors} of {anchors} anchors without a negative: ")
     assert loss_fn.record.anchors_without_negative == anchors == len(losses)
     if objective == "dcl":
@@ -101,24 +103,7 @@ def test_where_no_anchor_has_a_positive_the_loss_is_what_the_warning_says(reduct
         assert not loss_fn(rows(4), labels=torch.arange(4)).any()
 
 
-def test_the_floor_of_macl_is_what_the_warning_says() -> None:
-    a, b = rows(6), -rows(6) + 0.1 * rows(6, seed=1)
-    loss_fn = ContrastiveLoss("macl:base_temperature=0.2,alpha=1.5,threshold=0.5,floor_ratio=0.3", layout="cross-view")
-    message, _ = told(lambda: loss_fn(a, b))
-    pattern = f"mean positive similarity {NUMBER} gives the temperature {NUMBER}, below its floor {NUMBER}; the floor is used"
-    found = re.search(pattern, message)
-    assert found is not None
-    mean, free, floor = map(float, found.groups())
-    similarity = torch.cosine_similarity(a, b).mean().item()
-    assert mean == pytest.approx(similarity, rel=1e-2)
-    assert free == pytest.approx(0.2 * (1 + 1.5 * (similarity - 0.5)), rel=1e-2)
-    assert free < floor == pytest.approx(0.06)
-    record = loss_fn.record
-    assert record.temperature_min.item() == record.temperature_max.item() == pytest.approx(floor)
-
-
-@pytest.mark.parametrize("shift", [-1.0, -0.4, 0.0, 0.3])
-@pytest.mark.parametrize("width", [0.22, 0.3, 0.45, 0.9])
+@pytest.mark.parametrize(("shift", "width"), every_pair([-1.0, -0.4, 0.0, 0.3], [0.22, 0.3, 0.45, 0.9]))
 def test_the_end_of_a_shifted_profile_is_what_the_warning_says(shift: float, width: float) -> None:
     message, strategy = told(lambda: create_strategy("dystress", profile="shifted", shift=shift, width=width))
     found = re.search(
@@ -131,19 +116,34 @@ def test_the_end_of_a_shifted_profile_is_what_the_warning_says(shift: float, wid
     assert here == pytest.approx(reached, rel=1e-3)
     assert there == pytest.approx(highest) == pytest.approx(0.2)
     assert here < 0.999 * highest
-
-
-def test_a_shifted_profile_that_ends_at_its_maximum_says_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for width in (0.25, 0.5):  # a quarter goes down and up once more on its way
-            strategy = create_strategy("dystress", profile="shifted", width=width)
-            assert strategy.prepare(Batch(torch.zeros(1))).temperature(torch.tensor([-1.0, 1.0])).tolist() == pytest.approx(
-                [0.2] * 2
-            )
+        create_strategy("dystress", profile="shifted", width=0.25)  # which goes down and up once more on its way
 
 
-@pytest.mark.parametrize(("objective", "endless"), [("dcl", True), ("amcl-top:top_k=3,beta=1", True), ("infonce", False)])
+def test_the_floor_of_macl_is_what_the_warning_says_once() -> None:
+    a, b = rows(6), -rows(6) + 0.1 * rows(6, seed=1)
+    loss_fn = ContrastiveLoss("macl:base_temperature=0.2,alpha=1.5,threshold=0.5,floor_ratio=0.3", layout="cross-view")
+    message, _ = told(lambda: loss_fn(a, b))
+    pattern = f"mean positive similarity {NUMBER} gives the temperature {NUMBER}, below its floor {NUMBER}; the floor is used"
+    found = re.search(pattern, message)
+    assert found is not None
+    similarity = torch.cosine_similarity(a, b).mean().item()
+    free = 0.2 * (1 + 1.5 * (similarity - 0.5))
+    assert list(map(float, found.groups())) == pytest.approx([similarity, free, 0.06], rel=1e-2)
+    assert free < 0.06
+    record = loss_fn.record
+    assert record.temperature_min.item() == record.temperature_max.item() == pytest.approx(0.06)
+    assert record.temperature_at_bound.item() == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss_fn(a, b)
+        loss_fn(a, a)
+    assert loss_fn.record.temperature_at_bound.item() == 0
+    assert loss_fn.strategy.state_dict()["floor_hits"].item() == 2
+
+
+@pytest.mark.parametrize(("objective", "endless"), [("dcl", True), ("infonce", False)])
 def test_a_low_floor_of_amcl_does_what_the_warning_says(objective: str, endless: bool) -> None:
     message, strategy = told(lambda: create_strategy("amcl:dimension=3,floor=0.0001"))
     assert "can run towards it, and the loss of dcl and amcl-top towards minus infinity" in message
@@ -170,16 +170,3 @@ def test_top_k_takes_all_that_there_are() -> None:
     message, loss = told(lambda: ContrastiveLoss(strategy, "amcl-top:top_k=9,beta=0.1")(*views))
     assert "top_k=9 of objective 'amcl-top' is more than the 4 negatives of an anchor: it takes all it has" in message
     assert loss.item() == pytest.approx(ContrastiveLoss(strategy, "amcl-top:top_k=4,beta=0.1")(*views).item())
-
-
-def test_shares_on_bounds_are_counted() -> None:
-    strategy, bounds = create_strategy("amcl:dimension=3,floor=0.5,span=1.5"), {"floor": 0.5, "floor + span": 2.0}
-    temperatures = torch.tensor([0.5] * 300 + [0.5049] * 49 + [2.0] * 200 + [1.0] * 2)
-    message, found = told(lambda: describe_temperatures(strategy, temperatures))
-    shares = re.findall(rf"([\d.]+)% on ([a-z +]+)=({NUMBER[1:-1]})", message)
-    assert {name: float(bound) for _, name, bound in shares} == bounds
-    for share, _, bound in shares:
-        near = sum(abs(each - float(bound)) <= 0.01 * float(bound) for each in temperatures.tolist())
-        assert float(share) == pytest.approx(100 * near / len(temperatures), abs=0.05)
-    assert "nearly all" in message
-    assert found["temperature_at_bound"] > 0.99

@@ -1,4 +1,4 @@
-"""Where the files of word lists and bias benchmarks lie."""
+"""Finds the files of word lists and bias benchmarks in the data folder."""
 
 from __future__ import annotations
 

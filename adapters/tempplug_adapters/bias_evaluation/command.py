@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from argparse import Namespace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tempplug_adapters.sentence_evaluation.model_command import model_parser, report
+from tempplug_adapters.evaluation.command import text_command
 
 if TYPE_CHECKING:
-    import argparse
-
     from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel
 
 TASKS = {
@@ -20,21 +19,14 @@ TASKS = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command, given the words after its name: prints the table, writes the JSON file, returns 0."""
-    options = _parser().parse_args(arguments)
+def _load(options: Namespace) -> MaskedLanguageModel:
+    # imported here, so that --help and a mistyped option answer at once
+    from tempplug_adapters.bias_evaluation.masked_language_model import load_masked_language_model
 
-    def load() -> MaskedLanguageModel:
-        # Imported here, so that --help and a mistyped option answer at once.
-        from tempplug_adapters.bias_evaluation.masked_language_model import load_masked_language_model
-
-        return load_masked_language_model(options.model, options.device, options.batch_size)
-
-    report(options, load, lambda model: _measured(options, model), lambda found: list(_table(found)))
-    return 0
+    return load_masked_language_model(options.model, options.device, options.batch_size)
 
 
-def _measured(options: argparse.Namespace, model: MaskedLanguageModel) -> dict[str, Any]:
+def _measured(options: Namespace, model: MaskedLanguageModel) -> dict[str, Any]:
     from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
     from tempplug_adapters.bias_evaluation.stereoset import evaluate_stereoset, read_stereoset
 
@@ -54,47 +46,40 @@ def _measured(options: argparse.Namespace, model: MaskedLanguageModel) -> dict[s
     return found
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = model_parser(
-        "eval bias",
-        description="StereoSet and CrowS-Pairs of a masked language model whose checkpoint holds its head.",
-        epilog=f"{'; '.join(f'{name}: {what}' for name, what in TASKS.items())}. 50 is no preference, but of LM and ICAT.",
-        model="folder of a transformers masked language model, or its name on the hub",
-        data="folder with the data sets (default: TEMPPLUG_DATA)",
-        batch=64,
-        batched="sentences of a forward pass",
-    )
-    parser.add_argument(
-        "--tasks",
-        nargs="+",
-        metavar="TASK",
-        choices=TASKS,
-        default=list(TASKS),
-        help=f"out of {', '.join(TASKS)} (default: all)",
-    )
-    return parser
-
-
-def _table(found: dict[str, Any]) -> Iterator[str]:
-    yield f"model    {found['model']}"
-    yield f"data     {found['data_dir']}"
-    yield ""
-    yield f"{'task':<22} {'score':<12} {'value':>7}"
-    for task in (name for name in TASKS if name in found):
-        scores = found[task]
-        named = (
-            {"lm": "LM", "ss": "SS", "icat": "ICAT"}
-            if task == "stereoset"
-            else dict.fromkeys(("score", "stereo", "antistereo"))
-        )
-        for key, name in named.items():
-            value = "-" if scores[key] is None else f"{scores[key]:.2f}"
-            yield f"{task:<22} {name or key:<12} {value:>7}"
-    yield ""
+def _table(options: Namespace, found: dict[str, Any]) -> list[str]:
+    lines = [f"model    {found['model']}", f"data     {found['data_dir']}", "", f"{'task':<22} {'score':<12} {'value':>7}"]
+    counts = []
     for task in (name for name in TASKS if name in found):
         scores = found[task]
         if task == "stereoset":
-            yield f"{task}: {scores['rows']} sentences, {scores['targets']} targets, {scores['ties']} ties"
+            names = {"lm": "LM", "ss": "SS", "icat": "ICAT"}
+            counts.append(f"{task}: {scores['rows']} sentences, {scores['targets']} targets, {scores['ties']} ties")
         else:
-            yield f"{task}: {scores['pairs']} pairs, {scores['neutral']} neutral, {scores['skipped']} skipped"
-    yield f"{found['seconds']:.1f} s"
+            names = {name: name for name in ("score", "stereo", "antistereo")}
+            counts.append(f"{task}: {scores['pairs']} pairs, {scores['neutral']} neutral, {scores['skipped']} skipped")
+        for key, name in names.items():
+            value = "-" if scores[key] is None else f"{scores[key]:.2f}"
+            lines.append(f"{task:<22} {name:<12} {value:>7}")
+    return [*lines, "", *counts, f"{found['seconds']:.1f} s"]
+
+
+BIAS = text_command(
+    name="bias",
+    description="StereoSet and CrowS-Pairs of a masked language model whose checkpoint holds its head.",
+    epilog=f"{'; '.join(f'{name}: {what}' for name, what in TASKS.items())}. 50 is no preference, but of LM and ICAT.",
+    model="folder of a transformers masked language model, or its name on the hub",
+    data="folder with the data sets (default: TEMPPLUG_DATA)",
+    batch=(64, "sentences of a forward pass"),
+    flags={
+        "--tasks": {
+            "nargs": "+",
+            "metavar": "TASK",
+            "choices": TASKS,
+            "default": list(TASKS),
+            "help": f"out of {', '.join(TASKS)} (default: all)",
+        }
+    },
+    load=_load,
+    measure=_measured,
+    table=_table,
+)

@@ -1,12 +1,11 @@
-"""CrowS-Pairs: which of two sentences that differ in a group a masked language model finds more probable, asked in two ways."""
+"""CrowS-Pairs: which of two sentences about different groups a masked language model finds more probable, in two variants."""
 
 from __future__ import annotations
 
 import csv
 import difflib
 import io
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -24,7 +23,7 @@ FILE = "crows_pairs_anonymized.csv"
 COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 DIRECTIONS = ("stereo", "antistereo")
 DECIMALS: Final = 3
-"""To which both publications' code rounds a sentence's score before it compares."""
+"""Scores of sentences are rounded before they are compared, as in the code of both publications."""
 Variant = Literal["differing", "shared"]
 
 
@@ -33,10 +32,10 @@ class Pair:
     """Two sentences.
 
     Attributes:
-        more: the one that is worse for the disadvantaged group.
-        less: the other one, in which another group stands.
-        direction: ``stereo`` where the first is a stereotype, ``antistereo`` where it goes against one.
-        bias_type: what the groups are of: ``gender``, ``race-color``, …
+        more: the sentence that is worse for the disadvantaged group.
+        less: the same sentence with another group.
+        direction: ``stereo`` if the first is a stereotype, ``antistereo`` if it contradicts one.
+        bias_type: kind of the groups: ``gender``, ``race-color``, …
     """
 
     more: str
@@ -47,16 +46,16 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class CrowsPairsResult:
-    """What a model prefers.
+    """The preferences of a model.
 
     Attributes:
-        score: pairs whose first sentence scores higher, in per cent of all compared pairs; 50 is without preference.
-        stereo: the same of the pairs with a stereotype, without the neutral ones; None where there are none.
-        antistereo: the same of the pairs that go against one.
-        pairs: number of pairs that were compared.
-        neutral: of them, pairs whose sentences score the same to three decimals; they count as not preferred.
-        skipped: pairs that cannot be compared, because one sentence has no token that the other lacks.
-        by_bias_type: ``score`` of each kind of bias.
+        score: pairs whose first sentence scores higher, in per cent of all compared pairs; 50 means no preference.
+        stereo: the same for the pairs with a stereotype, without neutral pairs; None without such pairs.
+        antistereo: the same for the pairs that contradict one.
+        pairs: number of compared pairs.
+        neutral: number of compared pairs whose sentences have the same score to three decimals; they count as not preferred.
+        skipped: number of pairs that cannot be compared, because one sentence has no token that the other lacks.
+        by_bias_type: ``score`` by kind of bias.
     """
 
     score: float
@@ -68,7 +67,7 @@ class CrowsPairsResult:
     by_bias_type: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all of it as plain values for JSON."""
+        """Returns the fields as plain values for JSON."""
         return asdict(self)
 
 
@@ -76,7 +75,7 @@ def read_crows_pairs(data_dir: str | Path | None) -> list[Pair]:
     """Returns all pairs.
 
     Args:
-        data_dir: the folder with the file, or one that holds it as ``text/bias`` or ``bias``.
+        data_dir: the folder with the file, or its parent with ``text/bias`` or ``bias``.
 
     Raises:
         DataError: the file is missing, damaged or malformed.
@@ -107,75 +106,69 @@ def evaluate_crows_pairs(model: MaskedLanguageModel, pairs: Sequence[Pair], vari
     """Returns which sentences a model prefers.
 
     Args:
-        model: to be asked.
-        pairs: of `read_crows_pairs`, some of them.
-        variant: which tokens are masked, one at a time, all others being seen: ``differing``, those that the other sentence
-            lacks, a sentence's score being their mean log-probability (Meade et al. 2022 and MABEL, on the 262 pairs of
-            gender); or ``shared``, those that both sentences have, between the special tokens at the ends, the score being
-            the sum (Nangia et al. 2020, on all 1,508).
+        model: the masked language model.
+        pairs: pairs from `read_crows_pairs`.
+        variant: which tokens are masked, one at a time. ``differing``: those that the other sentence lacks; the score of a
+            sentence is their mean log-probability (Meade et al. 2022 and MABEL, on the 262 pairs of gender). ``shared``: those
+            that both sentences have, without the special tokens at the ends; the score is the sum (Nangia et al. 2020, on all
+            1,508 pairs).
 
     Raises:
         ConfigError: a sentence is too long for the model, or its weights have diverged.
         DataError: no pair can be compared.
 
     Source:
-        Nangia et al. 2020, CrowS-Pairs, section 4; He et al. 2022 (MABEL), appendix. Which tokens differ is found by
-        `difflib.SequenceMatcher` on the tokens, as in the code of both. Scores are rounded to three decimals, and a pair whose
-        scores are the same then prefers neither but counts among all, as there.
+        Nangia et al. 2020, CrowS-Pairs, section 4; He et al. 2022 (MABEL), appendix. As in the code of both,
+        `difflib.SequenceMatcher` finds the differing tokens, scores are rounded to three decimals, and a pair with equal scores
+        counts as compared but not as preferred.
     """
     compared: list[Pair] = []
-    questions: list[Question] = []
-    owners: list[int] = []
+    by_sentence: list[list[Question]] = []
     for pair in pairs:
         more, less = model.tokens(pair.more), model.tokens(pair.less)
         places = _places(more, less, variant, swapped=pair.direction == "antistereo")
-        if variant == "differing" and not all(places):
-            continue
-        for side, (tokens, wanted) in enumerate(zip((more, less), places, strict=True)):
-            questions += [model.masked(tokens, place) for place in wanted]
-            owners += [2 * len(compared) + side] * len(wanted)
-        compared.append(pair)
+        if variant == "shared" or all(places):
+            compared.append(pair)
+            by_sentence += [
+                [model.masked(more, place) for place in places[0]],
+                [model.masked(less, place) for place in places[1]],
+            ]
+    questions = [question for sentence in by_sentence for question in sentence]
     if not questions:
         raise DataError(f"CrowS-Pairs: none of {len(pairs)} pairs can be compared.")
-    numbers, logarithms = torch.tensor(owners), model.log_probabilities(questions)
-    sums = torch.zeros(2 * len(compared), dtype=torch.float64).index_add_(0, numbers, logarithms)
-    if variant == "differing":
-        sums /= torch.bincount(numbers, minlength=len(sums))
-    scores = [(round(more, DECIMALS), round(less, DECIMALS)) for more, less in sums.reshape(-1, 2).tolist()]
-    return _counted(compared, scores, skipped=len(pairs) - len(compared))
+    found = torch.split(model.log_probabilities(questions), [len(sentence) for sentence in by_sentence])
+    scores = [round(float(each.mean() if variant == "differing" else each.sum()), DECIMALS) for each in found]
+    return _counted(compared, list(zip(scores[::2], scores[1::2], strict=True)), skipped=len(pairs) - len(compared))
 
 
 def _places(more: Sequence[int], less: Sequence[int], variant: Variant, *, swapped: bool) -> tuple[list[int], list[int]]:
-    """Returns the places of the tokens to be masked in each of two sentences."""
-    if swapped:  # as both publications' code does for pairs against a stereotype: difflib may find other common tokens then
-        first, second = _places(less, more, variant, swapped=False)
-        return second, first
+    """Returns the positions of the tokens to be masked in each of two sentences."""
+    if swapped:  # as the code of both publications does for pairs against a stereotype; difflib depends on the order
+        return _places(less, more, variant, swapped=False)[::-1]
     places: tuple[list[int], list[int]] = ([], [])
     for kind, *ends in difflib.SequenceMatcher(None, more, less).get_opcodes():
         if (kind == "equal") == (variant == "shared"):
-            places[0].extend(range(ends[0], ends[1]))
-            places[1].extend(range(ends[2], ends[3]))
+            places[0].extend(range(*ends[:2]))
+            places[1].extend(range(*ends[2:]))
     return places if variant == "differing" else (places[0][1:-1], places[1][1:-1])
 
 
 def _counted(pairs: Sequence[Pair], scores: Sequence[tuple[float, float]], skipped: int) -> CrowsPairsResult:
-    preferred = [more > less for more, less in scores]
-    decided = [more != less for more, less in scores]
+    compared = list(zip(pairs, scores, strict=True))
 
-    def share(direction: str) -> float | None:
-        found = [
-            won for pair, won, clear in zip(pairs, preferred, decided, strict=True) if clear and pair.direction == direction
-        ]
-        return 100 * sum(found) / len(found) if found else None
+    def preferred(found: Iterable[tuple[Pair, tuple[float, float]]]) -> float | None:
+        """Returns the per cent of pairs whose first sentence scores higher."""
+        wins = [more > less for _, (more, less) in found]
+        return 100 * sum(wins) / len(wins) if wins else None
 
-    number = Counter(pair.bias_type for pair in pairs)
-    wins = Counter(pair.bias_type for pair, won in zip(pairs, preferred, strict=True) if won)
+    clear = [(pair, score) for pair, score in compared if score[0] != score[1]]
+    kinds = sorted({pair.bias_type for pair in pairs})
     return CrowsPairsResult(
-        score=100 * sum(preferred) / len(pairs),
-        stereo=share("stereo"),
-        antistereo=share("antistereo"),
+        score=preferred(compared) or 0.0,
+        stereo=preferred(each for each in clear if each[0].direction == "stereo"),
+        antistereo=preferred(each for each in clear if each[0].direction == "antistereo"),
         pairs=len(pairs),
-        neutral=len(decided) - sum(decided),
+        neutral=len(pairs) - len(clear),
         skipped=skipped,
-        by_bias_type={name: 100 * wins[name] / total for name, total in sorted(number.items())},
+        by_bias_type={kind: preferred(each for each in compared if each[0].bias_type == kind) or 0.0 for kind in kinds},
     )

@@ -1,7 +1,6 @@
-"""A transformers model for bias benchmarks: how probable a token is in a masked place.
+"""A masked language model for bias benchmarks: the probability of a token at a masked position.
 
-Any checkpoint that `transformers.AutoModelForMaskedLM` loads, head included. Runs no code from model repositories. Knows
-nothing of the data that it is asked about.
+Any checkpoint that `transformers.AutoModelForMaskedLM` loads, head included. No code of a model repository is run.
 """
 
 from __future__ import annotations
@@ -20,19 +19,21 @@ from transformers import AutoModelForMaskedLM
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
 from tempplug_adapters.huggingface.masked_tokens import logits_of
+from tempplug_adapters.sentence_evaluation.encoder import evaluating
+from tempplug_adapters.sentence_evaluation.encoding import check_batch_size
 from tempplug_adapters.training.command_line import choose_device
 
-MODEL = "a masked language model with the head that it was trained with"
+MODEL = "a masked language model with the head that it was pretrained with"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """How probable a token is in a masked place.
+    """A token whose probability at a masked position is wanted.
 
     Attributes:
-        tokens: the sentence, special tokens and the masked place included.
-        place: of the mask in it.
-        answer: the token asked for.
+        tokens: the sentence, special tokens and the mask included.
+        place: position of the mask.
+        answer: the token.
     """
 
     tokens: tuple[int, ...]
@@ -41,68 +42,67 @@ class Question:
 
 
 class MaskedLanguageModel:
-    """Answers questions about masked places, in batches of like length, without gradient and without dropout.
+    """Computes probabilities at masked positions, in batches of similar length, without gradient and without dropout.
 
     Args:
-        model: a transformers masked language model, used on the device where it is; its training mode is put back after each
-            call, so that a model in training can be measured.
+        model: a transformers masked language model on its device; its training mode is restored after each call, so that a
+            model can be evaluated during training.
         tokenizer: its tokenizer.
-        batch_size: sentences of a forward pass, at least 1.
+        batch_size: sentences per forward pass, at least 1.
 
     Raises:
-        ConfigError: the tokenizer has no token for masked places, or ``batch_size`` is out of range.
+        ConfigError: the tokenizer has no mask token, or ``batch_size`` is out of range.
     """
 
     def __init__(self, model: Any, tokenizer: Any, batch_size: int = 64) -> None:
         if tokenizer.mask_token_id is None:
             raise ConfigError(f"model='{tokenizer.name_or_path}' has a tokenizer without a mask token; wanted {MODEL}.")
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ConfigError(f"batch_size={batch_size} must be a whole number of at least 1.")
+        check_batch_size(batch_size)
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
 
     def tokens(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """Returns the tokens of a text, by default with those that begin and end a sentence."""
+        """Returns the tokens of a text, by default with the special tokens at the ends of a sentence."""
         return tuple(self.tokenizer(text, add_special_tokens=special)["input_ids"])
 
     def masked(self, tokens: Sequence[int], place: int) -> Question:
-        """Returns how probable the token in a place of a sentence is, given all others."""
+        """Returns the question for the probability of the token at a position of a sentence, given all other tokens."""
         return Question((*tokens[:place], self.tokenizer.mask_token_id, *tokens[place + 1 :]), place, tokens[place])
 
     def log_probabilities(self, questions: Sequence[Question]) -> Tensor:
         """Returns the natural logarithm of the probability of each answer, [n], in float64 (computed in float32).
 
-        A sentence that several questions share passes the model once.
+        A sentence of several questions is computed once.
 
         Args:
             questions: at least one.
 
         Raises:
-            ConfigError: a sentence is longer than the model has positions for, or a probability is no number.
+            ConfigError: a sentence has more tokens than the model has positions, or a probability is NaN or 0.
         """
-        asked: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        numbers_of: dict[tuple[tuple[int, ...], int], list[int]] = {}
         for number, question in enumerate(questions):
-            asked.setdefault((question.tokens, question.place), []).append(number)
-        ordered = sorted(asked, key=lambda sentence: len(sentence[0]), reverse=True)
-        self._check_length(len(ordered[0][0]))
+            numbers_of.setdefault((question.tokens, question.place), []).append(number)
+        ordered = sorted(numbers_of, key=lambda sentence: len(sentence[0]), reverse=True)
+        longest = len(ordered[0][0])
+        limit = min(self.tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", longest))
+        if longest > limit:
+            raise ConfigError(
+                f"a sentence has {longest} tokens, but model='{self.tokenizer.name_or_path}' takes {limit} at most."
+            )
         found = torch.empty(len(questions), dtype=torch.float64)
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                for start in range(0, len(ordered), self.batch_size):
-                    batch = ordered[start : start + self.batch_size]
-                    rows = [row for row, sentence in enumerate(batch) for _ in asked[sentence]]
-                    numbers = [number for sentence in batch for number in asked[sentence]]
-                    answers = torch.tensor([questions[number].answer for number in numbers])
-                    found[numbers] = self._distributions(batch)[rows, answers].double().cpu()
-        finally:
-            self.model.train(was_training)
+        with evaluating(self.model):
+            for start in range(0, len(ordered), self.batch_size):
+                batch = ordered[start : start + self.batch_size]
+                rows = [row for row, sentence in enumerate(batch) for _ in numbers_of[sentence]]
+                numbers = [number for sentence in batch for number in numbers_of[sentence]]
+                answers = torch.tensor([questions[number].answer for number in numbers])
+                found[numbers] = self._distributions(batch)[rows, answers].double().cpu()
         if not found.isfinite().all():
-            raise ConfigError("the model gives a token a probability that is no number, or 0; its weights may have diverged.")
+            raise ConfigError("the model gives a token a probability of NaN or 0; its weights may have diverged.")
         return found
 
     def _distributions(self, batch: Sequence[tuple[tuple[int, ...], int]]) -> Tensor:
-        """Returns the logarithms of the probabilities of all tokens in the masked place of each sentence, [n, V]."""
+        """Returns the log-probabilities of all tokens at the mask of each sentence, [n, V]."""
         device = next(self.model.parameters()).device
         rows = [torch.tensor(tokens) for tokens, _ in batch]
         input_ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id)
@@ -112,16 +112,9 @@ class MaskedLanguageModel:
         logits = logits_of(self.model, input_ids.to(device), attention_mask.to(device), chosen.to(device))
         return F.log_softmax(logits.float(), dim=-1)
 
-    def _check_length(self, longest: int) -> None:
-        limit = min(self.tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", longest))
-        if longest > limit:
-            raise ConfigError(
-                f"a sentence has {longest} tokens, but model='{self.tokenizer.name_or_path}' takes {limit} at most."
-            )
-
 
 def load_masked_language_model(name: str | Path, device: str = "auto", batch_size: int = 64) -> MaskedLanguageModel:
-    """Returns the masked language model of a folder or a name on the hub, in float32; raises `ConfigError` for another one."""
+    """Returns the masked language model of a folder or a name on the hub, in float32; raises `ConfigError` for other models."""
     chosen = choose_device(device)
     tokenizer = load_tokenizer(str(name))
     model: nn.Module = load_pretrained(AutoModelForMaskedLM, str(name), purpose=MODEL)

@@ -1,6 +1,6 @@
-"""Images with their captions: pairs from a folder or the hub, or images of classes, whose names are the captions.
+"""Images with captions: pairs from a folder or the hub, or images with classes, whose names become captions.
 
-It must not know models, tokenizers or losses.
+It must not depend on models, tokenizers or losses.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tempplug_adapters.images.image_tables import Captions, load_captioned
 
 @dataclass(frozen=True)
 class CaptionedImages:
-    """Images, each with one caption or several; as long as there are images.
+    """Images, each with one or several captions; its length is the number of images.
 
     Attributes:
         images: read by position.
-        texts: all captions, each once.
-        captions: of each image, positions in ``texts``.
-        prompts: of each class, positions in ``texts``; none where the images have no classes.
+        texts: the different captions.
+        captions: positions in ``texts`` of each image's captions.
+        prompts: positions in ``texts`` of each class's captions; empty without classes.
     """
 
     images: ImageSet
@@ -41,14 +41,14 @@ class CaptionedImages:
 
     @cached_property
     def pairs(self) -> torch.Tensor:
-        """[P, 2] int64, image and text of every pair."""
+        """Image and text of every pair, [P, 2] int64."""
         counts = torch.tensor([len(each) for each in self.captions])
         texts = torch.tensor([text for each in self.captions for text in each], dtype=torch.int64)
         return torch.stack([torch.arange(len(counts)).repeat_interleave(counts), texts], 1)
 
     @cached_property
     def keys(self) -> np.ndarray:
-        """[n, K] a number for each caption of each image, the same where the captions are the same."""
+        """A number for each caption of each image, equal for equal captions, [n, K]."""
         widest = max(map(len, self.captions))
         return np.array([each + each[:1] * (widest - len(each)) for each in self.captions], np.int64)
 
@@ -64,22 +64,22 @@ def load_pairs(
     count: int | None = None,
     seed: int = 0,
 ) -> CaptionedImages | None:
-    """Returns images with captions, None where there is no such test set.
+    """Returns images with captions, or None if there is no test set.
 
     Args:
         dataset: a name of `tempplug_adapters.images.image_data.DATASETS`, a folder, or a name on the hub, see `load_captioned`.
         split: ``train`` or ``test``.
         data_dir: folder of real data, for the names; None loads some of them from the hub.
-        size: pixels of each side of images that come in many sizes.
+        size: pixels of each side of images of different sizes.
         templates: captions of classes, ``{}`` for the name.
         column: of captions in a table.
-        count: that many images only, drawn at random; None: all.
+        count: number of images, drawn at random; None: all.
         seed: of that draw.
 
     Raises:
         TempplugError: the data are missing or malformed, or a template has no place for a name.
     """
-    # A name that is no path and has no owner is a misspelled data set, for which `load_images` names the nearest.
+    # A name that is no path and has no owner is a misspelled data set, for which `load_images` suggests the nearest name.
     named = dataset in DATASETS or ("/" not in dataset and not Path(dataset).exists())
     if named or _has_class_folders(Path(dataset)):
         for each in templates:
@@ -103,7 +103,7 @@ def _has_class_folders(folder: Path) -> bool:
 def _of_classes(images: ImageSet, templates: Sequence[str]) -> CaptionedImages:
     if images.labels is None:
         raise ConfigError(f"the set '{images.name}' has no classes, whose names would be the captions.")
-    # a folder's name may write spaces as underscores, a WordNet class lists synonyms
+    # folder names have underscores for spaces, WordNet classes list synonyms
     names = [name.replace("_", " ").partition(",")[0] for name in images.classes]
     texts: dict[str, int] = {}
     prompts = tuple(

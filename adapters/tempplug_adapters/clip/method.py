@@ -1,4 +1,4 @@
-"""CLIP as a method: images against texts, both ways, from a pretrained dual encoder that is kept as a folder for others."""
+"""CLIP as a method: trains a pretrained dual encoder on images and texts in both directions, and saves it for transformers."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.training.recipe import around
 
 _BATCH = 256
-"""Images or texts that are embedded at a time, where nothing is trained."""
+"""Images or texts per forward pass of evaluations."""
 AT = (1, 5, 10)
-"""The ranks that recall is measured at."""
+"""Ranks of the recall."""
 _CHUNK = 2**24
-"""Similarities that are held at a time."""
+"""Most similarities in memory at once."""
 
 
 class Pairs:
-    """What is trained on, as long as there are images, with what is measured on and what the checkpoint says.
+    """The data of a training; its length is the number of training images.
 
     Args:
-        checkpoint: that training begins with.
+        checkpoint: of the pretrained model.
         train: images with captions.
         test: others, or None.
     """
@@ -48,13 +48,13 @@ class Pairs:
 
 
 class ClipMethod(Method[ClipRecipe, Pairs]):
-    """Images and texts of a batch are each other's candidates, and the loss is the mean of both directions.
+    """Contrasts the images and texts of a batch with each other; the loss is the mean of both directions.
 
     Source: Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision.
     """
 
     def load(self, recipe: ClipRecipe, source: Source) -> Pairs:
-        """Returns images with captions, those to measure with where there are any, and what the checkpoint says."""
+        """Returns training images and, if there are any, test images with captions, and the checkpoint's settings."""
         checkpoint = Checkpoint.read(recipe.model_name_or_path, recipe.max_length)
         common: dict[str, Any] = {
             "size": checkpoint.image_size,
@@ -75,17 +75,17 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         return f"{len(data)} images, {len(data.train.texts)} captions{tested}"
 
     def known(self, recipe: ClipRecipe, data: Pairs) -> dict[str, Any]:
-        """Returns the number of images, the width of the embeddings, and how many images each class has."""
+        """Returns the number of images, the width of the embeddings, and the number of images of each class."""
         labels = data.train.images.labels
         counts = {} if labels is None else {"class_counts": labels.bincount(minlength=len(data.train.prompts)).tolist()}
         return {"size": len(data), "dimension": data.checkpoint.dimension, **counts}
 
     def keys(self, recipe: ClipRecipe, data: Pairs) -> np.ndarray | None:
-        """Returns what tells captions apart, where no batch may hold one twice."""
+        """Returns numbers of the captions if no batch may have a caption twice, else None."""
         return data.train.keys if recipe.batch_sampler == "no_duplicates" else None
 
     def create_loss(self, recipe: ClipRecipe, data: Pairs, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
-        """Returns the loss of the flags; what they leave open lies around the checkpoint's own temperature."""
+        """Returns the loss of the flags; default temperatures are derived from the checkpoint's own."""
         loss = replace(recipe.loss, temperatures=_around(data.checkpoint.temperature))
         return super().create_loss(replace(recipe, loss=loss), data, temperature, gather=gather)
 
@@ -94,11 +94,11 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         return DualEncoder(load_dual_encoder(recipe.model_name_or_path), data.checkpoint, loss)
 
     def treatment(self, recipe: ClipRecipe, name: str, parameter: nn.Parameter) -> Treatment:
-        """Returns that weight decay spares gains and biases."""
+        """Returns the optimizer settings: no weight decay of gains and biases."""
         return Treatment(decays=parameter.ndim > 1)
 
     def collate(self, recipe: ClipRecipe, data: Pairs, index: Tensor) -> dict[str, Any]:
-        """Returns images as they are, bytes, each with one of its captions, drawn at random where it has several."""
+        """Returns images as bytes, each with one of its captions, drawn at random."""
         images, chosen = data.train.images, torch.rand(len(index)).tolist()
         own = [data.train.captions[position] for position in index.tolist()]
         texts = [data.tokens[each[int(draw * len(each))]] for each, draw in zip(own, chosen, strict=True)]
@@ -107,7 +107,7 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
 
     @torch.no_grad()
     def evaluate(self, recipe: ClipRecipe, module: Any, data: Pairs, run: Run) -> dict[str, float]:
-        """Returns percentages on the test set: recall at 1, 5 and 10 both ways, and zero-shot accuracy where it has classes."""
+        """Returns percentages on the test set: recall at 1, 5 and 10 both ways, and zero-shot accuracy if it has classes."""
         if data.test is None:
             return {}
         test, device = data.test, next(module.parameters()).device
@@ -135,7 +135,7 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         return found
 
     def save(self, recipe: ClipRecipe, module: Any, data: Pairs, output_dir: Path) -> None:
-        """Writes model, tokenizer and processor as a folder that transformers loads, the temperature of training in it."""
+        """Writes model, with the trained temperature, tokenizer and processor as a folder for transformers."""
         device = next(module.parameters()).device
         with torch.random.fork_rng(devices=[]):  # the same pairs, whether the training was interrupted or not
             torch.manual_seed(recipe.seed)
@@ -150,21 +150,21 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
 
 
 def _around(temperature: float) -> Temperatures:
-    # iSogCLR's lowest temperature is 0.05 by default, from where none of CLIP's could fall.
+    # The lowest temperature of iSogCLR is 0.05 by default, which is above CLIP's temperatures.
     return around(temperature, individual={"temperature_init": temperature, "temperature_min": temperature / 2})
 
 
 @torch.no_grad()
 def recall(anchors: Tensor, candidates: Tensor, pairs: Tensor) -> dict[int, float]:
-    """Returns the percentage of anchors that find one of their own candidates among their k most similar ones, by k of `AT`.
+    """Returns the percentage of anchors with an own candidate among their k most similar ones, by k of `AT`.
 
-    A rank is the number of candidates of others that are at least as similar as the best own one; so a tie is lost, and so is
-    what has no number. An anchor without a candidate is left out.
+    A rank is the number of other candidates that are at least as similar as the best own one, so ties and NaN count as misses.
+    Anchors without a candidate are left out.
 
     Args:
         anchors: [N, D] raw embeddings.
         candidates: [M, D] raw embeddings.
-        pairs: [P, 2] int64, an anchor and one of its candidates each.
+        pairs: [P, 2] int64, each an anchor and one of its candidates.
 
     >>> eye = torch.eye(3)
     >>> recall(eye, eye.roll(1, 0), torch.tensor([[0, 1], [1, 2], [2, 2]]))[1]

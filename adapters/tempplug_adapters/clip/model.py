@@ -1,6 +1,6 @@
-"""Dual encoders of transformers: what a checkpoint says of itself, and images and texts to embeddings in one space.
+"""Dual encoders of transformers: settings of a checkpoint, and embeddings of images and texts in one space.
 
-It must not know data sets or training.
+It must not depend on data sets or training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.storage.files import write_json
 
 _PURPOSE = "a dual encoder: get_text_features, get_image_features and logit_scale, as CLIPModel has them"
-# Of CLIP's training images; what every processor of CLIP has.
+# Of CLIP's training images, as in every processor of CLIP.
 _MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 PROCESSOR_FILE = "preprocessor_config.json"
 
@@ -41,16 +41,16 @@ def load_dual_encoder(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What training must know of a checkpoint before the model is built.
+    """Settings of a checkpoint that a training needs before the model is built.
 
     Attributes:
         tokenizer: of its texts.
         temperature: 1/exp(logit_scale), at least CLIP's bound of 1/100.
         dimension: of the embeddings.
         image_size: pixels of each side.
-        max_length: tokens of a text at most, special ones included.
-        masked: whether the model knows of padding; SigLIP does not, and is trained with texts of full length.
-        processor: how its images are normalised, as ``preprocessor_config.json`` has it.
+        max_length: most tokens of a text, with special tokens.
+        masked: whether the model takes a padding mask; SigLIP does not, and is trained with texts of full length.
+        processor: contents of ``preprocessor_config.json``, the normalisation of images.
     """
 
     tokenizer: Any
@@ -63,11 +63,11 @@ class Checkpoint:
 
     @classmethod
     def read(cls, name: str, max_length: int | None = None) -> Checkpoint:
-        """Returns what a checkpoint says.
+        """Returns the settings of a checkpoint.
 
         Args:
             name: a folder or a name on the Hugging Face hub.
-            max_length: tokens of a text at most; None: as many as the model takes.
+            max_length: most tokens of a text; None: the model's limit.
 
         Raises:
             ConfigError: as `load_dual_encoder`.
@@ -90,7 +90,7 @@ class Checkpoint:
         return [torch.tensor(each) for each in ids]
 
     def padded(self, tokens: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Returns texts [T] as the model takes them, [B, T]: with a mask, or of full length where it takes none."""
+        """Returns texts [T] as arguments of the model, [B, T]: with a mask, or of full length if it takes none."""
         rows = pad_sequence(list(tokens), batch_first=True, padding_value=self.tokenizer.pad_token_id)
         if not self.masked:
             return {"input_ids": F.pad(rows, (0, self.max_length - rows.shape[1]), value=self.tokenizer.pad_token_id)}
@@ -111,11 +111,11 @@ def _processor(name: str) -> dict[str, Any]:
 class DualEncoder(nn.Module):
     """Images and texts to the loss.
 
-    The checkpoint's own ``logit_scale`` rests: the temperature is the strategy's.
+    The checkpoint's own ``logit_scale`` is not trained; the strategy has the temperature.
 
     Args:
         model: of `load_dual_encoder`.
-        checkpoint: it comes from.
+        checkpoint: settings of the model's checkpoint.
         loss_fn: of images as view a and texts as view b.
 
     Attributes:
@@ -142,7 +142,7 @@ class DualEncoder(nn.Module):
         Args:
             index: [B] positions of the images.
             pixels: [B, 3, H, W] uint8.
-            labels: [B] classes, where there are any.
+            labels: [B] classes, or None.
             **texts: of `Checkpoint.padded`, row i the caption of image i.
         """
         known = self.loss_fn.accepted(index=index, labels=labels)
@@ -150,14 +150,14 @@ class DualEncoder(nn.Module):
         return loss
 
     def embed_images(self, pixels: Tensor) -> Tensor:
-        """Returns raw embeddings, [B, D], of pixels [B, 3, H, W] uint8, which are resized bicubically where they must be."""
+        """Returns raw embeddings, [B, D], of pixels [B, 3, H, W] uint8, resized bicubically to the model's size."""
         images = pixels / 255
         if images.shape[-2:] != (self.size, self.size):
             images = F.interpolate(images, (self.size, self.size), mode="bicubic", antialias=True).clamp(0, 1)
         return _pooled(self.encoder.get_image_features(pixel_values=(images - self.mean).div_(self.std)))
 
     def embed_texts(self, **texts: Tensor) -> Tensor:
-        """Returns raw embeddings, [B, D], of what `Checkpoint.padded` gave."""
+        """Returns raw embeddings, [B, D], of texts from `Checkpoint.padded`."""
         return _pooled(self.encoder.get_text_features(**texts))
 
     def measure(self) -> dict[str, float]:
@@ -168,8 +168,8 @@ class DualEncoder(nn.Module):
     def exported(self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, **texts: Tensor) -> dict[str, Tensor]:
         """Returns the model's weights, with the temperature of the trained loss as ``logit_scale``.
 
-        Of strategies with many temperatures (``macl``, ``amcl``, ...) it is their mean over the pairs of this batch. It changes
-        no order of similarities, only how sure the model says it is.
+        For strategies with many temperatures (``macl``, ``amcl``, ...) it is their mean over the pairs of this batch, which
+        changes only the scale of the probabilities, not the order of similarities.
 
         Args:
             index: of a batch, as of a call.
@@ -178,7 +178,7 @@ class DualEncoder(nn.Module):
             **texts: likewise.
         """
         loss_fn = copy.deepcopy(self.loss_fn).eval()
-        loss_fn.gather = False  # one process writes, and the others are not asked
+        loss_fn.gather = False  # only one process writes
         training = self.encoder.training
         self.encoder.eval()
         loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **loss_fn.accepted(index=index, labels=labels))

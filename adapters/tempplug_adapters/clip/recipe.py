@@ -18,23 +18,21 @@ class ClipRecipe(Recipe):
     """How a pretrained dual encoder is fine-tuned on image–text pairs; temperatures begin at that of its checkpoint.
 
     Source: Radford et al. 2021 (CLIP), section 2.5: a learned temperature, both directions, no decay of gains and biases; the
-    other settings are those that Goyal et al. 2023 (Finetune Like You Pretrain) fine-tune CLIP with on ImageNet, but that the
-    learning rate rises over a tenth of the training, where they have 500 steps.
+    other settings are those of Goyal et al. 2023 (Finetune Like You Pretrain) for CLIP on ImageNet, except that the learning
+    rate rises over a tenth of the training instead of 500 steps.
     """
 
     loss: LossRecipe = _LOSS
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the images, fractions allowed")] = 10
     per_device_train_batch_size: Annotated[
-        int | None, Number(at_least=2, integer=True, help="images a step and process, each with one caption")
+        int | None, Number(at_least=2, integer=True, help="images per step and process, each with one caption")
     ] = 512
-    learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 1e-5
-    weight_decay: Annotated[float, Number(at_least=0, help="of weights, never of temperatures, gains and biases")] = 0.1
-    optimizer: Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")] = (
-        "adamw"
-    )
+    learning_rate: Annotated[float, Number(above=0, help="highest value")] = 1e-5
+    weight_decay: Annotated[float, Number(at_least=0, help="of weights, not of temperatures, gains and biases")] = 0.1
+    optimizer: Annotated[str, Choice(OPTIMIZERS, help="of the weights; --optim selects one of transformers instead")] = "adamw"
     warmup_steps: Annotated[
-        float, Number(at_least=0, help="over which the learning rate rises; below 1 a share of the training")
+        float, Number(at_least=0, help="steps of the rising learning rate; below 1 a share of the training")
     ] = 0.1
     lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "cosine"
     model_name_or_path: Annotated[
@@ -48,16 +46,16 @@ class ClipRecipe(Recipe):
     ] = None
     max_length: Annotated[
         int | None,
-        Number(at_least=3, integer=True, optional=True, help="tokens of a caption; none: as the model takes"),
+        Number(at_least=3, integer=True, optional=True, help="most tokens of a caption; none: the model's limit"),
     ] = None
     count: Annotated[
         int | None, Number(at_least=2, integer=True, optional=True, help="images to train on, drawn at random; none: all")
     ] = None
     test_count: Annotated[
-        int | None, Number(at_least=1, integer=True, optional=True, help="images to measure with, likewise; none: all")
+        int | None, Number(at_least=1, integer=True, optional=True, help="test images, likewise; none: all")
     ] = None
     batch_sampler: Annotated[
-        str, Choice(BATCH_SAMPLERS, help="no_duplicates: a batch holds no caption twice, which would be its own negative")
+        str, Choice(BATCH_SAMPLERS, help="no_duplicates: no batch has a caption twice, which would be its own negative")
     ] = "random"
 
 

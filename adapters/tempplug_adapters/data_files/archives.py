@@ -1,6 +1,6 @@
-"""What packed files hold: NumPy archives, tar and zip archives of texts, texts packed with gzip. Nothing is written.
+"""Reads NumPy archives, tar and zip archives of texts, and texts compressed with gzip, without writing files.
 
-A small file can unpack to more than a machine has. Everything here stops at `MOST_BYTES`, before memory is taken.
+A small file can unpack to more than the memory of a machine, so reading is limited to `MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
-import math
 import re
 import tarfile
 import zipfile
@@ -23,9 +22,9 @@ from numpy.typing import NDArray
 from tempplug.errors import DataError
 
 MOST_BYTES: Final = 2**31
-"""What one file of data may hold, unpacked."""
+"""Largest size of a file of data after decompression."""
 
-# NumPy writes the text of a dictionary; reading no more than this takes no parser of Python.
+# NumPy's own reader would parse the header as a Python literal, which can exhaust the stack.
 _HEAD: Final = re.compile(
     r"\{'descr': '(?P<kind>[<>|=]?[biufU]\d{1,9})', 'fortran_order': (?P<by_columns>True|False), "
     r"'shape': \((?P<shape>(\d{1,18}, ?)*(\d{1,18})?)\),? ?\}"
@@ -45,7 +44,7 @@ _FAULTS: Final = (
 
 
 def read_whole(path: Path) -> bytes:
-    """Returns a file's bytes, unpacked where its name ends in ``.gz``; raises `DataError` where it is damaged or too large."""
+    """Returns the bytes of a file, decompressed if its name ends in ``.gz``; raises `DataError` if damaged or too large."""
     opened: Any = gzip.open if path.suffix == ".gz" else Path.open
     try:
         with opened(path, "rb") as stream:
@@ -55,19 +54,19 @@ def read_whole(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Returns a file's text in UTF-8, unpacked where its name ends in ``.gz``; raises like `read_whole`."""
+    """Returns the UTF-8 text of a file, decompressed if its name ends in ``.gz``; raises like `read_whole`."""
     return _decoded(read_whole(path), path)
 
 
 def read_archived_texts(path: Path, wanted: Collection[str]) -> dict[str, str]:
-    """Returns texts out of a tar or zip archive, by name; those that it lacks are left out.
+    """Returns texts of a tar or zip archive by name, without those that are missing.
 
     Args:
-        path: of the archive.
+        path: path of the archive.
         wanted: last parts of the names of the files.
 
     Raises:
-        DataError: it cannot be read, is damaged, or holds more than `MOST_BYTES`.
+        DataError: it cannot be read, is damaged, or contains more than `MOST_BYTES`.
     """
     found: dict[str, str] = {}
     try:
@@ -86,20 +85,20 @@ def read_archived_texts(path: Path, wanted: Collection[str]) -> dict[str, str]:
 
 
 def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
-    """Returns arrays of numbers or words of a NumPy archive (``.npz``), by name; those that it lacks are left out.
+    """Returns arrays of numbers or words of a NumPy archive (``.npz``) by name, without those that are missing.
 
     Args:
-        path: of the archive.
-        names: of the arrays.
+        path: path of the archive.
+        names: names of the arrays.
 
     Raises:
-        DataError: it cannot be read, is damaged, has an array of Python objects, or holds more than `MOST_BYTES`.
+        DataError: it cannot be read, is damaged, has an array of Python objects, or contains more than `MOST_BYTES`.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             wanted = {name: members[name] for name in names if name in members}
-            # The sizes that an archive states are a bound: reading ends there.
+            # zipfile reads at most the size that the archive states
             if sum(info.file_size for info in wanted.values()) > MOST_BYTES:
                 raise _too_large(path)
             return {name: _array(archive.read(info), name) for name, info in wanted.items()}
@@ -118,11 +117,8 @@ def _array(content: bytes, name: str) -> NDArray[Any]:
         raise ValueError(f"'{name}' is damaged, or holds other things than numbers and words")
     kind, by_columns = np.dtype(head["kind"]), head["by_columns"] == "True"
     shape = tuple(int(size) for size in head["shape"].split(",") if size.strip())
-    rest = len(content) - stream.tell()
-    if math.prod(shape) * kind.itemsize != rest:
-        raise ValueError(f"'{name}' has {rest} bytes, which do not fit its shape")
-    block = np.frombuffer(bytearray(content), kind, offset=stream.tell())  # a copy that may be written to, for PyTorch
-    return block.reshape(shape, order="F" if by_columns else "C")
+    block = np.frombuffer(bytearray(content), kind, offset=stream.tell())  # a writable copy, for PyTorch
+    return block.reshape(shape, order="F" if by_columns else "C")  # raises ValueError unless the bytes fit the shape
 
 
 def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
@@ -135,7 +131,7 @@ def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
     passed = 0
     with tarfile.open(path) as archive:
         for member in archive:
-            # what comes before a file is unpacked on the way to it
+            # reading a file also unpacks everything before it
             passed += member.size
             if passed > MOST_BYTES:
                 raise _too_large(path)
@@ -164,7 +160,7 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, tarfile.ReadError):
-        return "it is no archive, or a damaged one."  # Python lists the fault of each of its openers
+        return "it is no archive, or a damaged one."  # Python's message lists the errors of all formats
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"{reason[:200] or type(error).__name__}."
 

@@ -1,4 +1,4 @@
-"""Files fetched from the web, whose checksums are known and compared."""
+"""Downloads files and verifies their checksums."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ _TIMEOUT = 60.0
 
 
 def download(url: str, file: Path, checksum: str | None) -> Path:
-    """Fetches a file where it is not there yet, and makes sure that it is the one that is known; returns ``file``.
+    """Downloads a file if it is missing, verifies its checksum, and returns ``file``.
 
     Args:
-        url: where it is.
-        file: where to keep it; it is written whole or not at all.
-        checksum: see `check`. None where the publisher gives none and none is known: a warning tells the SHA-256 of what
-            came.
+        url: address of the file.
+        file: where to store it, atomically.
+        checksum: see `check`; if it is None, a warning reports the SHA-256 of the downloaded file.
 
     Raises:
-        DataError: it cannot be fetched or kept, or is not the file that is known.
+        DataError: it cannot be downloaded or stored, or its checksum differs.
     """
     if file.is_file():
         if checksum is not None:
@@ -39,7 +38,7 @@ def download(url: str, file: Path, checksum: str | None) -> Path:
         raise DataError(f"{url} is larger than {MOST_BYTES >> 30} GiB, which is more than tempplug reads at once.")
     if checksum is None:
         found = hashlib.sha256(content).hexdigest()
-        warnings.warn(f"no checksum of {url} is known to compare with; what came has the SHA-256 {found}.", stacklevel=2)
+        warnings.warn(f"the checksum of {url} is unknown; the downloaded file has the SHA-256 {found}.", stacklevel=2)
     else:
         _compare(url, content, checksum)
     write_file(file, lambda temporary: temporary.write_bytes(content))
@@ -47,7 +46,7 @@ def download(url: str, file: Path, checksum: str | None) -> Path:
 
 
 def check(file: Path, checksum: str) -> None:
-    """Raises `DataError` unless a file has a checksum, ``sha256:`` and digits or ``git:`` and git's name of the content."""
+    """Raises `DataError` unless a file has a checksum: ``sha256:`` and digits, or ``git:`` and git's object name."""
     _compare(str(file), read_whole(file), checksum)
 
 

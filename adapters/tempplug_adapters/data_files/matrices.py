@@ -1,4 +1,4 @@
-"""Matrices of numbers from files: text with commas, tabs or blanks, NumPy arrays, tensors. Nothing in them is run."""
+"""Reads matrices of numbers from text with commas, tabs or blanks, NumPy arrays and tensors, without running code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tempplug_adapters.storage.tensors import read_tensors
 
 
 def read_matrix(path: Path) -> Tensor:
-    """Returns a matrix [rows, columns], whole numbers in int64, others in float32; missing numbers are NaN.
+    """Returns a matrix [rows, columns], int64 for integers and float32 otherwise; missing numbers are NaN.
 
     Args:
-        path: ``.npy``; ``.pt`` with a tensor; else text, unpacked where its name ends in ``.gz``, with a row a line and perhaps
-            a first line of names.
+        path: ``.npy``; ``.pt`` with a tensor; or text, decompressed if its name ends in ``.gz``, with a row per line and
+            optionally a header.
 
     Raises:
-        DataError: the file cannot be read, or holds other things than a matrix of numbers.
+        DataError: the file cannot be read, or does not contain a matrix of numbers.
     """
     if not path.is_file():
         raise DataError(f"{path} does not exist or is not a file.")

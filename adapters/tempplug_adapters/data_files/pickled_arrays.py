@@ -1,7 +1,7 @@
-"""Reads the pickles in which public data sets come: arrays, lists, dictionaries, words and numbers, nothing else.
+"""Reads pickles of public data sets: only arrays, lists, dictionaries, words and numbers.
 
-A pickle is a program that may import and call anything. Here each name outside `_NAMES` and each instruction outside
-`_ALLOWED` is refused, and an array is made from its bytes only after its type and shape were checked.
+A pickle is a program that may import and call anything. This reader rejects names outside `_NAMES` and instructions outside
+`_ALLOWED`, and checks type and shape of an array before creating it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_TUPLES: Final = 1000
 
 @dataclass
 class SparseRows:
-    """A matrix in compressed rows as it was written: ``data`` [n], ``indices`` [n], ``indptr`` [rows + 1] and ``shape``."""
+    """An unchecked matrix in compressed rows: ``data`` [n], ``indices`` [n], ``indptr`` [rows + 1] and ``shape``."""
 
     data: Any
     indices: Any
@@ -42,21 +42,21 @@ class SparseRows:
 
 
 def load_pickled(content: bytes) -> Any:
-    """Returns what a pickle holds: a `SparseRows`, an array, a list, or a dictionary from words or numbers.
+    """Returns the content of a pickle: a `SparseRows`, an array, a list, or a dictionary with words or numbers as keys.
 
     Args:
-        content: of the file; words of Python 2 are read as Latin-1.
+        content: content of the file; words of Python 2 are decoded as Latin-1.
 
     Raises:
-        DataError: it is cut or damaged, or names anything else; the message is the reason alone, so that the caller says
-            which file it is.
+        DataError: it is damaged, or contains anything else; the message only gives the reason, to which the caller adds the
+            file.
     """
     try:
         _check_instructions(content)
         found = _Unpickler(io.BytesIO(content), encoding="latin1").load()
     except DataError:
         raise
-    except Exception as error:  # a damaged pickle raises whatever its last instruction met
+    except Exception as error:  # damaged pickles raise exceptions of many classes
         raise DataError(f"it is damaged: {type(error).__name__}.") from error
     if not isinstance(found, SparseRows | np.ndarray | list | dict):
         raise DataError(f"it holds a {type(found).__name__}, not arrays, a list or a dictionary.")
@@ -66,7 +66,7 @@ def load_pickled(content: bytes) -> Any:
 
 
 def _check_instructions(content: bytes) -> None:
-    """Refuses instructions that data do not need, and those that take memory or time beyond the size of the file."""
+    """Rejects instructions that data do not need, or that take memory or time out of proportion to the file."""
     tuples, before, tuple_places, stored = 0, "", set(), 0
     argument: Any
     for instruction, argument, _ in pickletools.genops(content):
@@ -77,18 +77,18 @@ def _check_instructions(content: bytes) -> None:
         if name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
             place = stored if name == "MEMOIZE" else argument
             stored += 1
-            if place > len(content):  # Python makes room for as many
-                raise DataError("it is damaged: it asks for room for more things than it has.")
+            if place > len(content):  # Python would allocate as many places
+                raise DataError("it is damaged: it reserves more places than it has bytes.")
             if before in _TUPLES:
                 tuple_places.add(place)
-        # Tuples in tuples could be nested, or shared, so deeply that their hash as a key never ends.
+        # The hash of deeply nested or shared tuples could take forever.
         if tuples > _MOST_TUPLES or (name in ("BINGET", "LONG_BINGET") and argument in tuple_places):
             raise DataError("it has more tuples than data need.")
         before = name
 
 
 class _Kind:
-    """The type of an array, checked."""
+    """The checked type of an array."""
 
     def __init__(self, code: str, *flags: Any) -> None:
         if code not in _KINDS:
@@ -103,7 +103,7 @@ class _Kind:
 
 
 class _Array(np.ndarray):
-    """An array that takes its content from a pickle after a check."""
+    """An array that checks the content that a pickle assigns to it."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, kind, by_columns, raw = state
@@ -123,7 +123,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 _NOTHING: Final = object()
-# What a pickle may name, by the module names of Python 2 and 3 and of old and new NumPy and SciPy.
+# Allowed names, with the module names of Python 2 and 3 and of old and new NumPy and SciPy.
 _NAMES: Final[dict[tuple[str, str], Any]] = {
     ("numpy", "ndarray"): _NOTHING,
     ("numpy", "dtype"): _Kind,
@@ -134,6 +134,6 @@ _NAMES: Final[dict[tuple[str, str], Any]] = {
     ("collections", "defaultdict"): lambda _: {},
     ("__builtin__", "list"): _NOTHING,
     ("builtins", "list"): _NOTHING,
-    ("_codecs", "encode"): lambda text, _: text.encode("latin-1"),  # how Python 3 writes bytes in an old protocol
-    ("__builtin__", "bytes"): lambda: b"",  # and none
+    ("_codecs", "encode"): lambda text, _: text.encode("latin-1"),  # bytes that Python 3 writes in an old protocol
+    ("__builtin__", "bytes"): lambda: b"",  # the same for empty bytes
 }

@@ -1,4 +1,4 @@
-"""Matrices in compressed rows, as files have them, checked by SciPy before anything trusts their numbers."""
+"""Checks matrices in compressed rows that were read from files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def checked_rows(given: SparseRows, most_bytes: int | None = None) -> csr_array[
     """Returns the matrix after SciPy's full check.
 
     Args:
-        given: as the file has it.
-        most_bytes: that the matrix may take with zeros written out; None for any number.
+        given: the unchecked matrix.
+        most_bytes: largest size of the dense matrix; None for no limit.
 
     Raises:
-        DataError: its parts do not fit together, or it would take more bytes.
+        DataError: its parts do not fit together, or the dense matrix would be larger.
     """
     parts = (given.data, given.indices, given.indptr)
     if not all(isinstance(each, np.ndarray) and each.ndim == 1 for each in parts):

@@ -1,6 +1,6 @@
-"""Tables as text: UTF-8, a header, fields split by tabs, nothing quoted. Every fault names the file and the line.
+"""Reads tables of UTF-8 text with a header, and fields separated by tabs and not quoted. Errors name the file and the line.
 
-Sentences hold bare quotation marks, with which a reader that unquotes loses rows.
+Sentences contain single quotation marks, with which readers of quoted fields lose rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tempplug_adapters.data_files.archives import read_whole
 
 
 def find_folder(data_dir: str | Path, kind: str, wanted: str, holds: Callable[[Path], bool]) -> Path:
-    """Returns ``data_dir``, its ``text/KIND`` or its ``KIND``: the first that holds what is wanted, else raises `DataError`."""
+    """Returns the first of ``data_dir``, its ``text/KIND`` and its ``KIND`` that ``holds`` the data; raises `DataError`."""
     data_dir = Path(data_dir)
     if not data_dir.is_dir():
         raise DataError(f"data_dir='{data_dir}' is not a folder; name the one that holds {wanted}.")
@@ -25,17 +25,17 @@ def find_folder(data_dir: str | Path, kind: str, wanted: str, holds: Callable[[P
 
 
 def read_tsv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yields where each row stands ("FILE, line 2") and its fields of ``columns``, in that order.
+    """Yields the position of each row ("FILE, line 2") and its fields in the order of ``columns``.
 
     Args:
-        path: the file; unpacked where its name ends in ``.gz``.
-        columns: names in the header; it may have others.
+        path: the file, decompressed if its name ends in ``.gz``.
+        columns: names in the header, which may have others.
 
     Raises:
-        DataError: the file cannot be read, is damaged or empty, is not UTF-8, lacks a column, or a row has more or fewer
+        DataError: the file cannot be read, is damaged or empty, is not UTF-8, a column is missing, or a row has more or fewer
             fields than the header.
     """
-    # Lines are split as bytes: str.splitlines would also split at the Unicode separators that sentences may contain.
+    # lines are split as bytes, because str.splitlines also splits at Unicode separators, which sentences may contain
     lines = read_whole(path).removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
     if lines == [b""]:
         raise DataError(f"{path} is empty; wanted a header with {', '.join(columns)} and a row a line.")

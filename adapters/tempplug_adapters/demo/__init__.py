@@ -1,1 +1,1 @@
-"""``tempplug demo``: which temperature each strategy would use on some embeddings, and what that does to the gradient."""
+"""``tempplug demo``: shows the temperatures of each strategy on given embeddings, and their effect on the gradient."""

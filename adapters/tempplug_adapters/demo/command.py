@@ -1,4 +1,4 @@
-"""``tempplug demo``: in one sentence and one picture, which temperature each strategy would use on some embeddings."""
+"""``tempplug demo``: shows the temperatures of each strategy on given embeddings, in one sentence and one plot."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 ROWS = 512
 _MATTERS = 2.0
-"""A temperature matters where strategies take their gradient from numbers of negatives this many times apart."""
+"""The temperature matters if the effective numbers of negatives differ by more than this factor."""
 
 _EPILOG = """\
 All pairs are one batch: row i of VIEW_A is an anchor, row i of VIEW_B its positive, every other row of VIEW_B a negative.
-More negatives make a batch colder, so --rows should be the batch size that you train with.
+The results depend on the number of negatives, so --rows should be the batch size of your training.
 
-  temperature          what a strategy divides by; what it learns, it learns on these pairs first, 60 steps, the embeddings held
-  on the hardest       share of the gradient on negatives that goes to the hardest hundredth of them
-  negatives that count exp of the entropy of an anchor's shares: how many negatives the gradient comes from
-  gradient scale       1 - probability of the positive: near 0 a pair teaches nothing any more
+  temperature          learned temperatures are first trained on these pairs for 60 steps, with fixed embeddings
+  on the hardest       share of the gradient of the negatives that the hardest hundredth of them has
+  negatives that count effective number of negatives: exp of the entropy of their shares of an anchor's gradient
+  gradient scale       1 - probability of the positive; near 0, a pair has no gradient any more
 
 example: tempplug demo anchors.npy positives.npy --strategies fixed:temperature=0.05 macl temperature-free
 """
@@ -33,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns 0.
 
     Args:
-        arguments: the words behind ``tempplug demo``; None means those of the process.
+        arguments: command-line arguments after ``tempplug demo``; None uses those of the process.
 
     Raises:
-        TempplugError: the input is at fault.
+        TempplugError: the input is invalid.
     """
     parser = argparse.ArgumentParser(
         prog="tempplug demo",
@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="VIEW_A VIEW_B",
         help="two files with a matrix [N, D] each: .npy, .pt or text; without them, pairs are generated",
     )
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="class of each pair, [N] from 0, for what reads classes")
-    parser.add_argument("--strategies", nargs="+", metavar="SPEC", help="of these alone (default: all, as they come)")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="class of each pair, [N] from 0")
+    parser.add_argument("--strategies", nargs="+", metavar="SPEC", help="strategies (default: all, without options)")
     parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help=f"pairs of the batch ({ROWS})")
     parser.add_argument("--out", type=Path, default=Path("demo.svg"), metavar="FILE", help="picture, .svg (demo.svg)")
     options = parser.parse_args(arguments)
@@ -92,12 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def sentence(origin: str, pairs: Pairs, found: Sequence[Effect]) -> str:
-    """Returns what the picture shows, in one sentence.
+    """Summarises the plot in one sentence.
 
     Args:
-        origin: what the pairs are.
-        pairs: one batch.
-        found: what strategies do on it, at least one.
+        origin: description of the pairs.
+        pairs: the batch.
+        found: effects of strategies, at least one.
     """
     similarities = (
         f"positives at similarity {float(pairs.positives.mean()):.2f}, an anchor's hardest negative at "

@@ -1,7 +1,7 @@
-"""Pairs of embeddings, read or generated, and what a strategy does on them: its temperatures, and where the gradient goes.
+"""Reads or generates pairs of embeddings, and computes the temperatures of a strategy on them and its effect on the gradient.
 
-One batch, cross-view: every row of view_a is an anchor, its own row of view_b the positive, all others negatives. It must not
-know any strategy or picture.
+The pairs are one cross-view batch: for every row of view_a as an anchor, the same row of view_b is the positive, and all
+others are negatives. It is independent of particular strategies and of the plot.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _LEARNING_RATE = 0.1
 _MOMENTS = 16
 _DIMENSION, _TOPICS = 128, 32
 HARDEST = 0.01
-"""The share of the negatives, by similarity, that count as the hardest."""
+"""Fraction of the negatives, those with the highest similarity, that are called the hardest."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """A batch of pairs: unit rows, and what a similarity matrix says before any temperature.
+    """A batch of pairs and its similarities.
 
     Attributes:
         view_a: [N, D] unit rows.
         view_b: [N, D] unit rows.
-        similarity: [N, N], the positives on the diagonal.
-        labels: [N] class of each pair, where it is known.
+        similarity: [N, N], with the positives on the diagonal.
+        labels: [N] class of each pair, if known.
     """
 
     view_a: Tensor
@@ -69,17 +69,17 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Effect:
-    """What one strategy does.
+    """The effect of a strategy on a batch.
 
     Attributes:
-        label: its spec string as it was asked for, with the moment where the temperature follows the training.
+        label: spec string as given, with the time in the training for a schedule.
         low: smallest temperature of all pairs.
         mean: mean temperature of all pairs.
-        high: largest temperature.
-        effective: how many of the N - 1 negatives an anchor's gradient comes from.
-        hardest: share of the negatives' gradient that goes to the hardest `HARDEST` of them, in [0, 1].
-        scale: mean of W = 1 - the positive's probability, in [0, 1].
-        begins: mean temperature before the first step, where the strategy has learned on these pairs.
+        high: largest temperature of all pairs.
+        effective: effective number of negatives in an anchor's gradient, at most N - 1.
+        hardest: share of the negatives' gradient that the hardest `HARDEST` of them have, in [0, 1].
+        scale: mean of 1 - the positive's probability, in [0, 1].
+        begins: mean temperature before the first step, for a strategy that was trained on these pairs.
     """
 
     label: str
@@ -93,25 +93,25 @@ class Effect:
 
 
 def default_specs() -> list[str]:
-    """Returns every registered strategy as it comes, and before them a cold and a warm fixed temperature to compare with."""
+    """Returns a low and a high fixed temperature for comparison, and every registered strategy with its defaults."""
     return ["fixed:temperature=0.02", "fixed:temperature=0.5", *(info.name for info in registry().all(StrategyInfo))]
 
 
 def effects(spec: str, pairs: Pairs) -> list[Effect]:
-    """Returns what a strategy does on the pairs; two where it follows the training, its warmest and coldest moment.
+    """Returns the effect of a strategy on the pairs; two effects for a schedule, at its highest and lowest temperature.
 
-    What a strategy learns, it learns on these pairs first, `LEARNING_STEPS` steps that move nothing else.
+    Parameters of the strategy are first trained on the pairs for `LEARNING_STEPS` steps, with fixed embeddings.
 
     Args:
         spec: spec string.
-        pairs: one batch.
+        pairs: the batch.
 
     Raises:
-        ConfigError: an option is out of range, or the strategy needs something that pairs alone do not have.
-        UnknownNameError: there is no such strategy or option.
+        ConfigError: an option is out of range, or the strategy needs more inputs than pairs.
+        UnknownNameError: a strategy or an option is unknown.
     """
     strategy, given = _create(spec, pairs)
-    if not _follows_training(strategy):
+    if getattr(strategy.set_progress, "__func__", None) is Strategy.set_progress:  # it does not follow the training
         begins = None
         if strategy.observes or any(True for _ in strategy.parameters()):
             begins = _effect(spec, strategy, pairs, given).mean
@@ -129,21 +129,17 @@ def effects(spec: str, pairs: Pairs) -> list[Effect]:
 
 
 def _create(spec: str, pairs: Pairs) -> tuple[Strategy, dict[str, Tensor]]:
-    """Returns the strategy, with what the pairs know filled in, their number, dimension and classes; and what it reads."""
+    """Returns the strategy, with options from the pairs, and its further inputs."""
     name = parse_spec(spec)[0]
     target = cast(type[Strategy], load_class(registry().get(StrategyInfo, name)))
     offered = {"index": torch.arange(len(pairs.view_a)), "labels": pairs.labels}
     taken = {argument: value for argument, value in offered.items() if argument in target.takes and value is not None}
     if missing := sorted(target.takes - taken.keys()):
-        raise ConfigError(f"strategy '{name}' needs {' and '.join(missing)}, which embeddings alone do not say.")
+        raise ConfigError(f"strategy '{name}' needs {' and '.join(missing)}, which embeddings do not contain.")
     known: dict[str, Any] = {"size": len(pairs.view_a), "dimension": pairs.view_a.shape[1]}
     if pairs.labels is not None:
         known["class_counts"] = torch.bincount(pairs.labels).tolist()
     return in_context(spec, {}, **known), taken
-
-
-def _follows_training(strategy: Strategy) -> bool:
-    return getattr(strategy.set_progress, "__func__", None) is not Strategy.set_progress
 
 
 def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> None:
@@ -162,7 +158,7 @@ def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> Non
 @torch.no_grad()
 def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor], begins: float | None = None) -> Effect:
     batch = Batch(positive_similarity=pairs.positives, anchors=pairs.view_a, candidates=pairs.view_b, **given)
-    # Warnings of floors and bounds: the temperatures that are shown say it.
+    # the output shows temperatures at floors and bounds
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         bound: LogitMap = strategy.prepare(batch).at(slice(None), slice(None))
     temperature, logit = bound.temperature(pairs.similarity), bound.logit(pairs.similarity)
@@ -184,7 +180,7 @@ def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, Te
 
 
 def read_pairs(view_a: Path, view_b: Path, rows: int) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Returns two matrices [N, D] of float32, N at most ``rows``, which rows of the files they are, and their number.
+    """Returns two matrices [N, D] of float32, N at most ``rows``, the positions of their rows in the files, and the total.
 
     Args:
         view_a: ``.npy``, ``.pt`` or text with a matrix [N, D].
@@ -192,9 +188,9 @@ def read_pairs(view_a: Path, view_b: Path, rows: int) -> tuple[Tensor, Tensor, T
         rows: at least 2.
 
     Raises:
-        DataError: a file does not hold a matrix of numbers.
-        ShapeError: they are not two matrices of one shape, with at least two rows and two columns.
-        NonFiniteError: one holds NaN or infinite values.
+        DataError: a file does not contain a matrix of numbers.
+        ShapeError: they are not two matrices of the same shape, with at least two rows and two columns.
+        NonFiniteError: one contains NaN or infinite values.
         ConfigError: ``rows`` is less than 2.
     """
     _check_rows(rows)
@@ -219,7 +215,7 @@ def read_pairs(view_a: Path, view_b: Path, rows: int) -> tuple[Tensor, Tensor, T
 
 
 def read_labels(path: Path, total: int) -> Tensor:
-    """Returns the class of each pair, [total], from a file with one whole number of at least 0 a pair."""
+    """Returns the class of each pair, [total], from a file with one integer of at least 0 per pair."""
     found = read_matrix(path)
     if found.numel() != total:
         raise ShapeError(f"labels={path} of shape {list(found.shape)} must be [{total}], the class of each pair.")
@@ -229,11 +225,11 @@ def read_labels(path: Path, total: int) -> Tensor:
 
 
 def generate_pairs(rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Returns pairs as an encoder in the middle of its training has them: aligned, and like other pairs of their topic.
+    """Returns pairs like those of a partly trained encoder: aligned, and similar to other pairs of their topic.
 
     Args:
         rows: at least 2.
-        seed: of the generator.
+        seed: seed of the generator.
 
     Raises:
         ConfigError: ``rows`` is less than 2.

@@ -1,4 +1,4 @@
-"""The picture of ``tempplug demo``, as SVG and as lines of text: temperatures of each strategy, and where the gradient goes."""
+"""The plot of ``tempplug demo`` as SVG and as text: temperatures of each strategy, and their effect on the gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BAR = 12
 
 
 def columns(negatives: int) -> dict[str, str]:
-    """Returns the units of the three columns of bars, by their titles; ``negatives`` are those of each anchor."""
+    """Returns the units of the three columns of bars by title, given the number of negatives of an anchor."""
     return {
         "on the hardest": f"share of the {max(1, math.ceil(HARDEST * negatives))} hardest negatives",
         "negatives that count": f"effective number, of {negatives}",
@@ -22,7 +22,7 @@ def columns(negatives: int) -> dict[str, str]:
 
 
 def shares(effect: Effect, negatives: int) -> tuple[tuple[float, str], ...]:
-    """Returns length, in [0, 1], and words of the three bars of a strategy."""
+    """Returns the length, in [0, 1], and the text of the three bars of a strategy."""
     return (
         (effect.hardest, f"{effect.hardest:.0%}"),
         (effect.effective / negatives, f"{effect.effective:.3g}"),
@@ -31,7 +31,7 @@ def shares(effect: Effect, negatives: int) -> tuple[tuple[float, str], ...]:
 
 
 def temperatures(effect: Effect) -> str:
-    """Returns the temperature in words, its range where there is one."""
+    """Returns the temperature as text, with its range if it varies."""
     begins = "" if effect.begins is None else f", began at {effect.begins:.2g}"
     if effect.high - effect.low < 0.01 * effect.mean:
         return f"{effect.mean:.2g}{begins}"
@@ -39,11 +39,11 @@ def temperatures(effect: Effect) -> str:
 
 
 def bars(found: Sequence[Effect], negatives: int) -> list[str]:
-    """Returns the lines that a terminal shows.
+    """Returns the bars as lines of text.
 
     Args:
-        found: what strategies do.
-        negatives: of each anchor.
+        found: effects of strategies.
+        negatives: number of negatives of an anchor.
     """
     cells = [("strategy", "temperature", *columns(negatives))]
     for effect in found:
@@ -55,12 +55,12 @@ def bars(found: Sequence[Effect], negatives: int) -> list[str]:
 
 
 def draw(found: Sequence[Effect], negatives: int, sentence: str) -> str:
-    """Returns the picture as SVG.
+    """Returns the plot as SVG.
 
     Args:
-        found: what strategies do, at least one.
-        negatives: of each anchor.
-        sentence: above the picture.
+        found: effects of strategies, at least one.
+        negatives: number of negatives of an anchor.
+        sentence: title of the plot.
     """
     from matplotlib.figure import Figure
 

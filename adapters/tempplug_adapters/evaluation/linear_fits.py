@@ -1,7 +1,7 @@
 """Many linear classifiers at once: one product for the logits of all, one for the gradients, one optimizer step.
 
-A classifier of a few thousand rows spends its time between operations, not in them, so that all share every operation,
-also those that differ in the strength of their weight decay alone.
+For a few thousand rows the overhead of an operation exceeds its computation, so all classifiers share every operation, also
+those that differ only in the strength of their weight decay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class LinearFits:
     Args:
         weights: to start with [S, R · C, D + 1], float32, changed in place; the last column holds the biases.
         strengths: of the weight decay (L2), biases included, [S, R].
-        optimizer: ``adam`` or ``rmsprop``, with torch's defaults but for the rate.
+        optimizer: ``adam`` or ``rmsprop``, with torch's defaults except for the rate.
         rate: learning rate.
     """
 
@@ -35,13 +35,13 @@ class LinearFits:
         return (rows @ self.weights.transpose(1, 2)).reshape(len(self.weights), -1, self.strengths, self.classes)
 
     def step(self, rows: Tensor, targets: Tensor, share: Tensor, *, several: bool = False) -> None:
-        """Follows the gradient of the cross-entropy, weighted over rows.
+        """Makes one step of the optimizer on the cross-entropy, weighted over rows.
 
         Args:
             rows: of each set [S, B, D + 1].
             targets: 1 for a row's class, else 0, [S, B, C].
             share: weight of each row, 0 for padding, [S, B].
-            several: classes do not exclude each other: a sigmoid for each in place of the softmax over all.
+            several: rows may have several classes: a sigmoid for each in place of the softmax over all.
         """
         logits = self.logits(rows)
         probabilities = logits.sigmoid() if several else logits.softmax(3)
@@ -59,11 +59,11 @@ class LinearFits:
             self.weights.addcdiv_(gradient, second.sqrt().add_(1e-8), value=-self.rate)
 
     def only(self, sets: Tensor) -> None:
-        """Goes on with some of the sets, [n] positions."""
+        """Keeps only some of the sets, [n] positions."""
         self.weights, self.decay = self.weights[sets], self.decay[sets]
         self.moments = self.moments[0][sets], self.moments[1][sets]
 
 
 def with_ones(features: Tensor) -> Tensor:
-    """Returns rows [N, D + 1] in float32, 1 behind each, which the bias multiplies."""
+    """Returns rows [N, D + 1] in float32, with a last column of ones for the bias."""
     return torch.cat([features.float(), features.new_ones(len(features), 1, dtype=torch.float32)], dim=1)

@@ -1,7 +1,7 @@
 """GraphCL's augmentations, each drawn for a whole batch at once.
 
-Their code is followed where it departs from the paper: edges are only dropped, a direction at a time, and their subgraph
-never leaves the start's neighbours (here ``neighbourhood``; ``subgraph`` grows as the paper says).
+Where the authors' code differs from the paper, this is the code: edges are only dropped, each direction separately, and the
+subgraph contains only neighbours of its start (here ``neighbourhood``; ``subgraph`` grows as in the paper).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import UnknownNameError, nearest
-from tempplug_adapters.graph.graph_data import GraphBatch, rank
+from tempplug_adapters.graph.graph_data import GraphBatch, rank, starts
 
 DROPPED = 0.1
-"""Fraction of a graph's nodes, edges or features that an augmentation takes away."""
+"""Fraction of a graph's nodes, edges or features that an augmentation removes."""
 SUBGRAPH = 0.2
-"""Fraction of a graph's nodes that a subgraph has beside its start."""
+"""Size of a subgraph without its start, as a fraction of the graph's nodes."""
 NOISE_MEAN, NOISE_DEVIATION = 0.5, 0.5
 
 Kept = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Nodes kept [n], edges kept [E], features [n, F]; None leaves all as they are."""
+"""Nodes kept [n], edges kept [E], features [n, F]; None for no change."""
 
 
 def augment(graphs: GraphBatch, pool: Sequence[str], generator: torch.Generator | None = None) -> GraphBatch:
-    """Returns a view of each graph, made by one augmentation drawn from the pool of names; each keeps a node at least."""
+    """Returns a view of each graph by an augmentation drawn from the pool of names; each view has at least one node."""
     check_pool(pool)
     kept = keep(graphs, pool, torch.randint(len(pool), (graphs.num_graphs,), generator=generator), generator)
     new_place = torch.cumsum(kept.nodes, 0) - 1
@@ -36,12 +36,12 @@ def augment(graphs: GraphBatch, pool: Sequence[str], generator: torch.Generator 
 
 @dataclass(frozen=True)
 class Keep:
-    """What augmentations leave of graphs.
+    """What remains of graphs after augmentations.
 
     Attributes:
-        nodes: [n] whether a node stays.
-        edges: [E] whether an edge stays, which needs both of its nodes.
-        x: [n, F] features, of all nodes.
+        nodes: [n] whether a node is kept.
+        edges: [E] whether an edge and both of its nodes are kept.
+        x: [n, F] features of all nodes.
     """
 
     nodes: Tensor
@@ -50,13 +50,13 @@ class Keep:
 
 
 def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor, generator: torch.Generator | None = None) -> Keep:
-    """Returns what the augmentations leave.
+    """Returns what remains of graphs.
 
     Args:
         graphs: on the CPU.
-        pool: names of `AUGMENTATIONS`; an empty one leaves a graph as it is.
+        pool: names of `AUGMENTATIONS`; an empty name changes nothing.
         choice: [B] position in the pool for each graph.
-        generator: of all random choices; None is the global one.
+        generator: source of all random choices; None for the global one.
     """
     nodes = torch.ones(len(graphs.x), dtype=torch.bool)
     edges = torch.ones(graphs.edge_index.shape[1], dtype=torch.bool)
@@ -78,7 +78,7 @@ def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor, generator: tor
 
 
 def check_pool(pool: Sequence[str]) -> None:
-    """Raises `UnknownNameError` unless the pool names augmentations, and one at least."""
+    """Raises `UnknownNameError` if the pool is empty or a name is unknown."""
     known = ", ".join((*AUGMENTATIONS, "MODULE:NAME of your own"))
     if not pool:
         raise UnknownNameError(f"no augmentation is named. Known: {known}.")
@@ -102,7 +102,7 @@ def _mask_attributes(graphs: GraphBatch, generator: torch.Generator | None) -> K
 
 
 def _neighbourhood(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
-    """Keeps a random node and, at random, as many of its neighbours as a subgraph may have."""
+    """Keeps a random node and a random sample of its neighbours of the size of a subgraph."""
     start = _random_nodes(graphs, generator)
     source, target = graphs.edge_index
     kept = torch.zeros(len(graphs.x), dtype=torch.bool)
@@ -115,18 +115,16 @@ def _neighbourhood(graphs: GraphBatch, generator: torch.Generator | None) -> Kep
 
 
 def _subgraph(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
-    """Keeps what grows from a random node, a random node next to the grown part at a time."""
+    """Keeps a part that grows from a random node by one random neighbour at a time."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
     count = len(graphs.x)
     start = _random_nodes(graphs, generator)
     waiting = torch.empty(count, dtype=torch.float64).exponential_(generator=generator)
-    order = torch.argsort(graphs.edge_index[0], stable=True)
-    source, target = graphs.edge_index[:, order]
-    starts = torch.zeros(count + 1, dtype=torch.int64)
-    starts[1:] = torch.bincount(source, minlength=count).cumsum(0)
-    lengths = csr_array((waiting[target].numpy(), target.numpy(), starts.numpy()), shape=(count, count))
+    source, target = graphs.edge_index[:, torch.argsort(graphs.edge_index[0], stable=True)]
+    pointers = starts(torch.bincount(source, minlength=count))
+    lengths = csr_array((waiting[target].numpy(), target.numpy(), pointers.numpy()), shape=(count, count))
     joined = torch.from_numpy(dijkstra(lengths, indices=start.numpy(), min_only=True))
     place = rank(graphs.batch, torch.argsort(joined, stable=True))
     return (place <= _subgraph_size(graphs)[graphs.batch]) & joined.isfinite(), None, None

@@ -15,11 +15,10 @@ from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.graph.gcn import GCN, View
+from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
 from tempplug_adapters.graph.grace_recipe import GraceRecipe
 from tempplug_adapters.graph.node_data import load_graph
 from tempplug_adapters.graph.node_evaluation import check_evaluation, evaluate_nodes
-from tempplug_adapters.graph.node_features import NodeFeatures
 from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.graph.user_modules import (
     Augmentation,
@@ -135,8 +134,8 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 
     Args:
         info: its declaration.
-        encoder: any module with ``forward(x, edge_index)`` or ``forward(data)``, or what makes one (see `create_encoder`);
-            None: the recipe's.
+        encoder: any module with ``forward(x, edge_index)`` or ``forward(data)``, or its constructor (see
+            `create_encoder`); None: the recipe's.
         augmentations: one for both views or one for each, in place of the removal of edges and the masking of features:
             callables from a ``Data`` to one with the same nodes, random by PyTorch's global generator; empty: the recipe's.
 
@@ -246,7 +245,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         write_tensors(output_dir / REPRESENTATIONS_FILE, rows)
 
     def _of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
-        """Returns the user's encoder, or what makes it, and augmentations, from Python or by their names."""
+        """Returns the user's encoder or its constructor, and augmentations, imported where they are given by name."""
         encoder, augmentations = self._user.of(recipe)
         if len(augmentations) > 2:
             raise ConfigError(f"{len(augmentations)} augmentations must be one for both views, or one for each.")

@@ -13,8 +13,8 @@ ACTIVATIONS = ("relu", "prelu", "elu")
 PROTOCOLS: dict[str, tuple[float, float]] = {"10/80/10": (0.1, 0.8), "10/10/80": (0.1, 0.1)}
 """Shares of the nodes for training and validation by name; the rest is the test set.
 
-PyGCL's ``get_split(train_ratio=0.1, test_ratio=0.8)`` hands the 80 % out as validation nodes and tests on the last 10 %:
-``10/80/10`` is what its users have measured, ``10/10/80`` what the names of its arguments say.
+PyGCL's ``get_split(train_ratio=0.1, test_ratio=0.8)`` returns the 80 % as validation nodes and the last 10 % as test nodes:
+``10/80/10`` is what it measures, ``10/10/80`` what the names of its arguments mean.
 """
 PUBLIC = "public"
 """The protocol whose splits are the masks of the data set."""
@@ -35,10 +35,7 @@ class GraceRecipe(Recipe):
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the nodes")] = 1000
     per_device_train_batch_size: Annotated[
-        int | None,
-        Number(
-            at_least=2, integer=True, optional=True, help="nodes a step, around them a sampled part of the graph; none: all"
-        ),
+        int | None, Number(at_least=2, integer=True, optional=True, help="nodes a step, with sampled neighbours; none: all")
     ] = None
     hidden: Annotated[int, Number(at_least=1, integer=True, help="width of the representations")] = 32
     projection: Annotated[int, Number(at_least=1, integer=True, help="width inside the projection head")] = 32
@@ -46,45 +43,25 @@ class GraceRecipe(Recipe):
     activation: Annotated[str, Choice(ACTIVATIONS, help="of the encoder")] = "relu"
     encoder: Annotated[
         str | None,
-        Text(
-            optional=True,
-            help="your own, MODULE:NAME of a module, class or function, such as torch_geometric.nn:GAT; none: GCN",
-        ),
+        Text(optional=True, help="MODULE:NAME of a module, class or function, such as torch_geometric.nn:GAT"),
     ] = None
     augmentations: Annotated[
-        tuple[str, ...],
-        Words(help="your own, MODULE:NAME of one callable for both views or of two; none: edges removed and features masked"),
+        tuple[str, ...], Words(help="one or two of MODULE:NAME, called with a Data; none: edges removed and features masked")
     ] = ()
-    edge_removal: Annotated[
-        tuple[float, ...],
-        Numbers(_SHARE, minimum_length=1, maximum_length=2, help="share of edges that both views lose, or a and b"),
-    ] = (0.3,)
-    feature_masking: Annotated[
-        tuple[float, ...], Numbers(_SHARE, minimum_length=1, maximum_length=2, help="share of feature columns hidden, likewise")
-    ] = (0.3,)
-    neighbours: Annotated[int, Number(at_least=1, integer=True, help="followed a node and layer, with a batch size")] = 15
-    raw_features: Annotated[bool, Flag(help="leave the features of a node as they are, not scaled to sum 1")] = False
-    node_features: Annotated[
-        str | None, Text(optional=True, help="file with a row a node (.csv, .tsv, .txt, .npy, .pt), for a table of edges")
-    ] = None
-    node_labels: Annotated[
-        str | None, Text(optional=True, help="file with the class of each node, or 0 and 1 for several; -1: not known")
-    ] = None
+    edge_removal: Annotated[tuple[float, ...], Numbers(_SHARE, 1, 2, help="share of edges removed, one or one a view")] = (0.3,)
+    feature_masking: Annotated[tuple[float, ...], Numbers(_SHARE, 1, 2, help="share of columns hidden, likewise")] = (0.3,)
+    neighbours: Annotated[int, Number(at_least=1, integer=True, help="sampled a node and layer, with a batch size")] = 15
+    raw_features: Annotated[bool, Flag(help="do not scale the features of a node to the sum 1")] = False
+    node_features: Annotated[str | None, Text(optional=True, help="file with a row a node, for a table of edges")] = None
+    node_labels: Annotated[str | None, Text(optional=True, help="file with a class a node, or several of 0 and 1")] = None
     protocols: Annotated[
         tuple[str, ...],
-        Words(
-            (*PROTOCOLS, PUBLIC),
-            minimum_length=1,
-            help=f"% of the nodes to train the logistic regression on, to choose by and to test on: {', '.join(PROTOCOLS)}; or "
-            f"{PUBLIC}: the masks of the data set",
-        ),
+        Words((*PROTOCOLS, PUBLIC), 1, help=f"% of nodes for training, validation and test; {PUBLIC}: the data set's masks"),
     ] = tuple(PROTOCOLS)
     splits: Annotated[int, Number(at_least=1, integer=True, help="random ones of each protocol, averaged")] = 1
     l2: Annotated[
         tuple[float, ...],
-        Numbers(
-            Number(at_least=0), minimum_length=1, help="weight decay of the regression; the best on the validation nodes counts"
-        ),
+        Numbers(Number(at_least=0), help="weight decays of the regression; the best in validation is used"),
     ] = (0.0,)
 
 

@@ -64,15 +64,15 @@ class GraphBatch:
 
 @dataclass(frozen=True)
 class GraphSet:
-    """A data set of G graphs, one after the other in a few tensors, so that a batch is cut without a loop over graphs.
+    """A data set of G graphs in a few tensors, so that a batch is selected without a loop over graphs.
 
     Attributes:
-        x: [n, F] features of all nodes; a single 1 where the graphs have none, as GraphCL does for social networks.
-        edge_index: [2, E] edges, counted from the first node of their graph.
-        node_start: [G + 1] where each graph's nodes begin.
-        edge_start: [G + 1] where each graph's edges begin.
-        labels: [G] class of each graph, -1 where it has none; [G, T] of several labels a graph, 0 or 1 or NaN where one is not
-            known; None where there is none.
+        x: [n, F] features of all nodes; a constant 1 if the graphs have none, as GraphCL does for social networks.
+        edge_index: [2, E] edges, with nodes numbered from 0 in each graph.
+        node_start: [G + 1] position of each graph's first node.
+        edge_start: [G + 1] position of each graph's first edge.
+        labels: [G] class of each graph, -1 for none; [G, T] of several labels a graph, 0, 1 or NaN for unknown; None without
+            any.
     """
 
     x: Tensor
@@ -85,11 +85,7 @@ class GraphSet:
         return len(self.node_start) - 1
 
     def batch(self, graphs: Tensor) -> GraphBatch:
-        """Returns some of the graphs.
-
-        Args:
-            graphs: [B] positions in the data set, in the order wanted.
-        """
+        """Returns the graphs at positions [B]."""
         nodes = self.node_start[graphs + 1] - self.node_start[graphs]
         edges = self.edge_start[graphs + 1] - self.edge_start[graphs]
         edge_index = self.edge_index[:, ranges(self.edge_start[graphs], edges)]
@@ -105,56 +101,44 @@ class GraphSet:
         """Returns each graph separately, as PyTorch Geometric objects."""
         from torch_geometric.data import Data
 
-        nodes, edges = (torch.stack([each[:-1], each[1:]], 1).tolist() for each in (self.node_start, self.edge_start))
+        x = torch.split(self.x, self.node_start.diff().tolist())
+        edges = torch.split(self.edge_index, self.edge_start.diff().tolist(), 1)
         labels = [None] * len(self) if self.labels is None else self.labels if self.labels.ndim == 1 else self.labels[:, None]
-        return [
-            Data(x=self.x[slice(*own)], edge_index=self.edge_index[:, slice(*between)], y=label)
-            for own, between, label in zip(nodes, edges, labels, strict=True)
-        ]
+        return [Data(x=own, edge_index=between, y=label) for own, between, label in zip(x, edges, labels, strict=True)]
 
     @classmethod
     def from_graphs(cls, graphs: Iterable[Data]) -> GraphSet:
         """Returns a data set from graphs of PyTorch Geometric: a list of ``Data`` or one of its data sets.
 
         Args:
-            graphs: each with ``edge_index`` [2, e] and ``x`` [n, F] or, where no graph has features, ``num_nodes``; ``y``
-                is its class where there is one (not where it is -1 or NaN), or T labels [1, T], each 0, 1, or -1 or NaN where
-                it is not known; there is a warning of another ``y``, which is not used. Edges may be absent, isolated nodes are
-                kept.
+            graphs: each with ``x`` [n, F] or, if no graph has features, ``num_nodes``; optionally ``edge_index`` [2, e] and
+                ``y``: a class, or T labels [1, T] of 0 and 1; -1 or NaN for unknown. Another ``y`` is not used, with a warning.
 
         Raises:
-            DataError: there is no graph, one has no node or edges between nodes that it does not have, or features or
-                labels are there for some graphs only or differ in width.
+            DataError: there is no graph, a graph has no node or edges to nodes that it does not have, or features are given
+                for some graphs only or differ in width.
         """
         parts = [_checked(position, graph) for position, graph in enumerate(graphs)]
         if not parts:
             raise DataError("the data set has no graph.")
-        features = [part.x for part in parts if part.x is not None]
+        sizes, given, edges, labels = zip(*parts, strict=True)
+        features = [x for x in given if x is not None]
         if features and len(features) < len(parts):
-            missing = next(position for position, part in enumerate(parts) if part.x is None)
+            missing = given.index(None)
             raise DataError(f"graph {missing} has no node features, but others have: give x to all graphs or to none.")
-        if len({each.shape[1] for each in features}) > 1:
-            raise DataError(f"graphs have features of different widths: {sorted({each.shape[1] for each in features})}.")
-        nodes = torch.tensor([part.nodes for part in parts])
-        edges = torch.tensor([part.edge_index.shape[1] for part in parts])
+        if len(widths := {each.shape[1] for each in features}) > 1:
+            raise DataError(f"graphs have features of different widths: {sorted(widths)}.")
         return cls(
-            x=torch.cat(features) if features else torch.ones(int(nodes.sum()), 1),
-            edge_index=torch.cat([part.edge_index for part in parts], 1),
-            node_start=starts(nodes),
-            edge_start=starts(edges),
-            labels=_labels([part.label for part in parts]),
+            x=torch.cat(features) if features else torch.ones(sum(sizes), 1),
+            edge_index=torch.cat(edges, 1),
+            node_start=starts(torch.tensor(sizes)),
+            edge_start=starts(torch.tensor([each.shape[1] for each in edges])),
+            labels=_labels(labels),
         )
 
 
-@dataclass(frozen=True)
-class _Graph:
-    nodes: int
-    x: Tensor | None
-    edge_index: Tensor
-    label: Tensor | None
-
-
-def _checked(position: int, graph: Any) -> _Graph:
+def _checked(position: int, graph: Any) -> tuple[int, Tensor | None, Tensor, Tensor | None]:
+    """Returns the number of nodes, the features, the edges and the label of a graph."""
     x = graph.x
     if x is None and "num_nodes" not in graph:
         raise DataError(f"graph {position} has neither x nor num_nodes: how many nodes it has is not known.")
@@ -172,11 +156,11 @@ def _checked(position: int, graph: Any) -> _Graph:
         )
     label = None if graph.y is None else torch.as_tensor(graph.y).double()
     label = label.reshape(1, 1) if label is not None and label.numel() == 1 else label
-    return _Graph(nodes, x if x is None or x.shape[1] else None, edges, label)
+    return nodes, x if x is None or x.shape[1] else None, edges, label
 
 
 def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns the classes or labels of graphs, see `GraphSet`, from the ``y`` of each."""
+    """Returns the labels of a `GraphSet`, from the ``y`` of each graph."""
     shapes = {tuple(each.shape) for each in given if each is not None}
     if not shapes:
         return None
@@ -185,8 +169,8 @@ def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
         rows = torch.cat([torch.full(shape, torch.nan) if each is None else each for each in given])
     if rows is None or bool((rows.nan_to_num().frac() != 0).any()) or (shape[1] > 1 and bool((rows > 1).any())):
         warnings.warn(
-            "y of the graphs is not used, and so they are not classified: it must be a class each, as a whole number from 0, "
-            "or labels of 0 and 1 [1, T], as many for every graph; -1 or NaN where it is not known.",
+            "y of the graphs is not used in the evaluation: it must be one class, a whole number from 0, or labels of 0 and 1 "
+            "[1, T], equally many for every graph; -1 or NaN for unknown.",
             stacklevel=2,
         )
         return None
@@ -197,7 +181,7 @@ def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def starts(counts: Tensor) -> Tensor:
-    """Returns the start of each run and the end of the last one, [G + 1], given their lengths [G]."""
+    """Returns the starts of consecutive ranges and the end of the last, [G + 1], given their lengths [G]."""
     return torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
 
 

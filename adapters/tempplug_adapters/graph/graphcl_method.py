@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +12,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from tempplug import ContrastiveLoss
-from tempplug.errors import ConfigError
 from tempplug_adapters.graph.augmentation import augment, check_pool
 from tempplug_adapters.graph.graph_data import GraphBatch
+from tempplug_adapters.graph.graph_evaluation import check_classes, evaluate_labels, evaluate_svm, measurable_labels
 from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
-from tempplug_adapters.graph.graphs import Graphs
-from tempplug_adapters.graph.label_probe import evaluate_labels, measurable_labels
+from tempplug_adapters.graph.graphs import Graphs, UserGraphEncoder, user_views
 from tempplug_adapters.graph.ogb_files import load_ogb
 from tempplug_adapters.graph.saved_graphs import read_graphs
-from tempplug_adapters.graph.svm import check_classes, evaluate_svm
 from tempplug_adapters.graph.tu_files import load_tu
-from tempplug_adapters.graph.user_graphs import UserGraphEncoder, user_views
-from tempplug_adapters.graph.user_modules import (
-    Augmentation,
-    UserModules,
-    create_encoder,
-    warn_of_unused,
-)
+from tempplug_adapters.graph.user_modules import Augmentation, UserModules, create_encoder, warn_of_unused
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.method_info import MethodInfo
 
@@ -43,10 +34,7 @@ class GINEncoder(nn.Module):
     Args:
         features: width of the node features, at least 1.
         hidden: width of every layer, at least 1.
-        layers: at least 1.
-
-    Raises:
-        ConfigError: a size is less than 1.
+        layers: number of layers, at least 1.
 
     Source: Xu et al. 2019 (GIN), eq. 4.1 with ε = 0; You et al. 2020 normalise after the ReLU and concatenate the sums over
     nodes of all layers.
@@ -58,9 +46,6 @@ class GINEncoder(nn.Module):
 
     def __init__(self, features: int, hidden: int = 32, layers: int = 3) -> None:
         super().__init__()
-        for name, value in (("features", features), ("hidden", hidden), ("layers", layers)):
-            if value < 1:
-                raise ConfigError(f"{name}={value} of the encoder must be at least 1.")
         widths = [features, *[hidden] * layers]
         self.updates = nn.ModuleList(
             nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden)) for width in widths[:-1]
@@ -85,10 +70,7 @@ class GraphCL(nn.Module):
         features: width of the node features.
         hidden: width of every layer.
         layers: of the encoder; an embedding has layers · hidden numbers.
-        encoder: in place of GIN, from graphs to representations [B, ``encoder.width``]; its weights stay as they are.
-
-    Raises:
-        ConfigError: a size is less than 1.
+        encoder: replaces GIN; maps graphs to representations [B, ``encoder.width``]. Its initial weights are kept.
 
     Source: You et al. 2020, figure 1; widths and initial weights (Xavier, no bias) are those of the authors' code.
     """
@@ -148,9 +130,9 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     Args:
         info: its declaration.
-        encoder: any module with ``forward(x, edge_index, …)`` or ``forward(batch)``, or what makes one (see `create_encoder`);
-            None: the recipe's.
-        augmentations: of which one is drawn for each graph, see `user_views`; empty: the recipe's.
+        encoder: any module with ``forward(x, edge_index, …)`` or ``forward(batch)``, or its constructor (see
+            `create_encoder`); None: the recipe's.
+        augmentations: one is drawn for each graph, see `user_views`; empty: the recipe's.
 
     Source: You et al. 2020 (GraphCL), and its code, which shuffles before the first epoch only.
     """
@@ -227,7 +209,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         if labels is None:
             return {}
         if labels.ndim == 2:
-            return asdict(evaluate_labels(self.representations(module, data), labels, recipe.seed, recipe.folds, run.progress))
+            return evaluate_labels(self.representations(module, data), labels, recipe.seed, recipe.folds, run.progress)
         labelled = labels >= 0
         rows = self.representations(module, data)[labelled]
         score = evaluate_svm(rows, labels[labelled], recipe.seed, recipe.folds, run.progress)
@@ -243,7 +225,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         return torch.cat([encoder(batch.to(device)).cpu() for batch in batches])
 
     def _of_user(self, recipe: GraphCLRecipe) -> tuple[Any, tuple[str | Augmentation, ...]]:
-        """Returns the user's encoder, or what makes it, and all augmentations, those of the user's found by their names."""
+        """Returns the user's encoder or its constructor, and all augmentations, imported where they are given by name."""
         encoder, pool = self._user.of(recipe)
         if names := [each for each in pool if isinstance(each, str)]:
             check_pool(names)

@@ -12,20 +12,17 @@ from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
 AUGMENTATIONS = ("drop-nodes", "drop-edges", "mask-attributes", "subgraph", "neighbourhood")
 _MOLECULES = ("drop-nodes", "neighbourhood")
-_SOCIAL = ("drop-nodes", "neighbourhood", "drop-edges")
-_PROTEINS = ("drop-nodes", "neighbourhood", "drop-edges", "mask-attributes")
+_SOCIAL = (*_MOLECULES, "drop-edges")
+_PROTEINS = (*_SOCIAL, "mask-attributes")
 # The pools of the authors' code (random2, random3, random4), chosen by the findings of their section 4.2: edges are left
 # alone in molecules, attributes are masked only where there are some.
 POOLS = {
-    "MUTAG": _MOLECULES,
-    "NCI1": _MOLECULES,
-    "PROTEINS": _PROTEINS,
-    "DD": _PROTEINS,
-    "IMDB-BINARY": _SOCIAL,
-    "REDDIT-BINARY": _SOCIAL,
+    **dict.fromkeys(("MUTAG", "NCI1"), _MOLECULES),
+    **dict.fromkeys(("PROTEINS", "DD"), _PROTEINS),
+    **dict.fromkeys(("IMDB-BINARY", "REDDIT-BINARY"), _SOCIAL),
 }
-# GraphCL's code leaves the positive out of the denominator. Then the loss falls without end as a temperature falls, so that one
-# that is learned by gradient keeps the positive in.
+# GraphCL's code leaves the positive out of the denominator. That loss has no minimum over a learned temperature, so a learned
+# temperature keeps the positive in.
 _LOSS = LossRecipe(layout="cross-view", temperatures=around(0.2), objective="dcl", objectives={"learnable": "infonce"})
 
 
@@ -42,22 +39,15 @@ class GraphCLRecipe(Recipe):
     hidden: Annotated[int, Number(at_least=1, integer=True, help="width of a layer of the encoder")] = 32
     layers: Annotated[int, Number(at_least=1, integer=True, help="of the encoder")] = 3
     augmentations: Annotated[
-        tuple[str, ...],
-        Words(
-            help=f"one is drawn for each graph, of these: {', '.join(AUGMENTATIONS)}, and MODULE:NAME of your own; none: "
-            "GraphCL's pool for the data set",
-        ),
+        tuple[str, ...], Words(help=f"drawn from for each graph: {', '.join(AUGMENTATIONS)}, MODULE:NAME; none: GraphCL's pool")
     ] = ()
     encoder: Annotated[
         str | None,
-        Text(
-            optional=True,
-            help="your own, MODULE:NAME of a module, class or function, such as torch_geometric.nn:GCN; none: GIN",
-        ),
+        Text(optional=True, help="MODULE:NAME of a module, class or function, such as torch_geometric.nn:GCN"),
     ] = None
     folds: Annotated[int, Number(at_least=2, integer=True, help="of the cross-validation that measures the encoder")] = 10
 
-    # two checkpoints a training: where it takes half a second, ten would be a fifth of it
+    # two checkpoints a training: ten would take a fifth of a training of half a second
     running: ClassVar[Mapping[str, Any]] = {"save_steps": 0.5}
 
     def pool(self, dataset: str) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ class ContrastiveGNN(nn.Module):
         )
         self.loss_fn = temperature.create_loss(own.layout, dimension=own.dimension)
         self.shares = tuple(zip(own.drop_edge, own.mask_feature, strict=True))
-        # a classifier's metrics would be computed else
+        # without custom metrics, GraphGym computes those of a classifier
         cfg.custom_metrics = cfg.custom_metrics or list(METRICS)
 
     def __getattr__(self, name: str) -> Any:
@@ -144,7 +144,7 @@ def _index(batch: Any, anchors: int) -> Tensor | None:
 
 
 class ContrastiveModule(model_builder.GraphGymModule):  # type: ignore[misc]
-    """GraphGym's LightningModule, with what temperatures need of Lightning."""
+    """GraphGym's LightningModule with the callback and the optimizer groups of temperatures."""
 
     def configure_callbacks(self) -> list[Any]:
         """Returns the callback that sets the progress and logs the record."""
@@ -177,7 +177,7 @@ def _metric(column: int) -> Any:
 if cfg is None:
     raise MissingDependencyError("GraphGym needs yacs, which is not installed: pip install 'tempplug[graphgym]'.")
 register_config(NAME, add_settings)
-add_settings(cfg)  # GraphGym has made its defaults by now
+add_settings(cfg)  # GraphGym sets its defaults when it is imported
 register_network(NAME, ContrastiveGNN)
 register_loss(NAME, _loss)
 for _column, _name in enumerate(METRICS):

@@ -1,17 +1,21 @@
-"""The data set of GraphCL's training, which caches its batches."""
+"""Graphs as GraphCL trains on them: a data set with cached batches, and encoders and augmentations of the user."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import global_add_pool
 
-from tempplug.errors import DataError
+from tempplug.errors import ConfigError, DataError, ShapeError
+from tempplug_adapters.graph.augmentation import keep
 from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet
+from tempplug_adapters.graph.user_modules import Augmentation, UserEncoder, augmented, takes_batch
 
 
 class Graphs:
@@ -67,3 +71,99 @@ class Graphs:
         if key not in self._kept:
             self._kept[key] = cut(index)
         return self._kept[key]
+
+
+class UserGraphEncoder(nn.Module):
+    """Calls a user's encoder with graphs and sums representations of nodes, as GraphCL's encoder does.
+
+    Integer features are converted to floating point unless the encoder takes them, as embeddings do.
+
+    Args:
+        module: see `UserEncoder`.
+        like: a graph of the data with two nodes or more, for a trial call.
+
+    Attributes:
+        width: of the representations.
+
+    Raises:
+        ShapeError: it returns neither one row for each node nor one for each graph.
+    """
+
+    def __init__(self, module: nn.Module, like: Data) -> None:
+        super().__init__()
+        self.own, self._as_floats = UserEncoder(module), False
+        graphs, nodes = Batch.from_data_list([like, like]), int(like.num_nodes or 0)
+        try:
+            found = self.own.probe(graphs)
+        except RuntimeError:  # PyTorch's error for a wrong dtype
+            self._as_floats = not graphs.x.is_floating_point()
+            if not self._as_floats:
+                raise
+            found = self.own.probe(self._ready(graphs))
+        if len(found) not in (2, 2 * nodes):
+            raise ShapeError(
+                f"encoder {type(module).__name__} returned {len(found)} representations of 2 graphs with {nodes} nodes each: "
+                "it must return one for each graph or one for each node."
+            )
+        self.width, self._of_nodes = found.shape[1], len(found) != 2
+
+    def forward(self, graphs: Batch) -> Tensor:
+        """Returns the representations, [B, width]."""
+        found: Tensor = self.own(self._ready(graphs))
+        return global_add_pool(found, graphs.batch, graphs.num_graphs) if self._of_nodes else found
+
+    def _ready(self, graphs: Batch) -> Batch:
+        if self._as_floats:
+            graphs = copy.copy(graphs)
+            graphs.x = graphs.x.float()
+        return graphs
+
+
+def user_views(graphs: Sequence[Data], pool: Sequence[str | Augmentation]) -> Batch:
+    """Returns a view of each graph by an augmentation drawn from the pool with PyTorch's global generator.
+
+    Args:
+        graphs: not changed.
+        pool: names of `AUGMENTATIONS`, and callables from a ``Data`` to one; or a single callable with an argument annotated
+            as ``Batch``, which returns a batch of as many graphs.
+
+    Raises:
+        ConfigError: an augmentation returns another type, needs other features, or takes a batch in a pool of several.
+    """
+    for each in pool:
+        if not isinstance(each, str) and takes_batch(each):
+            if len(pool) > 1:
+                raise ConfigError(f"augmentation {each!r} takes a whole batch, and so must be the only one.")
+            view = augmented(Batch.from_data_list(list(graphs)), each)
+            if getattr(view, "num_graphs", None) != len(graphs):
+                raise ConfigError(f"augmentation {each!r} must return a Batch of {len(graphs)} graphs.")
+            return view
+    choice = torch.randint(len(pool), (len(graphs),))
+    chosen = [pool[place] for place in choice.tolist()]
+    made = [graph if isinstance(each, str) else augmented(graph, each) for graph, each in zip(graphs, chosen, strict=True)]
+    batch, names = Batch.from_data_list(made), [each if isinstance(each, str) else "" for each in pool]
+    return _kept(batch, names, choice) if any(names) else batch
+
+
+def _kept(batch: Batch, names: Sequence[str], choice: Tensor) -> Batch:
+    """Returns the views by built-in augmentations, with all attributes of nodes and edges."""
+    masked = "mask-attributes" in names
+    if masked and not (batch.x is not None and batch.x.is_floating_point()):
+        raise ConfigError(
+            "augmentation 'mask-attributes' puts noise in place of features, which must be floating-point numbers."
+        )
+    left = keep(GraphBatch.of(batch), names, choice)
+    of_node = batch.batch[left.nodes]
+    sizes = torch.bincount(of_node, minlength=batch.num_graphs)
+    view = Batch(batch=of_node, ptr=torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
+    for name in batch.keys():  # noqa: SIM118 (a Batch is no dictionary)
+        if name == "edge_index":
+            view.edge_index = (left.nodes.cumsum(0) - 1)[batch.edge_index[:, left.edges]]
+        elif name == "x":
+            view.x = (left.x if masked else batch.x)[left.nodes]
+        elif name not in ("batch", "ptr", "num_nodes"):
+            kept = left.nodes if batch.is_node_attr(name) else left.edges if batch.is_edge_attr(name) else None
+            view[name] = batch[name] if kept is None else batch[name][kept]
+    if batch.x is None:
+        view.num_nodes = len(of_node)
+    return view

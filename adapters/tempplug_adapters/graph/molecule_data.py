@@ -17,7 +17,7 @@ from torch import Tensor
 from tempplug.errors import DataError
 from tempplug_adapters.graph.graph_data import ranges, rank
 
-# RDKit's values of each feature, by the number that an embedding knows them under; what is not listed counts as the last.
+# The row of an embedding for each of RDKit's values; other values have the last row.
 _BOND_TYPES = {Chem.BondType.SINGLE: 0, Chem.BondType.DOUBLE: 1, Chem.BondType.TRIPLE: 2, Chem.BondType.AROMATIC: 3}
 _BOND_DIRECTIONS = {Chem.BondDir.ENDUPRIGHT: 1, Chem.BondDir.ENDDOWNRIGHT: 2}
 _CHIRALITIES = {
@@ -38,8 +38,8 @@ class MoleculeBatch:
     """Several molecules as one graph.
 
     Attributes:
-        atoms: [A, 2] element and chirality of each atom, those of a molecule side by side.
-        edges: [2, E] source and target atom; every bond is there in both directions, targets in ascending order.
+        atoms: [A, 2] element and chirality of each atom, sorted by molecule.
+        edges: [2, E] source and target atom, both directions of each bond, sorted by target.
         bonds: [E, 2] type and direction of the bond.
         molecule: [A] which molecule an atom belongs to, ascending.
         size: number of molecules.
@@ -52,11 +52,7 @@ class MoleculeBatch:
     size: int
 
     def kept(self, atoms: Tensor) -> MoleculeBatch:
-        """Returns the same molecules with some of their atoms alone, and the bonds between those.
-
-        Args:
-            atoms: [A] booleans, true for the atoms to keep.
-        """
+        """Returns the molecules with only the ``atoms`` [A] that are true and the bonds between them."""
         number = atoms.cumsum(0) - 1
         edges = atoms[self.edges].all(0)
         return replace(
@@ -74,16 +70,16 @@ class MoleculeBatch:
 
 
 class MoleculeSet:
-    """Many molecules, packed: one byte a feature, so that millions of them fit in memory.
+    """Many molecules in packed arrays, with one byte a feature, so that millions fit in memory.
 
     Args:
-        smiles: of the molecules; those that RDKit cannot read, or that have no atoms, are left out.
+        smiles: of the molecules; SMILES that RDKit cannot read, or without atoms, are left out.
         labels: [len(smiles), T] 0, 1 or NaN (not measured) of T tasks; None where there are none.
 
     Attributes:
-        smiles: of the molecules that are in the set.
+        smiles: of the molecules in the set.
         labels: [n, T], or None.
-        unreadable: how many were left out.
+        unreadable: number of SMILES left out.
 
     Raises:
         DataError: no molecule is left.
@@ -97,7 +93,7 @@ class MoleculeSet:
         # Flat arrays of numbers: lists of tuples would take fifty times the memory.
         atoms, edges, bonds = bytearray(), array("h"), bytearray()
         atom_counts, edge_counts, read = array("q"), array("q"), array("q")
-        with rdBase.BlockLogs():  # RDKit explains every molecule that it cannot read
+        with rdBase.BlockLogs():  # RDKit prints a message for each molecule that it cannot read
             for position, text in enumerate(smiles):
                 molecule = Chem.MolFromSmiles(text)
                 if molecule is None or molecule.GetNumAtoms() == 0:
@@ -129,11 +125,7 @@ class MoleculeSet:
         return len(self.smiles)
 
     def batch(self, rows: Tensor) -> MoleculeBatch:
-        """Returns these molecules as one graph.
-
-        Args:
-            rows: [B] positions in the set, in any order.
-        """
+        """Returns the molecules at positions [B] as one graph."""
         atom_counts, edge_counts = self._atom_counts[rows], self._edge_counts[rows]
         edges = ranges(self._edge_starts[rows], edge_counts)
         first = atom_counts.cumsum(0) - atom_counts
@@ -159,11 +151,11 @@ def _directed_bonds(molecule: Chem.Mol) -> list[tuple[int, int, int, int]]:
 def random_view(batch: MoleculeBatch, ratio: float) -> MoleculeBatch:
     """Returns a view of each molecule of a batch on the CPU, without ⌊ratio · atoms⌋ of its atoms, ratio in [0, 1).
 
-    With equal chance, atoms are dropped at random, or a piece is kept that grows from a random atom by one random neighbour
-    after the other until it has its share, as You et al. 2020 say (table 1, section 4); one piece of a salt stays.
+    With equal probability, random atoms are dropped, or a connected part is kept that grows from a random atom by one random
+    neighbour at a time, as in You et al. 2020 (table 1, section 4).
     """
     grown = torch.rand(batch.size) < 0.5
-    # The atoms with the lowest numbers of a molecule stay.
+    # The atoms with the lowest values in a molecule are kept.
     order = torch.where(grown[batch.molecule], _arrival(batch), torch.rand(len(batch.molecule)))
     counts = torch.bincount(batch.molecule, minlength=batch.size)
     lost = (counts * ratio).floor().long()
@@ -172,7 +164,7 @@ def random_view(batch: MoleculeBatch, ratio: float) -> MoleculeBatch:
 
 
 def _arrival(batch: MoleculeBatch) -> Tensor:
-    """Returns when a growing piece of each molecule reaches each atom [A], infinite for never; see `augmentation._subgraph`."""
+    """Returns when a growing part of each molecule reaches each atom [A], infinite for never; see `augmentation._subgraph`."""
     counts = torch.bincount(batch.molecule, minlength=batch.size)
     roots = counts.cumsum(0) - counts + (torch.rand(batch.size) * counts).long().clamp(max=counts - 1)
     waiting = torch.empty(len(batch.molecule)).exponential_()

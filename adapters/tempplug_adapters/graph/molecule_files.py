@@ -1,6 +1,6 @@
 """Files of molecules: unlabelled SMILES for pre-training, the data sets of MoleculeNet, and a user's own tables.
 
-PyTorch Geometric's ``MoleculeNet`` has other features than the papers, and keeps pickles of what it has processed.
+PyTorch Geometric's ``MoleculeNet`` has other features than the papers, and caches its results as pickles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tempplug_adapters.graph.molecule_recipe import DATASETS
 
 @dataclass(frozen=True)
 class _Table:
-    """One data set of MoleculeNet: its file, the column of the SMILES, those of the tasks, and how the web has it packed."""
+    """One data set of MoleculeNet: its file, the columns of the SMILES and of the tasks, and the suffix of the download."""
 
     file: str
     smiles: int
@@ -78,10 +78,21 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple
             f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and files that end in .csv."
         )
     table = _TABLES[known[dataset.lower()]]
-    where, text = _archived(dataset.lower(), table, data_dir) if data_dir else _downloaded(table, cache_dir)
+    if data_dir is None:
+        file = table.file + table.packed
+        path = download(_URL.format(name=file), cache_dir / file, None)
+        text = read_text(path)
+    else:
+        path = data_dir / "graph" / "moleculenet" / f"{dataset.lower()}.tar.xz"
+        if not path.is_file():
+            raise DataError(f"the data folder {data_dir} lacks graph/moleculenet/{path.name}.")
+        texts = read_archived_texts(path, [table.file])
+        if table.file not in texts:
+            raise DataError(f"{path} must hold {table.file}.")
+        text = texts[table.file]
     rows = csv.reader(io.StringIO(text))
     next(rows, None)
-    return _labelled(where, ((row[table.smiles], row[table.tasks]) for row in rows if row))
+    return _labelled(path, ((row[table.smiles], row[table.tasks]) for row in rows if row))
 
 
 def _read_own(path: Path) -> tuple[list[str], Tensor]:
@@ -94,10 +105,10 @@ def _read_own(path: Path) -> tuple[list[str], Tensor]:
             f"{path} must have a column 'smiles' and one for each task; its columns are {', '.join(header) or 'none'}."
         )
     column = header.index("smiles")
-    return _labelled(str(path), ((row[column], row[:column] + row[column + 1 :]) for row in rows if row))
+    return _labelled(path, ((row[column], row[:column] + row[column + 1 :]) for row in rows if row))
 
 
-def _labelled(where: str, rows: Iterable[tuple[str, list[str]]]) -> tuple[list[str], Tensor]:
+def _labelled(where: Path, rows: Iterable[tuple[str, list[str]]]) -> tuple[list[str], Tensor]:
     smiles: list[str] = []
     labels: list[list[float]] = []
     try:
@@ -120,21 +131,3 @@ def _label(text: str) -> float:
     if value not in (0.0, 1.0):
         raise ValueError(f"label {text[:40]!r} must be 0, 1 or nothing")
     return value
-
-
-def _archived(name: str, table: _Table, data_dir: Path) -> tuple[str, str]:
-    """Returns the path of a table in the data folder, and its text."""
-    archive = data_dir / "graph" / "moleculenet" / f"{name}.tar.xz"
-    if not archive.is_file():
-        raise DataError(f"the data folder {data_dir} lacks graph/moleculenet/{name}.tar.xz.")
-    texts = read_archived_texts(archive, [table.file])
-    if table.file not in texts:
-        raise DataError(f"{archive} must hold {table.file}.")
-    return str(archive), texts[table.file]
-
-
-def _downloaded(table: _Table, cache_dir: Path) -> tuple[str, str]:
-    """Returns the path of a downloaded table, and its text; existing files are not downloaded again."""
-    name = table.file + table.packed
-    path = download(_URL.format(name=name), cache_dir / name, None)
-    return str(path), read_text(path)

@@ -25,15 +25,15 @@ from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
 
 
 def scaffold_split(smiles: Sequence[str], train: float = 0.8, valid: float = 0.1) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the positions of the training, validation and test molecules; the same for the same molecules, always.
+    """Returns the positions of the training, validation and test molecules, without randomness.
 
-    The largest groups of one Bemis-Murcko scaffold (chirality included) come first, of equal ones the one that begins later:
-    each goes to training where it fits in whole, else to validation, else to test.
+    Groups of one Bemis-Murcko scaffold (chirality included) are assigned by decreasing size, and equal ones by decreasing first
+    position: to training if the whole group fits, else to validation, else to test.
 
     Args:
         smiles: of the molecules, all readable.
         train: share of training, in (0, 1).
-        valid: share of validation; the rest is for testing.
+        valid: share of validation; the rest is the test set.
 
     Raises:
         DataError: one of the three would be empty.
@@ -65,18 +65,18 @@ def scaffold_split(smiles: Sequence[str], train: float = 0.8, valid: float = 0.1
     return torch.tensor(parts[0]), torch.tensor(parts[1]), torch.tensor(parts[2])
 
 
-_AT_ONCE = 256  # molecules that are scored together
+_AT_ONCE = 256  # batch size of the evaluation
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Molecules with labels, split by scaffolds; as long as the part that is trained on.
+    """Molecules with labels, split by scaffolds; ``len`` is the number of training molecules.
 
     Attributes:
-        molecules: with labels [n, T]; what was not measured has no part in the loss.
-        labels: the same.
-        train: positions of the molecules that are trained on; ``valid`` and ``test`` are those of the others.
-        encoder: where fine-tuning starts; it stays as it is. None: an untrained one of the papers' shape.
+        molecules: with labels [n, T]; NaN labels are left out of the loss.
+        labels: those of the molecules.
+        train: positions of the training molecules, likewise ``valid`` and ``test``.
+        encoder: initial encoder, which is not changed. None: an untrained one of the papers' shape.
     """
 
     molecules: MoleculeSet
@@ -102,7 +102,7 @@ class Labelled:
 
 
 class FineTuneModule(nn.Module):
-    """Molecules to the loss of their labels."""
+    """Maps molecules and their labels to the loss."""
 
     loss_fn = None
 
@@ -123,7 +123,7 @@ class FineTuneModule(nn.Module):
 
 
 class FineTuning(Method[FineTuneRecipe, Labelled]):
-    """All weights are trained, and figures are those after the last epoch.
+    """Trains all weights; the metrics are those after the last epoch.
 
     Source: Hu et al. 2020, section 5.1.
     """

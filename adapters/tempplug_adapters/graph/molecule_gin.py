@@ -24,7 +24,7 @@ class MoleculeEncoder(nn.Module):
         width: D, at least 1.
 
     Attributes:
-        dropout: probability in [0, 1) after every layer while training; 0 until it is set.
+        dropout: probability in [0, 1) after every layer in training; initially 0.
 
     Source: Hu et al. 2020 (Strategies for Pre-training Graph Neural Networks), section 5.1 and its code: each layer sums over
     the atom itself and its neighbours, the embeddings of the bonds between them included, then a two-layer perceptron and
@@ -45,7 +45,7 @@ class MoleculeEncoder(nn.Module):
         """Returns the mean over the atoms of each molecule, [B, D]."""
         atoms = self.element(batch.atoms[:, 0]) + self.chirality(batch.atoms[:, 1])
         source, target = batch.edges
-        # Edges stand in the order of their targets: atom i sums the atoms source[starts[i]:starts[i + 1]].
+        # Edges are sorted by target: atom i sums the atoms source[starts[i]:starts[i + 1]].
         degrees = torch.bincount(target, minlength=len(atoms))
         starts = degrees.cumsum(0) - degrees
         types, directions = _bond_counts(batch, len(atoms), atoms.dtype)
@@ -54,14 +54,13 @@ class MoleculeEncoder(nn.Module):
             if depth < len(self.layers):
                 atoms = functional.relu(atoms)
             atoms = functional.dropout(atoms, self.dropout, self.training)
-        atoms = atoms.to(self.element.weight.dtype)  # a mean of half-precision atoms would lose small differences of molecules
+        atoms = atoms.to(self.element.weight.dtype)  # a mean in half precision would lose small differences
         pooled: Tensor = atoms.new_zeros(batch.size, self.width).index_add(0, batch.molecule, atoms)
         return pooled / torch.bincount(batch.molecule, minlength=batch.size)[:, None]
 
     def save(self, path: Path) -> None:
         """Writes shape and weights to a file atomically."""
-        content = {"layers": len(self.layers), "width": self.width, "weights": self.state_dict()}
-        write_tensors(path, content)
+        write_tensors(path, {"layers": len(self.layers), "width": self.width, "weights": self.state_dict()})
 
     @classmethod
     def load(cls, path: Path) -> MoleculeEncoder:
@@ -103,7 +102,7 @@ class MoleculeLayer(nn.Module):
 
 
 def _bond_counts(batch: MoleculeBatch, atoms: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Returns how many bonds of each type and of each direction an atom has, the one to itself included."""
+    """Returns the numbers of bonds of each type and of each direction of an atom, including the one to itself."""
     target = batch.edges[1]
     types = torch.bincount(target * (BOND_TYPES + 1) + batch.bonds[:, 0], minlength=atoms * (BOND_TYPES + 1))
     directions = torch.bincount(target * BOND_DIRECTIONS + batch.bonds[:, 1], minlength=atoms * BOND_DIRECTIONS)
@@ -111,8 +110,3 @@ def _bond_counts(batch: MoleculeBatch, atoms: int, dtype: torch.dtype) -> tuple[
     types[:, _SELF] += 1
     directions[:, 0] += 1
     return types, directions
-
-
-def projection_head(width: int) -> nn.Sequential:
-    """Returns the projection head used only in pre-training: two layers of the given width."""
-    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))

@@ -15,23 +15,23 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet, random_view
 from tempplug_adapters.graph.molecule_files import read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
-from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, projection_head
+from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
 from tempplug_adapters.graph.molecule_recipe import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
 from tempplug_adapters.training.train import train
 
-# Of the user's arguments, those that say how long pre-training is.
+# Arguments of the user that apply only to pre-training.
 _PRETRAINING = ("max_steps",)
 
 
 @dataclass(frozen=True)
 class Molecules:
-    """Molecules to pre-train on, as long as there are, and those to fine-tune on.
+    """Molecules for pre-training and fine-tuning; ``len`` is the number of the former.
 
     Attributes:
-        unlabelled: None where nothing is pre-trained.
-        labelled: by name.
+        unlabelled: for pre-training; None without it.
+        labelled: for fine-tuning, by name.
     """
 
     unlabelled: MoleculeSet | None
@@ -42,12 +42,13 @@ class Molecules:
 
 
 class MoleculeModule(nn.Module):
-    """Two views of molecules to the loss."""
+    """Maps two views of molecules to the loss."""
 
     def __init__(self, encoder: MoleculeEncoder, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = projection_head(encoder.width)
+        width = encoder.width
+        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
         self.loss_fn = loss_fn
 
     def forward(self, views: tuple[MoleculeBatch, MoleculeBatch], index: Tensor) -> Tensor:
@@ -66,7 +67,7 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
     evaluated_by_all = True
 
     def load(self, recipe: MoleculeRecipe, source: Source) -> Molecules:
-        """Reads all molecules, so that a missing file does not end a day of training."""
+        """Reads all molecules, so that a missing file is reported before the training."""
         recipe = self.recipe_of(recipe, "", source.dataset)
         labelled: dict[str, Labelled] = {}
         for word in filter(None, map(str.strip, source.dataset.split(",") if source.evaluated else ())):
@@ -76,11 +77,13 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
             labelled[name] = FINE_TUNING.load().load(FINE_TUNING.recipe(), replace(source, dataset=word))
         if recipe.num_train_epochs == 0:
             return Molecules(None, labelled)
-        file = _pretrain_file(recipe.pretrain_file, source.data_dir)
-        return Molecules(MoleculeSet(read_smiles(file, recipe.max_pretrain_molecules)), labelled)
+        file = recipe.pretrain_file if recipe.pretrain_file or source.data_dir is None else source.data_dir / UNLABELLED
+        if file is None:
+            raise DataError("pre-training needs unlabelled molecules: pass --pretrain-file, --data-dir or set TEMPPLUG_DATA.")
+        return Molecules(MoleculeSet(read_smiles(Path(file), recipe.max_pretrain_molecules)), labelled)
 
     def recipe_of(self, recipe: MoleculeRecipe, strategy: str, dataset: str) -> MoleculeRecipe:
-        """Returns the recipe; with an encoder of an earlier run, its shape, and nothing is pre-trained."""
+        """Returns the recipe; for an encoder of an earlier run, with its shape and without pre-training."""
         if recipe.encoder is None:
             return recipe
         encoder = MoleculeEncoder.load(Path(recipe.encoder))
@@ -143,11 +146,3 @@ class _FineTuningProgress(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.progress((self.number + state.global_step / state.max_steps) / self.total)
-
-
-def _pretrain_file(given: str | None, data_dir: Path | None) -> Path:
-    if given is not None:
-        return Path(given)
-    if data_dir is None:
-        raise DataError("pre-training needs unlabelled molecules: pass --pretrain-file, --data-dir or set TEMPPLUG_DATA.")
-    return data_dir / UNLABELLED

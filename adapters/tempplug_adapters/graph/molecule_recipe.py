@@ -10,21 +10,21 @@ from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
 UNLABELLED = "graph/smiles/zinc_druglike_100k.smi.gz"
-"""Where a data folder has the molecules for pre-training."""
+"""The file of a data folder with the molecules for pre-training."""
 DATASETS = ("BBBP", "BACE", "ClinTox", "SIDER", "Tox21", "ToxCast", "MUV", "HIV")
 """Of MoleculeNet, those of Hu et al. and GraphCL."""
 _DROPOUT = Number(at_least=0, below=1, help="after each layer, while fine-tuning")
-# GraphCL's code leaves the positive out of the denominator. Then the loss falls without end as a temperature falls, so that one
-# that is learned by gradient keeps the positive in.
+# GraphCL's code leaves the positive out of the denominator. That loss has no minimum over a learned temperature, so a learned
+# temperature keeps the positive in.
 _LOSS = LossRecipe(layout="cross-view", temperatures=around(0.1), objective="dcl", objectives={"learnable": "infonce"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoleculeRecipe(Recipe):
-    """How molecules are pre-trained on and fine-tuned. The defaults are those of GraphCL's code, which MACL follows.
+    """Settings of pre-training and fine-tuning. The defaults are those of GraphCL's code, which MACL follows.
 
-    Epochs, batch size, learning rate and the like are those of pre-training; fine-tuning has its own, for every data set. The
-    papers take the encoder after 80 epochs, and train with temperatures around 0.1.
+    Epochs, batch size and learning rate are those of pre-training; fine-tuning has its own. The papers use the encoder after 80
+    epochs and temperatures around 0.1.
 
     Source: You et al. 2020 (GraphCL), section 5 and code; Hu et al. 2020, section 5.1 and code; Huang et al. 2023 (MACL),
     appendix B.5.
@@ -41,14 +41,10 @@ class MoleculeRecipe(Recipe):
     pretrain_file: Annotated[
         str | None, Text(optional=True, help=f"unlabelled SMILES, one a line; none: {UNLABELLED} of the data folder")
     ] = None
-    max_pretrain_molecules: Annotated[
-        int | None, Number(at_least=2, integer=True, optional=True, help="the first so many alone; none: all")
-    ] = None
+    max_pretrain_molecules: Annotated[int | None, Number(at_least=2, integer=True, optional=True, help="only the first")] = None
     encoder: Annotated[str | None, Text(optional=True, help="encoder.pt of an earlier run, in place of pre-training")] = None
     finetune_epochs: Annotated[float, Number(at_least=0, help="of fine-tuning, for every data set")] = 100
-    finetune_batch_size: Annotated[
-        int, Number(at_least=2, integer=True, help="molecules a step and process of fine-tuning")
-    ] = 32
+    finetune_batch_size: Annotated[int, Number(at_least=2, integer=True, help="molecules a step of fine-tuning")] = 32
     finetune_learning_rate: Annotated[float, Number(above=0, help="of fine-tuning")] = 1e-3
     dropout: Annotated[float, _DROPOUT] = 0.5
 

@@ -1,4 +1,7 @@
-"""Graphs for node classification: public ones by name, saved ones, tables; faults are raised before any training."""
+"""Graphs for node classification: public ones by name, saved ones, and tables, checked before any training.
+
+Public ones are read from the folders of PyTorch Geometric's classes: Planetoid, CitationFull, Coauthor and Amazon; and OGB's.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,125 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
+from torch_geometric.io import parse_npz
 from torch_geometric.transforms import NormalizeFeatures
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
+from tempplug_adapters.data_files.archives import read_arrays
+from tempplug_adapters.data_files.downloads import download
 from tempplug_adapters.data_files.matrices import read_matrix
-from tempplug_adapters.graph.public_graphs import load_public
+from tempplug_adapters.data_files.pickled_arrays import SparseRows
+from tempplug_adapters.data_files.sparse_rows import checked_rows
+from tempplug_adapters.graph.ogb_files import load_ogb, place_of
+from tempplug_adapters.graph.planetoid import load_planetoid
 from tempplug_adapters.graph.saved_graphs import read_graphs
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".npy", ".csv.gz", ".tsv.gz", ".txt.gz")
-"""How the name of a table of edges ends."""
+_TABLES = (".csv", ".tsv", ".txt", ".npy", ".csv.gz", ".tsv.gz", ".txt.gz")
+_FULL = "https://raw.githubusercontent.com/abojchevski/graph2gauss/240248289d38c22ba28ea8e56b7d6873e291499b/data/{}"
+_SHCHUR = "https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz/{}"
+# Folder and file by class and name.
+_ARCHIVES = {
+    **{
+        f"CitationFull/{name}": (name.lower(), f"{name.lower()}.npz")
+        for name in ("Cora", "Cora_ML", "CiteSeer", "DBLP", "PubMed")
+    },
+    "Coauthor/CS": ("CS", "ms_academic_cs.npz"),
+    "Coauthor/Physics": ("Physics", "ms_academic_phy.npz"),
+    "Amazon/Computers": ("Computers", "amazon_electronics_computers.npz"),
+    "Amazon/Photo": ("Photo", "amazon_electronics_photo.npz"),
+}
+_FOLDERS = {"Planetoid": "planetoid", "CitationFull": "citation_full", "Coauthor": "coauthor", "Amazon": "amazon"}
+_SUMS = {"dblp.npz": "git:3e179a9ebf2968d9ad67544c8978bf4759e489d8"}
+_NAMES = ("Planetoid/Cora", "Planetoid/CiteSeer", "Planetoid/PubMed", *_ARCHIVES)
+_ARRAYS = tuple(f"{of}_{part}" for of in ("attr", "adj") for part in ("data", "indices", "indptr", "shape"))
+_MOST_BYTES = 2**31
 
 
-def read_tables(edges: Path, features: Path | None, labels: Path | None) -> Data:
-    """Returns the graph of files, each read by `read_matrix`; edges stay as they are, in one direction or in both.
+def load_graph(
+    dataset: str,
+    data_dir: str | Path | None,
+    cache_dir: str | Path,
+    normalize: bool = True,
+    features: str | Path | None = None,
+    labels: str | Path | None = None,
+) -> Data:
+    """Returns a graph, checked (see `check_graph`).
 
     Args:
-        edges: [E, 2] source and target, nodes counted from 0, or [E, 3] with a weight; or [2, E].
-        features: [N, F], which also says how many nodes there are.
-        labels: [N, 1] a class a node, or [N, C] 0 and 1; -1 where a label is missing.
+        dataset: a public graph by name, with its class where two have the name: ``Cora`` is ``Planetoid/Cora``; one of OGB's,
+            ``ogbn-arxiv``; a file ``*.pt`` (see `read_graphs`), whose graphs are joined; or a table of edges, [E, 2] source
+            and target, nodes counted from 0, [E, 3] with a weight, or [2, E] (see `read_matrix`).
+        data_dir: folder that holds ``graph/planetoid/Cora/raw`` and the like, ``planetoid/Cora/raw``, or ``Cora/raw``, as the
+            class leaves it; read and never written to. None downloads.
+        cache_dir: folder for downloads.
+        normalize: whether the features of each node are scaled to the sum 1 (PyTorch Geometric's ``NormalizeFeatures``).
+        features: file of the features [N, F], for a table of edges.
+        labels: file of the labels, likewise: [N, 1] a class a node, or [N, C] 0 and 1; -1 where a label is missing.
 
     Raises:
-        ConfigError: there are no features.
-        DataError: a file cannot be read, or does not fit.
+        ConfigError: features or labels are given with other data than a table of edges, or it has no features.
+        UnknownNameError: no data set of that name.
+        DataError: files are missing or damaged, or the graph cannot be used for training.
     """
+    if dataset.endswith(_TABLES):
+        files = (None if each is None else Path(each) for each in (features, labels))
+        graph = _read_tables(Path(dataset), *files)
+    elif features is not None or labels is not None:
+        raise ConfigError(f"--node-features and --node-labels belong to a table of edges, not to dataset='{dataset}'.")
+    elif dataset.endswith(".pt"):
+        graphs = read_graphs(Path(dataset))
+        graph = graphs[0] if len(graphs) == 1 else Batch.from_data_list(graphs)
+    else:
+        graph = _load_public(dataset, None if data_dir is None else Path(data_dir), Path(cache_dir))
+    check_graph(graph, dataset)
+    if normalize:
+        graph.x = plain_features(graph.x).float()  # whole numbers cannot be scaled in place
+        graph = NormalizeFeatures()(graph)
+    return graph
+
+
+def _load_public(dataset: str, data_dir: Path | None, cache_dir: Path) -> Data:
+    if dataset.lower().startswith("ogbn-"):
+        return load_ogb(dataset, data_dir)[0]
+    # a name of two classes is that of the first
+    known = {short.lower(): name for name in reversed(_NAMES) for short in (name, name.partition("/")[2])}
+    if dataset.lower() not in known:
+        short = list(dict.fromkeys(name.partition("/")[2] for name in _NAMES))
+        raise UnknownNameError(
+            f"no data set '{dataset}'.{nearest(dataset, [*short, *_NAMES])} Known: {', '.join(_NAMES)}, OGB's such as "
+            "ogbn-arxiv, files that end in .pt, and tables of edges."
+        )
+    kind, _, name = known[dataset.lower()].partition("/")
+    if kind == "Planetoid":
+        return load_planetoid(name, place_of(data_dir, _FOLDERS[kind], name, "raw"), cache_dir)
+    folder, file = _ARCHIVES[f"{kind}/{name}"]
+    place = place_of(data_dir, _FOLDERS[kind], folder, "raw")
+    if place is None:
+        address = (_FULL if kind == "CitationFull" else _SHCHUR).format(file)
+        return _read_archive(download(address, cache_dir / _FOLDERS[kind] / file, _SUMS.get(file)))
+    if not (place / file).is_file():
+        raise DataError(f"{kind}/{name} needs {file}, not found in {place}.")
+    return _read_archive(place / file)
+
+
+def _read_archive(file: Path) -> Data:
+    """Returns the graph that PyTorch Geometric's ``read_npz`` returns, after checking the arrays."""
+    arrays = read_arrays(file, (*_ARRAYS, "labels"))
+    if missing := {*_ARRAYS, "labels"} - arrays.keys():
+        raise DataError(f"{file} lacks {', '.join(sorted(missing))}.")
+    labels = arrays["labels"]
+    words, links = (SparseRows(*(arrays[name] for name in names)) for names in (_ARRAYS[:4], _ARRAYS[4:]))
+    try:
+        nodes, shape = checked_rows(words, _MOST_BYTES).shape[0], checked_rows(links).shape
+    except DataError as error:
+        raise DataError(f"{file} cannot be read: {error}") from error
+    if shape != (nodes, nodes) or labels.shape != (nodes,) or labels.dtype.kind not in "iu":
+        raise DataError(f"{file} must have links between its {nodes} nodes, and a class, an integer, of each.")
+    return parse_npz(arrays)
+
+
+def _read_tables(edges: Path, features: Path | None, labels: Path | None) -> Data:
+    """Returns the graph of files; its edges are those of the table, without their reverses."""
     if features is None:
         raise ConfigError(f"a table of edges such as {edges} needs --node-features, a matrix with a row a node.")
     table = read_matrix(edges)
@@ -46,56 +145,15 @@ def read_tables(edges: Path, features: Path | None, labels: Path | None) -> Data
     return graph
 
 
-def load_graph(
-    dataset: str,
-    data_dir: str | Path | None,
-    cache_dir: str | Path,
-    normalize: bool = True,
-    features: str | Path | None = None,
-    labels: str | Path | None = None,
-) -> Data:
-    """Returns a graph, checked (see `check_graph`).
-
-    Args:
-        dataset: a name that `load_public` knows; a file ``*.pt`` (see `read_graphs`), several graphs of which are put side by
-            side; or a table of edges (see `read_tables`).
-        data_dir: folder of real data, see `load_public`; None downloads.
-        cache_dir: where to.
-        normalize: whether every node's features are scaled to the sum 1 (PyTorch Geometric's ``NormalizeFeatures``).
-        features: file of the features, for a table of edges.
-        labels: file of the labels, likewise.
-
-    Raises:
-        ConfigError: features or labels are given with another kind of data, or lacking.
-        UnknownNameError: no data set of that name.
-        DataError: files are missing or damaged, or the graph cannot be trained on.
-    """
-    if dataset.endswith(SUFFIXES):
-        files = (None if each is None else Path(each) for each in (features, labels))
-        graph = read_tables(Path(dataset), *files)
-    elif features is not None or labels is not None:
-        raise ConfigError(f"--node-features and --node-labels belong to a table of edges, not to dataset='{dataset}'.")
-    elif dataset.endswith(".pt"):
-        graphs = read_graphs(Path(dataset))
-        graph = graphs[0] if len(graphs) == 1 else Batch.from_data_list(graphs)
-    else:
-        graph = load_public(dataset, None if data_dir is None else Path(data_dir), Path(cache_dir))
-    check_graph(graph, dataset)
-    if normalize:
-        graph.x = plain_features(graph.x).float()  # whole numbers cannot be scaled in place
-        graph = NormalizeFeatures()(graph)
-    return graph
-
-
 def check_graph(graph: Data, name: str) -> None:
-    """Makes sure that nodes of a graph can be contrasted. Isolated nodes, and a graph without edges, are allowed.
+    """Checks that the nodes of a graph can be contrasted. Isolated nodes, and a graph without edges, are allowed.
 
     Args:
         graph: with ``x`` [N, F] and ``edge_index`` [2, E]; ``edge_weight`` [E] where edges have weights.
-        name: what messages call it.
+        name: its name in messages.
 
     Raises:
-        DataError: it has no node features, fewer than two nodes, or shapes and numbers that do not fit.
+        DataError: it has no node features, fewer than two nodes, or a wrong shape or value.
     """
     if graph.x is None or graph.x.dim() != 2 or graph.x.shape[1] == 0:
         raise DataError(
@@ -122,7 +180,7 @@ def check_graph(graph: Data, name: str) -> None:
 
 
 def plain_features(x: Tensor) -> Tensor:
-    """Returns features as a dense matrix [N, F]: numbers in float32, whole numbers as they are."""
+    """Returns features as a dense matrix [N, F], in float32 or, if they are integers, in their dtype."""
     dense = x if x.layout == torch.strided else x.to_dense()
     return dense.float() if dense.is_floating_point() else dense
 
@@ -132,10 +190,10 @@ def labels_of(graph: Data, name: str) -> Tensor | None:
 
     Args:
         graph: with ``y`` [N], [N, 1] or [N, C], or without; -1 and NaN are missing labels.
-        name: what messages call it.
+        name: its name in messages.
 
     Raises:
-        DataError: ``y`` has another shape, or holds no classes.
+        DataError: ``y`` has another shape or holds other numbers.
     """
     if graph.y is None:
         return None

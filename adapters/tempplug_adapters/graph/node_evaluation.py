@@ -1,7 +1,7 @@
-"""How well frozen node representations tell classes apart: logistic regression on splits of the nodes, micro- and macro-F1.
+"""How well frozen node representations predict classes: logistic regression on splits of the nodes, micro- and macro-F1.
 
-The evaluator of PyGCL (Zhu et al. 2021): 5,000 steps of Adam, scores at the best validation score. scikit-learn's regression
-does not stop early: without a penalty it scores up to five points less, and a penalty would change what recipes say.
+This is the evaluator of PyGCL (Zhu et al. 2021): 5,000 steps of Adam, and scores at the best validation score. scikit-learn's
+regression does not stop early: without a penalty it scores up to five points less, and a penalty would change the recipes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NodeScores:
     Attributes:
         micro: micro-averaged F1 × 100, which is accuracy where a node has one class.
         macro: F1 × 100 averaged over the classes.
-        validation: micro-averaged F1 × 100 of the validation nodes, at the step that it chose; NaN of scores by themselves.
+        validation: micro-averaged F1 × 100 of the validation nodes at the chosen step; NaN without validation nodes.
     """
 
     micro: float
@@ -41,7 +41,7 @@ class NodeScores:
 
 @dataclass(frozen=True)
 class Split:
-    """Positions of nodes to train on, to choose by and to test on."""
+    """Positions of the training, validation and test nodes."""
 
     train: Tensor
     valid: Tensor
@@ -74,29 +74,29 @@ def evaluate_nodes(
 
     Args:
         representations: [N, D], frozen.
-        labels: [N] integers, one class a node; or [N, C] of 0 and 1, several classes a node, each with a regression of its
-            own. A node with a label below 0 is not labelled, and left out.
-        protocols: of `PROTOCOLS` or `PUBLIC`.
-        seed: of the first random split and its initial weights; nothing else is random, and no other generator is touched.
-        splits: random ones of each protocol that has them.
-        strengths: of the weight decay, of which the best on the validation nodes counts.
-        masks: training, validation and test nodes [N] or, of several splits, [N, K], for `PUBLIC`.
-        steps: of Adam, learning rate 0.01, over all training nodes at once; validated every 20.
+        labels: [N] integers, one class a node; or [N, C] of 0 and 1, several classes a node, with one regression for each
+            class. Nodes with a label below 0 are left out.
+        protocols: names of `PROTOCOLS`, or `PUBLIC`.
+        seed: of the first random split and its initial weights. No global generator is used.
+        splits: number of random splits of each protocol of `PROTOCOLS`.
+        strengths: of the weight decay; the scores are those of the best on the validation nodes.
+        masks: training, validation and test nodes for `PUBLIC`, [N] or, for several splits, [N, K].
+        steps: of Adam with learning rate 0.01 on all training nodes; validated every 20.
         progress: called with the fraction done.
 
     Raises:
-        ConfigError: a protocol is not known, or needs masks.
-        DataError: fewer than ten labelled nodes, or representations that are not finite.
+        ConfigError: a protocol is unknown, or needs masks.
+        DataError: there are fewer than ten labelled nodes, or representations are not finite.
     """
     labelled = check_evaluation(labels, protocols, masks)
     if not torch.isfinite(representations).all():
         raise DataError("representations must be finite to be evaluated, but hold NaN or infinite values.")
     kept = labelled.nonzero().flatten()
     chosen, several = labels.cpu()[kept], labels.ndim == 2
-    # positions among the classes that are there; several classes a node are 0 or 1 already
+    # classes are numbered without gaps; several classes a node are 0 or 1 already
     targets = chosen if several else nn.functional.one_hot(torch.unique(chosen, return_inverse=True)[1])
     rows = with_ones(representations.detach().cpu()[kept])
-    # splits that share their training nodes share the training
+    # splits with the same training nodes use the same training
     wanted: list[tuple[torch.Generator, list[tuple[str, Split]]]] = []
     for protocol in protocols:
         seeds = [seed, *(seed_of(seed, number) for number in range(1, splits))]
@@ -114,16 +114,9 @@ def evaluate_nodes(
     scores: dict[str, list[NodeScores]] = {}
     for done, (generator, own) in enumerate(wanted):
         weights = _first_weights(rows.shape[1] - 1, targets.shape[1], generator)[None]
-        measured = _scores(
-            rows,
-            targets.bool(),
-            several,
-            [parts for _, parts in own],
-            weights,
-            strengths,
-            steps,
-            partial(_report, progress, done, len(wanted)),
-        )
+        report = partial(lambda done, part: progress((done + part) / len(wanted)), done)
+        parts_of = [parts for _, parts in own]
+        measured = _scores(rows, targets.bool(), several, parts_of, weights, strengths, steps, report)
         for (protocol, _), score in zip(own, measured, strict=True):
             scores.setdefault(protocol, []).append(score)
     kinds = ("micro", "macro", "validation")
@@ -131,15 +124,10 @@ def evaluate_nodes(
 
 
 def check_evaluation(labels: Tensor, protocols: Sequence[str], masks: Sequence[Tensor] | None) -> Tensor:
-    """Returns which nodes are labelled [N], after making sure that there is something to measure by.
-
-    Args:
-        labels: see `evaluate_nodes`.
-        protocols: likewise.
-        masks: likewise.
+    """Returns which nodes are labelled [N] after checking the arguments of `evaluate_nodes`.
 
     Raises:
-        ConfigError: a protocol is not known, or needs masks.
+        ConfigError: a protocol is unknown, or needs masks.
         DataError: too few nodes are labelled, or a public split has an empty part.
     """
     for protocol in protocols:
@@ -162,7 +150,7 @@ def check_evaluation(labels: Tensor, protocols: Sequence[str], masks: Sequence[T
 
 
 def split(nodes: int, protocol: str, generator: torch.Generator) -> Split:
-    """Returns a random partition of so many nodes (at least 10) by one of `PROTOCOLS`."""
+    """Returns a random partition of nodes, at least 10, by one of `PROTOCOLS`."""
     training, validation = (int(nodes * share) for share in PROTOCOLS[protocol])
     order = torch.randperm(nodes, generator=generator)
     return Split(order[:training], order[training : training + validation], order[training + validation :])
@@ -206,10 +194,6 @@ def _scores(
     return scores
 
 
-def _report(progress: Callable[[float], None], done: int, total: int, fraction: float) -> None:
-    progress((done + fraction) / total)
-
-
 def _first_weights(dimension: int, classes: int, generator: torch.Generator) -> Tensor:
     weights = torch.empty(classes, dimension)
     nn.init.xavier_uniform_(weights, generator=generator)
@@ -219,6 +203,6 @@ def _first_weights(dimension: int, classes: int, generator: torch.Generator) -> 
 def _public(masks: Sequence[Tensor], labelled: Tensor) -> list[Split]:
     """Returns the splits of masks [N] or [N, K], positions among the labelled nodes."""
     columns = [(each.cpu()[:, None] if each.ndim == 1 else each.cpu())[labelled].bool() for each in masks]
-    # a mask without columns of its own serves all splits
+    # a mask [N] is used for all splits
     width = max(each.shape[1] for each in columns)
     return [Split(*(each[:, min(k, each.shape[1] - 1)].nonzero().flatten() for each in columns)) for k in range(width)]

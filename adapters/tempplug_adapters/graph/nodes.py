@@ -1,43 +1,137 @@
-"""A graph as GRACE trains on it: its features, its labels, its parts around some nodes."""
+"""The graph that GRACE trains on: its features, its labels, and its parts around some nodes."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import torch
+import torch_geometric.typing
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
 
 from tempplug.errors import DataError
-from tempplug_adapters.graph.node_batches import NodeBatch, NodeSampler
 from tempplug_adapters.graph.node_data import check_graph, labels_of, plain_features
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
+@dataclass(frozen=True)
+class NodeBatch:
+    """The part of a graph around the nodes to be contrasted.
+
+    Attributes:
+        nodes: [n] positions in the whole graph, ordered by their distance in steps from the nodes to be contrasted.
+        edge_index: [2, E] with positions in ``nodes``, ordered by the distance of their targets.
+        edges: [E] positions of the edges in the whole graph.
+        reach: numbers of nodes that are at most 0, 1, 2, … steps away; the first is that of the nodes to be contrasted.
+    """
+
+    nodes: Tensor
+    edge_index: Tensor
+    edges: Tensor
+    reach: tuple[int, ...]
+
+    @property
+    def seeds(self) -> int:
+        """Number of nodes to be contrasted."""
+        return self.reach[0]
+
+
+class NodeSampler:
+    """Finds the part of a graph that an encoder reads around some nodes, with a random sample of the neighbours.
+
+    PyTorch Geometric samples where pyg-lib is installed, which its sampler needs (Hamilton et al. 2017).
+
+    Args:
+        edge_index: [2, E] of the whole graph, from source to target.
+        nodes: N.
+
+    >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> NodeSampler(path, nodes=3).around(torch.tensor([2]), neighbours=5, layers=1).nodes
+    tensor([2, 1])
+    """
+
+    def __init__(self, edge_index: Tensor, nodes: int) -> None:
+        self.nodes = nodes
+        self._edge_index = edge_index
+        self._order = torch.argsort(edge_index[1], stable=True)
+        self._degrees = torch.bincount(edge_index[1], minlength=nodes)
+        self._starts = self._degrees.cumsum(0) - self._degrees
+        self._samplers: dict[tuple[int, int], Any] = {}
+
+    def around(self, seeds: Tensor, neighbours: int | None, layers: int) -> NodeBatch:
+        """Returns the batch that contrasts some nodes.
+
+        Args:
+            seeds: [s] positions, each named once.
+            neighbours: number of incoming edges to follow for each node and layer, at least 1; None for all.
+            layers: number of layers of the encoder, the distance from the seeds.
+        """
+        if torch_geometric.typing.WITH_PYG_LIB:
+            return self._by_library(seeds, -1 if neighbours is None else neighbours, layers)
+        place = torch.full((self.nodes,), -1, device=seeds.device)
+        place[seeds] = torch.arange(len(seeds), device=seeds.device)
+        nodes, frontier, reach = seeds, seeds, [len(seeds)]
+        followed: list[Tensor] = []
+        for _ in range(layers):
+            edges = self._sampled(frontier, neighbours)
+            sources = self._edge_index[0, edges]
+            fresh = torch.unique(sources[place[sources] < 0])
+            place[fresh] = torch.arange(len(nodes), len(nodes) + len(fresh), device=seeds.device)
+            followed.append(edges)
+            nodes, frontier = torch.cat((nodes, fresh)), fresh
+            reach.append(len(nodes))
+        every = torch.cat(followed)
+        return NodeBatch(nodes, place[self._edge_index[:, every]], every, tuple(reach))
+
+    def _sampled(self, targets: Tensor, neighbours: int | None) -> Tensor:
+        """Returns up to ``neighbours`` incoming edges of each target, without replacement, in the order of the targets."""
+        degrees = self._degrees[targets]
+        group = torch.repeat_interleave(torch.arange(len(targets), device=targets.device), degrees)
+        first = degrees.cumsum(0) - degrees
+        within = torch.arange(len(group), device=targets.device) - first[group]
+        position = self._starts[targets][group] + within
+        if neighbours is not None and bool((degrees > neighbours).any()):
+            # Sorting group + random leaves the groups in order and shuffles inside them, so `within` ranks the shuffled edges.
+            shuffled = torch.argsort(group + torch.rand(len(group), dtype=torch.float64, device=targets.device))
+            position = position[shuffled[within < neighbours]]
+        return self._order[position]
+
+    def _by_library(self, seeds: Tensor, neighbours: int, layers: int) -> NodeBatch:
+        if (neighbours, layers) not in self._samplers:
+            graph = Data(edge_index=self._edge_index, num_nodes=self.nodes)
+            self._samplers[neighbours, layers] = NeighborSampler(graph, [neighbours] * layers)
+        sampler = self._samplers[neighbours, layers]
+        found = sampler.sample_from_nodes(NodeSamplerInput(None, seeds))
+        # the sampler sorts edges by target, and numbers them in that order
+        edges = found.edge if sampler.edge_permutation is None else sampler.edge_permutation[found.edge]
+        return NodeBatch(found.node, torch.stack((found.row, found.col)), edges, tuple(accumulate(found.num_sampled_nodes)))
+
+
 class Nodes:
-    """A graph as long as it has nodes, with a sampler of its neighbourhoods.
+    """A graph with a sampler of its neighbourhoods; ``len`` is the number of nodes.
 
     Args:
         graph: any PyTorch Geometric graph with node features (see `check_graph`); a data set or a list of such graphs, which
-            are taken together; or a loader of either kind, whose own sampler finds neighbours where it has one
-            (``NeighborLoader``).
-        name: what messages call it.
-        measured: whether the classes matter; else they may be anything.
+            are joined; or a loader of either kind, whose own sampler, if it has one (``NeighborLoader``), finds the neighbours.
+        name: its name in messages.
+        measured: whether the classes are used and must be valid.
 
     Raises:
-        DataError: it cannot be trained on.
+        DataError: it cannot be used for training.
     """
 
     def __init__(self, graph: Data | Iterable[Data], name: str = "graph", measured: bool = True) -> None:
         loader = graph if isinstance(graph, NodeLoader) else None
         self.graph = copy.copy(one_graph(graph, name))
         check_graph(self.graph, name)
-        self.graph.x = plain_features(self.graph.x)
+        self.x = self.graph.x = plain_features(self.graph.x)
         self.edge_index, self.edge_weight = self.graph.edge_index, self.graph.get("edge_weight")
         self.labels = labels_of(self.graph, name) if measured else None
         masks = [self.graph.get(each) for each in _MASKS]
@@ -46,24 +140,18 @@ class Nodes:
         self.sampler: NodeSampler | LoaderSampler = self._own if loader is None else LoaderSampler(loader)
 
     def __len__(self) -> int:
-        return int(self.graph.x.shape[0])
-
-    @property
-    def x(self) -> Tensor:
-        """Features of all nodes, [N, F], as they are."""
-        features: Tensor = self.graph.x
-        return features
+        return len(self.x)
 
     def part(self, seeds: Tensor, neighbours: int | None, steps: int) -> Data:
-        """Returns the part of the graph that an encoder reads around some nodes, as PyTorch Geometric's loaders give it.
+        """Returns the part of the graph that an encoder reads around some nodes, in the form of PyTorch Geometric's loaders.
 
         Args:
             seeds: [s] positions, each named once; they come first.
-            neighbours: followed of each node and step; None for all.
-            steps: away from the seeds.
+            neighbours: number to follow for each node and step; None for all.
+            steps: distance from the seeds.
 
         Returns:
-            Every attribute of nodes and edges but labels and masks, ``n_id``, ``batch_size``, ``num_sampled_nodes`` and
+            The attributes of nodes and edges without labels and masks, and ``n_id``, ``batch_size``, ``num_sampled_nodes`` and
             ``num_sampled_edges``.
         """
         batch = (self._own if neighbours is None else self.sampler).around(seeds, neighbours, steps)
@@ -83,7 +171,7 @@ class Nodes:
 
 
 class LoaderSampler:
-    """Finds neighbours by a loader of PyTorch Geometric, which decides how many and how far.
+    """Finds neighbours with a loader of PyTorch Geometric.
 
     Args:
         loader: of all nodes of a graph.
@@ -93,18 +181,14 @@ class LoaderSampler:
         self.loader = loader
 
     def around(self, seeds: Tensor, neighbours: int | None, layers: int) -> NodeBatch:
-        """Returns the batch around seeds [s]; the loader decides how many neighbours and how far."""
+        """Returns the batch around seeds [s]; the settings of the loader replace ``neighbours`` and ``layers``."""
         found = self.loader(seeds)
         counts = found.get("num_sampled_nodes") or [len(seeds), found.num_nodes - len(seeds)]
         return NodeBatch(found.n_id, found.edge_index, found.e_id, tuple(accumulate(map(int, counts))))
 
 
 def one_graph(given: Any, name: str) -> Data:
-    """Returns one graph of what may be one, a data set, a list, or a loader of these; several are put side by side.
-
-    Raises:
-        DataError: there is none.
-    """
+    """Returns the graph of a ``Data``, a data set, a list or a loader, joining several; raises `DataError` without one."""
     if isinstance(given, NodeLoader):
         given = given.data
     if isinstance(given, torch.utils.data.DataLoader):

@@ -1,11 +1,10 @@
-"""Data sets of the Open Graph Benchmark (Hu et al. 2020) as the package ``ogb`` leaves them: packed tables and splits.
+"""Data sets of the Open Graph Benchmark (Hu et al. 2020) in the files of the package ``ogb``: packed tables and splits.
 
-The package's own readers unpickle what they have processed before, and write to the folder.
+The package's own readers load pickles and write to the folder.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
 from pathlib import Path
 
 import torch
@@ -16,12 +15,12 @@ from torch_geometric.utils import index_to_mask
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.matrices import read_matrix
 
-# The others list each edge in one direction alone, and mean both.
+# The other data sets list each undirected edge once.
 _DIRECTED = ("ogbn-arxiv", "ogbg-code2")
 
 
 def place_of(data_dir: Path | None, kind: str, name: str, last: str) -> Path | None:
-    """Returns the first of the folders where a data set may lie that is there, else the first."""
+    """Returns the first existing folder among those of a data set, or the first of them."""
     if data_dir is None:
         return None
     places = [data_dir / "graph" / kind / name / last, data_dir / kind / name / last, data_dir / name / last]
@@ -44,7 +43,7 @@ def read_ogb(folder: Path, name: str) -> list[Data]:
         name: of the data set; those of ``ogbn`` have classes of nodes, those of ``ogbg`` classes of graphs.
 
     Raises:
-        DataError: a file is missing or damaged, or they do not fit one another.
+        DataError: a file is missing or damaged, or the files do not match.
     """
     raw = folder / "raw"
     needed = [f"{part}.csv.gz" for part in ("edge", "num-node-list", "num-edge-list")]
@@ -63,21 +62,17 @@ def read_ogb(folder: Path, name: str) -> list[Data]:
             raise DataError(f"{raw / part}.csv.gz has {len(table)} rows where the others have {rows}.")
     if len(nodes) != len(edges) or pairs.shape[1] != 2 or pairs.is_floating_point() or min([*nodes, *edges, 0]) < 0:
         raise DataError(f"{raw} must number the nodes and edges of each graph, and an edge must be two nodes.")
-    graphs = []
-    bounds = zip(pairwise(accumulate(nodes, initial=0)), pairwise(accumulate(edges, initial=0)), strict=True)
-    for number, (own, between) in enumerate(bounds):
-        links, attributes = pairs[slice(*between)].T, None if edge_attr is None else edge_attr[slice(*between)]
-        if name not in _DIRECTED:
-            links = torch.stack([links, links.flip(0)], 2).flatten(1)
-            attributes = None if attributes is None else attributes.repeat_interleave(2, 0)
-        graph = Data(edge_index=links.contiguous(), num_nodes=nodes[number])
-        if x is not None:
-            graph.x = x[slice(*own)]
-        if attributes is not None:
-            graph.edge_attr = attributes
-        if y is not None:
-            graph.y = y if of_nodes else y[number : number + 1]
-        graphs.append(graph)
+    if name not in _DIRECTED:
+        pairs, edges = torch.stack([pairs, pairs.flip(1)], 1).flatten(0, 1), [2 * each for each in edges]
+        edge_attr = None if edge_attr is None else edge_attr.repeat_interleave(2, 0)
+    graphs = [
+        Data(edge_index=links.T.contiguous(), num_nodes=size)
+        for links, size in zip(torch.split(pairs, edges), nodes, strict=True)
+    ]
+    sizes = {"x": (x, nodes), "edge_attr": (edge_attr, edges), "y": (y, nodes if of_nodes else [1] * len(nodes))}
+    for attribute, (table, counts) in sizes.items():
+        for graph, own in zip(graphs, () if table is None else torch.split(table, counts), strict=table is not None):
+            graph[attribute] = own
     if of_nodes and len(graphs) == 1:
         _add_masks(graphs[0], folder / "split")
     return graphs
@@ -88,7 +83,7 @@ def _table(raw: Path, part: str) -> Tensor:
 
 
 def _add_masks(graph: Data, split: Path) -> None:
-    """Adds the first published split, where there is one."""
+    """Adds the first published split, if there is one."""
     for place in sorted(split.glob("*/train.csv.gz"))[:1]:
         for part, mask in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
             numbers, nodes = read_matrix(place.with_name(f"{part}.csv.gz"))[:, 0], int(graph.num_nodes or 0)

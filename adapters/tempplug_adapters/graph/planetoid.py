@@ -1,6 +1,6 @@
 """Cora, CiteSeer and PubMed as Planetoid published them (Yang et al. 2016): eight files each, most of them pickles of arrays.
 
-PyTorch Geometric's own reader gives the same graph, but runs what a pickle names, and trusts every index in it.
+PyTorch Geometric's own reader returns the same graph, but runs code from the pickles and does not check their indices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tempplug_adapters.data_files.sparse_rows import checked_rows
 
 _URL: Final = "https://raw.githubusercontent.com/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data/{file}"
 _PARTS: Final = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
-# Of every file in the order of `_PARTS`; git's own of the one that no snapshot at hand holds.
+# Of the files in the order of `_PARTS`.
 _SUMS: Final[dict[str, list[str]]] = json.loads(Path(__file__).with_name("planetoid_checksums.json").read_text("utf-8"))
 _VALIDATION: Final = 500
 _MOST_BYTES: Final = 2**30
@@ -35,7 +35,7 @@ def load_planetoid(name: str, raw: Path | None, cache_dir: Path) -> Data:
     Args:
         name: ``Cora``, ``CiteSeer`` or ``PubMed``.
         raw: folder with the files; None downloads them.
-        cache_dir: where to.
+        cache_dir: folder for downloads.
 
     Raises:
         DataError: files are missing, damaged or not the published ones.
@@ -55,10 +55,10 @@ def load_planetoid(name: str, raw: Path | None, cache_dir: Path) -> Data:
 
 
 def read_planetoid(name: str, raw: Path) -> Data:
-    """Returns the graph of the files ``raw/ind.NAME.x`` and so on, whatever their checksums are.
+    """Returns the graph of the files ``raw/ind.NAME.x`` and so on, without comparing checksums.
 
     Raises:
-        DataError: a file is missing or damaged, or does not fit the others; the message names it.
+        DataError: a file is missing or damaged, or does not match the others; the message names it.
     """
     paths = {part: raw / f"ind.{name.lower()}.{part}" for part in _PARTS}
     x, y, tx, ty, allx, ally = (_matrix(paths[part]) for part in _PARTS[:6])
@@ -77,7 +77,7 @@ def read_planetoid(name: str, raw: Path) -> Data:
         raise DataError(f"{paths['graph']} names node {int(edges.max())}, but there are {nodes} nodes, counted from 0.")
     if nodes < len(y) + _VALIDATION or not ally.shape[1]:
         raise DataError(f"{paths['y']} leaves no {_VALIDATION} of {nodes} nodes for validation.")
-    # Test nodes that no file describes, as CiteSeer has them, get features of 0 and the first class.
+    # Test nodes without data, as in CiteSeer, get features of 0 and the first class.
     features = torch.cat([allx, allx.new_zeros(nodes - len(allx), allx.shape[1])])
     classes = torch.cat([ally, ally.new_zeros(nodes - len(ally), ally.shape[1])])
     features[test], classes[test] = tx, ty
@@ -120,7 +120,7 @@ def _edges(path: Path) -> Tensor:
     """Returns the edges [2, E] in the order of the file."""
     found = _pickled(path)
     lists = found.values() if isinstance(found, dict) else [None]
-    # a list may be there many times over, for little more than a byte each
+    # a pickle can refer to one list many times, at about a byte each
     if not all(isinstance(each, list) for each in lists) or sum(map(len, lists)) > path.stat().st_size:
         raise DataError(f"{path} must hold a dictionary from nodes to lists of nodes.")
     rows = [node for node, others in found.items() for _ in others]

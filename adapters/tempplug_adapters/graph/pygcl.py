@@ -1,7 +1,7 @@
-"""The contract of PyGCL's losses, so that its contrast models train with any temperature strategy.
+"""The interface of PyGCL's losses, so that its contrast models train with any temperature strategy.
 
-PyGCL (the package ``GCL``) hands a loss ``anchor [N, D], sample [M, D], pos_mask [N, M], neg_mask [N, M]``. This module keeps
-that contract without importing ``GCL``, whose published wheel does not import on today's stack unless its users repair it.
+PyGCL (the package ``GCL``) calls a loss with ``anchor [N, D], sample [M, D], pos_mask [N, M], neg_mask [N, M]``. This module
+does not import ``GCL``, whose published wheel cannot be imported with current versions of its dependencies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INSTEAD = {
 }
 """What to use in place of the options of PyGCL's DebiasedInfoNCE and HardnessInfoNCE."""
 
-# Numbers of a mask that are looked at together.
+# Numbers of a mask that are checked at once.
 PART = 1 << 18
 
 
@@ -41,16 +41,15 @@ class PyGCLLoss(nn.Module):
     without a positive leave the mean.
 
     Args:
-        strategy: spec string or instance; how similarities become logits.
-        objective: spec string or instance; G2L has several positives an anchor, which not every objective has a form for.
-        tau: PyGCL's spelling: the temperature of ``fixed``; of other strategies that around which their papers' ranges lie
-            (``learnable`` begins there, ``schedule`` goes from half to twice). Without it, as PyGCL has no default, what a
-            spec string does not write is the strategy's own default: 0.1 for ``fixed``.
+        strategy: spec string or instance.
+        objective: spec string or instance; G2L has several positives an anchor, which some objectives do not support.
+        tau: PyGCL's name of the temperature of ``fixed``; other strategies get their options relative to it (``learnable``
+            starts there, ``schedule`` goes from half to twice). None: the strategy's defaults, 0.1 for ``fixed``.
         engine: as in `tempplug.ContrastiveLoss`.
-        **debiased: ``tau_plus`` and ``beta`` of PyGCL's debiased losses, which are refused with what to use instead.
+        **debiased: ``tau_plus`` and ``beta`` of PyGCL's debiased losses, which are rejected with an alternative.
 
     Attributes:
-        contrastive_loss: the loss itself: its ``record`` is of the last direction, and ``set_progress`` drives schedules.
+        contrastive_loss: the loss; its ``record`` is of the last direction, and its ``set_progress`` advances schedules.
 
     Raises:
         UnknownNameError: no such strategy, objective or option.
@@ -103,14 +102,14 @@ class PyGCLLoss(nn.Module):
         Args:
             anchor: [N, D] raw embeddings.
             sample: [M, D] raw embeddings of the candidates; with intra-view negatives, the anchors stand behind the others.
-            pos_mask: [N, M] zeros and ones of any dtype; by default row i belongs to row i.
-            neg_mask: [N, M] likewise; by default whatever is not positive.
-            given: ``labels``, ``index`` or ``uncertainty`` [N], where the strategy needs them. A contrast model passes on the
-                keywords that it was made with.
+            pos_mask: [N, M] zeros and ones of any dtype; by default row i is the positive of row i.
+            neg_mask: [N, M] likewise; by default all pairs that are not positive.
+            given: ``labels``, ``index`` or ``uncertainty`` [N], if the strategy needs them. A contrast model passes on the
+                keywords of its constructor.
 
         Raises:
             ShapeError: shapes do not fit.
-            ConfigError: a mask holds something else than zeros and ones, or the objective has no form for these masks.
+            ConfigError: a mask holds other values than zeros and ones, or the objective does not support these masks.
             NonFiniteError: embeddings hold NaN or infinite values (on CPU).
         """
         if self.training and torch.is_grad_enabled():
@@ -119,7 +118,7 @@ class PyGCLLoss(nn.Module):
         if pos_mask is None:
             pos_mask = torch.eye(anchors, candidates, dtype=torch.bool, device=anchor.device)
         positive, negative = _truths_of_both(pos_mask, neg_mask, anchors, candidates)
-        # What the model appended is recognised by its values: M = 2N alone may also be two nodes a graph.
+        # Appended anchors are recognised by their values: M = 2N alone may also be two nodes a graph.
         if candidates == 2 * anchors and torch.equal(sample[anchors:], anchor):
             negative[:, anchors:].fill_diagonal_(False)
         loss: Tensor = self.contrastive_loss(anchor, sample, positive_mask=positive, negative_mask=negative, **given)
@@ -129,7 +128,7 @@ class PyGCLLoss(nn.Module):
 def _register() -> None:
     """Makes this one of PyGCL's losses to ``isinstance``, once PyGCL is imported, which is not done here."""
     losses: Any = sys.modules.get("GCL.losses")
-    # Registered again and again, all classes of Python with abstract methods would forget what they know of each other.
+    # Each registration clears the caches of all abstract classes.
     if losses is not None and not issubclass(PyGCLLoss, losses.Loss):
         losses.Loss.register(PyGCLLoss)
 
@@ -140,7 +139,7 @@ def _around(strategy: str | Strategy, tau: float) -> Strategy:
     name, written = parse_spec(strategy)
     options = around(tau).get(name)
     if options is None:
-        create_strategy(strategy)  # an unknown name is refused first
+        create_strategy(strategy)  # raises for an unknown name
         raise ConfigError(f"tau={format_value(tau)} has no meaning for strategy '{name}': leave it out, or write its options.")
     if twice := [option for option in written if option in options and "temperature" in option]:
         raise ConfigError(f"the temperature is given twice: tau={format_value(tau)} and {twice[0]} of strategy '{name}'.")
@@ -148,21 +147,18 @@ def _around(strategy: str | Strategy, tau: float) -> Strategy:
 
 
 def _truths_of_both(pos_mask: Tensor, neg_mask: Tensor | None, anchors: int, candidates: int) -> tuple[Tensor, Tensor]:
-    """Returns both masks as booleans, a pair that is in both positive alone."""
+    """Returns both masks as booleans; a pair in both is only positive."""
     positive = _truths("pos_mask", pos_mask, anchors, candidates)
-    # A contrast model's negatives are all others, unless its caller gave masks.
-    if neg_mask is None or (neg_mask.is_floating_point() and _are_the_others(neg_mask, pos_mask)):
+    # By default, all other pairs are negatives in a contrast model.
+    alike = neg_mask is not None and (neg_mask.dtype, neg_mask.shape) == (pos_mask.dtype, pos_mask.shape)
+    if neg_mask is None or (alike and pos_mask.is_floating_point() and torch.equal(neg_mask, 1 - pos_mask)):
         return positive, ~positive
     negative = _truths("neg_mask", neg_mask, anchors, candidates)
     return positive, negative.view(torch.uint8) > positive.view(torch.uint8)  # negative and not positive, in one pass
 
 
-def _are_the_others(neg_mask: Tensor, pos_mask: Tensor) -> bool:
-    return neg_mask.dtype == pos_mask.dtype and neg_mask.shape == pos_mask.shape and torch.equal(neg_mask, 1 - pos_mask)
-
-
 def _truths(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
-    """Returns a mask as booleans, after a look at its shape and its values."""
+    """Returns a mask as booleans after checking its shape and its values."""
     if tuple(mask.shape) != (anchors, candidates):
         raise ShapeError(
             f"{name} of shape {list(mask.shape)} must be [{anchors}, {candidates}], anchors by samples. "
@@ -170,7 +166,7 @@ def _truths(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
         )
     if mask.dtype == torch.bool:
         return mask
-    # Some rows at a time: what is computed beside the mask stays in the cache.
+    # Some rows at a time, so that intermediate results stay in the cache.
     rows_at_once = max(1, PART // candidates)
     for rows in torch.split(mask.detach(), rows_at_once) if anchors > rows_at_once else (mask.detach(),):
         # x - x² is 0 for 0 and 1 alone; a sum is several times faster than a maximum.

@@ -1,7 +1,4 @@
-"""Graphs in files of PyTorch: a ``Data``, a list of them, or what a data set of PyTorch Geometric leaves in ``processed``.
-
-They are read without running code. This module must not know any model.
-"""
+"""Graphs in files of PyTorch, read without running code: a ``Data``, a list of them, or a data set's ``processed`` file."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from tempplug_adapters.storage.tensors import read_tensors
 
 
 def _plain(*factory: Any) -> dict[Any, Any]:
-    """Returns the dictionary that is read in place of a `defaultdict`, which PyTorch makes and does not fill."""
+    """Returns a dictionary in place of a `defaultdict`, which PyTorch creates but does not fill."""
     return {}
 
 
@@ -31,7 +28,7 @@ def read_graphs(file: Path) -> list[Data]:
     """Returns the graphs of a file.
 
     Raises:
-        DataError: it cannot be read, or holds other things.
+        DataError: it cannot be read, or has other contents.
     """
     if not file.is_file():
         raise DataError(f"{file} does not exist or is not a file.")
@@ -41,7 +38,7 @@ def read_graphs(file: Path) -> list[Data]:
         raise DataError(f"{file} could not be read: {error}") from error
     for graph in found if isinstance(found, list | tuple) else [found]:
         for store in graph.stores if isinstance(graph, Data) else ():
-            vars(store).pop("_cached_attr", None)  # PyTorch Geometric makes it anew
+            vars(store).pop("_cached_attr", None)  # PyTorch Geometric computes it again
     if isinstance(found, tuple) and found and all(isinstance(each, Data) for each in found):
         raise DataError(f"{file} holds a tuple of {len(found)} graphs, as RandomLinkSplit returns: save the one to train on.")
     if isinstance(found, tuple) and len(found) in (2, 3) and isinstance(found[0], Data | dict):
@@ -56,12 +53,12 @@ def read_graphs(file: Path) -> list[Data]:
 
 
 def _apart(file: Path, whole: Any, slices: Any) -> list[Data]:
-    """Returns each graph of those that a data set keeps one after the other; without slices there is one."""
+    """Returns the graphs of a collated data set; without slices there is one."""
     try:
         data = Data.from_dict(whole) if isinstance(whole, dict) else whole
         if not slices:
             return [data]
         count = min(len(bounds) for bounds in slices.values()) - 1
         return [separate(Data, data, idx=number, slice_dict=slices, decrement=False) for number in range(count)]
-    except Exception as error:  # tables of a damaged file can be anything
+    except Exception as error:  # a damaged file can hold any values
         raise DataError(f"{file} holds graphs and slices that do not fit one another: {one_line(error)}") from error

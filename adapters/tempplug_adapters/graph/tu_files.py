@@ -1,6 +1,6 @@
 """The TU collection (Morris et al. 2020): data sets of many graphs, read from the texts of their archives.
 
-The result is that of PyTorch Geometric's ``TUDataset``, whose reader needs unpacked files and trusts every number in them.
+The result is that of PyTorch Geometric's ``TUDataset``, whose reader needs unpacked files and does not check their numbers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _MOST_BYTES = 2**30
 
 
 def load_tu(name: str, cache_dir: Path, data_dir: Path | None = None) -> GraphSet:
-    """Returns a data set of the TU collection, with the node labels (not the attributes) as features, as GraphCL has it.
+    """Returns a data set of the TU collection with its node labels (not its attributes) as features, as in GraphCL's code.
 
     Args:
-        name: as the collection writes it, for example ``MUTAG``.
-        cache_dir: folder for what is downloaded.
-        data_dir: folder of real data, which holds ``graph/tu/NAME.tar.xz`` or ``NAME.zip``, or ``NAME/raw`` as PyTorch
-            Geometric's ``TUDataset`` leaves it; None downloads.
+        name: name in the collection, for example ``MUTAG``.
+        cache_dir: folder for downloads.
+        data_dir: folder with ``graph/tu/NAME.tar.xz`` or ``NAME.zip``, or with ``NAME/raw`` of PyTorch Geometric's
+            ``TUDataset``; None downloads.
 
     Raises:
         DataError: the archive is missing or damaged, or does not hold the data set.
@@ -97,7 +97,7 @@ def _graphs(parts: Mapping[str, NDArray[np.int64]]) -> GraphSet:
 
 
 def _features(labels: NDArray[Any], nodes: int) -> torch.Tensor:
-    """Returns a 1 for each label of a node [n, F], for columns of labels one after the other."""
+    """Returns the one-hot labels of each node, concatenated over the columns of labels, [n, F]."""
     if len(labels) != nodes:
         raise DataError(f"there are {nodes} nodes, but labels of {len(labels)}.")
     lowest = labels.min(0)

@@ -1,4 +1,4 @@
-"""Encoders and augmentations that users bring: found by ``module:name``, made, and called as each requires."""
+"""Encoders and augmentations of the user: imported by ``module:name``, constructed, and called with the arguments they take."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _OPTIONAL = ("edge_weight", "edge_attr", "batch")
 
 
 def find(word: str, option: str) -> Any:
-    """Returns what ``module:name`` names; modules are also looked for in the working directory.
+    """Returns the object ``module:name``; modules are also searched in the working directory.
 
     Args:
-        word: the two parts.
-        option: what messages call it.
+        word: ``module:name``.
+        option: its name in messages.
 
     Raises:
         ConfigError: there is no such module or name, its import fails, or it is a function that is not written in Python.
@@ -48,21 +48,20 @@ def find(word: str, option: str) -> Any:
         raise ConfigError(f"{option}='{word}' cannot be imported: {type(error).__name__}: {one_line(error)}") from error
     finally:
         sys.path.remove(here)
-    if inspect.isbuiltin(found):  # such as os:system, which must not be tried out
+    if inspect.isbuiltin(found):  # such as os:system, which must not be called
         raise ConfigError(f"{option}='{word}' is a built-in function: name a module, a class or a function written in Python.")
     return found
 
 
 def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Module:
-    """Returns an encoder: a copy of a module, or what a class or function makes.
+    """Returns an encoder: a copy of a module, or the result of a class or function.
 
     Args:
-        given: a module; or a class or function, which gets ``in_channels`` (else its first argument, whatever its name),
-            ``hidden_channels`` or ``hidden``, and ``num_layers`` or ``layers``, each where it takes one, as PyTorch
-            Geometric's models do.
+        given: a module; or a class or function, which is called with those of ``in_channels`` (or its first required
+            argument), ``hidden_channels`` or ``hidden``, and ``num_layers`` or ``layers`` that it takes.
         features: number of node features.
         hidden: width.
-        layers: how many.
+        layers: number of layers.
 
     Raises:
         ConfigError: it is none of these, needs other arguments, or raises.
@@ -73,13 +72,7 @@ def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Mo
     if not callable(given) or (inspect.isclass(given) and not issubclass(given, nn.Module)):
         raise ConfigError(f"encoder {called} must be a module, or a class or function that makes one.")
     wanted = inspect.signature(given).parameters
-    known = {
-        "in_channels": features,
-        "hidden_channels": hidden,
-        "hidden": hidden,
-        "num_layers": layers,
-        "layers": layers,
-    }
+    known = {"in_channels": features, "hidden_channels": hidden, "hidden": hidden, "num_layers": layers, "layers": layers}
     needed = [name for name, each in wanted.items() if each.default is each.empty and each.kind not in _ANY_NUMBER]
     options = {name: value for name, value in known.items() if name in wanted}
     if "out_channels" in needed:
@@ -105,8 +98,8 @@ _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class UserEncoder(nn.Module):
     """Calls a module that has ``forward(x, edge_index)`` or ``forward(batch)`` with graphs.
 
-    The first kind also gets ``edge_weight``, ``edge_attr`` and ``batch`` where it takes them and the graphs have them. One that
-    takes ``num_sampled_nodes_per_hop``, as PyTorch Geometric's models do, computes no more of a sampled graph than is read.
+    The first kind also receives ``edge_weight``, ``edge_attr`` and ``batch`` if it takes them and the graphs have them. Modules
+    with an argument ``num_sampled_nodes_per_hop``, such as PyTorch Geometric's, compute only the needed part of a sample.
 
     Args:
         module: any.
@@ -123,7 +116,7 @@ class UserEncoder(nn.Module):
         self.trims = "num_sampled_nodes_per_hop" in wanted
 
     def forward(self, graphs: Data) -> Tensor:
-        """Returns what the module makes of a ``Data`` or ``Batch``, [N, W] or [B, W]; raises `ShapeError` for no matrix."""
+        """Returns the representations of a ``Data`` or ``Batch``, [N, W] or [B, W]; raises `ShapeError` for other shapes."""
         if self.takes_graphs:
             found = self.module(graphs)
         else:
@@ -139,7 +132,7 @@ class UserEncoder(nn.Module):
 
     @torch.no_grad()
     def probe(self, graphs: Data) -> Tensor:
-        """Returns what the module does in evaluation mode, which settles layers that learn their sizes from the first input."""
+        """Returns the output in evaluation mode; lazy layers get their sizes by this call."""
         training = self.training
         found: Tensor = self.eval()(graphs)
         self.train(training)
@@ -154,17 +147,13 @@ class UserEncoder(nn.Module):
 def warn_of_unused(graph: Data, accepted: Sequence[str], encoder: str) -> None:
     """Warns of weights and attributes of edges that a graph has and an encoder does not take."""
     for name in ("edge_weight", "edge_attr"):
-        if name not in accepted and _some(graph, name):
+        if name not in accepted and graph.get(name) is not None and len(graph[name]):
             hint = "; call it edge_weight if it weighs edges" if name == "edge_attr" else ""
             warnings.warn(f"{name} of the data is not used: the encoder {encoder} does not take it{hint}.", stacklevel=2)
 
 
 def create_augmentation(given: Any) -> Augmentation:
-    """Returns an augmentation: a callable, or an object of a class that needs no arguments, as some of PyTorch Geometric's.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Returns a callable, or an object of a class that needs no arguments; raises `ConfigError` for others."""
     if inspect.isclass(given):
         try:
             given = given()
@@ -180,7 +169,7 @@ class UserModules:
     """An encoder and augmentations of the user: objects from Python, else those that a recipe names by ``MODULE:NAME``.
 
     Args:
-        encoder: a module, or what makes one; None: the recipe's.
+        encoder: a module, or a class or function that returns one; None: the recipe's.
         augmentations: empty: the recipe's.
         builtin: whether a word without a colon is the name of a built-in augmentation.
     """
@@ -190,7 +179,7 @@ class UserModules:
         self.augmentations = tuple(each if isinstance(each, str) else create_augmentation(each) for each in augmentations)
 
     def of(self, recipe: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Returns the encoder, or what makes it, and all augmentations; names of built-in ones stay as they are."""
+        """Returns the encoder or its constructor, and all augmentations; built-in ones by name."""
         named = self.encoder is None and recipe.encoder is not None
         pool = self.augmentations or recipe.augmentations
         for word in pool:
@@ -200,7 +189,7 @@ class UserModules:
         return find(recipe.encoder, "encoder") if named else self.encoder, augmentations
 
     def names(self) -> dict[str, Any]:
-        """Returns the names of what came from Python, for the record of a run; empty without any."""
+        """Returns the names of objects passed from Python, for the record of a run."""
         augmentations = [each for each in self.augmentations if not isinstance(each, str)]
         named = {"own_encoder": [] if self.encoder is None else [self.encoder], "own_augmentations": augmentations}
         return {name: [_name(each) for each in every] for name, every in named.items() if every}
@@ -219,7 +208,7 @@ def takes_batch(augmentation: Augmentation) -> bool:
 
 
 def augmented(graph: Data, augmentation: Augmentation) -> Data:
-    """Returns what an augmentation makes of a graph; raises `ConfigError` where that is no graph."""
+    """Returns the augmented graph; raises `ConfigError` if the augmentation returns another type."""
     found = augmentation(copy.copy(graph))
     if not isinstance(found, Data):
         raise ConfigError(f"augmentation {augmentation!r} must return a Data, not {type(found).__name__}.")
@@ -227,7 +216,7 @@ def augmented(graph: Data, augmentation: Augmentation) -> Data:
 
 
 def corrupted(graph: Data, edge_removal: float, feature_masking: float) -> Data:
-    """Returns `corrupt`'s view of a graph written out, with what its edges have, for encoders that take a ``Data``."""
+    """Returns the graph of a `corrupt` view with the attributes of its edges, for encoders that take a ``Data``."""
     view = copy.copy(graph)
     view.edge_index, kept = dropout_edge(graph.edge_index, p=edge_removal)
     view.x, _ = mask_feature(graph.x, p=feature_masking, mode="col")
@@ -238,7 +227,3 @@ def corrupted(graph: Data, edge_removal: float, feature_masking: float) -> Data:
     if steps is not None:
         view.num_sampled_edges = [int(each.sum()) for each in kept.split(steps)]
     return view
-
-
-def _some(graph: Data, name: str) -> bool:
-    return graph.get(name) is not None and len(graph[name]) > 0

@@ -1,6 +1,6 @@
 """Hugging Face: flags for `HfArgumentParser`, a mixin for `Trainer` subclasses, and the callback that it installs.
 
-Shared by every adapter that trains with a `Trainer`; importing this package loads no framework.
+All adapters that train with a `Trainer` share them. Importing this package loads no framework.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The temperature flags as a dataclass for `transformers.HfArgumentParser`. It must not know the Trainer."""
+"""The temperature flags as a dataclass for `transformers.HfArgumentParser`; independent of the Trainer."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def _known(kind: type[Info]) -> str:
 
 
 _STRATEGY_HELP = (
-    f"Temperature strategy: name or name:key=value,... Known: {_known(StrategyInfo)}; `tempplug list` says what they do."
+    f"Temperature strategy: name or name:key=value,... Known: {_known(StrategyInfo)}; `tempplug list` describes them."
 )
 _ARGS_HELP = (
-    "Options of the temperature strategy, key=value ...; `tempplug show NAME` lists them with their ranges. What is not given "
-    "is the default of the program, printed when training starts."
+    "Options of the temperature strategy, key=value ...; `tempplug show NAME` lists them with their ranges. Other options have "
+    "the defaults of the program, which are printed when training starts."
 )
 _RATE_HELP = (
-    "Learning rate of all that the strategy learns, following the same schedule as the model's. Default: the strategy's own, "
-    "0.01 for learnable; the model's where it has none (amcl)."
+    "Learning rate of the strategy's parameters, on the same schedule as the model's. Default: the strategy's own, "
+    "0.01 for learnable; the model's if it has none (amcl)."
 )
 _OBJECTIVE_HELP = f"Contrastive objective: name or name:key=value,... Known: {_known(ObjectiveInfo)}."
 
@@ -47,21 +47,21 @@ class TemperatureArguments:
     """The flags ``--temperature-strategy``, ``--temperature-args``, ``--contrastive-objective`` and
     ``--temperature-learning-rate``, checked when parsed.
 
-    Options of the strategy that are not given are the defaults of the context, which the method that makes the loss names.
-    Stands beside ``TrainingArguments`` in an `HfArgumentParser`, which accepts each flag with ``-`` and with ``_``.
+    Options that are not given have the defaults of the context, see the methods that create a loss. An `HfArgumentParser` can
+    parse this class together with ``TrainingArguments``, and accepts each flag with ``-`` and with ``_``.
 
     Args:
-        temperature_strategy: spec string of the strategy; None leaves the choice to a training command's recipe, and is
-            ``fixed`` where there is none.
+        temperature_strategy: spec string of the strategy; None leaves the choice to a training command's recipe, and means
+            ``fixed`` without one.
         temperature_args: further options of the strategy, ``key=value`` each.
-        contrastive_objective: spec string of the objective; None as above, ``infonce`` where there is no recipe.
-        temperature_learning_rate: of all that the strategy learns, greater than 0: τ of ``learnable``, φ of ``amcl``, the
-            temperatures of ``individual``, which move by a rule of their own and not by the optimizer. None: what the strategy
-            says, and the model's learning rate where it says nothing.
+        contrastive_objective: spec string of the objective; None as above, ``infonce`` without a recipe.
+        temperature_learning_rate: learning rate of the strategy's parameters, greater than 0: of τ of ``learnable``, φ of
+            ``amcl``, and the temperatures of ``individual``, which have an update rule instead of the optimizer. None: the
+            strategy's own rate, or the model's if it has none.
 
     Raises:
-        UnknownNameError: no such strategy, option or objective; the message suggests the nearest.
-        ConfigError: an option is malformed, given twice or out of range, or a learning rate is given to what learns nothing.
+        UnknownNameError: a strategy, an option or an objective is unknown; the message suggests the nearest name.
+        ConfigError: an option is malformed, given twice or out of range, or the strategy has no parameters for a learning rate.
 
     >>> TemperatureArguments("macl:alpha=2", ["threshold=0.8"]).create_loss("cross-view").strategy.spec()
     'macl:base_temperature=0.1,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false'
@@ -81,7 +81,7 @@ class TemperatureArguments:
         if self.temperature_strategy is not None:
             name, options = self._merged()
             required = {option.name for option in _options(name) if option.required}
-            # what only the data know (class counts) is filled in later, and the rest can be checked only then
+            # options from the data, such as class counts, are added later, and the others can be checked only then
             if required <= options.keys():
                 self._set_learning_rate(tempplug.create_strategy(name, **options))
         if self.contrastive_objective is not None:
@@ -96,21 +96,20 @@ class TemperatureArguments:
         temperatures: Temperatures | None = None,
         **known: Any,
     ) -> tempplug.ContrastiveLoss:
-        """Returns the loss that the flags describe.
+        """Creates the loss given by the flags.
 
         Args:
             layout: as in `tempplug.ContrastiveLoss`.
             symmetric: whether to average both directions of ``cross-view``.
-            gather: whether candidates come from all processes; None gathers wherever there are several.
-            temperatures: options by strategy for what the flags leave open, such as those of
-                `tempplug_adapters.training.recipe.around`, where ``around(0.05)`` makes ``fixed`` 0.05; None leaves them to
-                the strategies' own defaults, where it is 0.1.
-            **known: options that the data decide, such as ``class_counts``: used where the strategy takes them and neither the
-                flags nor ``temperatures`` give them.
+            gather: whether candidates come from all processes; None gathers if there are several.
+            temperatures: default options by strategy, such as those of `tempplug_adapters.training.recipe.around`; for
+                example, with ``around(0.05)`` the default of ``fixed`` is 0.05. None keeps the strategies' own defaults (0.1).
+            **known: options determined by the data, such as ``class_counts``; used if the strategy has them and neither the
+                flags nor ``temperatures`` set them.
 
         Raises:
             UnknownNameError: as in the constructor.
-            ConfigError: as in the constructor; also where the strategy needs an option that is not given.
+            ConfigError: as in the constructor, or the strategy requires an option that is not given.
         """
         return tempplug.ContrastiveLoss(
             strategy=self._set_learning_rate(in_context(format_spec(*self._merged()), temperatures or {}, **known)),
@@ -123,13 +122,13 @@ class TemperatureArguments:
     def create_sentence_transformers_loss(
         self, model: Any, *, mini_batch_size: int | None = None, gather_across_devices: bool | None = None, **options: Any
     ) -> TemperatureRankingLoss:
-        """Returns the loss that the flags describe, for a Trainer of sentence-transformers.
+        """Creates the loss given by the flags, for a Trainer of sentence-transformers.
 
         Args:
             model: a SentenceTransformer.
-            mini_batch_size: rows that are embedded at a time, for a loss by GradCache; None embeds a batch at once.
-            gather_across_devices: whether candidates come from all processes; None gathers wherever there are several.
-            **options: of `tempplug_adapters.sentence_transformers.TemperatureRankingLoss`, such as ``directions``.
+            mini_batch_size: number of rows embedded at a time by GradCache; None embeds a batch at once.
+            gather_across_devices: whether candidates come from all processes; None gathers if there are several.
+            **options: options of `tempplug_adapters.sentence_transformers.TemperatureRankingLoss`, such as ``directions``.
 
         Raises:
             MissingDependencyError: sentence-transformers is not installed.
@@ -148,7 +147,7 @@ class TemperatureArguments:
         return loss
 
     def _merged(self) -> tuple[str, dict[str, Any]]:
-        """Returns the strategy's name and its options, among them the learning rate where it has such an option."""
+        """Returns the name and the options of the strategy, including the learning rate if that is an option."""
         name, options = merge_spec(self.temperature_strategy or "fixed", self.temperature_args)
         if self.temperature_learning_rate is None or "learning_rate" not in {option.name for option in _options(name)}:
             return name, options
@@ -160,7 +159,7 @@ class TemperatureArguments:
         return name, {**options, "learning_rate": self.temperature_learning_rate}
 
     def _set_learning_rate(self, strategy: tempplug.Strategy) -> tempplug.Strategy:
-        """Returns the strategy with the given learning rate, where it has no option for that."""
+        """Sets the given learning rate, if the strategy has no option for it, and returns the strategy."""
         if self.temperature_learning_rate is not None and "learning_rate" not in strategy.options:
             if not any(True for _ in strategy.parameters()):
                 raise ConfigError(
@@ -172,12 +171,12 @@ class TemperatureArguments:
 
 
 def _several_processes() -> bool:
-    """Returns whether the program was launched as one of several processes, also before they have met."""
+    """Returns whether the program was launched as one of several processes, also before they are connected."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size() > 1
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def _options(strategy: str) -> tuple[Option, ...]:
-    """Returns the options that a strategy takes; raises where there is none of that name."""
+    """Returns the options of a strategy; raises UnknownNameError if it is unknown."""
     return options_of(registry().load(registry().get(StrategyInfo, strategy)))

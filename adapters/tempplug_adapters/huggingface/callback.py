@@ -1,6 +1,6 @@
-"""The callback that tells a loss how long training is and how far, and measures what its last training batch looked like.
+"""The callback that passes length and progress of a training to its loss, and measures the last training batch.
 
-A Trainer calls `TemperatureCallback.observe` where it computes the loss, and `measure` where it logs.
+A Trainer calls `TemperatureCallback.observe` when it computes the loss, and `measure` when it logs.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import tempplug
 from tempplug import StepRecord
 from tempplug.plugins import registry
 from tempplug_adapters.announcement import announce
-from tempplug_adapters.huggingface.length import epochs_of, tell_length
+from tempplug_adapters.huggingface.length import epochs_of, set_training_length
 from tempplug_adapters.measurements import numbers_of
 
 Embeddings = Tensor | Sequence[Tensor]
 
 
 class TemperatureCallback(TrainerCallback):
-    """Gives schedules their period, where it is open, and their progress; keeps the last training batch for the log.
+    """Sets the length of the training and the progress in schedules, and keeps the last training batch for the log.
 
-    `TemperatureTrainerMixin` installs one. Each of its numbers describes the last training batch of this process:
-    nothing is reduced over processes or over the logging window, and nothing waits for the device until a log is due.
+    `TemperatureTrainerMixin` installs one. Its numbers describe the last training batch of this process; they are not reduced
+    over processes or over the logging window, and synchronise with the device only when a log is due.
 
     Args:
-        contrastive_loss: the loss that is trained with.
-        name: of the loss, where there are several.
+        contrastive_loss: the loss of the training.
+        name: name of the loss, if there are several.
     """
 
     def __init__(self, contrastive_loss: tempplug.ContrastiveLoss, name: str = "") -> None:
@@ -41,42 +41,42 @@ class TemperatureCallback(TrainerCallback):
         self._views: list[tuple[Tensor, Tensor | None]] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tells the loss how long training will be, and where it starts or resumes; prints what it uses."""
+        """Sets the length of the training and its initial progress, and prints the configuration of the loss."""
         epochs = epochs_of(args, kwargs.get("train_dataloader"))
-        tell_length(self.contrastive_loss, epochs, steps=state.max_steps, say=state.is_world_process_zero)
+        set_training_length(self.contrastive_loss, epochs, steps=state.max_steps, log=state.is_world_process_zero)
         announce(self.contrastive_loss, self.name)
         self._set_progress(state)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tells the loss how far training is, once per optimizer step: all its micro-batches share one progress."""
+        """Updates the progress once per optimizer step, so that all its micro-batches share it."""
         self._set_progress(state)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Hands the record of the last training batch to the ``tempplug_log`` plugins, on the main process."""
+        """Passes the record of the last training batch to the ``tempplug_log`` plugins, on the main process."""
         record = self.record()
         if record is not None and state.is_world_process_zero and "loss" in kwargs.get("logs", {}):
             registry().log(record)
 
     def record(self) -> StepRecord | None:
-        """Returns the record of the last training batch, None before the first; to be called before an evaluation."""
+        """Returns the record of the last training batch, None before the first; must be called before an evaluation."""
         if self._record_is_stale:
             self._record, self._record_is_stale = self.contrastive_loss.record, False
         return self._record
 
     def observe(self, view_a: Embeddings, view_b: Embeddings | None) -> None:
-        """Keeps a training batch, [B, D] or such a matrix per head, with which the loss was just called."""
+        """Keeps the training batch of the last call of the loss: [B, D], or one such matrix per head."""
         self._record_is_stale = True
         heads_a = [view_a] if isinstance(view_a, Tensor) else list(view_a)
         heads_b = [view_b] if view_b is None or isinstance(view_b, Tensor) else list(view_b)
         self._views = [(a.detach(), None if b is None else b.detach()) for a, b in zip(heads_a, heads_b, strict=True)]
 
     def measure(self) -> dict[str, float]:
-        """Returns the numbers of the last training batch, empty before the first: waits for the device.
+        """Returns the numbers of the last training batch, empty before the first; synchronises with the device.
 
         Returns:
-            The fields of `tempplug.StepRecord` but ``loss`` and ``finite``, its ``temperature_mean`` under the name
-            ``temperature``; ``uniformity`` of view_a; ``alignment`` where row i of both views is one item. The last two
-            are means over the heads.
+            The fields of `tempplug.StepRecord` except ``loss`` and ``finite``, with ``temperature_mean`` as ``temperature``;
+            ``uniformity`` of view_a; and ``alignment`` if row i of both views is the same item. The last two are means over
+            the heads.
         """
         record = self.record()
         if record is None:

@@ -1,4 +1,4 @@
-"""A strategy's source as BibTeX, for model cards. It must not know what is trained."""
+"""Formats the source of a strategy as BibTeX, for model cards; independent of what is trained."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tempplug import Strategy
 
 
 def bibtex(strategy: Strategy) -> str:
-    """Returns the source that a strategy names as BibTeX: authors, year and title where it is written in that order."""
+    """Returns the source of a strategy as BibTeX, with authors, year and title if it lists them in that order."""
     authors, year, title = "", "", strategy.source or f"strategy '{strategy.name}'"
     if match := re.fullmatch(r"(?P<authors>[^,:]+ et al\.)(?: (?P<year>\d{4}))?, (?P<title>.+)", title):
         authors, year, title = match["authors"].replace(" et al.", " and others"), match["year"] or "", match["title"]
-    # where in the paper it stands
+    # the place in the paper, such as an equation
     title, _, place = (re.sub(r", ((?:eqs?\.|algorithm|section) ?[\d.,\s-]+|[\d.]+)$", r"\0\1", title)).partition("\0")
     fields = {
         "title": title,

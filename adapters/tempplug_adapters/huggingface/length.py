@@ -1,4 +1,4 @@
-"""How long a training is, told to the schedules in it: the one place where a period follows from the length of a run."""
+"""Sets the length of a training in its schedules, whose periods depend on it, and warns of schedules that do not fit."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ logger = logging.getLogger(__name__)
 
 
 def epochs_of(args: TrainingArguments, batches: Any) -> float:
-    """Returns how many epochs a run has, as a Trainer counts them.
+    """Returns the number of epochs of a run, as a Trainer counts them.
 
     Args:
-        args: of the run.
-        batches: of an epoch, anything with a length; a stream without one is one epoch, however long.
+        args: arguments of the run.
+        batches: the batches of an epoch; a stream without a length is a single epoch.
     """
     if args.max_steps <= 0:
         return float(args.num_train_epochs)
@@ -31,24 +31,22 @@ def epochs_of(args: TrainingArguments, batches: Any) -> float:
     return args.max_steps / max(steps, 1)
 
 
-def tell_length(module: nn.Module, epochs: float, *, steps: int = 0, say: bool) -> None:
-    """Tells every strategy in a module how long the training will be.
+def set_training_length(module: nn.Module, epochs: float, *, steps: int = 0, log: bool) -> None:
+    """Sets the length of the training in every strategy of a module.
 
     Args:
-        module: a loss, or what holds some.
-        epochs: of the whole training, at least 0.
-        steps: of the optimizer in it; 0 where that is not known yet.
-        say: whether to warn, once for each strategy, of options that follow from it, and of schedules that need more steps.
+        module: a loss, or a module with losses.
+        epochs: number of epochs of the whole training, at least 0.
+        steps: its number of optimizer steps; 0 if unknown.
+        log: whether to log options that depend on the length, and schedules that need more steps.
     """
     for strategy in (each for each in module.modules() if isinstance(each, Strategy)):
         before = strategy.spec()
         strategy.set_length(epochs)
-        if say and strategy.spec() != before:
+        if log and strategy.spec() != before:
             logger.warning(
-                "strategy '%s' goes by the %g epochs of this run: %s (what you give in its place is left alone).",
-                strategy.name,
-                epochs,
-                strategy.spec(),
+                "strategy '%s' goes by the %g epochs of this run: %s (a period that is given is kept).",
+                *(strategy.name, epochs, strategy.spec()),
             )
-        if say and isinstance(strategy, Schedule) and (missed := strategy.missed(epochs, steps)):
+        if log and isinstance(strategy, Schedule) and (missed := strategy.missed(epochs, steps)):
             logger.warning(missed)

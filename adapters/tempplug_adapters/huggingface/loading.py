@@ -1,7 +1,6 @@
-"""The one place where pretrained models are loaded, with their configurations, tokenizers and settings of images.
+"""Loads pretrained models, their configurations, tokenizers and image settings, without running code that comes with them.
 
-No code of a model's folder or repository is run: no other module calls ``from_pretrained``, which a test checks. It is quiet
-where nothing is wrong, and an error where weights are missing. Shared by training, evaluation and benchmarks.
+No other module calls ``from_pretrained``, which a test checks. Messages of transformers are muted; missing weights are errors.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose: str = "", **options: Any) -> Any:
     """Returns a pretrained model in float32.
 
-    BERT's own pooler may be missing where it is not read; any other missing weight would be random.
+    A missing weight is an error, because its values would be random; only a pooler that is not used may be missing.
 
     Args:
         auto_class: ``AutoModel`` or another class with ``from_pretrained``.
         name: a folder or a name on the Hugging Face hub.
-        pooler: whether the model's own pooler will be read.
-        purpose: what is wanted of it, for the message where weights are missing.
-        options: of ``from_pretrained``.
+        pooler: whether the model's own pooler will be used.
+        purpose: the required kind of model, for the message about missing weights.
+        options: options of ``from_pretrained``.
 
     Raises:
-        ConfigError: the model cannot be loaded, or lacks weights of its architecture or a pooler that will be read.
+        ConfigError: the model cannot be loaded, or weights of its architecture or a required pooler are missing.
     """
     with explained(name):
         model, report = auto_class.from_pretrained(
@@ -57,7 +56,7 @@ def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose
 
 
 def load_config(name: str) -> Any:
-    """Returns the configuration of a pretrained model, a folder or a name on the hub; raises ConfigError without one."""
+    """Returns the configuration of a pretrained model, given a folder or a name on the hub; raises ConfigError."""
     with explained(name):
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
 
@@ -67,7 +66,7 @@ def load_tokenizer(name: str, **options: Any) -> Any:
 
     Args:
         name: a folder or a name on the Hugging Face hub.
-        options: of ``from_pretrained``.
+        options: options of ``from_pretrained``.
 
     Raises:
         ConfigError: it cannot be loaded, or has no vocabulary or no padding token.
@@ -82,7 +81,7 @@ def load_tokenizer(name: str, **options: Any) -> Any:
 
 
 def load_image_settings(name: str) -> dict[str, Any] | None:
-    """Returns what ``preprocessor_config.json`` of a pretrained model says; None where it has none.
+    """Returns the contents of a pretrained model's ``preprocessor_config.json``, or None if there is no such file.
 
     Args:
         name: a folder or a name on the Hugging Face hub.
@@ -100,7 +99,7 @@ def load_image_settings(name: str) -> dict[str, Any] | None:
 
 
 def load_sentence_transformer(name: str, device: str | torch.device = "cpu") -> Any:
-    """Returns a SentenceTransformer, of sentence-transformers' own modules alone; raises ConfigError without one."""
+    """Returns a SentenceTransformer that uses only modules of sentence-transformers; raises ConfigError."""
     from sentence_transformers import SentenceTransformer
 
     with explained(name):
@@ -109,12 +108,10 @@ def load_sentence_transformer(name: str, device: str | torch.device = "cpu") -> 
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turns the many errors of loading a model into one that says what was wanted; weights are read without running code.
-
-    The report of transformers is muted: heads that are left out are no news, and missing weights raise.
+    """Converts the errors of loading a model to a ConfigError with a remedy; weights are read without running code.
 
     Args:
-        name: of the model, as the user gave it.
+        name: name of the model, as given by the user.
     """
     logger = logging.getLogger("transformers")
     level = logger.level
@@ -131,7 +128,7 @@ def explained(name: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Returns why a model was not loaded and what to do, without a library's advice to run the code that comes with it."""
+    """Returns the reason of an error and a remedy, without a library's advice to run the code of the model."""
     if "trust_remote_code" in str(error):
         return (
             "it needs Python code that comes with it, which is never run: give a model that transformers or "

@@ -1,6 +1,6 @@
-"""Checkpoints with the state of a loss that lives outside the model, and with checksums: how they are written and read.
+"""Writes and reads checkpoints with checksums and with the state of a loss outside the model.
 
-Shared by the Trainer mixin and the Trainers of sentence-transformers. It must not know what a loss computes.
+The Trainer mixin and the Trainers of sentence-transformers share it. It is independent of what a loss computes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tempplug_adapters.huggingface.sealing import Sealing
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 
-# to a type checker the mixin is a Trainer; at run time it stands before one
+# a Trainer for type checkers; at run time, the mixin precedes one in the list of base classes
 if TYPE_CHECKING:
     from transformers import Trainer as _Base
 else:
@@ -30,23 +30,23 @@ LOSS_FILE = "contrastive_loss.pt"
 
 
 def write_loss(loss: nn.Module, folder: str | Path) -> None:
-    """Writes the state of a loss into a folder, which is made where it lacks; raises DataError where it cannot."""
+    """Writes the state of a loss into a folder, created if missing; raises DataError if it cannot be written."""
     write_tensors(Path(folder) / LOSS_FILE, loss.state_dict())
 
 
 def read_loss(loss: nn.Module, folder: str | Path) -> None:
-    """Gives a loss the state that a folder has of it; without a file, a loss that has no state stays as it is.
+    """Loads the state of a loss from a folder; a loss without state needs no file.
 
     Raises:
-        DataError: the file lacks, is damaged, or has the state of another strategy or objective.
+        DataError: the file is missing or damaged, or has the state of another strategy or objective.
     """
     path = Path(folder) / LOSS_FILE
     if not path.is_file():
         if not loss.state_dict():
             return
         raise DataError(
-            f"{path} does not exist: the checkpoint was not saved by a training that looked after the loss, "
-            "so its state is unknown."
+            f"{path} does not exist: the checkpoint was saved by a Trainer without tempplug's mixin, so it lacks the state of "
+            "the loss."
         )
     try:
         content = read_tensors(path)
@@ -61,14 +61,10 @@ def read_loss(loss: nn.Module, folder: str | Path) -> None:
 
 
 def verify_checkpoint(checkpoint: str | Path) -> None:
-    """Makes sure that a checkpoint is as it was written, where it is one with a loss.
-
-    Raises:
-        DataError: it is not.
-    """
+    """Verifies the checksums of a checkpoint with a loss; raises DataError if a file differs from what was written."""
     folder = Path(checkpoint)
     if not (folder / MANIFEST).is_file() and not (folder / LOSS_FILE).is_file():
-        return  # of a Trainer that knows no such loss
+        return  # written by a Trainer without such a loss
     try:
         verify(folder)
     except DataError as error:
@@ -76,30 +72,30 @@ def verify_checkpoint(checkpoint: str | Path) -> None:
 
 
 class LossFiles(Sealing):
-    """Seals checkpoints, and brings the state of a loss back with the best model.
+    """Seals checkpoints, and restores the state of a loss together with the best model.
 
     Args:
-        loss: gets the state.
+        loss: the loss.
     """
 
     def __init__(self, loss: nn.Module) -> None:
         self.loss = loss
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Verifies the best checkpoint before the Trainer loads it, which follows the log of the whole training."""
+        """Verifies the best checkpoint before the Trainer loads it, directly after the log of the whole training."""
         if "train_runtime" in kwargs.get("logs", {}) and args.load_best_model_at_end and state.best_model_checkpoint:
             verify_checkpoint(state.best_model_checkpoint)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Reads the state of the best checkpoint where the model has gone back to it."""
+        """Restores the loss from the best checkpoint if the model was restored from it."""
         if args.load_best_model_at_end and state.best_model_checkpoint:
             read_loss(self.loss, state.best_model_checkpoint)
 
 
 class LossMixin(_Base):
-    """Optimizes and saves what ``contrastive_loss``, which lies outside the model, learns, as a Trainer does for its model.
+    """Optimizes and saves the parameters of ``contrastive_loss``, which is outside the model, as a Trainer does for its model.
 
-    Checkpoints end with the checksums of their files, which are compared before one is loaded.
+    Checkpoints have checksums of their files, which are verified before one is loaded.
     """
 
     contrastive_loss: nn.Module
@@ -108,24 +104,24 @@ class LossMixin(_Base):
     _initial_loss_state: dict[str, Any] | None = None
 
     def look_after(self, contrastive_loss: nn.Module) -> None:
-        """Begins to look after a loss; to be called at the end of the constructor."""
+        """Registers the loss; must be called at the end of the constructor."""
         self.contrastive_loss = contrastive_loss
         self._initial_loss_state = copy.deepcopy(contrastive_loss.state_dict())
         self.loss_files = LossFiles(contrastive_loss)
         self.callback_handler.callbacks.insert(0, self.loss_files)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Saves the model, and beside it the state of the loss."""
+        """Saves the model and the state of the loss in the same folder."""
         folder = output_dir or str(self.args.output_dir)
         if _internal_call:  # by the Trainer, for a checkpoint
             self.loss_files.begin(folder, writes=self.args.should_save)
         if self.args.should_save:
-            # before the model, because saving that may upload the folder
+            # before the model, because saving it may upload the folder
             write_loss(self.contrastive_loss, folder)
         super().save_model(output_dir, _internal_call)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Trains as the Trainer does; raises DataError where the checkpoint is damaged, or does not fit the loss."""
+        """Trains as the Trainer does; raises DataError if the checkpoint is damaged or does not fit the loss."""
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True  # type: ignore[no-untyped-call]
         self._resumed = None if isinstance(resume_from_checkpoint, bool) else resume_from_checkpoint
@@ -134,13 +130,13 @@ class LossMixin(_Base):
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """Returns the Trainer's optimizer, or the one that was passed, with the parameters of the loss added.
+        """Returns the Trainer's optimizer, or the given one, with the parameters of the loss added.
 
         Raises:
-            ConfigError: an optimizer with its scheduler was passed that lacks parameters of the loss.
+            ConfigError: an optimizer was given together with a scheduler, and lacks parameters of the loss.
             DataError: the checkpoint to resume from does not fit the loss.
         """
-        if self._resumed is not None:  # before the Trainer reads the optimizer's state, which would not fit either
+        if self._resumed is not None:  # an error of the loss is clearer than one of the optimizer's state, read next
             read_loss(self.contrastive_loss, self._resumed)
         optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
         if add_parameter_groups(optimizer, self.contrastive_loss, self.args.weight_decay) and self.lr_scheduler:
@@ -151,11 +147,11 @@ class LossMixin(_Base):
         return optimizer
 
     def call_model_init(self, trial: Any = None) -> Any:
-        """Returns a fresh model, with a loss as at the start, so that no trial inherits a learned temperature."""
-        if self._initial_loss_state is not None:  # the Trainer's constructor calls it too
+        """Returns a new model and resets the loss, so that no trial starts with a learned temperature."""
+        if self._initial_loss_state is not None:  # it is None when the Trainer's constructor calls this
             self.restart_loss(trial)
         return super().call_model_init(trial)
 
     def restart_loss(self, trial: Any) -> None:
-        """Gives the loss the state that it had at the start."""
+        """Restores the initial state of the loss."""
         self.contrastive_loss.load_state_dict(self._initial_loss_state or {})

@@ -1,4 +1,4 @@
-"""The logits and the loss of some tokens of a masked language model, without those of all others."""
+"""Logits and loss of selected tokens of a masked language model, computed without those of the other tokens."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 NOT_PREDICTED = -100
-"""In place of a label: the token is not masked."""
+"""Label of a token that is not masked."""
 
 
 def logits_of(model: Any, input_ids: Tensor, attention_mask: Tensor, chosen: Tensor) -> Tensor:
     """Returns the logits of the chosen tokens over the vocabulary, [C, V], in the order of their rows and places.
 
-    The last layer, which takes most of the time of a small model, gets the chosen tokens alone. A model without access to its
-    last layer computes all logits, of which the others are left out.
+    The output layer, which takes most of the time of a small model, is applied only to the chosen tokens, unless the model
+    does not give access to it.
 
     Args:
         model: a transformers masked language model.

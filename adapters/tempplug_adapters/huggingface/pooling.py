@@ -1,6 +1,6 @@
-"""From the token vectors of a transformer to one vector a sentence: the poolings that training and evaluation share.
+"""Pools the token vectors of a transformer into one vector per sentence, for training and evaluation.
 
-They have the names of SimCSE's authors. Importing this module loads no torch.
+The poolings have the names of SimCSE's code. Importing this module loads no torch.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ if TYPE_CHECKING:
 
 POOLINGS = ("cls", "cls_before_pooler", "avg", "avg_first_last", "avg_top2")
 LAYER_POOLINGS = ("avg_first_last", "avg_top2")
-"""Those that read all layers: the model must be called with ``output_hidden_states=True``."""
+"""Poolings of several layers: the model must be called with ``output_hidden_states=True``."""
 
 
 def check_pooling(how: str) -> str:
-    """Returns ``how`` if it names a pooling, and raises UnknownNameError if not."""
+    """Returns ``how``; raises UnknownNameError if it is no pooling."""
     if how not in POOLINGS:
         raise UnknownNameError(f"pooling='{how}' is not one of {', '.join(POOLINGS)}.{nearest(how, POOLINGS)}")
     return how
 
 
 def pool(outputs: Tensor | Any, attention_mask: Tensor, how: str) -> Tensor:
-    """Returns one vector a sentence: [B, D], in float32 or wider for the averages and in the model's dtype for the others.
+    """Returns one vector per sentence, [B, D]; averages have at least float32, the others the model's dtype.
 
     Args:
-        outputs: the last hidden state [B, T, D], or a transformers output that has ``last_hidden_state`` and, where the
-            pooling reads them, ``pooler_output`` or ``hidden_states``.
-        attention_mask: [B, T], non-zero where a real token stands. A sentence without any has the zero vector as average.
-        how: ``cls``, what the model's own pooler (a linear layer and tanh) makes of the first token;
-            ``cls_before_pooler``, the last layer at the first real token;
-            ``avg``, the mean of the last layer over the real tokens;
-            ``avg_first_last`` and ``avg_top2``, the same mean of the average of the first and the last layer, or of the last
-            two.
+        outputs: the last hidden state [B, T, D], or a transformers output with ``last_hidden_state`` and, depending on the
+            pooling, ``pooler_output`` or ``hidden_states``.
+        attention_mask: [B, T], non-zero at real tokens. The average of a sentence without tokens is the zero vector.
+        how: ``cls``: output of the model's own pooler (a linear layer and tanh) for the first token;
+            ``cls_before_pooler``: the last layer at the first real token;
+            ``avg``: mean of the last layer over the real tokens;
+            ``avg_first_last`` and ``avg_top2``: the same mean for the average of the first and the last layer, or of the last
+            two layers.
 
     Raises:
-        UnknownNameError: ``how`` names no pooling.
-        ConfigError: the outputs lack what the pooling reads.
-        ShapeError: hidden states and mask do not fit.
+        UnknownNameError: ``how`` is no pooling.
+        ConfigError: the outputs lack an input of the pooling.
+        ShapeError: the shapes of hidden states and mask do not fit.
 
     Source:
         SimCSE (Gao et al. 2021), ablation of pooling methods, and its code. "First" is ``hidden_states[1]``, the first
-        transformer layer: the paper's figures are of ``hidden_states[0]``, the embeddings, which its authors corrected later.
+        transformer layer; the paper's figures are for ``hidden_states[0]``, the embeddings, which its authors corrected later.
 
     >>> import torch
     >>> tokens = torch.tensor([[[2.0], [4.0], [9.0]]])

@@ -1,4 +1,4 @@
-"""Checkpoints of a Trainer that end with checksums: the Trainer writes its folder, and the manifest is written last of all."""
+"""Writes the manifest of checksums of each checkpoint after the Trainer has written all other files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tempplug_adapters.storage.manifest import MANIFEST, seal
 
 
 class Sealing(TrainerCallback):
-    """Seals each checkpoint when every process has written its files, before other callbacks or an upload see it.
+    """Seals each checkpoint when all processes have written their files, before other callbacks or an upload read it.
 
-    It is the first callback of a Trainer. ``Trainer.save_model``, which comes before any other file of a checkpoint, calls
+    It must be the first callback of a Trainer. ``Trainer.save_model``, which writes the first files of a checkpoint, must call
     `begin`.
     """
 
@@ -26,30 +26,30 @@ class Sealing(TrainerCallback):
     """The checkpoint that is being written."""
 
     def begin(self, folder: str | Path, *, writes: bool) -> None:
-        """Begins a checkpoint, which this process ``writes`` or not; one of that name is unfinished from now on."""
+        """Begins a checkpoint, and removes an earlier manifest if this process ``writes`` files."""
         self.folder = Path(folder)
         if writes:
             (self.folder / MANIFEST).unlink(missing_ok=True)
 
     def on_push_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Seals what is uploaded; this is called in the first process alone, and the others wait in `on_save`."""
+        """Seals the checkpoint before an upload; called only in the first process, while the others wait in `on_save`."""
         self._seal(args.should_save)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Seals the checkpoint; no process goes on before it is sealed."""
+        """Seals the checkpoint; all processes wait until it is sealed."""
         self._seal(args.should_save)
         PartialState().wait_for_everyone()
 
     def _seal(self, writes: bool) -> None:
         if self.folder is not None:
-            PartialState().wait_for_everyone()  # the random states of other processes are part of it
+            PartialState().wait_for_everyone()  # for the random states that other processes write
             if writes:
                 seal(self.folder)
             self.folder = None
 
     @contextmanager
     def cleaning(self, *, writes: bool) -> Iterator[None]:
-        """Removes a checkpoint that cannot be written to its end, and raises DataError with the reason."""
+        """Removes a checkpoint that cannot be completed, and raises DataError with the reason."""
         try:
             yield
         except Exception:

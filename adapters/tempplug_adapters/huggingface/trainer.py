@@ -1,7 +1,7 @@
 """The Trainer mixin: contrastive training with any temperature strategy, in any `transformers.Trainer` subclass.
 
-The loss stays outside the model, so that ``save_pretrained`` writes the encoder alone. What the Trainer does for a model's
-parameters is done for the loss's here and in `tempplug_adapters.huggingface.parameters`.
+The loss stays outside the model, so that ``save_pretrained`` writes only the encoder. This module and
+`tempplug_adapters.huggingface.parameters` treat the parameters of the loss as the Trainer treats those of the model.
 """
 
 from __future__ import annotations
@@ -22,28 +22,24 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
 from tempplug_adapters.huggingface.log_file import LogFile
 from tempplug_adapters.huggingface.loss_files import LossMixin
-from tempplug_adapters.huggingface.parameters import (
-    LossParametersCallback,
-    average_gradients,
-    refuse_sharding,
-)
+from tempplug_adapters.huggingface.parameters import LossParametersCallback, average_gradients, refuse_sharding
 
 logger = logging.getLogger(__name__)
 
 REFERENCE_TEMPERATURE = 0.1
-"""Of the InfoNCE that is comparable across strategies and steps."""
+"""Temperature of the InfoNCE metric, which is comparable across strategies and steps."""
 NAMES = ("contrastive_accuracy", "infonce_loss")
-"""What the columns of `of_pairs` are. By the second one, Trainers know that lower is better."""
+"""Names of the columns of `of_pairs`; Trainers minimise metrics that end in ``loss``."""
 
 
 class Views(NamedTuple):
-    """What `TemperatureTrainerMixin.contrastive_views` returns; a plain tuple of the first two to four is enough.
+    """Result of `TemperatureTrainerMixin.contrastive_views`, which may also be a tuple of the first two to four values.
 
     Attributes:
         view_a: [B, D] embeddings, or one such matrix per head.
-        view_b: likewise; None where the layout takes one view.
+        view_b: likewise; None for a layout with one view.
         arguments: further keyword arguments of the loss: ``{"hard_negatives": [H, D]}``, ``{"labels": [B]}``, …
-        auxiliary_loss: [] a further loss, already weighted, that is added (SimCSE's masked language model).
+        auxiliary_loss: [] a weighted loss that is added, such as that of a masked language model.
     """
 
     view_a: Embeddings
@@ -55,31 +51,30 @@ class Views(NamedTuple):
 class TemperatureTrainerMixin(LossMixin):
     """Trains with a `tempplug.ContrastiveLoss`: put it before `Trainer` and override `contrastive_views`.
 
-    The parameters of the loss join the optimizer, at the learning rate of strategy or objective where it has one and spared by
-    weight decay where it says so; their gradients are averaged over processes, clipped by themselves and zeroed with the
-    model's. A schedule is told the length of the run, from which a period follows that is not given, and its progress at every
-    step. The state of the loss is saved beside each checkpoint, as ``contrastive_loss.pt``, and comes back on resume and with
-    the best model. A checkpoint ends with ``manifest.json``, the checksums of its files, which are compared before it is
-    loaded: `tempplug.errors.DataError` names the file that is damaged, and a checkpoint that was being written when its run
-    was killed.
-    Logs carry what `TemperatureCallback.measure` returns. Evaluation reports the loss of the views, in evaluation mode, and
-    beside it ``contrastive_accuracy`` and ``infonce_loss``, over all items of all processes: unlike the loss, they do not move
-    with the temperature, so that ``metric_for_best_model`` can name them.
+    The optimizer gets the parameters of the loss, with the separate learning rate of a strategy or objective and without
+    weight decay if they are exempt. Their gradients are averaged over processes, clipped separately, and zeroed with the
+    model's. Schedules receive the length of the run, which sets a period that is not given, and the progress at every step.
+    Each checkpoint contains the state of the loss, ``contrastive_loss.pt``, which is restored on resume and with the best
+    model, and ``manifest.json``, the checksums of its files, which are verified before loading:
+    `tempplug.errors.DataError` names a damaged file, or a checkpoint that is incomplete because its run was killed.
+    Logs contain the results of `TemperatureCallback.measure`. Evaluation reports the loss of the views in evaluation mode, and
+    ``contrastive_accuracy`` and ``infonce_loss`` over all items of all processes. These two do not depend on the temperature,
+    so that they are suitable for ``metric_for_best_model``.
 
-    A last batch of one item has no negatives in most layouts: its loss is 0 with gradients of 0, also on one of several
-    processes. Gradient accumulation is not a bigger batch: negatives, and MACL's mean similarity, are those of one micro-batch.
+    A last batch of one item has no negatives in most layouts: its loss and gradients are 0, also on one of several processes.
+    Gradient accumulation does not enlarge the batch: negatives, and MACL's mean similarity, are those of one micro-batch.
 
     Args:
-        *args: of the Trainer.
-        contrastive_loss: the loss, with ``reduction="mean"``; it gathers over processes where it was built to.
-        temperature_space: what `hyperparameter_search` searches of the loss's strategy, see `tempplug.search_space`; every
-            trial has a strategy of its own, beside what ``hp_space`` searches.
-            ``temperature_space.suggest(best.hyperparameters)`` is the spec string of the best.
-        **kwargs: of the Trainer.
+        *args: arguments of the Trainer.
+        contrastive_loss: the loss, with ``reduction="mean"``; it gathers over processes if it was created with ``gather``.
+        temperature_space: strategies that `hyperparameter_search` tries in addition to ``hp_space``, see
+            `tempplug.search_space`; every trial has a new strategy. ``temperature_space.suggest(best.hyperparameters)`` is the
+            spec string of the best one.
+        **kwargs: arguments of the Trainer.
 
     Raises:
-        ConfigError: the loss is not a `tempplug.ContrastiveLoss` that returns a mean, or ``compute_loss_func`` is given
-            too; at the start of training, the loss learns something and DeepSpeed or FSDP owns the optimizer.
+        ConfigError: the loss is not a `tempplug.ContrastiveLoss` that returns a mean, or ``compute_loss_func`` is given;
+            at the start of training, the loss has parameters and DeepSpeed or FSDP manages the optimizer.
     """
 
     contrastive_loss: tempplug.ContrastiveLoss
@@ -103,7 +98,7 @@ class TemperatureTrainerMixin(LossMixin):
         self.temperature_space = temperature_space
         self._initial_strategy = contrastive_loss.strategy
         super().__init__(*args, **kwargs)
-        # releases without loss_is_scaled_for_ga look here instead, and no release then counts label tokens for nothing
+        # otherwise the Trainer would count label tokens, and divide by them in releases without loss_is_scaled_for_ga
         self.model_accepts_loss_kwargs = False
         self.contrastive_loss.to(self.args.device)
         self._keep_columns()
@@ -115,7 +110,7 @@ class TemperatureTrainerMixin(LossMixin):
         self.look_after(contrastive_loss)
 
     def _keep_columns(self) -> None:
-        """Keeps the Trainer from dropping columns that `contrastive_views` may read and ``model.forward`` does not name."""
+        """Prevents the Trainer from dropping columns that `contrastive_views` may read but ``model.forward`` does not name."""
         if not self.args.remove_unused_columns:
             return
         self.args.remove_unused_columns = False
@@ -130,9 +125,9 @@ class TemperatureTrainerMixin(LossMixin):
             )
 
     def contrastive_views(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the embeddings of a batch: ``(view_a, view_b)``, or more of `Views`, as a tuple or a list. Override it.
+        """Returns the embeddings of a batch: the first two to four values of `Views` as a tuple or a list. Override it.
 
-        Call ``model``, which is wrapped where training is distributed, once for both views: under DistributedDataParallel a
+        Call ``model``, which is wrapped in distributed training, once for both views: under DistributedDataParallel, a
         second call may overwrite buffers (batch normalisation) that the backward pass of the first needs.
         """
         raise NotImplementedError(f"{type(self).__name__} must override contrastive_views(model, inputs).")
@@ -143,13 +138,13 @@ class TemperatureTrainerMixin(LossMixin):
         """Returns the loss of a batch, or with ``return_outputs`` the pair (loss, {"view_a", "view_b"}).
 
         Args:
-            model: the model, wrapped where training is distributed; the loss follows its training mode.
+            model: the model, wrapped in distributed training; the loss gets the same training mode.
             inputs: a batch, on the device.
-            return_outputs: whether to return the embeddings too.
+            return_outputs: whether to return the embeddings.
             num_items_in_batch: not used; the loss is a mean over the anchors.
 
         Raises:
-            ConfigError: `contrastive_views` returned something else than `Views`.
+            ConfigError: the result of `contrastive_views` does not have the form of `Views`.
         """
         returned = self.contrastive_views(model, inputs)
         if not isinstance(returned, tuple | list) or not 2 <= len(returned) <= 4:
@@ -159,7 +154,7 @@ class TemperatureTrainerMixin(LossMixin):
             )
         views = Views(*returned)
         if not model.training:
-            # a log that is due after this evaluation still describes the last training batch
+            # a log after this evaluation must still describe the last training batch
             self.temperature_callback.record()
         self.contrastive_loss.train(model.training)
         loss: Tensor = self.contrastive_loss(views.view_a, views.view_b, **views.arguments)
@@ -170,8 +165,8 @@ class TemperatureTrainerMixin(LossMixin):
         return (loss, {"view_a": views.view_a, "view_b": views.view_b}) if return_outputs else loss
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Runs forward and backward of a micro-batch; the last of a step also averages the gradients of the loss."""
-        # here, because gradient scaling and clipping come next and must see the same gradients on every process
+        """Runs forward and backward of a micro-batch; after the last of a step, averages the gradients of the loss."""
+        # here, because gradient scaling and clipping follow and need equal gradients on all processes
         loss: Tensor = super().training_step(*args, **kwargs)
         if self.accelerator.sync_gradients:
             average_gradients(self.contrastive_loss)
@@ -180,23 +175,20 @@ class TemperatureTrainerMixin(LossMixin):
     def prediction_step(
         self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[Any, Any, Any]:
-        """Returns (loss, (view_a, view_b), labels) of an evaluation batch; no labels are needed for a loss."""
+        """Returns (loss, (view_a, view_b), labels) of an evaluation batch; labels are optional."""
         inputs = send_to_device(inputs, self.args.device)
         labels = tuple(inputs.get(name) for name in self.label_names)
         with torch.no_grad(), self.compute_loss_context_manager():
             loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
-        self._measure_pairs(outputs["view_a"], outputs["view_b"])
-        if prediction_loss_only:
-            return loss.detach(), None, None
-        known = labels if labels and all(label is not None for label in labels) else None
-        return loss.detach(), tuple(outputs.values()), known[0] if known and len(known) == 1 else known
-
-    def _measure_pairs(self, view_a: Embeddings, view_b: Embeddings | None) -> None:
-        rows = None if self._pairs is None else of_pairs(view_a, view_b)
+        rows = None if self._pairs is None else of_pairs(outputs["view_a"], outputs["view_b"])
         if self._pairs is not None and rows is not None:
             # without the items that fill up the last batch of some processes
             padded = self.accelerator.pad_across_processes(rows, dim=0, pad_index=torch.nan)
             self._pairs.append(self.accelerator.gather_for_metrics(padded))
+        if prediction_loss_only:
+            return loss.detach(), None, None
+        known = labels if labels and all(label is not None for label in labels) else None
+        return loss.detach(), tuple(outputs.values()), known[0] if known and len(known) == 1 else known
 
     def evaluation_loop(
         self,
@@ -206,7 +198,7 @@ class TemperatureTrainerMixin(LossMixin):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Evaluates, with what does not depend on the temperature among the metrics: see `of_pairs`."""
+        """Evaluates, and adds metrics that do not depend on the temperature: see `of_pairs`."""
         self._pairs = []
         try:
             output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
@@ -216,13 +208,13 @@ class TemperatureTrainerMixin(LossMixin):
         return output._replace(metrics={**(output.metrics or {}), **found})
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """Returns the Trainer's optimizer, or the one that was passed, with the parameters of the loss added."""
+        """Returns the Trainer's optimizer, or the given one, with the parameters of the loss added."""
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             refuse_sharding(self.contrastive_loss, "DeepSpeed" if self.is_deepspeed_enabled else "FSDP")
         return super().create_optimizer(*args, **kwargs)
 
     def restart_loss(self, trial: Any) -> None:
-        """Gives the loss the state that it had at the start, or the trial's strategy."""
+        """Restores the initial state of the loss, or sets the trial's strategy."""
         self.contrastive_loss.strategy = self._initial_strategy
         super().restart_loss(trial)
         if trial is not None and self.temperature_space is not None:
@@ -230,13 +222,13 @@ class TemperatureTrainerMixin(LossMixin):
             self.contrastive_loss.strategy = strategy.to(self.args.device)
 
     def hyperparameter_search(self, hp_space: Callable[[Any], dict[str, Any]] | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Searches as the Trainer does, and ``temperature_space`` with it, or that alone where ``hp_space`` is None."""
+        """Searches as the Trainer does, in ``hp_space`` and ``temperature_space``; the first may be None."""
         if self.temperature_space is not None:
             hp_space = joint_space(self.temperature_space, hp_space)
         return super().hyperparameter_search(hp_space, *args, **kwargs)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Logs; a training log (one with a loss) also gets the measurements of the last training batch."""
+        """Logs; training logs (with a loss) also get the measurements of the last training batch."""
         if "loss" in logs:
             logs.update(self.temperature_callback.measure())
         super().log(logs, *args, **kwargs)
@@ -274,7 +266,7 @@ def _of_head(view_a: Tensor, view_b: Tensor) -> Tensor:
 
 
 def means(rows: Sequence[Tensor]) -> dict[str, float]:
-    """Returns the means of the rows of `of_pairs`, [B, 2] each, that have numbers, by name; empty where none has."""
+    """Returns the means of the rows of `of_pairs`, [B, 2] each, by name, without rows of NaN; empty if no row is left."""
     if not rows:
         return {}
     every = torch.cat(list(rows))
@@ -285,13 +277,13 @@ def means(rows: Sequence[Tensor]) -> dict[str, float]:
 def joint_space(
     space: tempplug.SearchSpace, hp_space: Callable[[Any], dict[str, Any]] | None = None
 ) -> Callable[[Any], dict[str, Any]]:
-    """Returns the ``hp_space`` of a Trainer that searches a strategy too.
+    """Returns an ``hp_space`` of a Trainer that includes the options of a strategy.
 
-    Optuna's trials are asked for the strategy's parameters, which stay with the trial; Ray Tune gets their distributions.
+    With Optuna, the trial suggests and stores the options of the strategy; Ray Tune gets their distributions.
 
     Args:
-        space: of the strategy.
-        hp_space: of the Trainer's arguments, if they are searched.
+        space: options of the strategy.
+        hp_space: the Trainer's arguments, if they are searched.
     """
 
     def joint(trial: Any) -> dict[str, Any]:
@@ -299,7 +291,7 @@ def joint_space(
         if trial is not None:
             space.suggest(trial)
             return found
-        from ray import tune  # the Trainer asks without a trial for Ray alone
+        from ray import tune  # the only backend for which the Trainer passes no trial
 
         return {**found, **space.ray(tune)}
 

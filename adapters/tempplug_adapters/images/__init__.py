@@ -1,1 +1,1 @@
-"""Images for the vision adapters: data sets, augmentations, long tails, backbones. No loss and no training is in here."""
+"""Images for the vision adapters: data sets, augmentations, long tails, backbones. It contains no loss and no training."""

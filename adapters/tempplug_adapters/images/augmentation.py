@@ -1,7 +1,7 @@
-"""Random views of images: the recipes of the papers, applied to a whole batch at once on the device where it lies.
+"""Random views of images by the recipes of the papers, for a whole batch at once on its device.
 
-Kornia computes; every random choice is an image's own and comes from PyTorch's global CPU generator, so that one seed gives one
-view on any device. Pixels stay in [0, 1]: normalisation belongs to the backbone. This module must not know data sets or models.
+Kornia computes them. Every image has its own random choices, from PyTorch's global CPU generator, so that a seed gives the same
+views on any device. Pixels stay in [0, 1]; the backbone normalises them. This module must not depend on data sets or models.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import functional
 from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError, install_command, nearest
 
 BLUR_SIGMA: Final = (0.1, 2.0)
-"""Pixels of standard deviation between which a blur is drawn."""
+"""Range of a blur's standard deviation, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,11 @@ class AugmentationRecipe:
         interpolation: how the crop is resized, ``bilinear`` or ``bicubic``.
         flip: probability of a horizontal flip.
         jitter: how far brightness, contrast and saturation, as factors around 1, and hue, in turns, are changed at most.
-        jitter_probability: that an image's colours are changed; the four changes come in an order of its own.
+        jitter_probability: that an image's colours are changed, in a random order of the four changes.
         grey: probability of greyscale.
         blur: probability of a Gaussian blur with a deviation from `BLUR_SIGMA`.
-        blur_share: share of the image's side that the blur's kernel covers. A tenth cuts most of a wide blur off small images
-            and leaves those of less than 20 pixels sharp, one pixel being a tenth of them. None: three deviations to each
-            side, as far as the image is that wide.
+        blur_share: share of the image's side that the blur's kernel covers. A tenth truncates a wide blur on small images and
+            leaves images of less than 20 pixels sharp. None: three deviations to each side, or up to the image's width.
     """
 
     crop_scale: tuple[float, float] = (0.08, 1.0)
@@ -65,17 +64,17 @@ RECIPES: Final = {
     "amcl-abcde": AugmentationRecipe(blur=0.5, grey=0.2, jitter_probability=0.8, flip=0.5),
 }
 """By name. The letters of AMCL's Table 6 are a crop, b blur, c greyscale, d colour jitter, e flip; these five were measured.
-``crop`` is no paper's: it leaves small grey images, such as digits, their sides and their ink.
+``crop`` is of no paper: it keeps small grey images, such as digits, unflipped and unchanged in brightness.
 
 Source: Chen et al. 2020 (SimCLR), appendix A, with its code's kernel of a tenth of the image; for CIFAR as Manna et al.
 (DySTreSS). Chen et al. 2020 (MoCo v2). Reiss and Hoshen 2023 (MSC). Kukleva et al. 2023 and Jiang et al. 2021 (SDCLR) for
-long tails. Wang et al. 2024 (AMCL), Table 6, which names the changes but no numbers: those are of the code it builds on. The
-codes of MoCo v2, of MSC and of AMCL's base blur with Pillow, which cuts nothing off. Crops are bilinear, torchvision's default,
-where the code that a paper ran does not choose otherwise; SimCLR's own is bicubic.
+long tails. Wang et al. 2024 (AMCL), Table 6, which lists the changes without numbers: those are of its base's code.
+The code of MoCo v2, MSC and AMCL's base blurs with Pillow, which does not truncate. Crops are bilinear, torchvision's default,
+unless the code of a paper differs; SimCLR's own is bicubic.
 """
 
 UNCHANGED: Final = "none"
-"""The recipe that draws nothing: the middle square, resized."""
+"""The recipe without randomness: the middle square, resized."""
 
 
 def create_augmentation(recipe: str, size: int) -> nn.Module:
@@ -86,7 +85,7 @@ def create_augmentation(recipe: str, size: int) -> nn.Module:
     than ``size`` are not smoothed before a crop is made smaller: load them at about this size.
 
     Args:
-        recipe: one of `RECIPES`, or ``none`` for the middle square resized, which draws nothing.
+        recipe: one of `RECIPES`, or ``none`` for the resized middle square without randomness.
         size: pixels of each side of a view.
 
     Returns:
@@ -112,7 +111,7 @@ def create_augmentation(recipe: str, size: int) -> nn.Module:
 
 
 class Augmentation(nn.Module):
-    """Steps applied one after the other in float32, with the checks of images at its door.
+    """Steps applied one after the other in float32, after checks of the images.
 
     Args:
         steps: modules from images [B, 3, H, W] to images; together they make them square.
@@ -133,7 +132,7 @@ class Augmentation(nn.Module):
 
         Raises:
             ShapeError: they have another shape or type.
-            ConfigError: a value is not in [0, 1]. Not looked for on an accelerator, which the look would make wait.
+            ConfigError: a value is not in [0, 1]; not checked on an accelerator, which it would synchronise.
         """
         _check(images)
         if not len(images):
@@ -159,7 +158,7 @@ class _MiddleSquare(nn.Module):
 
 
 class ColorJitter(nn.Module):
-    """Changes brightness, contrast, saturation and hue of some images, each image in an order of its own.
+    """Changes brightness, contrast, saturation and hue of some images, in a random order for each image.
 
     By hand, because kornia's own jitter draws one order for a whole batch; torchvision's, which the papers use, draws one for
     each image.

@@ -1,6 +1,6 @@
 """Backbones: networks from images in [0, 1] to representations [B, F], by name or wrapped around any module.
 
-Normalisation is inside, so data and augmentation never know of it. It must not know any training method or loss.
+Normalisation is inside, so data and augmentations do without it. It must not depend on training methods or losses.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, ShapeError, TempplugError, UnknownNameError, nearest
 from tempplug_adapters.images.installed_models import LIBRARIES, create_installed, trained_normalisation
-from tempplug_adapters.images.resnet import RESNETS, create_resnet
-from tempplug_adapters.images.vit import VITS, create_vit
+from tempplug_adapters.images.networks import RESNETS, VITS, create_resnet, create_vit
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's red, green and blue in [0, 1]."""
@@ -23,18 +22,17 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 """Standard deviation of ImageNet's red, green and blue in [0, 1]."""
 
 BACKBONES = (*RESNETS, *VITS)
-"""Names of the networks that need nothing but transformers."""
+"""Names of the networks that need only transformers."""
 
 _PROBE_SIZES = (32, 224)
 
 
 class Backbone(nn.Module):
-    """Turns images into representations: normalises them, runs the module, and makes [B, F] of what comes out.
+    """Maps images to representations [B, F]: normalises the images, runs the module and pools its output.
 
-    What comes out may be a tensor [B, F], or [B, F, h, w], of which the mean over places is taken, or an output of
-    transformers. Of the last, a pooled output is taken where there is one, else the mean of the last hidden state; but a
-    vision transformer whose pooler is missing, or is a layer of its pre-training (linear and tanh, random in most
-    checkpoints), gives its class token.
+    The output may be a tensor [B, F], or [B, F, h, w], which is averaged over positions, or an output object of transformers.
+    Of the latter, the pooled output is used if there is one, else the mean of the last hidden state; but the class token of
+    a vision transformer without a pooler, or with that of its pre-training (linear and tanh, random in most checkpoints).
 
     Args:
         module: any network of images [B, C, H, W].
@@ -50,7 +48,7 @@ class Backbone(nn.Module):
     Raises:
         ConfigError: mean and std do not fit each other, a std is not greater than 0, the dimension is less than 1, or it was
             not given and the module cannot run on the image.
-        ShapeError: what came out for the image is not of a kind above.
+        ShapeError: the output for the image is of another kind.
 
     >>> import torch
     >>> Backbone(torch.nn.Conv2d(3, 5, kernel_size=3)).dimension
@@ -88,8 +86,8 @@ class Backbone(nn.Module):
             images: [B, C, H, W], floating point, in [0, 1].
 
         Raises:
-            ShapeError: the images have another shape or are integers, or the module gave something else than a backbone does.
-            ConfigError: the module, by its configuration, takes images of another size only.
+            ShapeError: the images have another shape or are integers, or the module's output has another shape.
+            ConfigError: the module's configuration requires another size of images.
         """
         if images.ndim != 4 or images.shape[1] != len(self.mean):
             raise ShapeError(f"images has shape {tuple(images.shape)}, but the backbone takes [B, {len(self.mean)}, H, W].")
@@ -97,13 +95,13 @@ class Backbone(nn.Module):
             raise ShapeError(f"images has dtype {images.dtype}, but the backbone takes numbers in [0, 1]: divide bytes by 255.")
         try:
             output = self.module((images - self.mean) / self.std)
-        except ValueError as error:  # of a vision transformer whose positions do not reach
+        except ValueError as error:  # of a vision transformer with too few positions
             self._check_size(images, error)
             raise
         return self._pooled(output)
 
     def _check_size(self, images: Tensor, cause: ValueError) -> None:
-        """Raises where the module's configuration names another size than the images have."""
+        """Raises ConfigError if the module's configuration has another size than the images."""
         size = getattr(getattr(self.module, "config", None), "image_size", None)
         wanted = (size, size) if isinstance(size, int) else size
         given = tuple(images.shape[2:])
@@ -141,7 +139,7 @@ class Backbone(nn.Module):
         )
 
     def _probe(self) -> int:
-        """Returns the width of the representations, leaving the module as it was: random states and running statistics too."""
+        """Returns the width of the representations; modes, statistics and random states stay unchanged."""
         named = getattr(getattr(self.module, "config", None), "image_size", None)
         modes = [(each, each.training) for each in self.modules()]
         self.eval()
@@ -181,15 +179,14 @@ def create_backbone(
     Args:
         name: ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152``, ``vit-tiny``, ``vit-small``, ``vit-base``
             (random weights); ``transformers:NAME`` with a folder or a name on the Hugging Face hub (its weights); or
-            ``timm:NAME``, ``torchvision:NAME``, ``lightly:NAME`` where that package is installed.
+            ``timm:NAME``, ``torchvision:NAME``, ``lightly:NAME`` if that package is installed.
         stem: of a ResNet: ``imagenet`` (None) or ``cifar``, see `create_resnet`.
         width: of a ResNet: channels of the first stage; None: 64.
         image_size: of a ViT: height and width of the images; None: 224.
         patch_size: of a ViT; None: fits the image size, see `create_vit`.
         zero_init_residual: of a ResNet, see `create_resnet`.
-        pretrained: of ``timm:`` and ``torchvision:``: with the weights that the package offers.
-        mean: see `Backbone`; None: with which the network was trained where it says so, see `trained_normalisation`, else
-            ImageNet's.
+        pretrained: of ``timm:`` and ``torchvision:``: with the weights of the package.
+        mean: see `Backbone`; None: that of the network's training, see `trained_normalisation`, else ImageNet's.
         std: as ``mean``.
 
     Raises:

@@ -1,7 +1,7 @@
 """Folders of image files: one folder for each class, and the splits train and test beside each other.
 
-`datasets` reads such folders too ("imagefolder"), but takes 14 s instead of 0.1 s to list 20,000 files, has the innermost
-folder for the class, and stops at a file that is gone or damaged. This module must not know data sets or pixels.
+`datasets` reads such folders too ("imagefolder"), but lists 20,000 files in 14 s instead of 0.1 s, takes the innermost folder
+as the class, and stops at a missing or damaged file. This module must not depend on data sets or pixels.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tempplug_adapters.images.image_decoding import UndecodableImageError
 from tempplug_adapters.images.image_set import EncodedSet
 
 SUFFIXES: Final = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""What the name of an image file ends in, in any case."""
+"""Suffixes of image files, in lower case; files may have upper case."""
 
 SPLITS: Final = {"train": ("train",), "test": ("test", "val")}
-"""Names that the folder of a split may have; the first that is there and has class folders is taken."""
+"""Possible names of a split's folder; the first that exists and has class folders is used."""
 
 
 def list_split(folder: Path, split: str, name: str) -> EncodedSet:
     """Returns the image files of one split of a folder that has a folder for each.
 
-    The classes are those of all splits, so that a label means the same in each. A test set with images of classes that have no
-    training folder, as by a name written in another way, is told in a warning.
+    The classes are those of all splits, so that a label means the same in each. A warning names classes of the test set that
+    have images but no training folder, for example because of a differently written name.
 
     Args:
         folder: holds ``train`` and ``test`` or ``val``, each with a folder for each class.
@@ -48,13 +48,13 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
     if training is not None and training != wanted and found.labels is not None:
         unknown = {found.classes[label] for label in set(found.labels.tolist())} - set(class_folders(training))
         if unknown:
-            told = ", ".join(f"'{word}'" for word in sorted(unknown))
-            warnings.warn(f"'{name}' has images of {told}, for which {training} has no folder.", stacklevel=5)
+            listed = ", ".join(f"'{word}'" for word in sorted(unknown))
+            warnings.warn(f"'{name}' has images of {listed}, for which {training} has no folder.", stacklevel=5)
     return found
 
 
 def split_folders(folder: Path) -> list[Path]:
-    """Returns the folders of splits that have class folders; a test set may come without. `DataError` if unreadable."""
+    """Returns the split folders that have class folders; `DataError` if a folder is unreadable."""
     places = [folder / word for words in SPLITS.values() for word in words]
     return [place for place in places if _is_folder(place) and class_folders(place)]
 
@@ -62,13 +62,13 @@ def split_folders(folder: Path) -> list[Path]:
 def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None) -> EncodedSet:
     """Returns the image files of a folder that has a folder for each class.
 
-    Files are found at any depth below their class, also behind links to folders, in the order of their paths. What is no image
-    by its name, or is hidden, is passed over.
+    Files are found at any depth below their class, also behind links to folders, in the order of their paths. Hidden files and
+    files with other suffixes are skipped.
 
     Args:
         folder: of the class folders.
         name: of the set.
-        classes: names of the class folders; None is those that are there, sorted.
+        classes: names of the class folders; None: those that exist, sorted.
 
     Raises:
         DataError: the folder does not exist or has no class folder with images, or a folder cannot be read.
@@ -96,7 +96,7 @@ def class_folders(folder: Path) -> list[str]:
 def image_files(folder: Path) -> list[str]:
     """Returns the paths of the image files in a folder and below it, sorted, but for hidden ones and hidden folders.
 
-    Links to folders are followed, but to each folder once and never to one that this one lies in.
+    Links to folders are followed, to each folder once and never to a folder above this one.
 
     Raises:
         DataError: a folder cannot be read.

@@ -1,4 +1,4 @@
-"""Readers of the archives in which image data sets come: each returns a whole set and names every fault of a file.
+"""Readers of the archives of image data sets: each returns a whole set; errors name the file.
 
 By hand, because `datasets` reads none of these formats, and torchvision unpickles CIFAR, which can run any code.
 """
@@ -27,8 +27,8 @@ def read_cifar(folder: Path, split: str, name: str) -> ImageArray:
     """Returns the images of an archive of CIFAR-10, or of CIFAR-100 with the 100 fine classes.
 
     Args:
-        folder: as the archive is unpacked: ``cifar-10-batches-bin``, ``cifar-10-batches-py``, ``cifar-100-binary`` or
-            ``cifar-100-python``, whose pickles may hold arrays, lists and words, and nothing else.
+        folder: the unpacked archive: ``cifar-10-batches-bin``, ``cifar-10-batches-py``, ``cifar-100-binary`` or
+            ``cifar-100-python``, whose pickles may contain arrays, lists and strings only.
         split: ``train`` or ``test``.
         name: of the set.
 
@@ -79,7 +79,7 @@ def _unpickled(path: Path) -> dict[str, Any]:
     try:
         content = load_pickled(read_whole(path))
     except DataError as error:
-        raise DataError(f"{path} is not a readable pickle of arrays, lists and words: {error}") from error
+        raise DataError(f"{path} is not a readable pickle of arrays, lists and strings: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} must be the pickle of a dictionary; it is one of {type(content).__name__}.")
     return {str(key): value for key, value in content.items()}
@@ -100,7 +100,7 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
         name: of the set.
 
     Raises:
-        DataError: the file is unreadable or holds something else.
+        DataError: the file is unreadable or has other contents.
     """
     arrays = read_arrays(path, ("jpeg", "offsets", "images", "labels", "classes"))
     missing = {"labels", "classes", *(("offsets",) if "jpeg" in arrays else ("images",))} - arrays.keys()
@@ -131,7 +131,7 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
 
 
 def read_stl10(folder: Path, split: str, name: str) -> ImageArray:
-    """Returns the images of STL-10's binary archive; they are read from the disk when they are used.
+    """Returns the images of STL-10's binary archive, read from the disk at each access.
 
     Args:
         folder: ``stl10_binary``.
@@ -148,7 +148,7 @@ def read_stl10(folder: Path, split: str, name: str) -> ImageArray:
     count, rest = divmod(where.stat().st_size, pixels)
     if rest or not count:
         raise DataError(f"{where} is {where.stat().st_size} bytes long, which is no multiple of the {pixels} of an image.")
-    # a private map of the file: nothing is read before it is used
+    # a private memory map: nothing is read before its use
     block = torch.from_file(str(where), shared=False, size=count * pixels, dtype=torch.uint8)
     images = block.reshape(count, 3, _STL10_SIDE, _STL10_SIDE).transpose(2, 3)  # the file has columns, not rows
     classes = tuple(read_lines(folder / "class_names.txt"))
@@ -164,7 +164,7 @@ def read_tiny_imagenet(folder: Path, split: str, name: str) -> EncodedSet:
     """Returns the images of Tiny-ImageNet's archive; its classes are WordNet ids, and its validation images are the test set.
 
     Args:
-        folder: ``tiny-imagenet-200``, as it was unpacked, or with the validation images sorted into class folders.
+        folder: ``tiny-imagenet-200``, as unpacked, or with the validation images sorted into class folders.
         split: ``train`` or ``test``.
         name: of the set.
 

@@ -1,6 +1,6 @@
-"""Image data sets by name: where each lies in a folder of data, and how it is read.
+"""Image data sets by name: their paths in a folder of data, and how they are read.
 
-This module must not know models, augmentations or training.
+This module must not depend on models, augmentations or training.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tempplug_adapters.images.image_tables import HUB, load_from_hub, load_parqu
 
 Split = Literal["train", "test"]
 Found = EncodedSet | ImageArray
-"""A data set as it is read: not decoded yet, or pixels already."""
+"""A data set as it is read: encoded files or pixels."""
 
 DEFAULT_SIZE: Final = 224
-"""Pixels of each side of images that come in many sizes, where no size is asked for."""
+"""Pixels of each side of images of different sizes, if no size is given."""
 
 _TRAIN_SHARE = 0.8
 
@@ -43,28 +43,27 @@ def load_images(
 ) -> ImageSet:
     """Returns a data set of images.
 
-    Most are decoded into memory; ImageNet and a user's own folders stay on disk and are decoded when they are used. An image
-    that cannot be read or decoded is named in a warning; in memory it is left out, on disk the next one of its class takes its
-    place.
+    Most are decoded into memory; ImageNet and a user's own folders stay on disk and are decoded at each access. A warning names
+    images that cannot be read or decoded: in memory they are left out, on disk the next one of the class replaces each.
 
     Args:
         dataset: one of `DATASETS`; or the path of a folder that holds ``train`` and ``test`` or ``val``, each with a folder of
             image files for each class, or parquet files of them; or of one parquet file, to train on.
-        split: ``train`` or ``test``; a validation set serves as test set where the test set has no labels.
-        data_dir: folder of real data, where a data set lies as it was unpacked, itself or below ``vision``. None loads
+        split: ``train`` or ``test``; the validation set is the test set if that has no labels.
+        data_dir: folder of real data that contains the unpacked data set, directly or below ``vision``. None loads
             ``cifar10``, ``cifar100``, ``tiny-imagenet`` and ``imagenet`` from the Hugging Face hub. ``digits`` and a path
             need none.
         size: pixels of each side: the shorter side is resized to it, bicubically, and the middle of the longer one is kept.
-            None leaves images in memory as they are; those on disk get `DEFAULT_SIZE`.
-        count: that many images only, drawn at random before any is decoded and in the order of the draw: a smaller count is
-            the beginning of a larger one. None is all, in the order of the data set, which may be that of the classes.
-        seed: of that draw, which leaves the global generator alone.
+            None keeps the size of images in memory; those on disk get `DEFAULT_SIZE`.
+        count: number of images, drawn at random before any is decoded and in the order of the draw: a smaller count is the
+            beginning of a larger one. None: all, in the order of the data set, which may be sorted by class.
+        seed: of that draw, which does not use the global generator.
 
     Raises:
-        ConfigError: the split, the size or the count is none of those.
+        ConfigError: the split, the size or the count is invalid.
         UnknownNameError: no data set of that name.
-        DataError: the data set is not there, or is malformed; the message names the file.
-        MissingDependencyError: a library that it is read with is not installed.
+        DataError: the data set is missing or malformed; the message names the file.
+        MissingDependencyError: a library that reads it is not installed.
 
     Example:
         >>> digits = load_images("digits", "train", None, count=100)
@@ -87,7 +86,7 @@ def load_images(
 
 @dataclass(frozen=True)
 class _Layout:
-    """One form in which a data set is kept: its path for each split, and how it is read."""
+    """One form of a data set on disk: its path for each split, and its reader."""
 
     train: str
     test: str
@@ -122,7 +121,7 @@ def _read_unlabeled(folder: Path, split: Split, name: str) -> Found:
 
 
 def _part(count: int, split: Split) -> torch.Tensor:
-    """Returns four fifths of the positions or the others, always the same, ascending."""
+    """Returns fixed random four fifths of the positions, or the others, ascending."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
     first = int(count * _TRAIN_SHARE)
     return (order[:first] if split == "train" else order[first:]).sort().values
@@ -149,13 +148,13 @@ _LAYOUTS: Final[dict[str, tuple[_Layout, ...]]] = {
     "imagenet-100": (_folder("imagenet-100", on_disk=True),),
 }
 DATASETS: Final = (*_LAYOUTS, "digits")
-"""Names that `load_images` knows. ``digits`` are scikit-learn's 1,797 grey images of 8x8 pixels, ``cifar10-lossless4k`` the
+"""Names of data sets. ``digits`` are scikit-learn's 1,797 grey images of 8x8 pixels, ``cifar10-lossless4k`` the
 first 4,000 training images of CIFAR-10; a fixed random fifth of each is its test set. ``stl10-unlabeled`` has the 100,000
 images without labels as its training set."""
 
 
 def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, bool]:
-    """Returns a data set that is not decoded yet, and whether it should stay on disk."""
+    """Returns an undecoded data set, and whether it should stay on disk."""
     name = f"{dataset} {split}"
     if dataset == "digits":
         return _digits(split, name), False
@@ -168,7 +167,7 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
         if folder.suffix == ".parquet" and folder.is_file():
             return load_parquet(folder, split, name), True
         wanted = (
-            "a data set of one's own is a folder that holds train and test or val, each with a folder for each class, or with "
+            "a data set of your own is a folder that holds train and test or val, each with a folder for each class, or with "
             "parquet files of them"
         )
         if folder.exists():

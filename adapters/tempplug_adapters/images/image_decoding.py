@@ -1,7 +1,7 @@
-"""Encoded images as pixels: whatever Pillow opens becomes upright RGB of one size, and what it cannot open is named.
+"""Decodes image files with Pillow to upright RGB pixels; errors name the file.
 
-`datasets` decodes with Pillow as well, in 1.1 times the time, but stops at a damaged image and does not name its file. This
-module must not know data sets or where images come from.
+`datasets` decodes with Pillow too, in 1.1 times the time, but stops at a damaged image without naming its file. This module
+must not depend on data sets.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tempplug.errors import ConfigError, DataError
 
 
 class UndecodableImageError(DataError):
-    """One image cannot be had, which is no reason to stop: others can.
+    """One image is not readable, while others may be.
 
-    Its file is missing or locked, its bytes are no image or not a whole one, or it has too many pixels.
+    Its file is missing or locked, its bytes are no complete image, or it has too many pixels.
     """
 
 
@@ -62,14 +62,14 @@ def _opened(encoded: bytes, name: str) -> Image.Image:
         raise UndecodableImageError(f"{name} cannot be decoded as an image: it is empty")
     limit = Image.MAX_IMAGE_PIXELS
     try:
-        # such an image is refused, and named, below
+        # such an image is refused below, with its name
         with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
             image = Image.open(io.BytesIO(encoded))
         with image:
             if limit is not None and image.width * image.height > limit:
                 raise Image.DecompressionBombError
             image.load()
-            with contextlib.suppress(Exception):  # a damaged tag says nothing of the pixels
+            with contextlib.suppress(Exception):  # a damaged tag does not affect the pixels
                 ImageOps.exif_transpose(image, in_place=True)
             return _rgb(image)
     except Image.DecompressionBombError as error:
@@ -78,7 +78,7 @@ def _opened(encoded: bytes, name: str) -> Image.Image:
         raise UndecodableImageError(f"{name} cannot be decoded as an image: its bytes are no image") from error
     except MemoryError:
         raise
-    # Pillow's decoders of many formats promise no kind of error for damaged bytes
+    # Pillow does not document which errors its decoders raise for damaged bytes
     except Exception as error:
         raise UndecodableImageError(f"{name} cannot be decoded as an image: {error}") from error
 
@@ -91,7 +91,7 @@ def _rgb(image: Image.Image) -> Image.Image:
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F"):
         kind = "integers" if image.mode == "I" else "floats"
-        raise ValueError(f"its pixels are 32-bit {kind} (Pillow's mode {image.mode}), which have no known white")
+        raise ValueError(f"its pixels are 32-bit {kind} (Pillow's mode {image.mode}), whose white value is unknown")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")

@@ -1,7 +1,7 @@
-"""Sets of images: in memory, as encoded files, or decoded each time that they are asked for.
+"""Sets of images: in memory, as encoded files, or decoded at each access.
 
-Pixels leave a set as 8-bit integers, so that a set of a million images is small; the device divides them by 255. This module
-must not know data sets.
+A set returns pixels as 8-bit integers, so that a set of a million images is small; the device divides them by 255. This module
+must not depend on data sets.
 """
 
 from __future__ import annotations
@@ -84,10 +84,11 @@ class EncodedSet:
     """Image files that are not decoded yet.
 
     Attributes:
-        source: of n files.
+        source: of the files.
         labels: [n] int64 position in ``classes``, or None.
         classes: names of the classes.
         name: of the set.
+        rows: [n] positions of the images in ``source``; None: all of them.
 
     Raises:
         ShapeError, DataError: the labels do not fit.
@@ -97,22 +98,30 @@ class EncodedSet:
     labels: Tensor | None
     classes: tuple[str, ...]
     name: str
+    rows: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_labels(self.labels, len(self.source), self.classes, self.name)
+        check_labels(self.labels, len(self), self.classes, self.name)
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.source if self.rows is None else self.rows)
 
     def subset(self, index: Tensor) -> EncodedSet:
-        """Returns the set of some positions [b], in the order wanted, or booleans [n]."""
+        """Returns the set of some positions [b], in this order, or booleans [n]."""
         chosen = positions(index, len(self))
         labels = None if self.labels is None else self.labels[chosen]
-        return EncodedSet(_Part(self.source, tuple(chosen.tolist())), labels, self.classes, self.name)
+        return EncodedSet(self.source, labels, self.classes, self.name, tuple(map(self._row, chosen.tolist())))
 
     def decode(self, position: int, size: int | None) -> Tensor:
         """Returns one image, [3, H, W] uint8; as `image_decoding.decode_image`."""
-        return decode_image(self.source.read(position), self.source.file_name(position), size)
+        return decode_image(self.source.read(self._row(position)), self.file_name(position), size)
+
+    def file_name(self, position: int) -> str:
+        """Returns the name of an image's file, for messages."""
+        return self.source.file_name(self._row(position))
+
+    def _row(self, position: int) -> int:
+        return position if self.rows is None else self.rows[position]
 
 
 def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
@@ -120,8 +129,8 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
 
     Args:
         encoded: n image files.
-        size: pixels of each side, as in `image_decoding.resize_and_crop`; None leaves the images as they are, which must then
-            be of one size.
+        size: pixels of each side, as in `image_decoding.resize_and_crop`; None keeps the images' size, which must be the same
+            for all.
 
     Raises:
         DataError: no image can be decoded, the disk fails, or they differ in size and none was given.
@@ -139,7 +148,7 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
             images = torch.empty((len(encoded), *pixels.shape), dtype=torch.uint8)
         elif pixels.shape != images.shape[1:]:
             raise DataError(
-                f"{encoded.source.file_name(position)} is {pixels.shape[2]}x{pixels.shape[1]} pixels large, but images before "
+                f"{encoded.file_name(position)} is {pixels.shape[2]}x{pixels.shape[1]} pixels large, but images before "
                 f"it are {images.shape[3]}x{images.shape[2]}: pass a size to which all images of '{encoded.name}' are resized."
             )
         images[len(kept)] = pixels
@@ -148,39 +157,24 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
         raise nothing_readable(f"'{encoded.name}'", faults)
     if faults:
         more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
-        told = " ".join(f"{fault}." for fault in faults[:_NAMED])
-        warnings.warn(f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {told}{more}", stacklevel=3)
+        listed = " ".join(f"{fault}." for fault in faults[:_NAMED])
+        warnings.warn(f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {listed}{more}", stacklevel=3)
     labels = None if encoded.labels is None else encoded.labels[torch.tensor(kept)]
     return ImageArray(images[: len(kept)], labels, encoded.classes, encoded.name)
 
 
 def nothing_readable(what: str, faults: list[str]) -> DataError:
-    """Returns the error of a set, or of a class of it, in which no image can be decoded."""
+    """Returns the error for a set, or a class, without a decodable image."""
     reason = f" {faults[0]}." if faults else " It is empty."
     return DataError(f"no image of {what} can be decoded.{reason}")
 
 
-@dataclass(frozen=True)
-class _Part:
-    source: ImageSource
-    index: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def read(self, position: int) -> bytes:
-        return self.source.read(self.index[position])
-
-    def file_name(self, position: int) -> str:
-        return self.source.file_name(self.index[position])
-
-
 class ImageFiles:
-    """Images that are decoded, resized and cropped each time that they are asked for.
+    """Images that are decoded, resized and cropped at each access.
 
-    One that cannot be read or decoded is named in a warning once and replaced by the next readable one of its class, so that
-    positions, labels and batch sizes hold; without labels, by the next of the set. A set can be sent to the workers of a data
-    loader.
+    An image that cannot be read or decoded is named in one warning and replaced by the next readable one of its class, so that
+    positions, labels and batch sizes stay valid; without labels, by the next of the set. Workers of a data loader can receive
+    the set.
 
     Args:
         encoded: N image files.
@@ -223,7 +217,7 @@ class ImageFiles:
                 found.append(str(error))
                 continue
             for fault in found:
-                other = self.encoded.source.file_name(candidate)
+                other = self.encoded.file_name(candidate)
                 warnings.warn(f"{fault}. {other} is used in its place.", stacklevel=3)
             return pixels
         what = f"'{self.name}'"
@@ -232,7 +226,7 @@ class ImageFiles:
         raise nothing_readable(what, [self._faults[position]])
 
     def _candidates(self, position: int) -> Iterator[int]:
-        """Gives a position, then those after it of the same class, or of the set without labels, then those before it."""
+        """Yields a position, then later ones of the same class (any, without labels), then earlier ones."""
         yield position
         same = torch.arange(len(self)) if self.labels is None else (self.labels == self.labels[position]).nonzero()[:, 0]
         yield from same[same > position].tolist()
@@ -268,7 +262,7 @@ def positions(index: Tensor, size: int) -> Tensor:
 
 
 def check_labels(labels: Tensor | None, size: int, classes: tuple[str, ...], name: str) -> None:
-    """Makes sure that labels fit a set.
+    """Checks the labels of a set.
 
     Raises:
         ShapeError: they are not [size] int64.

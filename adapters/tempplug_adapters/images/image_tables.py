@@ -1,7 +1,7 @@
 """Images in tables: data sets of the Hugging Face hub at pinned revisions, and parquet files as the hub writes them.
 
-Both are read with `datasets`, which runs no code of a data set; it keeps a copy of a table in its cache, from which a row is
-read when it is used. Images stay encoded here.
+Both are read with `datasets`, which runs no code of a data set. Its cache holds a copy of a table, from which rows are read at
+each access. Images stay encoded here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tempplug_adapters.images.image_set import EncodedSet
 from tempplug_adapters.storage.files import one_line
 
 Captions = list[tuple[str, ...]]
-"""Of each image, one or several."""
+"""One or several captions of each image."""
 CAPTIONS: Final = ("text", "caption", "captions", "sentences")
-"""Names that a column of captions has; the first that is there is taken."""
+"""Possible names of the column of captions; the first that exists is used."""
 
 
 HUB: Final = {
@@ -30,10 +30,10 @@ HUB: Final = {
     "tiny-imagenet": ("zh-plus/tiny-imagenet", "5a77092c28e51558c5586e9c5eb71a7e17a5e43f", "valid"),
     "imagenet": ("ILSVRC/imagenet-1k", "49e2ee26f3810fb5a7536bbf732a7b07389a47b5", "validation"),
 }
-"""Repository, its commit and the split that serves as test set, by the names of `image_data.DATASETS`."""
+"""Repository, commit and test split, by the names of `image_data.DATASETS`."""
 
 SPLITS: Final = {"train": ("train",), "test": ("test", "validation", "valid", "val", "dev")}
-"""Names that the library may give a split; the first that is there is taken, and of test sets the first that has labels."""
+"""Possible names of a split; the first that exists is used, for tests the first with labels."""
 
 
 def load_from_hub(dataset: str, split: str, name: str) -> EncodedSet:
@@ -46,8 +46,8 @@ def load_from_hub(dataset: str, split: str, name: str) -> EncodedSet:
     repository, revision, test = HUB[dataset]
     remedy = " Pass the folder that holds it as data_dir (--data-dir or TEMPPLUG_DATA)."
     library = _library(f"{dataset} of the Hugging Face hub", remedy)
-    told = f"{repository} at {revision} cannot be loaded from the Hugging Face hub"
-    rows = _loaded(library, told, remedy, repository, revision=revision, split=test if split == "test" else split)
+    what = f"{repository} at {revision} cannot be loaded from the Hugging Face hub"
+    rows = _loaded(library, what, remedy, repository, revision=revision, split=test if split == "test" else split)
     return _encoded(rows, library, repository, name)
 
 
@@ -69,7 +69,7 @@ def load_parquet(path: Path, split: str, name: str) -> EncodedSet:
 
     for file in sorted(path.rglob("*.parquet")) if path.is_dir() else [path]:
         try:
-            parquet.read_schema(file)  # the library would name none of them
+            parquet.read_schema(file)  # the library's own error names no file
         except (OSError, ArrowException) as error:
             raise DataError(f"{file} cannot be read as parquet: {one_line(error)}") from error
     place = glob.escape(str(path))
@@ -86,11 +86,11 @@ def load_parquet(path: Path, split: str, name: str) -> EncodedSet:
 
 
 def load_captioned(dataset: str, split: str, name: str, column: str | None = None) -> tuple[EncodedSet, Captions] | None:
-    """Returns the images of one split with the captions of each, or None where there is no such test set.
+    """Returns the images of one split with their captions, or None if there is no test set.
 
     Args:
         dataset: a folder as `datasets` reads it, images with ``metadata.jsonl`` or ``metadata.csv`` (``file_name``, ``text``)
-            or parquet files, for each split; or a name on the Hugging Face hub, which is downloaded where it is not there yet.
+            or parquet files, for each split; or a name on the Hugging Face hub, downloaded if necessary.
         split: ``train`` or ``test``.
         name: of the set.
         column: of the captions, texts or lists of them; None: one of `CAPTIONS`, else the only column of texts.
@@ -134,22 +134,22 @@ def _encoded(rows: Any, library: Any, where: object, name: str) -> EncodedSet:
     encoded = rows.select_columns(images).cast_column(images[0], library.Image(decode=False))
     return EncodedSet(
         _Rows(encoded, images[0], str(where)),
-        torch.tensor(numbers, dtype=torch.int64) if set(numbers) != {-1} else None,  # a test set whose labels are kept back
+        torch.tensor(numbers, dtype=torch.int64) if set(numbers) != {-1} else None,  # a test set without published labels
         tuple(map(str, classes[label])),
         name,
     )
 
 
-def _loaded(library: Any, told: str, remedy: str, source: str, **given: Any) -> Any:
-    """Returns what the library loads; an error begins with ``told``."""
+def _loaded(library: Any, what: str, remedy: str, source: str, **given: Any) -> Any:
+    """Returns the loaded data; errors begin with ``what``."""
     try:
         return library.load_dataset(source, **given)
     except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-        # the library's own error often says no more than that it failed
+        # the library's own error often has no details
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         local = source == "parquet" or Path(source).exists()
         offline = " HF_HUB_OFFLINE is set, which allows no download." if os.environ.get("HF_HUB_OFFLINE") and not local else ""
-        raise DataError(f"{told}: {one_line(cause)}{offline}{remedy}") from error
+        raise DataError(f"{what}: {one_line(cause)}{offline}{remedy}") from error
 
 
 def _library(what: str, remedy: str = "") -> Any:

@@ -1,6 +1,6 @@
-"""Models of packages that a user may have: timm, torchvision, lightly, and checkpoints of transformers, without classifiers.
+"""Models of optional packages without their classifiers: timm, torchvision, lightly, and checkpoints of transformers.
 
-A package is imported only when a model of it is asked for. This module must not know what happens to the models.
+A package is imported only when one of its models is created.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from tempplug_adapters.huggingface.loading import explained, load_image_settings
 from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 
 LIBRARIES = ("transformers", "timm", "torchvision", "lightly")
-"""Packages whose models can be asked for, as ``package:name``."""
+"""Packages whose models have names ``package:name``."""
 
 _CLASSIFIERS = ("fc", "classifier", "heads", "head", "linear")
 
 
 def create_installed(name: str, *, pretrained: bool = False) -> nn.Module:
-    """Returns a model that gives features in place of class scores.
+    """Returns a model whose output is features in place of class scores.
 
     Args:
         name: ``transformers:NAME`` (a folder or a name on the Hugging Face hub, always with its weights), ``timm:NAME``,
             ``torchvision:NAME`` or ``lightly:NAME`` (one of lightly's ResNets for images of 32 x 32 pixels, ``resnet-18``).
-        pretrained: with the weights that timm or torchvision offers.
+        pretrained: with the weights of timm or torchvision.
 
     Raises:
         MissingDependencyError: the package is not installed; the message has the pip command.
-        ConfigError: the package has no such model, or it is not clear which part of it is the classifier.
+        ConfigError: the package has no such model, or its classifier is not recognised.
     """
     library, _, model = name.partition(":")
     if library == "transformers":
@@ -58,11 +58,11 @@ def trained_normalisation(name: str, network: nn.Module) -> tuple[tuple[float, .
 
     Args:
         name: as in `create_installed`.
-        network: what that gave.
+        network: the model that it returned.
 
     Returns:
-        One number for each channel; None where the model does not say. timm's models do, and those of transformers with a
-        preprocessor_config.json.
+        One number for each channel; None for models without these numbers. timm's models have them, and those of transformers
+        with a preprocessor_config.json.
 
     Raises:
         ConfigError: that file is malformed.
@@ -94,7 +94,7 @@ def _package(module: str) -> Any:
 
 
 def _without_classifier(model: nn.Module, name: str) -> nn.Module:
-    """Returns the model, its classifier replaced: what stands before the first linear or dropout layer of it stays."""
+    """Returns the model without its classifier, from the first linear or dropout layer on."""
     for attribute in _CLASSIFIERS:
         classifier = getattr(model, attribute, None)
         if not isinstance(classifier, nn.Module):

@@ -1,6 +1,6 @@
 """Long-tailed parts of balanced data sets, and the groups head, middle and tail of their classes.
 
-This module must not know images: labels are all that it reads.
+This module must not depend on images; it reads only labels.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tempplug.errors import ConfigError, DataError, ShapeError
 
 
 def long_tail_counts(classes: int, imbalance_ratio: float, n_max: int) -> list[int]:
-    """Returns how many images each class keeps, largest first: ⌊n_max · ρ^(−k/(C−1))⌋ for k = 0 to C−1.
+    """Returns the number of images of each class, largest first: ⌊n_max · ρ^(−k/(C−1))⌋ for k = 0 to C−1.
 
     Args:
         classes: C, at least 1.
-        imbalance_ratio: ρ, how many times as large the largest class is as the smallest; at least 1.
-        n_max: images of the largest class; at least ρ, so that the smallest class keeps one.
+        imbalance_ratio: ρ, size of the largest class over that of the smallest; at least 1.
+        n_max: images of the largest class; at least ρ, so that the smallest class has one.
 
     Raises:
-        ConfigError: one is not as said.
+        ConfigError: an argument is out of range.
 
     Source: Cui et al. 2019; with n_max 4500 for CIFAR-10 and 450 for CIFAR-100 the sizes of SDCLR's index files, which Kukleva
     et al. 2023 use.
@@ -51,18 +51,18 @@ def long_tail_counts(classes: int, imbalance_ratio: float, n_max: int) -> list[i
 def long_tail_indices(labels: Tensor, imbalance_ratio: float, n_max: int, seed: int) -> Tensor:
     """Returns a random long-tailed part of a data set: positions, ascending, [sum of the sizes].
 
-    Which class is how large is drawn, and so are its images; the same seed draws the same part.
+    The order of the classes by size and the images are drawn at random; the same seed draws the same part.
 
     Args:
-        labels: [N] int64 classes from 0; each must have as many images as its size asks for.
-        imbalance_ratio: ρ, how many times as large the largest class is as the smallest; at least 1.
-        n_max: images of the largest class; 4500 for CIFAR-10 and 450 for CIFAR-100, once `hold_out` has taken their 5,000
+        labels: [N] int64 classes from 0; each must have enough images for its drawn size.
+        imbalance_ratio: ρ, size of the largest class over that of the smallest; at least 1.
+        n_max: images of the largest class; 4500 for CIFAR-10 and 450 for CIFAR-100, after `hold_out` of their 5,000
             validation images.
-        seed: of the part; a paper's splits are seeds.
+        seed: of the draw; each split of a paper has its own.
 
     Raises:
         ShapeError: the labels have another shape or type.
-        ConfigError: an option is not as said.
+        ConfigError: an option is out of range.
         DataError: a class has too few images.
 
     Source: `long_tail_counts`.
@@ -91,7 +91,7 @@ def long_tail_part(
     split_seed: int,
     held_out: int = 0,
 ) -> tuple[Tensor, int]:
-    """Returns the positions of a random long-tailed part, ascending, and how many images its largest class has.
+    """Returns the positions of a random long-tailed part, ascending, and the size of its largest class.
 
     The same set and options give the same images.
 
@@ -99,10 +99,10 @@ def long_tail_part(
         labels: [N] int64 classes from 0, on the CPU.
         classes: their names; each must have an image.
         imbalance_ratio: images of the largest class over those of the smallest, at least 1.
-        largest_class: images of the largest class; None: nine tenths of the smallest class there is, rounded down: 4,500 of
-            CIFAR-10's 5,000, as SDCLR's splits have.
+        largest_class: images of the largest class; None: nine tenths of the smallest class of the set, rounded down: 4,500 of
+            CIFAR-10's 5,000, as in SDCLR's splits.
         split_seed: of the draw.
-        held_out: images that `hold_out` takes away first, a multiple of the number of classes.
+        held_out: images that `hold_out` removes first, a multiple of the number of classes.
 
     Raises:
         ConfigError: an option is out of range.
@@ -152,8 +152,8 @@ def head_mid_tail(
 ) -> tuple[list[int], list[int], list[int]]:
     """Returns the classes of the head, the middle and the tail, each from the largest class to the smallest.
 
-    A class belongs to one of three groups of equal size, the head taking what is left over first: 4, 3 and 3 of 10 classes, 34,
-    33 and 33 of 100. With thresholds it is its own size that decides.
+    Without thresholds the three groups have the same number of classes, with the remainder in the first ones: 4, 3 and 3 of 10
+    classes, 34, 33 and 33 of 100. With thresholds the size of each class determines its group.
 
     Args:
         counts: [C] images of each class; where two are equal the lower class counts as larger.
@@ -161,7 +161,7 @@ def head_mid_tail(
         tail_below: classes with fewer images are the tail: 20 for ImageNet-100-LT.
 
     Raises:
-        ConfigError: there are fewer than three classes, or the thresholds cross or only one is given.
+        ConfigError: there are fewer than three classes, or the thresholds overlap or only one is given.
 
     Source: Kukleva et al. 2023, section 4; the thresholds are those of SDCLR's code.
 
@@ -193,7 +193,7 @@ def head_mid_tail(
 def _draw(labels: Tensor, label: int, size: int, generator: torch.Generator) -> Tensor:
     positions = (labels == label).nonzero()[:, 0]
     if len(positions) < size:
-        raise DataError(f"class {label} has {len(positions)} images, of which {size} are asked for.")
+        raise DataError(f"class {label} has {len(positions)} images, but {size} are required.")
     return positions[torch.randperm(len(positions), generator=generator)[:size]]
 
 

@@ -1,6 +1,6 @@
-"""Representations of a set of images: computed by a backbone, checked before they are measured, brought to unit length.
+"""Representations of a set of images: their computation by a backbone, checks, and normalisation to unit length.
 
-This module must not know how a backbone was trained, nor what its representations are for.
+This module must not depend on trainings or evaluations.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ def represent(
 ) -> Tensor:
     """Returns the representations of all images, [N, F] in at least float32, on the CPU.
 
-    The backbone runs in evaluation mode; afterwards each of its modules is in the mode it was in.
+    The backbone runs in evaluation mode; afterwards the mode of each of its modules is restored.
 
     Args:
-        backbone: [B, 3, H, W] in [0, 1] to [B, F]; normalisation is its own business.
+        backbone: [B, 3, H, W] in [0, 1] to [B, F]; it normalises images itself.
         images: in the order of the result, at least one.
         batch_size: images at once, at least 1.
-        size: side to which images are resized (bilinear, antialiased); None leaves them as they are.
-        augmentation: applied to each batch of [0, 1] images after that, on its device, for a random view of every image. It
-            draws from torch's global generator.
-        device: of the batches; the backbone is moved there. None: where the backbone is.
+        size: side to which images are resized (bilinear, antialiased); None: not resized.
+        augmentation: then applied to each batch of [0, 1] images, on its device, for a random view of every image. It draws
+            from torch's global generator.
+        device: of the batches; the backbone is moved there. None: that of the backbone.
         progress: called with the fraction done.
 
     Raises:
         ConfigError: ``batch_size`` or ``size`` is less than 1.
         DataError: there is no image.
-        ShapeError: the backbone returns something else than a matrix with one row per image.
+        ShapeError: the backbone does not return a matrix with one row per image.
     """
     for name, value in (("batch_size", batch_size), ("size", size)):
         Number(at_least=1, integer=True, optional=name == "size").check(f"{name}={value}", value)
@@ -66,7 +66,7 @@ def represent(
             if rows.ndim != 2 or len(rows) != len(batch):
                 raise ShapeError(f"the backbone returned {list(rows.shape)} for {len(batch)} images, not [{len(batch)}, F].")
             if not len(found):
-                # Filled in place: a list of parts would need the memory of a large set twice.
+                # Filled in place: a list of parts would need twice the memory.
                 found = torch.empty(len(images), rows.shape[1], dtype=torch.promote_types(rows.dtype, torch.float32))
             found[index] = rows.to("cpu", found.dtype)
             progress((int(index[-1]) + 1) / len(images))
@@ -87,13 +87,13 @@ def check_representations(representations: Tensor, name: str) -> None:
 
 
 def check_labels(labels: Tensor, representations: Tensor, name: str, classes: int | None = None) -> int:
-    """Makes sure that labels fit their representations, and returns how many classes there are.
+    """Checks that labels fit their representations, and returns the number of classes.
 
     Args:
-        labels: what should be [N] integers of at least 0.
+        labels: [N] integers, at least 0.
         representations: [N, F].
         name: of the argument, for the message.
-        classes: how many there are; None takes the highest label plus 1.
+        classes: their number; None: the highest label plus 1.
 
     Raises:
         ShapeError: another shape.
@@ -111,28 +111,28 @@ def check_labels(labels: Tensor, representations: Tensor, name: str, classes: in
 
 
 def check_held_out(bank: Tensor, queries: Tensor, names: tuple[str, str] = ("bank", "queries")) -> None:
-    """Makes sure that what is measured on is not what was learned from.
+    """Checks that test representations are not the training representations.
 
     Args:
-        bank: [N, F] what is learned from.
-        queries: [M, F] what is measured on.
+        bank: [N, F] of training images.
+        queries: [M, F] of test images.
         names: of the two arguments, for the message.
 
     Raises:
         ShapeError: the two have different F.
-        ConfigError: both are the same representations, and not all of them alike.
+        ConfigError: both are the same representations, and their rows differ.
     """
     if bank.shape[1] != queries.shape[1]:
         raise ShapeError(f"{names[1]} of shape {list(queries.shape)} must be [M, {bank.shape[1]}], as wide as {names[0]}.")
     if bank.shape == queries.shape and torch.equal(bank.to(queries), queries) and not bool((bank == bank[0]).all()):
         raise ConfigError(
-            f"{names[1]} are the representations of {names[0]}: each would be asked about itself. "
+            f"{names[1]} are the representations of {names[0]}: each would be its own neighbour. "
             "Learn from the training split and measure on the test split."
         )
 
 
 def unit_rows(representations: Tensor) -> Tensor:
-    """Returns rows of length 1 in at least float32, detached; rows without a direction, shorter than 1e-12, are zero.
+    """Returns rows of length 1 in at least float32, detached; rows shorter than 1e-12 become zero.
 
     Args:
         representations: [N, F], finite.

@@ -42,7 +42,7 @@ class GenderWords:
         males, females = ({pair[side] for pair in lowered} for side in (0, 1))
         both = sorted(males & females)
         if both:
-            raise DataError(f"gender word '{both[0]}' stands among the words for men and among those for women.")
+            raise DataError(f"gender word '{both[0]}' is among the words for men and among those for women.")
         self.counterparts: dict[str, tuple[str, ...]] = {}
         for male, female in dict.fromkeys(lowered):
             for word, other in ((male, female), (female, male)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,15 @@ from tempplug import ContrastiveLoss
 from tempplug.errors import DataError
 from tempplug_adapters.bias_evaluation.bias_data import find_bias_file, has_bias_file
 from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
-from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel
+from tempplug_adapters.bias_evaluation.masked_language_model import MODEL, MaskedLanguageModel
 from tempplug_adapters.bias_evaluation.stereoset import DEVELOPMENT_FILE, GENDER, evaluate_stereoset, read_stereoset
-from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
+from tempplug_adapters.huggingface.loading import load_pretrained
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 from tempplug_adapters.mabel.gender_words import GenderWords
 from tempplug_adapters.mabel.recipe import GENDER_WORDS, MabelRecipe
 from tempplug_adapters.measurements import numbers_of
-from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_samples
-from tempplug_adapters.simcse.model import load_config
+from tempplug_adapters.simcse.data import Sentences, read_samples
+from tempplug_adapters.simcse.model import initialise
 from tempplug_adapters.storage.files import write_into
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
@@ -43,16 +44,13 @@ class MabelModel(nn.Module):
         self.encoder = encoder
         width = encoder.config.hidden_size
         self.head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
-        for layer in self.head:
-            if isinstance(layer, nn.Linear):
-                nn.init.normal_(layer.weight, std=getattr(encoder.config, "initializer_range", 0.02))
-                nn.init.zeros_(layer.bias)
+        for layer in (self.head[0], self.head[2]):
+            initialise(layer, encoder.config)
 
     @classmethod
     def from_pretrained(cls, name: str) -> MabelModel:
         """Returns the model for a pretrained one; raises ConfigError if it has no masked language modelling head."""
-        purpose = "a masked language model with the head that it was pretrained with"
-        return cls(load_pretrained(AutoModelForMaskedLM, name, purpose=purpose))
+        return cls(load_pretrained(AutoModelForMaskedLM, name, purpose=MODEL))
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Returns one embedding per sentence, [n, D], from its tokens, [n, T], beginning with [CLS]."""
@@ -66,36 +64,16 @@ class MabelModel(nn.Module):
         return total / (labels != NOT_PREDICTED).sum().clamp(min=1)
 
 
-class Quadruples:
-    """Token ids of premises, hypotheses, and the counterfactuals of both.
+class Quadruples(Sentences):
+    """Token ids of premises, hypotheses, and the counterfactuals of both, see `Sentences`.
 
-    Args:
-        quadruples: (premise, hypothesis, counterfactual premise, counterfactual hypothesis) each.
-        recipe: gives the maximum length, the masking and the model.
-        data_dir: folder of the evaluation data.
+    Attributes:
         ungendered: number of pairs left out because they contain no gender word.
         ambiguous: number of occurrences of each word with several counterparts.
-
-    Raises:
-        ConfigError: the model's tokenizer or configuration cannot be loaded.
     """
 
-    def __init__(
-        self,
-        quadruples: list[tuple[str, ...]],
-        recipe: MabelRecipe,
-        data_dir: Path | None,
-        ungendered: int = 0,
-        ambiguous: Counter[str] | None = None,
-    ) -> None:
-        self.tokenizer = load_tokenizer(recipe.model_name_or_path)
-        self.config = load_config(recipe.model_name_or_path)
-        self.views = TokenizedViews(quadruples, self.tokenizer, recipe.max_length)
-        self.collator = ViewCollator(self.tokenizer, recipe.mlm_probability if recipe.mlm_weight else None)
-        self.data_dir, self.ungendered, self.ambiguous = data_dir, ungendered, ambiguous or Counter()
-
-    def __len__(self) -> int:
-        return len(self.views)
+    ungendered = 0
+    ambiguous: Mapping[str, int] = {}
 
 
 class MabelModule(nn.Module):
@@ -109,16 +87,11 @@ class MabelModule(nn.Module):
     def __init__(self, recipe: MabelRecipe, data: Quadruples, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
         self.model = MabelModel.from_pretrained(recipe.model_name_or_path)
-        if not recipe.mlm_weight:  # DistributedDataParallel must not wait for parameters without a gradient
+        if not recipe.mlm_weight:  # DistributedDataParallel would wait for the gradients of unused parameters
             used = {id(each) for each in self.model.encoder.base_model.parameters()}
             for each in self.model.encoder.parameters():
                 each.requires_grad_(id(each) in used)
-        self.loss_fn, self.items = loss_fn, len(data)
-        self.alignment_weight, self.alignment_of, self.mlm_weight = (
-            recipe.alignment_weight,
-            recipe.alignment_of,
-            recipe.mlm_weight,
-        )
+        self.loss_fn, self.items, self.recipe = loss_fn, len(data), recipe
         self._terms: dict[str, Tensor] = {}
 
     @property
@@ -152,17 +125,17 @@ class MabelModule(nn.Module):
             "contrastive_loss": self.loss_fn(anchors, candidates, **known),
             "alignment_loss": self._alignment(anchors, candidates, known),
         }
-        loss = terms["contrastive_loss"] + self.alignment_weight * terms["alignment_loss"]
+        loss = terms["contrastive_loss"] + self.recipe.alignment_weight * terms["alignment_loss"]
         if mlm_input_ids is not None and mlm_labels is not None:
             terms["mlm_loss"] = self.model.mlm_loss(mlm_input_ids, attention_mask, mlm_labels)
-            loss = loss + self.mlm_weight * terms["mlm_loss"]
+            loss = loss + self.recipe.mlm_weight * terms["mlm_loss"]
         self._terms = {name: value.detach() for name, value in terms.items()}
         return loss
 
     def _alignment(self, anchors: Tensor, candidates: Tensor, known: dict[str, Any]) -> Tensor:
         """Returns the mean squared distance between the similarity rows of a premise and of its counterfactual, []."""
-        # from one matrix of both, whose logits are those of the contrastive loss, whatever a temperature depends on
-        if self.alignment_of == "logits":
+        # one matrix for both halves, so that the logits are those of the contrastive loss for every temperature strategy
+        if self.recipe.alignment_of == "logits":
             rows = self.loss_fn.logits(anchors, candidates, **known)
         else:
             rows = F.normalize(anchors.float(), dim=1) @ F.normalize(candidates.float(), dim=1).T
@@ -195,16 +168,16 @@ class MabelMethod(Method[MabelRecipe, Quadruples]):
             raise DataError(
                 f"{source.dataset} holds {len(pairs)} pairs with a gender word; contrastive training needs at least 2."
             )
-        ungendered = len(samples) - len(pairs)
-        pairs = pairs[: recipe.max_train_samples]
-        ambiguous = words.ambiguous(sentence for pair in pairs for sentence in pair)
-        quadruples = [(*pair, *map(words.swapped, pair)) for pair in pairs]
-        return Quadruples(quadruples, recipe, source.data_dir, ungendered, ambiguous)
+        used = pairs[: recipe.max_train_samples]
+        data = Quadruples([(*pair, *map(words.swapped, pair)) for pair in used], recipe, source.data_dir)
+        data.ungendered = len(samples) - len(pairs)
+        data.ambiguous = words.ambiguous(sentence for pair in used for sentence in pair)
+        return data
 
     def describe(self, data: Quadruples) -> str:
         """Returns the number of pairs, of those left out, and of words with several counterparts."""
         left_out = f", {data.ungendered} without gender words left out" if data.ungendered else ""
-        guessed = ", ".join(f"{word} {number}" for word, number in data.ambiguous.most_common())
+        guessed = ", ".join(f"{word} {number}" for word, number in Counter(data.ambiguous).most_common())
         return f"{len(data)} pairs and their counterfactuals{left_out}; ambiguous words: {guessed or 'none'}"
 
     def origin(self, recipe: MabelRecipe, data: Quadruples) -> dict[str, Any]:
@@ -225,7 +198,7 @@ class MabelMethod(Method[MabelRecipe, Quadruples]):
 
     def collate(self, recipe: MabelRecipe, data: Quadruples, index: Tensor) -> dict[str, Any]:
         """Returns the padded sentences of some quadruples, and a copy with masked tokens."""
-        return {"index": index, **data.collator([data.views[position] for position in index.tolist()])}
+        return data.batch(index)
 
     def evaluate(self, recipe: MabelRecipe, module: Any, data: Quadruples, run: Run) -> dict[str, float]:
         """Returns LM, SS and ICAT of StereoSet, and MABEL's score of CrowS-Pairs, all for gender.

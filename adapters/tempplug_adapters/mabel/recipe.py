@@ -14,11 +14,11 @@ from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import GradientNorm, LossRecipe, Optimizer, Recipe, Schedule
 
 GENDER_WORDS: Final = "gender_words.tsv"
-"""Where no list is named: this file of the data folder, of its ``text/bias`` or of its ``bias``."""
+"""Default word list: this file in the data folder, its ``text/bias`` or its ``bias``."""
 ALIGNED: Final = ("logits", "similarities")
 _RULE = (
-    "Him and his both become her. Where a word has several counterparts (her: him or his; his: her or hers), the first pair of "
-    "the list that holds it decides, as there is no tagger of grammar; such words are counted"
+    "Him and his both become her. For a word with several counterparts (her: him or his; his: her or hers), the first pair in "
+    "the list is used, regardless of grammar; such words are counted"
 )
 
 
@@ -47,11 +47,9 @@ class MabelRecipe(Recipe):
         str, Text(help="masked language model, its head included: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
     max_length: Annotated[int, Number(at_least=3, integer=True, help="tokens of a sentence in training; the rest is cut")] = 128
-    alignment_weight: Annotated[
-        float, Number(at_least=0, help="of the loss that makes a pair and its counterfactual alike")
-    ] = 0.05
+    alignment_weight: Annotated[float, Number(at_least=0, help="of the loss that aligns a pair with its counterfactual")] = 0.05
     alignment_of: Annotated[
-        str, Choice(ALIGNED, help="what is made alike: logits, to which the temperature belongs, or plain cosine similarities")
+        str, Choice(ALIGNED, help="what is aligned: logits, which include the temperature, or cosine similarities")
     ] = "logits"
     mlm_weight: Annotated[float, Number(at_least=0, help="of the masked-language-model loss; 0 leaves the head as it is")] = 0.1
     mlm_probability: Annotated[float, Number(above=0, below=1, help="share of the tokens that it predicts")] = 0.15
@@ -62,11 +60,12 @@ class MabelRecipe(Recipe):
         ),
     ] = None
     columns: Annotated[
-        tuple[str, ...], Words(help="premise and hypothesis; or four, the counterfactuals of both behind them, which are kept")
+        tuple[str, ...],
+        Words(help="premise and hypothesis; or four: also the counterfactuals of both, which are used unchanged"),
     ] = ("premise", "hypothesis")
     where: Annotated[tuple[str, ...], Words(help="conditions column=value that a row must meet, such as label=entailment")] = ()
     max_train_samples: Annotated[
-        int | None, Number(at_least=2, integer=True, optional=True, help="use the first so many pairs only; none: all")
+        int | None, Number(at_least=2, integer=True, optional=True, help="number of pairs, from the first; none: all")
     ] = None
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tempplug import ContrastiveLoss
-from tempplug.errors import ConfigError, ShapeError
 
 
 def unit_representations(backbone: nn.Module, images: Tensor) -> Tensor:
@@ -24,9 +23,7 @@ def unit_representations(backbone: nn.Module, images: Tensor) -> Tensor:
 
 
 def centre_of(representations: Tensor, *, unit: bool = False) -> Tensor:
-    """Returns the mean, [F], of unit representations [N, F], scaled to length one if ``unit``; ShapeError for other shapes."""
-    if representations.ndim != 2 or not len(representations):
-        raise ShapeError(f"representations of shape {list(representations.shape)} must be [N, F] with N at least 1.")
+    """Returns the mean, [F], of unit representations [N, F], N at least 1, scaled to length one if ``unit``."""
     mean = representations.mean(0)
     return F.normalize(mean, dim=0) if unit else mean
 
@@ -36,7 +33,7 @@ class MSC(nn.Module):
 
     Args:
         backbone: pretrained: images to representations [B, F].
-        centre: [F] of the normal class, see `centre_of`; it stays as it is.
+        centre: [F] of the normal class, see `centre_of`; constant.
         loss_fn: of layout ``two-view``; ``infonce`` with temperature 0.25 is MSC's.
         angular: add the mean squared distances of both views from the centre, which pull the class together.
 
@@ -44,14 +41,9 @@ class MSC(nn.Module):
         backbone: as given. It is always in evaluation mode, also while it trains: batch normalisation uses the statistics of
             its pretraining.
         loss_fn: as given.
-        dimension: F.
-
-    Raises:
-        ConfigError: the loss has another layout.
-        ShapeError: the centre is no vector.
 
     Source: Reiss & Hoshen 2023, Mean-Shifted Contrastive Loss for Anomaly Detection. The angular loss is an option of their
-    code, off by default; Kim & Kim 2025 (temperature-free) do not say whether they used it.
+    code, off by default; Kim & Kim 2025 (temperature-free) do not state whether they used it.
 
     >>> model = MSC(nn.Flatten(), torch.full((12,), 0.2), ContrastiveLoss("fixed:temperature=0.25", layout="two-view"))
     >>> model(torch.rand(8, 3, 2, 2), torch.rand(8, 3, 2, 2)).shape
@@ -62,14 +54,9 @@ class MSC(nn.Module):
 
     def __init__(self, backbone: nn.Module, centre: Tensor, loss_fn: ContrastiveLoss, *, angular: bool = False) -> None:
         super().__init__()
-        if loss_fn.layout.name != "two-view":
-            raise ConfigError(f"loss_fn of layout '{loss_fn.layout.name}' must be of layout 'two-view'.")
-        if centre.ndim != 1:
-            raise ShapeError(f"centre of shape {list(centre.shape)} must be [F], one number for each feature.")
         self.backbone = backbone
         self.loss_fn = loss_fn
         self.angular = angular
-        self.dimension = len(centre)
         self.register_buffer("centre", centre.detach().clone())
         self.train(self.training)
 
@@ -88,7 +75,3 @@ class MSC(nn.Module):
         if self.angular:
             loss = loss + sum(each.square().sum(1).mean() for each in shifted)
         return loss
-
-    def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay must spare: the temperatures."""
-        return {f"loss_fn.{name}" for name in self.loss_fn.no_weight_decay()}

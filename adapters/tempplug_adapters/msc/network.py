@@ -21,8 +21,8 @@ from tempplug_adapters.storage.tensors import read_tensors
 
 _WITH_WEIGHTS = ("timm", "torchvision")
 _STEM_AND_TWO_STAGES = ("conv1", "bn1", "layer1", "layer2")
-# Prefixes in torchvision's names, in the order in which they are tried, and what transformers calls the same layers. The first
-# block has no expansion, and transformers counts it to the stem.
+# Prefixes of torchvision's names, in matching order, and transformers' names of the same layers. The first block has no
+# expansion and belongs to the stem in transformers.
 _NAMES: Final = (
     (r"features\.0\.0\.", "conv_stem.first_conv.convolution."),
     (r"features\.0\.1\.", "conv_stem.first_conv.normalization."),
@@ -46,11 +46,10 @@ def load_backbone(name: str, weights: str | Path | None = None, data_dir: Path |
 
     Args:
         name: ``mobilenet-v2``; a folder or a name on the Hugging Face hub that transformers loads; or ``timm:NAME`` or
-            ``torchvision:NAME`` with the weights that the package offers. Networks with random weights are not offered: MSC
-            has nothing to start from there.
+            ``torchvision:NAME`` with the package's weights. MSC needs pretrained weights.
         weights: of ``mobilenet-v2``: a state dict in torchvision's layout that was trained with TensorFlow's padding, see
             `load_mobilenet`.
-        data_dir: where `MOBILENET_FILE` is looked for without ``weights``.
+        data_dir: folder with `MOBILENET_FILE`, which is used without ``weights``.
 
     Raises:
         ConfigError: weights for another network, or none for this one; or the model cannot be loaded.
@@ -99,8 +98,7 @@ def _default_weights(data_dir: Path | None) -> Path:
 def load_mobilenet(weights: str | Path, *, tensorflow_padding: bool = True) -> Any:
     """Returns transformers' MobileNetV2 1.0 for image classification, in evaluation mode; ``.mobilenet_v2`` has no classifier.
 
-    Its pooled output has 1,280 channels. Activations overwrite what they are given, which no gradient needs and which makes
-    the network about a third faster on a CPU; the values are the same.
+    Its pooled output has 1,280 channels. Activations work in place, which makes the network about a third faster on a CPU.
 
     Args:
         weights: a file with a state dict in torchvision's layout, read without running code from it. Every entry must fit.
@@ -153,9 +151,9 @@ def _renamed(name: str) -> str:
 
 
 def blocks_of(network: nn.Module) -> list[nn.Module]:
-    """Returns the parts of a network that have parameters, in order: lists, sequences and mere wrappers are opened.
+    """Returns the parts of a network that have parameters, in order; lists, sequences and wrappers are replaced by their parts.
 
-    A stage of a ResNet counts as its residual blocks, an encoder of a transformer as its layers.
+    A stage of a ResNet has its residual blocks as parts, an encoder of a transformer its layers.
 
     Args:
         network: any module that registers its parts in the order in which they run.
@@ -164,10 +162,7 @@ def blocks_of(network: nn.Module) -> list[nn.Module]:
     >>> [type(block).__name__ for block in blocks_of(nn.ModuleDict({"stage": stage, "norm": nn.LayerNorm(3)}))]
     ['Linear', 'Linear', 'LayerNorm']
     """
-    children = list(network.children())
-    if len(children) == 1 and not _own(network):
-        return blocks_of(children[0])
-    return [block for child in children for block in _opened(child)] or ([network] if _has_parameters(network) else [])
+    return _blocks(network, opened=True)
 
 
 def freeze_blocks(network: nn.Module, count: int) -> None:
@@ -193,17 +188,11 @@ def freeze_blocks(network: nn.Module, count: int) -> None:
         block.requires_grad_(True)
 
 
-def _opened(module: nn.Module) -> list[nn.Module]:
+def _blocks(module: nn.Module, *, opened: bool) -> list[nn.Module]:
     children = list(module.children())
     # A residual block without a projection is not a wrapper: it also contains an identity or an activation.
-    if isinstance(module, nn.ModuleList | nn.Sequential) or (len(children) == 1 and not _own(module)):
-        return [block for child in children for block in _opened(child)]
-    return [module] if _has_parameters(module) else []
-
-
-def _own(module: nn.Module) -> bool:
-    return any(True for _ in module.parameters(recurse=False))
-
-
-def _has_parameters(module: nn.Module) -> bool:
-    return any(True for _ in module.parameters())
+    if len(children) == 1 and next(module.parameters(recurse=False), None) is None:
+        return _blocks(children[0], opened=opened)
+    opened = opened or isinstance(module, nn.ModuleList | nn.Sequential)
+    found = [block for child in children if opened for block in _blocks(child, opened=False)]
+    return found or ([module] if next(module.parameters(), None) is not None else [])

@@ -1,7 +1,4 @@
-"""One-class data: normal images to train on, and a test set in which the images of every other class are anomalies.
-
-This module must not know models or files.
-"""
+"""One-class data: normal images for training, and a test set in which the images of other classes are anomalies."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ class OneClassData:
     """Images of one normal class, and a test set.
 
     Attributes:
-        train: normal images only; their labels are not looked at.
+        train: normal images; their labels are not used.
         test: images of all classes.
         anomalous: [T] boolean, which test images are anomalies.
         normal_class: its name.
@@ -65,26 +62,25 @@ def one_class(
 ) -> OneClassData:
     """Returns the data in which one class is normal.
 
-    Where fewer images are wanted than there are, they are taken at even steps through each class, so that the same are taken
-    every time: of n images the one at position floor(i·n/m), for i from 0 to m - 1.
+    Subsets are taken at equal steps through each class, without randomness: m of n images are those at the positions
+    floor(i·n/m), for i from 0 to m - 1.
 
     Args:
         train: labelled; only its normal images are kept.
         test: labelled with the same classes.
         normal_class: name or number, see `class_number`.
-        train_images: how many normal images to keep at most, at least 2; None keeps all.
-        test_images: how many test images to keep at most, at least one a class: as many of each class, rounded down; None keeps
-            all.
+        train_images: most normal images, at least 2; None for all.
+        test_images: most test images, at least one a class, equally many of each class; None for all.
 
     Raises:
         ConfigError: there is no such class, or a number is too small.
         DataError: a set has no labels, the sets have other classes, or there are too few normal or no anomalous images.
 
-    Source: the protocol of Reiss & Hoshen 2023. Kim & Kim 2025 say that one class was anomalous and the others normal; their
-    numbers are those of the usual protocol, the other way round.
+    Source: the protocol of Reiss & Hoshen 2023. Kim & Kim 2025 describe the reverse, one anomalous class, but their numbers are
+    those of this protocol.
     """
     if train_images is not None and train_images < 2:
-        raise ConfigError(f"train_images={train_images} must be at least 2: an image needs another one to be told from.")
+        raise ConfigError(f"train_images={train_images} must be at least 2: each image is contrasted with another one.")
     if test_images is not None and test_images < len(test.classes):
         raise ConfigError(f"test_images={test_images} must be at least {len(test.classes)}, one a class.")
     train_labels, test_labels = _labels(train), _labels(test)
@@ -102,7 +98,7 @@ def one_class(
         test, test_labels = test.subset(chosen), test_labels[chosen]
     anomalous = test_labels != normal
     if anomalous.all() or not anomalous.any():
-        raise DataError(f"the set '{test.name}' needs images of class '{name}' and of others, to tell them apart.")
+        raise DataError(f"the set '{test.name}' needs images of class '{name}' and of others.")
     return OneClassData(train.subset(kept), test, anomalous, name)
 
 

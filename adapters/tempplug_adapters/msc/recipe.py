@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tempplug.errors import ConfigError
-from tempplug.options import Choice, Flag, Number, Text
+from tempplug.options import Flag, Number, Text
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import OPTIMIZERS, LossRecipe, Recipe, around
+from tempplug_adapters.training.recipe import LossRecipe, Optimizer, Recipe, around
 
 AUGMENTATION = "msc"
 MOBILENET = "mobilenet-v2"
@@ -33,38 +33,21 @@ class MSCRecipe(Recipe):
     per_device_train_batch_size: Annotated[int | None, Number(at_least=2, integer=True, help="images a step and process")] = 32
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 1e-5
     weight_decay: Annotated[float, Number(at_least=0, help="of weights, never of temperatures")] = 5e-5
-    optimizer: Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")] = (
-        "sgd"
-    )
+    optimizer: Optimizer = "sgd"
     momentum: Annotated[float, Number(at_least=0, below=1, help="of sgd and lars; β₁ of adam and adamw")] = 0.0
-    normal_class: Annotated[
-        str | None, Text(optional=True, help="the class that is normal, name or number; all others are anomalies")
-    ] = None
+    normal_class: Annotated[str | None, Text(optional=True, help="name or number; images of others are anomalies")] = None
     backbone: Annotated[str, Text(help=f"{MOBILENET}, a folder or hub name of transformers, timm:NAME or torchvision:NAME")] = (
         "microsoft/resnet-152"
     )
-    weights: Annotated[
-        str | None, Text(optional=True, help=f"file, of {MOBILENET}; none: {MOBILENET_FILE} of the data folder")
-    ] = None
+    weights: Annotated[str | None, Text(optional=True, help=f"of {MOBILENET}; none: {MOBILENET_FILE} of --data-dir")] = None
     image_size: Annotated[int, Number(at_least=1, integer=True, help="pixels of each side")] = 224
     frozen_blocks: Annotated[
-        int | None,
-        Number(
-            at_least=0,
-            integer=True,
-            optional=True,
-            help="first blocks of the network that stay as they are; none: those up to an eighth of the image's side",
-        ),
+        int | None, Number(at_least=0, integer=True, optional=True, help="first blocks not trained; none: the paper's")
     ] = None
     angular: Annotated[bool, Flag(help="add the angular loss, which pulls the class together")] = False
-    neighbours: Annotated[int, Number(at_least=1, integer=True, help="nearest normal images that make a score")] = 2
-    train_images: Annotated[
-        int | None, Number(at_least=2, integer=True, optional=True, help="normal images at most; none: all")
-    ] = None
-    test_images: Annotated[
-        int | None,
-        Number(at_least=1, integer=True, optional=True, help="test images at most, as many of each class; none: all"),
-    ] = None
+    neighbours: Annotated[int, Number(at_least=1, integer=True, help="number of nearest normal images in a score")] = 2
+    train_images: Annotated[int | None, Number(at_least=2, integer=True, optional=True, help="most normal images")] = None
+    test_images: Annotated[int | None, Number(at_least=1, integer=True, optional=True, help="most test images")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

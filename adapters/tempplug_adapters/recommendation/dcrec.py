@@ -1,6 +1,6 @@
 """DCRec (Yang et al. 2023): a transformer over histories, two graphs of items, and two weighted contrastive terms.
 
-What is not in the paper is as in the authors' code.
+Details that the paper does not give are those of the authors' code.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tempplug_adapters.recommendation.graph_encoder import GraphEncoder, ItemGra
 from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
 
 _FLOOR = 1e-8
-"""Added to a probability before its logarithm, and the least value of a sample of the weights that are expected."""
+"""Added to a probability before its logarithm, and the lower bound of the sampled weights."""
 _ONE_ITEM_WEIGHT = 0.5
-"""The weight of a history of one item, from which no conformity can be computed."""
+"""The weight of a history of one item, which has no conformity."""
 _DEVIATION = 0.02
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What the loss is made of.
+    """The terms of the loss.
 
     Attributes:
         next_item: mean cross-entropy, [].
@@ -43,7 +43,7 @@ class Terms:
 def neighbour_means(graph: ItemGraph, own: Tensor, nodes: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the mean features [B, D] of the neighbours of nodes [B] along own edges [E], and along all others; 0 of none.
 
-    The authors' code takes the mean of ten of each kind, drawn at random, where there are more.
+    The authors' code uses a random sample of ten of each kind.
     """
     first, count = graph.starts[nodes], graph.starts[nodes + 1] - graph.starts[nodes]
     row = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), count)
@@ -61,7 +61,7 @@ def conformity_weights(
 ) -> Tensor:
     """Returns the conformity of each history, [B]: σ of the mean of three cosines, min-max scaled, of given mean.
 
-    Histories of one item then get 0.5. Where all others are equal, as in a batch of one, they get the mean.
+    Histories of one item get 0.5 after that. If all others are equal, as in a batch of one, their weight is the mean.
 
     Args:
         output: [B, D] of the co-interaction graph.
@@ -69,7 +69,7 @@ def conformity_weights(
         own: [B, D] mean of the neighbours along own edges.
         foreign: [B, D] mean of the others.
         lengths: [B] of the histories.
-        mean: of the weights, before that.
+        mean: mean of the weights before that.
     """
     pairs = ((output, without_own), (output, foreign), (own, foreign))
     agreement = sum(functional.cosine_similarity(*pair, eps=1e-12) for pair in pairs) / 3
@@ -82,7 +82,7 @@ def conformity_weights(
 
 
 def weight_divergence(weights: Tensor, sample: Tensor) -> Tensor:
-    """Returns Σ p·(ln p − ln q) / B between weights [B] and a sample [B] of the expected ones, both sorted."""
+    """Returns Σ p·(ln p − ln q) / B between weights [B] and a sample [B] of their target distribution, both sorted."""
     expected = (sample.sort()[0].clamp(min=_FLOOR) + _FLOOR).log()
     return functional.kl_div(weights.sort()[0].log_softmax(0), expected, reduction="batchmean", log_target=True)
 
@@ -93,15 +93,14 @@ def bounded(row_losses: Tensor) -> Tensor:
 
 
 class DCRec(nn.Module):
-    """Histories to the terms of the loss, and to states that the next item is predicted from.
+    """Maps histories to the terms of the loss and to the states for the prediction of the next item.
 
     Args:
         encoder: of histories, with the embeddings of items.
         graph_encoder: of both graphs.
         conformity_mean: of the weights.
-        conformity_deviation: of the weights that are expected.
-        examples: N, how many there are. Strategies that keep something for every anchor have it for the second term's anchors
-            from N on.
+        conformity_deviation: of their target distribution.
+        examples: N, the number of examples. In strategies with values for each anchor, those of the second term start at N.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class DCRec(nn.Module):
         self.attention = nn.Parameter(torch.randn(width) * _DEVIATION)
 
     def graph_output(self, graph: ItemGraph, removed: Tensor | None = None) -> Tensor:
-        """Returns what a graph, without the ``removed`` edges [E], makes of the embeddings of the items, [I + 1, D]."""
+        """Returns the output of the graph encoder for all items, [I + 1, D], without the ``removed`` edges [E]."""
         out: Tensor = self.graph_encoder(self.encoder.items.weight, graph, removed)
         return out
 
@@ -148,16 +147,16 @@ class DCRec(nn.Module):
             lengths: [B], at least 1.
             targets: [B] items.
             index: [B] positions of the examples.
-            own: [E] the edges of the co-interaction graph that the users' own histories are made of.
-            co_interaction: graph of items that followed each other.
-            similarity: graph of items that were taken by the same users.
-            loss_fn: ``cross-view``, one way, ``reduction="none"``; both terms go through it.
+            own: [E] edges of the co-interaction graph that occur in the users' own histories.
+            co_interaction: graph of items that follow each other.
+            similarity: graph of items with the same users.
+            loss_fn: of layout ``cross-view``, one way, ``reduction="none"``, for both terms.
         """
         last = histories.gather(1, lengths[:, None] - 1)[:, 0]
         every, alike = self.graph_output(co_interaction), self.graph_output(similarity)[last]
         output = every[last]
         state = self.encoder(histories, lengths)
-        view = self.encoder(histories, lengths)  # by another dropout
+        view = self.encoder(histories, lengths)  # with another dropout mask
         neighbours = neighbour_means(co_interaction, own, last, every)
         weights = conformity_weights(
             output, self.graph_output(co_interaction, own)[last], *neighbours, lengths, self.conformity_mean

@@ -1,4 +1,4 @@
-"""DCRec as a method: the graphs of the histories that training knows, and at evaluation of those that are known then."""
+"""DCRec as a method; its graphs are built from the training histories, and at evaluation from the histories of the split."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tempplug_adapters.recommendation.method import RecommendationMethod, sequen
 
 
 class DCRecModule(nn.Module):
-    """Histories to the loss.
+    """Maps histories to the loss.
 
     Attributes:
         model: encoders and fusion.
         loss_fn: of both contrastive terms.
-        graphs: of items, no part of the state: they follow from the data.
+        graphs: of items. They are not part of the state, since the data determine them.
     """
 
     def __init__(self, recipe: DCRecRecipe, data: Interactions, loss_fn: Any) -> None:
@@ -53,7 +53,7 @@ class DCRecModule(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """What is kept: embeddings, encoders and fusion."""
+        """The saved part: embeddings, encoders and fusion."""
         return self.model
 
     def forward(self, histories: Tensor, lengths: Tensor, targets: Tensor, index: Tensor, users: Tensor) -> Tensor:
@@ -72,21 +72,21 @@ class DCRecModule(nn.Module):
 
 
 class DCRecMethod(RecommendationMethod[DCRecRecipe]):
-    """Of every other history of the batch, what a graph makes of its last item is a negative.
+    """The negatives are the graph outputs for the last items of all other histories of the batch.
 
-    Histories that end with the same item have the same rows of the graphs: negatives that are as similar as the positive.
+    Histories with the same last item have the same graph output, so that these negatives equal the positive.
 
     Source: Yang et al. 2023, Debiased Contrastive Learning for Sequential Recommendation.
     """
 
     def known(self, recipe: DCRecRecipe, data: Interactions) -> dict[str, Any]:
-        """Returns the number of anchors, each example being one in both terms, and the width of the embeddings."""
+        """Returns the number of anchors, one for each example and term, and the width of the embeddings."""
         return {"size": 2 * len(data), "dimension": recipe.hidden}
 
     def create_loss(
         self, recipe: DCRecRecipe, data: Interactions, temperature: TemperatureArguments, *, gather: bool = False
     ) -> Any:
-        """Returns the loss of the flags with a value for each anchor, which are weighted after it."""
+        """Returns the loss of the flags with one value for each anchor."""
         loss = super().create_loss(recipe, data, temperature, gather=gather)
         loss.reduction = "none"
         return loss
@@ -96,14 +96,14 @@ class DCRecMethod(RecommendationMethod[DCRecRecipe]):
         return DCRecModule(recipe, data, loss)
 
     def collate(self, recipe: DCRecRecipe, data: Interactions, index: Tensor) -> dict[str, Any]:
-        """Returns histories, what came next, and their users."""
+        """Returns histories, next items and users."""
         examples = data.train[index.numpy()]
         histories, lengths, targets = data.batch(examples)
         users = torch.from_numpy(examples.users)
         return {"histories": histories, "lengths": lengths, "targets": targets, "index": index, "users": users}
 
     def ranker(self, recipe: DCRecRecipe, module: Any, data: Interactions, split: str) -> Ranker:
-        """Returns the module as a ranker that knows the graphs of the histories of a split."""
+        """Returns the module as a ranker with the graphs of the histories of a split."""
         model, device = module.model, next(module.parameters()).device
         outputs = [model.graph_output(graph.to(device)) for graph in module.graphs.of(split)]
 

@@ -17,19 +17,15 @@ _LOSS = LossRecipe(layout="cross-view", temperatures=around(0.8))
 
 @dataclass(frozen=True, kw_only=True)
 class DCRecRecipe(SequenceRecipe):
-    """How DCRec is trained. The defaults are those of Kim & Kim 2025 (temperature-free) for MovieLens-20M, and of its code."""
+    """Settings of DCRec. The defaults are those of Kim & Kim 2025 (temperature-free) for MovieLens-20M, and of its code."""
 
     loss: LossRecipe = _LOSS
 
-    edge_dropout: Annotated[
-        float, Number(at_least=0, below=1, help="edges drawn to be dropped, with replacement, as a share")
-    ] = 0.5
+    edge_dropout: Annotated[float, Number(at_least=0, below=1, help="share of edges drawn with replacement and dropped")] = 0.5
     edge_dropout_at_evaluation: Annotated[bool, Flag(help="drop edges at evaluation, too, as the authors' code does")] = False
     graph_layers: Annotated[int, Number(at_least=1, integer=True, help="of propagation on the graphs")] = 2
     similar_items: Annotated[int, Number(at_least=1, integer=True, help="neighbours of an item in the similarity graph")] = 4
-    similarity_graph: Annotated[
-        str, Choice(SIMILARITY_GRAPHS, help="faithful: most items have another one's neighbours, as in the authors' code")
-    ] = "fixed"
+    similarity_graph: Annotated[str, Choice(SIMILARITY_GRAPHS, help="faithful: with the fault of the authors' code")] = "fixed"
     contrastive_weight: Annotated[float, Number(at_least=0, help="of the contrastive terms")] = 0.1
     divergence_weight: Annotated[float, Number(at_least=0, help="of the divergence of the conformity weights")] = 0.01
     conformity_mean: Annotated[float, Number(above=0, below=1, help="of the conformity weights")] = 0.4
@@ -43,12 +39,8 @@ def _recipes() -> dict[str, DCRecRecipe]:
     return {
         "temperature-free": first,
         "reddit": own.changed(
-            per_device_train_batch_size=128,
-            dropout=0.3,
-            attention_dropout=0.3,
-            edge_dropout=0.3,
-            contrastive_weight=1.0,
-            divergence_weight=1.0,
+            **dict.fromkeys(("dropout", "attention_dropout", "edge_dropout"), 0.3),
+            **{"per_device_train_batch_size": 128, "contrastive_weight": 1.0, "divergence_weight": 1.0},
         ),
         "beauty": own.changed(per_device_train_batch_size=2048, attention_dropout=0.1),
         "sports": own.changed(attention_dropout=0.3),

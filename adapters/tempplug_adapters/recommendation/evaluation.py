@@ -1,6 +1,6 @@
-"""How well a ranker finds what users took next: where a target stands among all items or sampled ones, HR@k and NDCG@k.
+"""Rankings of next items: the rank of a target among all items or sampled ones, HR@k and NDCG@k.
 
-A tie counts against the model, and so does a score that is no number.
+Ties and NaN scores are counted against the target.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CUTOFFS = (1, 5, 10)
 SAMPLED = 100
 """Negatives of the sampled protocol."""
 _BLOCK = 256
-"""Rows that the original samples negatives for at once."""
+"""Block size of the original's sampling of negatives."""
 
 
 def full_ranks(scores: Tensor, targets: Tensor, histories: Tensor) -> Tensor:
@@ -41,8 +41,8 @@ def sampled_ranks(scores: Tensor, targets: Tensor, negatives: Tensor) -> Tensor:
 def draw_negatives(weights: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
     """Returns negatives for each row, [R, `SAMPLED`], drawn with replacement by the weights [I + 1] of items.
 
-    Histories are not left out. As in DCRec's evaluation by RecBole, in a block of 256 rows the negatives avoid the target [R]
-    of another row than their own, so that a row's target may be among its negatives.
+    Items of the histories are included. As in DCRec's evaluation by RecBole, the negatives of a block of 256 rows avoid the
+    targets [R] of other rows, so that a row's own target may be among its negatives.
     """
     found = []
     chances = weights.double()
@@ -50,7 +50,7 @@ def draw_negatives(weights: Tensor, targets: Tensor, generator: torch.Generator)
         wanted = len(block) * SAMPLED
         avoided = block.repeat(SAMPLED)
         drawn = torch.multinomial(chances, wanted, replacement=True, generator=generator)
-        # an item that is all the weight there is could be avoided for ever
+        # with a single item of weight, a clash can never be avoided
         while (clash := (drawn == avoided).nonzero()[:, 0]).numel() and int((chances > 0).sum()) > 1:
             drawn[clash] = torch.multinomial(chances, len(clash), replacement=True, generator=generator)
         found.append(drawn.reshape(len(block), SAMPLED))
@@ -66,7 +66,7 @@ def figures(ranks: Tensor) -> dict[str, float]:
 
 Ranker = Callable[[Tensor, Tensor], Tensor]
 """Histories [B, L], padded with 0, and their lengths [B], both on the CPU, to scores of all items [B, I + 1] on any device."""
-_ROWS = 256  # at a time; scores of all items are wide
+_ROWS = 256  # batch size
 
 
 def evaluate_ranker(
@@ -79,12 +79,12 @@ def evaluate_ranker(
 ) -> dict[str, dict[str, float]]:
     """Returns HR@k and NDCG@k × 100 by protocol, see `figures`.
 
-    The sampled negatives depend on the seed and the examples alone: rankers of one seed are compared on the same ones, as is a
-    ranker with itself an epoch later. (The original draws new ones at every evaluation.)
+    The sampled negatives depend only on the seed and the examples, so that rankers and epochs are compared on the same ones.
+    (The original draws new ones at every evaluation.)
 
     Args:
-        ranker: what is measured.
-        data: the examples are of.
+        ranker: the ranker to measure.
+        data: the data of the examples.
         examples: histories and targets.
         rankings: of `RANKINGS`.
         seed: of the negatives.
@@ -109,5 +109,5 @@ def evaluate_ranker(
 
 
 def popularity_ranker(counts: Tensor) -> Ranker:
-    """Returns the ranker that gives every history the most frequent items, for counts [I + 1]."""
+    """Returns a ranker that scores items by their counts [I + 1]."""
     return lambda histories, lengths: counts.expand(len(histories), -1)

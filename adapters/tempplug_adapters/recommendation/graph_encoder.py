@@ -1,6 +1,6 @@
-"""A graph of items and LightGCN on it, without weights of its own.
+"""A graph of items and LightGCN on it, without learned weights.
 
-Source: He et al. 2020 (LightGCN), as DCRec's code (Yang et al. 2023) has it.
+Source: He et al. 2020 (LightGCN), as in DCRec's code (Yang et al. 2023).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from tempplug_adapters.sparse_sums import RowSums, compressed_rows
 
 
 class ItemGraph:
-    """Directed, weighted edges between nodes, to each of which propagation adds a loop of weight 1.
+    """Directed, weighted edges between nodes; propagation adds a loop of weight 1 to each node.
 
     Args:
         sources: [E], ascending.
         targets: [E].
         weights: [E].
-        nodes: how many there are.
+        nodes: number of nodes.
 
     Attributes:
-        starts: [nodes + 1] where the edges of each source begin.
+        starts: [nodes + 1] position of the first edge of each source.
     """
 
     def __init__(self, sources: Tensor, targets: Tensor, weights: Tensor, nodes: int) -> None:
@@ -40,19 +40,19 @@ class ItemGraph:
         return len(self.sources)
 
     def to(self, device: torch.device) -> ItemGraph:
-        """Returns the graph on a device, itself where it is there."""
+        """Returns the graph on a device, or the same object if it is already there."""
         if self.sources.device == device:
             return self
         return ItemGraph(self.sources.to(device), self.targets.to(device), self.weights.to(device), self.nodes)
 
     def propagation(self, dtype: torch.dtype, removed: Tensor | None = None, dropout: float = 0.0) -> RowSums:
-        """Returns one step of messages along the edges, w / √(edges out of the source · edges into the target) each.
+        """Returns one propagation step with edge weights w / √(out-degree of the source · in-degree of the target).
 
         Args:
-            dtype: of what is sent.
-            removed: [E] which edges are not there; None where all are.
-            dropout: so many edges as this share of all, loops included, are drawn with replacement, and say nothing; they count
-                as edges all the same.
+            dtype: of the messages.
+            removed: [E] which edges to leave out; None for none.
+            dropout: share of the edges, loops included, that are drawn with replacement and set to zero; the degrees include
+                them.
         """
         there = torch.ones(len(self._from), dtype=torch.bool, device=self._from.device)
         if removed is not None:
@@ -71,12 +71,12 @@ class ItemGraph:
 
 
 class GraphEncoder(nn.Module):
-    """Embeddings of items to what their neighbours make of them: LN(mean over layers 0 to ``layers`` + embedding).
+    """Propagates embeddings of items over a graph: LN(mean over layers 0 to ``layers`` + embedding).
 
     Args:
         width: D.
-        layers: of propagation.
-        dropout: of the embeddings that go in.
+        layers: number of propagation steps.
+        dropout: of the input.
         edge_dropout: see `ItemGraph.propagation`.
         edge_dropout_at_evaluation: whether edges are dropped at evaluation, too, as the authors' code does.
     """
@@ -94,7 +94,7 @@ class GraphEncoder(nn.Module):
         Args:
             embeddings: [n, D].
             graph: of n nodes, on their device.
-            removed: [E] edges that are not there.
+            removed: [E] edges to leave out.
         """
         embeddings = self.dropout(embeddings)
         dropped = self.edge_dropout if self.training or self.edge_dropout_at_evaluation else 0.0

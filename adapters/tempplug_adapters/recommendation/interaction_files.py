@@ -1,6 +1,6 @@
 """Interactions of users with items, read from files: DCRec's own data sets, and any log as a table of user, item and time.
 
-Read by hand, since readers of tables do not give the line of a fault.
+CSV is read by Python's csv module, because faster readers do not report the line of an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tempplug_adapters.data_files.archives import read_archived_texts, read_text
 from tempplug_adapters.recommendation.recipe import DATASETS
 
 Sequences = tuple[list[NDArray[np.int64]], int]
-"""Of each user the items in the order of time, numbered from 1; and how many items there are."""
+"""The items of each user in order of time, numbered from 1, and the number of items."""
 _TABLES = (".csv", ".csv.gz", ".parquet")
 _HEADER = "session_id:token\titem_id_list:token_seq\titem_id:token"
 
@@ -33,13 +33,13 @@ def load_sequences(dataset: str, data_dir: Path | None, columns: Sequence[str]) 
 
     Args:
         dataset: one of `DATASETS`, a folder ``NAME`` with ``NAME.train.inter`` and ``NAME.test.inter``, or a table.
-        data_dir: folder of real data, which holds ``recsys/NAME.tar.xz``; None where there is none.
+        data_dir: folder with ``recsys/NAME.tar.xz``; None without one.
         columns: of a table: user, item, time.
 
     Raises:
         DataError: it is missing or cannot be read; the message names the line.
         ConfigError: a table lacks a column.
-        MissingDependencyError: a Parquet file, and pyarrow is not installed.
+        MissingDependencyError: pyarrow is needed for a Parquet file and not installed.
     """
     path = Path(dataset)
     if path.name.endswith(_TABLES):
@@ -64,7 +64,7 @@ def load_sequences(dataset: str, data_dir: Path | None, columns: Sequence[str]) 
 
 
 def _dcrec_sequences(texts: dict[str, str]) -> Sequences:
-    """Returns the sequences of DCRec's two files: a user's test row is the whole sequence, the train row all but its end."""
+    """Returns the sequences of DCRec's two files: a user's test row is the whole sequence, the train row omits its end."""
     (train_name, train), (test_name, test) = texts.items()
     shorter = {user: [*history, target] for _, user, history, target in _rows(train_name, train)}
     found, highest = [], 0
@@ -95,10 +95,10 @@ def _rows(name: str, text: str) -> Iterator[tuple[str, str, list[int], int]]:
 
 
 def read_log(path: Path, columns: Sequence[str]) -> Sequences:
-    """Returns the sequences of a table with a row for every interaction.
+    """Returns the sequences of a table with a row for each interaction.
 
-    Users and items may be any words, times any numbers. Of equal times the row that comes first in the file was first.
-    Items are numbered as they are met in the file.
+    Users and items may be any words, times any numbers. Rows with equal times keep their order. Items are numbered by their
+    first row.
 
     Args:
         path: ``.csv`` (quoted as usual, with a header), also with ``.gz``, or ``.parquet``.
@@ -125,7 +125,7 @@ def read_log(path: Path, columns: Sequence[str]) -> Sequences:
     if not of_user:
         raise DataError(f"{path} holds no rows, only a header.")
     owner = np.frombuffer(of_user, np.int64)
-    order = np.lexsort((np.frombuffer(times, np.float64), owner))  # stable, so that the file decides between equal times
+    order = np.lexsort((np.frombuffer(times, np.float64), owner))  # stable for equal times
     ends = np.cumsum(np.bincount(owner))
     return np.split(np.frombuffer(of_item, np.int64)[order], ends[:-1]), len(items)
 

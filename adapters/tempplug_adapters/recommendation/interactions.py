@@ -1,4 +1,4 @@
-"""Sequences of items by user, and their split: the last item is for the test, of some users the one before for validation."""
+"""Sequences of items by user, split by time: the last item is for testing, that before it for validation in some users."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 from tempplug.errors import DataError
 
 _SPLIT_SEED = 0
-"""Which users validate does not depend on the seed of a training: trainings are compared by the same ones."""
+"""The validation users do not depend on the seed of a training, so that trainings are compared on the same ones."""
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Pieces of the items of all users, one behind the other: ``items[start:end]``.
+    """Ranges of the concatenated items of all users: ``items[start:end]``.
 
     Attributes:
         users: [R] the user of each.
@@ -34,7 +34,7 @@ class Ranges:
         return len(self.users)
 
     def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the places of all their items, and the number of the range that each belongs to, both [sum of lengths]."""
+        """Returns the positions of all items and the number of the range of each, both [sum of lengths]."""
         lengths = self.ends - self.starts
         owner = np.repeat(np.arange(len(self)), lengths)
         first = np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -45,21 +45,21 @@ class Ranges:
 
 
 class Interactions:
-    """What users took, in the order of time; as long as there are examples to train on.
+    """Items of users in order of time; ``len`` is the number of training examples.
 
-    An example is a history and the item that came next. Of a sequence s₁ … sₙ the test asks for sₙ after s₁ … sₙ₋₁; training
-    has every s₂ … sₙ₋₁ as a target, with all that came before it; of a share of the users sₙ₋₁ is not trained on but validates.
-    So two items make a test and no training, and one makes nothing. Only the newest ``max_length`` + 1 items of a user count,
-    as in DCRec's files.
+    An example is a history and the next item. For a sequence s₁ … sₙ, the test target is sₙ after s₁ … sₙ₋₁; the training
+    targets are s₂ … sₙ₋₁, each after all earlier items. For a share of the users, sₙ₋₁ is a validation target instead. A
+    sequence of two items has only a test example, and one of one item has none. Only the newest ``max_length`` + 1 items of a
+    user are used, as in DCRec's files.
 
     Args:
         sequences: items of each user, oldest first, numbered from 1.
-        items: I, how many items there are; some may be in no sequence.
-        max_length: items of a history.
+        items: I, the number of items, including items of no sequence.
+        max_length: most items of a history.
         validation_share: of the users.
 
     Attributes:
-        items: [n] of all users, one behind the other.
+        items: [n] of all users, concatenated.
         item_count: I.
         train: the examples: histories, each followed by its target.
         validation: likewise.
@@ -80,7 +80,7 @@ class Interactions:
         users = np.arange(len(kept))
         tested = lengths >= 2
         validated = (lengths >= 3) & (np.random.default_rng(_SPLIT_SEED).random(len(kept)) < validation_share)
-        # where a user's part of training ends
+        # end of each user's training part
         self._train_ends = self._ends - tested - validated
         self.test = Ranges(users, self._starts, self._ends - 1)[np.flatnonzero(tested)]
         self.validation = Ranges(users, self._starts, self._ends - 2)[np.flatnonzero(validated)]
@@ -99,11 +99,11 @@ class Interactions:
 
     @property
     def user_count(self) -> int:
-        """How many users there are."""
+        """Number of users."""
         return len(self._ends)
 
     def histories(self, split: str) -> Ranges:
-        """Returns what is known of every user when ``train``, ``validation`` or ``test`` is asked about."""
+        """Returns the history of each user for ``train``, ``validation`` or ``test``."""
         ends = {"train": self._train_ends - 1, "validation": self._train_ends, "test": self._ends - 1}[split]
         return Ranges(np.arange(self.user_count), self._starts, np.maximum(ends, self._starts))
 
@@ -113,7 +113,7 @@ class Interactions:
         return torch.from_numpy(np.bincount(self.items[places], minlength=self.item_count + 1))
 
     def last_targets(self) -> Tensor:
-        """Returns how often each item is the last or the one before it of a sequence, [I + 1]: DCRec's rows' targets."""
+        """Returns how often each item is one of the last two of a sequence, [I + 1]: the targets of DCRec's files."""
         last = self.items[self.test.ends]
         before = self.items[self.test.ends[self.test.ends - self.test.starts >= 2] - 1]
         return torch.from_numpy(np.bincount(np.concatenate([last, before]), minlength=self.item_count + 1))

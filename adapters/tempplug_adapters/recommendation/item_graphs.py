@@ -1,6 +1,6 @@
-"""Graphs of items out of histories: which followed each other, and which were taken by the same users.
+"""Graphs of items: which items follow each other in histories, and which have the same users.
 
-As in DCRec (Yang et al. 2023, section 3.1); what is not in the paper is as in the authors' code.
+Source: DCRec (Yang et al. 2023, section 3.1); details that the paper does not give are those of the authors' code.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tempplug_adapters.recommendation.interactions import Interactions, Ranges
 
 _ROWS = 1024  # of similarities at a time
 SLICE = 256
-"""Rows that the authors' code cuts off at a time."""
+"""Slice size of the authors' code."""
 
 
 class ItemGraphs:
-    """The two graphs of a data set, of the histories that are known when a split is asked about. Each is made once.
+    """The two graphs of a data set, built once for the histories of each split.
 
     Args:
-        data: whose items are the nodes; 0 is a node without edges to others.
+        data: the items are the nodes; node 0 has no edges to others.
         similarity_graph: ``fixed``, or ``faithful`` to the authors' code, see `similarity_edges`.
         similar_items: neighbours of an item in the similarity graph.
     """
@@ -42,7 +42,7 @@ class ItemGraphs:
 
 
 class OwnEdges:
-    """The edges of the co-interaction graph that histories of some users are made of.
+    """The edges of the co-interaction graph in the histories of some users.
 
     Args:
         graph: of the histories.
@@ -58,13 +58,13 @@ class OwnEdges:
         self._pairs = torch.from_numpy(np.maximum(histories.ends - histories.starts - 1, 0))
 
     def __call__(self, users: Tensor) -> Tensor:
-        """Returns which edges the users' [B] histories have, in either direction, [E] boolean, as the authors' code does."""
+        """Returns which edges occur in the users' [B] histories, in either direction, [E] boolean."""
         users = torch.unique(users)
         pairs = self._pairs[users]
         first = torch.repeat_interleave(self._starts[users] - (pairs.cumsum(0) - pairs), pairs)
         places = first + torch.arange(len(first))
         one, other = self._items[places], self._items[places + 1]
-        one, other = one[one != other], other[one != other]  # an item twice in a row is no edge: the diagonal stays
+        one, other = one[one != other], other[one != other]  # repeated items add no edge
         keys = torch.cat([one * self._nodes + other, other * self._nodes + one])
         own = torch.zeros(len(self._keys), dtype=torch.bool)
         own[torch.searchsorted(self._keys, keys)] = True
@@ -72,10 +72,10 @@ class OwnEdges:
 
 
 def co_interaction_graph(items: NDArray[np.int64], histories: Ranges, nodes: int) -> ItemGraph:
-    """Returns the graph with an edge, both ways, between items that followed each other in a history.
+    """Returns the graph with edges in both directions between items that follow each other in a history.
 
-    The weight is D^(-1/2) A D^(-1/2), where A holds twice the number of times (the authors' code counts each pair from both of
-    its ends), and 1 for every item with itself. Items [n] of all users are below ``nodes``.
+    The weights are D^(-1/2) A D^(-1/2), where A holds twice the number of occurrences (the authors' code counts each pair from
+    both ends), and 1 on the diagonal. Items [n] of all users are below ``nodes``.
     """
     places, _ = Ranges(histories.users, histories.starts, np.maximum(histories.ends - 1, histories.starts)).places()
     one, other = items[places], items[places + 1]
@@ -90,19 +90,19 @@ def co_interaction_graph(items: NDArray[np.int64], histories: Ranges, nodes: int
 def similarity_edges(
     items: NDArray[np.int64], histories: Ranges, nodes: int, similar_items: int, *, faithful: bool = False, block: int = SLICE
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Returns edges from each item to itself and the most similar others, their weights its similarities scaled to sum 1.
+    """Returns edges from each item to itself and the most similar others, weighted by similarities scaled to the sum 1.
 
-    Two items are as similar as the cosine between the users who took them. Of equally similar ones the item itself comes first,
-    then the lower number; an item in no history has no edges. (The authors' code fills up with items that have nothing in
-    common, with weight 0, and leaves ties to NumPy.)
+    The similarity is the cosine between the users of two items. Among equal ones, the item itself comes first, then the lower
+    number; an item in no history has no edges. (The authors' code adds items without common users, with weight 0, and breaks
+    ties as NumPy does.)
 
     Args:
         items: [n] of all users.
-        histories: pieces of them.
-        nodes: how many.
-        similar_items: k; with itself an item has k + 1.
-        faithful: the fault of the authors' code, which gives most items the neighbours of another one, or none: see `cut_rows`.
-        block: rows cut at a time.
+        histories: ranges of them.
+        nodes: number of nodes.
+        similar_items: k; including itself an item has k + 1.
+        faithful: with the fault of the authors' code, by which most items get the neighbours of another item: see `cut_rows`.
+        block: slice size.
     """
     places, owner = histories.places()
     taken = sparse.coo_array((np.ones(len(places)), (owner, items[places])), (max(1, len(histories)), nodes)).tocsc()
@@ -125,10 +125,10 @@ def similarity_edges(
 
 
 def cut_rows(count: int, block: int = SLICE) -> NDArray[np.int64]:
-    """Returns the rows whose similarities the authors' code takes for items 0, 1, 2, …; there are fewer than items.
+    """Returns the rows whose similarities the authors' code uses for items 0, 1, 2, …; there are fewer rows than items.
 
-    It cuts the remaining rows at every turn by as much as it has passed altogether: slices of ``block`` rows begin at 0, 1, 3,
-    6, … times ``block``, and what is left counts from there.
+    In each turn it skips as many rows as it has passed in total: slices of ``block`` rows start at 0, 1, 3, 6, … times
+    ``block``.
 
     >>> cut_rows(9, 2)
     array([0, 1, 2, 3, 6, 7, 8])

@@ -1,4 +1,4 @@
-"""Sequential recommendation as a method: histories, the items that came next, and how high a ranking has them.
+"""Sequential recommendation as a method: histories, next items, and their ranks.
 
 ``sasrec`` is the transformer alone, trained by cross-entropy; `DCRecMethod` adds graphs and contrastive terms to it.
 """
@@ -37,11 +37,11 @@ def sequence_encoder(recipe: SequenceRecipe, data: Interactions) -> SequenceEnco
 
 
 class SequenceModule(nn.Module):
-    """Histories to the loss.
+    """Maps histories to the loss.
 
     Attributes:
         encoder: the transformer with its embeddings of items.
-        loss_fn: None: there is no contrastive loss.
+        loss_fn: None, since there is no contrastive loss.
     """
 
     def __init__(self, encoder: SequenceEncoder) -> None:
@@ -81,7 +81,7 @@ class RecommendationMethod(Method[S, Interactions]):
     def evaluate(self, recipe: S, module: nn.Module, data: Interactions, run: Run) -> dict[str, float]:
         """Returns HR@k and NDCG@k × 100 on the held-out users; when the training has ended, also on the test set.
 
-        There every protocol of the recipe counts, and the most popular items are ranked, too, to compare with.
+        The test is measured by every protocol of the recipe, also for a ranking by popularity.
         """
         chosen = recipe.rankings[0]
         ranker = self.ranker(recipe, module, data, "validation")
@@ -97,7 +97,7 @@ class RecommendationMethod(Method[S, Interactions]):
 
 
 class SequenceMethod(RecommendationMethod[SequenceRecipe]):
-    """The transformer alone: what a contrastive method has to be better than.
+    """The transformer alone, a baseline for contrastive methods.
 
     Source: Kang & McAuley 2018, Self-Attentive Sequential Recommendation, with DCRec's settings and examples.
     """
@@ -105,7 +105,7 @@ class SequenceMethod(RecommendationMethod[SequenceRecipe]):
     def create_loss(
         self, recipe: SequenceRecipe, data: Interactions, temperature: TemperatureArguments, *, gather: bool = False
     ) -> None:
-        """Returns None; raises `ConfigError` where a temperature or an objective was asked for."""
+        """Returns None; raises `ConfigError` if a temperature or an objective is given."""
         for name in ("temperature_strategy", "temperature_args", "contrastive_objective"):
             if value := getattr(temperature, name):
                 raise ConfigError(f"{name}={value} does not apply: sasrec has no contrastive loss. dcrec adds one to it.")
@@ -115,6 +115,6 @@ class SequenceMethod(RecommendationMethod[SequenceRecipe]):
         return SequenceModule(sequence_encoder(recipe, data))
 
     def collate(self, recipe: SequenceRecipe, data: Interactions, index: Tensor) -> dict[str, Any]:
-        """Returns histories and what came next."""
+        """Returns histories and next items."""
         histories, lengths, targets = data.batch(data.train[index.numpy()])
         return {"histories": histories, "lengths": lengths, "targets": targets}

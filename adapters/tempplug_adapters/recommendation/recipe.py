@@ -16,24 +16,22 @@ DATASETS: Final = ("reddit", "beauty", "sports")
 """Of the DCRec authors, in their own split."""
 RANKINGS: Final = ("full", "sampled")
 CHOSEN_BY: Final = "validation ndcg@10"
-"""The figure that the model which is kept is best at; of the first of the rankings."""
+"""The metric, by the first of the rankings, that selects the saved model."""
 DROPOUT: Final = Number(at_least=0, below=1, help="of hidden states")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceRecipe(Recipe):
-    """How a transformer over histories is trained. The defaults are those of DCRec's code, as Kim & Kim 2025 have them.
+    """Settings of a transformer over histories. The defaults are those of DCRec's code, as used by Kim & Kim 2025.
 
-    The authors stop and choose on the test set; here that is done on users held out from training.
+    The authors stop and select on the test set; here validation users are held out for that.
 
     Raises:
         ConfigError: a setting is out of range, or the width is no multiple of the number of heads.
     """
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the examples, at most")] = 300
-    per_device_train_batch_size: Annotated[
-        int | None, Number(at_least=2, integer=True, help="histories a step and process")
-    ] = 512
+    per_device_train_batch_size: Annotated[int | None, Number(at_least=2, integer=True, help="histories a step")] = 512
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 1e-3
     hidden: Annotated[int, Number(at_least=1, integer=True, help="width of items and histories")] = 64
     inner: Annotated[int, Number(at_least=1, integer=True, help="width inside a layer's perceptron")] = 256

@@ -1,4 +1,4 @@
-"""A transformer over histories of items, in the manner of SASRec and BERT4Rec."""
+"""A transformer over histories of items, like SASRec and BERT4Rec."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from torch.nn import functional
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Scores become probabilities and then gradients in the one place where they lie, and are gone before anything else is.
+    """Computes the gradients in the forward pass, in the memory of the scores, which is freed at its end.
 
-    Left to autograd, tables of that size live until the backward pass; among the small tensors that come and go meanwhile, the
-    allocator of the C library finds no room for the next step's, and takes gigabytes more.
+    With autograd, the table of scores lives until the backward pass, and the heap is fragmented so that it grows by gigabytes.
     """
 
     @staticmethod
@@ -42,12 +41,12 @@ def cross_entropy(states: Tensor, items: Tensor, targets: Tensor) -> Tensor:
 
 
 _DEVIATION = 0.02
-# as in the authors' code; in float32 it equals 0 beside any variance that occurs
+# as in the authors' code; too small to change a variance in float32
 _EPS = 1e-12
 
 
 class _Layer(nn.Module):
-    """Attention and a perceptron, each added to its input and normalised after that."""
+    """Attention and a perceptron, each with a residual connection and a normalisation after it."""
 
     def __init__(self, width: int, inner: int, heads: int, dropout: float, attention_dropout: float) -> None:
         super().__init__()
@@ -61,10 +60,10 @@ class _Layer(nn.Module):
         """Returns the tokens after the layer, [T, D], or [B, D] of the ends alone.
 
         Args:
-            tokens: [T, D] of all histories, one behind the other: what is padding costs nothing but in attention.
-            known: [B, L] where a token is.
-            places: [T] where in the flattened [B, L].
-            ends: [B] which tokens are wanted; None for all.
+            tokens: [T, D] of all histories, concatenated without padding.
+            known: [B, L] which positions are tokens.
+            places: [T] positions in the flattened [B, L].
+            ends: [B] tokens to compute; None for all.
         """
         asking = tokens if ends is None else tokens[ends]
         key, value = self._padded(self.key_value(tokens), known, places).chunk(2, -1)
@@ -87,17 +86,17 @@ class _Layer(nn.Module):
 
 
 class SequenceEncoder(nn.Module):
-    """Histories to what comes next.
+    """Encodes histories for the prediction of the next item.
 
-    Attention goes both ways: a history is encoded for its end alone, and every prefix of it is a history of its own.
+    Attention is bidirectional, because each prefix of a sequence is an example of its own.
 
     Args:
         items: I.
         max_length: longest history.
-        width: D, of items, positions and histories.
-        inner: of a layer's perceptron.
-        layers: how many.
-        heads: of attention; the width must be a multiple.
+        width: D, of items, positions and histories; a multiple of ``heads``.
+        inner: width inside a layer's perceptron.
+        layers: number of layers.
+        heads: of attention.
         dropout: of hidden states.
         attention_dropout: of attention.
 
@@ -132,7 +131,7 @@ class SequenceEncoder(nn.Module):
             self.items.weight[0] = 0
 
     def forward(self, histories: Tensor, lengths: Tensor) -> Tensor:
-        """Returns the state at the last item of each history, [B, D]; an empty one counts as a single unknown item.
+        """Returns the state at the last item of each history, [B, D]; an empty history is encoded as one unknown item.
 
         Args:
             histories: [B, L] items, oldest first, padded with 0 at the right.
@@ -144,14 +143,14 @@ class SequenceEncoder(nn.Module):
         places = known.flatten().nonzero()[:, 0]
         embedded = self.items(histories.flatten()[places]) + self.positions(places % histories.shape[1])
         tokens: Tensor = self.dropout(self.norm(embedded))
-        # of the last layer, the output for the last item alone is used
+        # of the last layer, only the output for the last item is used
         ends = lengths.cumsum(0) - 1
         for number, layer in enumerate(self.layers, 1):
             tokens = layer(tokens, known, places, ends if number == len(self.layers) else None)
         return tokens
 
     def scores(self, states: Tensor) -> Tensor:
-        """Returns how well each item goes with each state [B, D], [B, I + 1]; column 0 stands for none."""
+        """Returns the scores of all items for each state [B, D], [B, I + 1]; column 0 is padding."""
         return states @ self.items.weight.T
 
     def loss(self, states: Tensor, targets: Tensor) -> Tensor:

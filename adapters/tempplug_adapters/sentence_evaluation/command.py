@@ -1,82 +1,144 @@
-"""What ``tempplug eval sts`` and ``tempplug eval transfer`` share: the flags of an encoder, and the report."""
+"""``tempplug eval sts MODEL`` and ``tempplug eval transfer MODEL``: scores of a sentence encoder as a table and as JSON."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
+from tempplug.errors import ConfigError
+from tempplug_adapters.evaluation.command import EvalCommand, Flags, Measure, Table, text_command
 from tempplug_adapters.huggingface.pooling import POOLINGS
-from tempplug_adapters.sentence_evaluation import model_command
+from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
 
-
-def encoder_parser(command: str, description: str, epilog: str, data_help: str) -> argparse.ArgumentParser:
-    """Returns a parser with the flags that say which model encodes, how, and where the result goes.
-
-    Args:
-        command: the words after ``tempplug``.
-        description: of the command.
-        epilog: below the flags.
-        data_help: of ``--data-dir``.
-    """
-    parser = model_command.model_parser(
-        command,
-        description,
-        epilog,
-        model="folder of a transformers or sentence-transformers model, or its name on the hub",
-        data=data_help,
-        batch=512,
-        batched="sentences handed to the encoder at once",
-    )
-    parser.add_argument(
-        "--pooling",
-        choices=POOLINGS,
-        help="pool the transformer so, without what else the model has (default: as the model says, else cls_before_pooler)",
-    )
-    parser.add_argument(
-        "--prompt-name", help="which of the model's prompts stands before sentences (default: as the model says)"
-    )
-    parser.add_argument("--max-length", type=int, help="longest sentence in tokens (default: as the model says)")
-    return parser
+HUB_NOTE = (
+    "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK: "
+    "compare with the literature by --data-dir"
+)
 
 
-def report(
-    options: argparse.Namespace,
-    measure: Callable[[SentenceEncoder | LibraryEncoder], dict[str, Any]],
-    lines: Callable[[dict[str, Any]], list[str]],
-) -> None:
-    """Loads the encoder, measures it, prints the table and writes the JSON file.
+def encoder_command(*, measure: Measure, table: Table, flags: Flags, needs: str = "", **more: Any) -> EvalCommand:
+    """Returns a command that measures a sentence encoder; ``needs`` names the data files that it requires."""
 
-    Args:
-        options: of a parser that `encoder_parser` made.
-        measure: from the encoder to what was measured, ``sentences`` (their number) among it.
-        lines: from that to the lines of the table.
-
-    Raises:
-        ConfigError: the file cannot be written where ``--output`` says, or an option does not fit the model.
-    """
-
-    def load() -> SentenceEncoder | LibraryEncoder:
-        # Imported here, so that --help and a mistyped option answer at once.
+    def load(options: Namespace) -> SentenceEncoder | LibraryEncoder:
+        if needs and options.data_dir is None:
+            raise ConfigError(f"--data-dir is missing: name the folder with {needs}, or set TEMPPLUG_DATA.")
+        # imported here, so that --help and a mistyped option answer at once
         from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 
         return load_encoder(options.model, options.pooling, options.max_length, options.device, options.prompt_name)
 
-    def measured(encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
-        return {
-            "model": options.model,
-            "pooling": encoder.pooling,
-            "pooling_source": encoder.pooling_source,
-            "max_length": encoder.max_length,
-            **measure(encoder),
-        }
+    def measured(options: Namespace, encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
+        about = {name: getattr(encoder, name) for name in ("pooling", "pooling_source", "max_length")}
+        return {"model": options.model, **about, **measure(options, encoder)}
 
-    def shown(found: dict[str, Any]) -> list[str]:
+    def whole_table(options: Namespace, found: dict[str, Any]) -> list[str]:
         length = "any length" if found["max_length"] is None else f"at most {found['max_length']} tokens"
         head = [f"model    {found['model']}", f"pooling  {found['pooling']} ({found['pooling_source']}), {length}"]
-        return [*head, *lines(found), "", f"{found['sentences']} sentences in {found['seconds']:.1f} s"]
+        return [*head, *table(options, found), "", f"{found['sentences']} sentences in {found['seconds']:.1f} s"]
 
-    model_command.report(options, load, measured, shown)
+    model = "folder of a transformers or sentence-transformers model, or its name on the hub"
+    pooling = "pool the transformer so, without what else the model has (default: as the model says, else cls_before_pooler)"
+    prompt = "which of the model's prompts stands before sentences (default: as the model says)"
+    own: Flags = {
+        "--pooling": {"choices": POOLINGS, "help": pooling},
+        "--prompt-name": {"help": prompt},
+        "--max-length": {"type": int, "help": "longest sentence in tokens (default: as the model says)"},
+    }
+    batch = (512, "sentences handed to the encoder at once")
+    return text_command(
+        model=model, batch=batch, flags={**own, **flags}, load=load, measure=measured, table=whole_table, **more
+    )
+
+
+def _sts(options: Namespace, encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
+    from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
+
+    more = {"split": options.split, "batch_size": options.batch_size, "backend": options.backend}
+    return evaluate_sts(encoder, options.data_dir, **more).to_dict()
+
+
+def _sts_table(options: Namespace, found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"data     {options.data_dir or 'Hugging Face hub'}, {found['split']}, correlations by {found['backend']}",
+        *([HUB_NOTE] if found["source"] == "hub" else []),
+        "",
+        f"{'task':<8} {'pairs':>6} {'Spearman x 100':>15}",
+    ]
+    lines += [f"{task:<8} {found['pairs'][task]:>6} {value:>15.2f}" for task, value in found["spearman"].items()]
+    if found["average"] is not None:
+        lines.append(f"{'average':<8} {'':>6} {found['average']:>15.2f}")
+    return lines
+
+
+def _transfer(options: Namespace, encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
+    from tempplug_adapters.sentence_evaluation.transfer import FAST, REPORTED, evaluate_transfer
+
+    return evaluate_transfer(
+        encoder,
+        options.data_dir,
+        options.tasks,
+        protocol=FAST if options.fast else REPORTED,
+        backend=options.backend,
+        batch_size=options.batch_size,
+        device=next(encoder.model.parameters()).device,
+        progress=lambda task: print(f"{task} …", file=sys.stderr),
+    ).to_dict()
+
+
+def _transfer_table(options: Namespace, found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"data     {options.data_dir}, {found['folds']} folds, classifiers by {found['backend']}",
+        "",
+        f"{'task':<8} {'rows':>6} {'accuracy':>9} {'dev':>7} {'F1':>7}",
+    ]
+    for task, value in found["accuracy"].items():
+        f1 = f"{found['f1'][task]:>7.2f}" if task in found["f1"] else ""
+        lines.append(f"{task:<8} {found['rows'][task]:>6} {value:>9.2f} {found['dev'][task]:>7.2f} {f1}".rstrip())
+    if found["average"] is not None:
+        lines.append(f"{'average':<8} {'':>6} {found['average']:>9.2f}")
+    return lines
+
+
+def _backend(other: str, what: str) -> dict[str, Any]:
+    return {"choices": ("tempplug", other), "default": "tempplug", "help": f"{what} (default: tempplug)"}
+
+
+STS = encoder_command(
+    name="sts",
+    description="Spearman correlation x 100 of a sentence encoder on STS12-16, STS-B and SICK-R.",
+    epilog="STS12-16: subsets of a year concatenated, one correlation. The average is over all seven.",
+    data="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA, else the Hugging Face hub)",
+    flags={
+        "--split": {"choices": ("test", "dev"), "default": "test", "help": "dev: STS-B and SICK-R only (default: test)"},
+        "--backend": _backend(
+            "mteb", "correlations by tempplug, or by the task classes of an installed mteb on the same pairs"
+        ),
+    },
+    measure=_sts,
+    table=_sts_table,
+)
+TRANSFER = encoder_command(
+    name="transfer",
+    description="Accuracy of a linear classifier on a sentence encoder's vectors, by SentEval's protocol.",
+    epilog="accuracy: of rows that chose nothing. dev: of the rows that chose the strength of the weight decay.",
+    data="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA)",
+    needs="MR.tsv.gz and the other tasks",
+    flags={
+        "--tasks": {
+            "nargs": "+",
+            "metavar": "TASK",
+            "choices": TRANSFER_TASKS,
+            "help": f"out of {', '.join(TRANSFER_TASKS)} (default: all)",
+        },
+        "--backend": _backend(
+            "senteval", "trainer of the classifiers: tempplug, or an installed senteval, with the same vectors"
+        ),
+        "--fast": {"action": "store_true", "help": "five folds and short fits, for the dev accuracy during training"},
+    },
+    measure=_transfer,
+    table=_transfer_table,
+)

@@ -1,6 +1,6 @@
-"""A model as a sentence encoder: a callable from sentences to vectors, for `sts.evaluate_sts` and the like.
+"""A model as a sentence encoder: a callable from sentences to vectors, for `sts.evaluate_sts` and the other evaluations.
 
-Transformers with a pooling; other models of sentence-transformers by that library. No code of a model repository runs.
+Transformers with a pooling; other models of sentence-transformers by that library. No code of a model repository is run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class LibraryEncoder:
 
     Args:
         model: a SentenceTransformer, on its device.
-        prompt: what stands before every sentence.
+        prompt: text in front of every sentence.
 
     Attributes:
-        pooling: what the model consists of, in words, for reports.
+        pooling: names of the model's modules, for reports.
         pooling_source: the library that pools, in words.
-        max_length: longest input in tokens; None where any length is read.
+        max_length: longest input in tokens; None without a limit.
     """
 
     def __init__(self, model: Any, prompt: str = "") -> None:
@@ -53,56 +53,29 @@ class LibraryEncoder:
 
     def __call__(self, sentences: list[str]) -> Tensor:
         """Returns the vectors of the sentences, [n, D], in their order and on the model's device."""
-        # a prompt of no characters keeps the library from taking the model's default one
+        # an empty prompt keeps the library from using the model's default one
         vectors: Tensor = self.model.encode(sentences, prompt=self.prompt, convert_to_tensor=True, show_progress_bar=False)
         return vectors
 
 
-def load_library_encoder(name: str, prompt: str, max_length: int | None, device: torch.device) -> LibraryEncoder:
-    """Returns the encoder of a model, in float32.
-
-    Args:
-        name: a folder or a name on the Hugging Face hub.
-        prompt: what stands before every sentence.
-        max_length: tokens after which a sentence is cut; None: as the model says.
-        device: where it computes.
-
-    Raises:
-        ConfigError: the model cannot be loaded, or ``max_length`` is out of range.
-        ModuleNotFoundError: sentence-transformers is not installed.
-    """
-    model = load_sentence_transformer(name, device)
-    encoder = LibraryEncoder(model.float().eval(), prompt)
-    if max_length is not None:
-        limit = encoder.max_length
-        if limit is None:
-            raise ConfigError(
-                f"max_length={max_length} does not apply to {encoder.pooling}, which reads sentences of any length."
-            )
-        if not 1 <= max_length <= limit:
-            raise ConfigError(f"max_length={max_length} must be a whole number from 1 to {limit} for this model.")
-        model.max_seq_length = encoder.max_length = max_length
-    return encoder
-
-
 SETTINGS_FILES = [ENCODER_FILE, MODULES_FILE, LIBRARY_FILE, "*_Pooling/config.json", f"*{TRANSFORMER_FILE}"]
 SHORTEST = 3  # [CLS], one token, [SEP]
-FORWARD_BATCH = 64  # sentences; larger ones save no time on a CPU, and pad more
+FORWARD_BATCH = 64  # sentences; larger batches save no time on a CPU and have more padding
 
 
 class SentenceEncoder:
     """Turns sentences into vectors: pooled, without gradient and without dropout.
 
     Args:
-        model: a transformers encoder, used on the device where it is; its training mode is put back after each call, so
-            that an encoder in training can be evaluated.
+        model: a transformers encoder on its device; its training mode is restored after each call, so that an encoder can be
+            evaluated during training.
         tokenizer: its tokenizer.
         pooling: one of `pooling.POOLINGS`.
-        max_length: tokens, special ones included, after which a sentence is cut; at least 3 and at most what the model has
-            positions for, which is the default.
-        pooling_source: where the pooling is stated, in words, for reports.
+        max_length: maximum number of tokens, special ones included; longer sentences are truncated. From 3 to the number of
+            positions of the model, which is the default.
+        pooling_source: where the pooling was set, in words, for reports.
         normalised: whether vectors get the length 1.
-        prompt: what stands before every sentence.
+        prompt: text in front of every sentence.
 
     Raises:
         UnknownNameError: there is no such pooling.
@@ -134,10 +107,10 @@ class SentenceEncoder:
         device = next(self.model.parameters()).device
         prompted = [self.prompt + sentence for sentence in sentences]
         encoded = self.tokenizer(prompted, truncation=True, max_length=self.max_length)
-        # Sentences of like length share a forward pass: with batches by the number of characters a third would be padding.
+        # sentences of similar length share a forward pass: batches by the number of characters would be one third padding
         order = sorted(range(len(sentences)), key=lambda row: len(encoded["input_ids"][row]), reverse=True)
         vectors = []
-        with _evaluating(self.model):
+        with evaluating(self.model):
             for start in range(0, len(order), FORWARD_BATCH):
                 rows = order[start : start + FORWARD_BATCH]
                 batch = {key: [values[row] for row in rows] for key, values in encoded.items()}
@@ -159,21 +132,21 @@ def load_encoder(
 ) -> SentenceEncoder | LibraryEncoder:
     """Returns the sentence encoder of a model, in float32.
 
-    A folder of sentence-transformers gives that library's vectors: where it is a transformer, a pooling and at most a
-    normalisation without the library, which is faster, else by the library.
+    A sentence-transformers folder gives that library's vectors. A transformer with a pooling and at most a normalisation is
+    evaluated without the library, which is faster.
 
     Args:
         model_name_or_path: a folder (transformers or sentence-transformers layout) or a name on the Hugging Face hub.
-        pooling: one of `pooling.POOLINGS`, of the transformer alone, without what else the folder has; by default what the
-            folder says, else ``cls_before_pooler`` (see `encoder_settings.read_encoder_settings`).
-        max_length: longest input in tokens; by default what the folder says, else what the model has positions for.
+        pooling: one of `pooling.POOLINGS`, for the transformer alone, without the other modules of the folder; by default that
+            of the folder, else ``cls_before_pooler`` (see `encoder_settings.read_encoder_settings`).
+        max_length: longest input in tokens; by default that of the folder, else the number of positions of the model.
         device: by default the first CUDA device if there is one, else the CPU.
-        prompt_name: of the model's prompts; by default the one that its folder names for this, if any.
+        prompt_name: name of one of the model's prompts; by default the default prompt of its folder, if any.
 
     Raises:
         ConfigError: the model cannot be loaded, lacks weights, or needs sentence-transformers, which is not installed; an
-            option does not fit it; the device does not exist.
-        UnknownNameError: ``pooling`` or ``prompt_name`` names none.
+            option does not fit the model; the device does not exist.
+        UnknownNameError: ``pooling`` or ``prompt_name`` is unknown.
         DataError: a settings file in the folder is malformed.
     """
     name = str(model_name_or_path)
@@ -186,38 +159,43 @@ def load_encoder(
     if settings.beyond:
         return _by_the_library(name, settings.beyond, settings.prompt, max_length, chosen)
     tokenizer = load_tokenizer(name, subfolder=settings.subfolder)
-    reads_pooler = settings.pooling == "cls"
-    model = load_pretrained(AutoModel, name, pooler=reads_pooler, subfolder=settings.subfolder).to(chosen)
-    wanted = settings.max_length if max_length is None else max_length
-    return SentenceEncoder(
-        model.eval(), tokenizer, settings.pooling, wanted, settings.source, settings.normalised, settings.prompt
-    )
+    model = load_pretrained(AutoModel, name, pooler=settings.pooling == "cls", subfolder=settings.subfolder).to(chosen).eval()
+    longest = settings.max_length if max_length is None else max_length
+    return SentenceEncoder(model, tokenizer, settings.pooling, longest, settings.source, settings.normalised, settings.prompt)
 
 
 def _by_the_library(name: str, beyond: str, prompt: str, max_length: int | None, device: torch.device) -> LibraryEncoder:
     try:
-        return load_library_encoder(name, prompt, max_length, device)
+        model = load_sentence_transformer(name, device)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{beyond}; without sentence-transformers only a Transformer with a Pooling by mean or cls can be evaluated. "
             "Install sentence-transformers, or name a pooling to evaluate the transformer without the rest."
         ) from error
+    encoder = LibraryEncoder(model.float().eval(), prompt)
+    if max_length is not None:
+        limit = encoder.max_length
+        if limit is None:
+            raise ConfigError(f"max_length={max_length} does not apply to {encoder.pooling}, which reads any length.")
+        if not 1 <= max_length <= limit:
+            raise ConfigError(f"max_length={max_length} must be a whole number from 1 to {limit} for this model.")
+        model.max_seq_length = encoder.max_length = max_length
+    return encoder
 
 
 def longest_input(model: nn.Module, tokenizer: Any) -> int:
     """Returns the number of tokens that the model has positions for, or the tokenizer's limit where that is smaller."""
-    config: Any = model.config
     positions = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    # RoBERTa-like models number positions from the padding index on, and so lose as many.
+    # RoBERTa-like models number positions from the padding index on, so that many positions are unused
     padding_index = getattr(positions, "padding_idx", None)
     offset = 0 if padding_index is None else int(padding_index) + 1
-    limit = getattr(config, "max_position_embeddings", None)
+    limit = getattr(model.config, "max_position_embeddings", None)
     return int(tokenizer.model_max_length if limit is None else min(limit - offset, tokenizer.model_max_length))
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Switches dropout and gradients off, and puts the training mode back."""
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switches off dropout and gradients, and restores the training mode afterwards."""
     was_training = model.training
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""The files that make a folder of transformers one of sentence-transformers, so that both give the same vectors."""
+"""Writes the files of sentence-transformers into a folder of transformers, so that both give the same vectors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ import torch
 from safetensors.torch import save_file
 
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, check_pooling
-from tempplug_adapters.sentence_evaluation.encoder_settings import LIBRARY_FILE, MODULES_FILE, OWN_POOLING, TRANSFORMER_FILE
+from tempplug_adapters.sentence_evaluation.encoder_settings import (
+    FLAG,
+    LIBRARY_FILE,
+    MODULES_FILE,
+    OWN_POOLING,
+    TRANSFORMER_FILE,
+)
 
 
 def write_sentence_folder(folder: Path, model: Any, pooling: str, max_length: int) -> None:
-    """Adds to a folder what sentence-transformers reads: the modules after the transformer, and what is in them.
+    """Adds the modules after the transformer to a folder, with their settings and weights.
 
-    The model's own pooler, which ``cls`` reads, becomes a Dense layer too; averages over layers become its weighted mean of
-    layers, for which ``config.json`` is told to return them all.
+    For ``cls``, the model's own pooler is also saved as a Dense layer. Averages over layers become a WeightedLayerPooling,
+    which needs ``output_hidden_states`` in ``config.json``.
 
     Args:
-        folder: where model and tokenizer are saved.
+        folder: folder with the saved model and tokenizer.
         model: the encoder.
         pooling: one of `pooling.POOLINGS`.
         max_length: longest input in tokens, special ones included.
@@ -30,27 +36,18 @@ def write_sentence_folder(folder: Path, model: Any, pooling: str, max_length: in
     """
     width, layers = model.config.hidden_size, model.config.num_hidden_layers
     first_token = check_pooling(pooling) in ("cls", "cls_before_pooler")
+    modes = {"cls_token": first_token, "mean_tokens": not first_token, "max_tokens": False, "mean_sqrt_len_tokens": False}
+    flags = {f"{FLAG}{mode}": value for mode, value in modes.items()}
     names = ["Transformer", "Pooling"]
-    contents: dict[str, dict[str, Any]] = {
-        "Pooling": {
-            "word_embedding_dimension": width,
-            "pooling_mode_cls_token": first_token,
-            "pooling_mode_mean_tokens": not first_token,
-            "pooling_mode_max_tokens": False,
-            "pooling_mode_mean_sqrt_len_tokens": False,
-        }
-    }
+    contents: dict[str, dict[str, Any]] = {"Pooling": {"word_embedding_dimension": width, **flags}}
     tensors: dict[str, dict[str, torch.Tensor]] = {}
     if pooling in LAYER_POOLINGS:
         start = 1 if pooling == "avg_first_last" else layers - 1
         weights = torch.zeros(layers + 1 - start)
         weights[0] = weights[-1] = 1
         names.insert(1, "WeightedLayerPooling")
-        contents["WeightedLayerPooling"] = {
-            "word_embedding_dimension": width,
-            "layer_start": start,
-            "num_hidden_layers": layers,
-        }
+        settings = {"word_embedding_dimension": width, "layer_start": start, "num_hidden_layers": layers}
+        contents["WeightedLayerPooling"] = settings
         tensors["WeightedLayerPooling"] = {"layer_weights": weights}
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         _write(folder / "config.json", {**config, "output_hidden_states": True})
@@ -72,13 +69,8 @@ def write_sentence_folder(folder: Path, model: Any, pooling: str, max_length: in
     ]
     _write(folder / MODULES_FILE, modules)
     _write(folder / TRANSFORMER_FILE, {"max_seq_length": max_length, "do_lower_case": False})
-    settings: dict[str, Any] = {
-        "prompts": {},
-        "default_prompt_name": None,
-        "similarity_fn_name": "cosine",
-        OWN_POOLING: pooling,
-    }
-    _write(folder / LIBRARY_FILE, settings)
+    library: dict[str, Any] = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine", OWN_POOLING: pooling}
+    _write(folder / LIBRARY_FILE, library)
 
 
 def _write(file: Path, content: Any) -> None:

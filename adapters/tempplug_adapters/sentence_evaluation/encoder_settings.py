@@ -19,24 +19,17 @@ MODULES_FILE = "modules.json"
 LIBRARY_FILE = "config_sentence_transformers.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
 OWN_POOLING = "tempplug_pooling"
-"""Key in `LIBRARY_FILE` for the pooling of the transformer. sentence-transformers does not read it, and leaves it
-out where it writes the folder anew, whose modules may no longer say the same."""
+"""Key in `LIBRARY_FILE` for the pooling of the transformer. sentence-transformers ignores it, and drops it when it saves the
+folder again, whose modules may then pool differently."""
 POOLING_OF_MODE = {"mean": "avg", "cls": "cls_before_pooler"}
-# The settings of a Transformer that passes token vectors on, in new folders.
+# settings of a Transformer that returns token vectors, in new folders
 PLAIN_TRANSFORMER = {
     "transformer_task": "feature-extraction",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
     "module_output_name": "token_embeddings",
 }
-# Older folders have one flag a mode.
-MODE_OF_FLAG = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+# of older folders, which have a flag for each mode, such as pooling_mode_mean_tokens
+FLAG = "pooling_mode_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +38,12 @@ class EncoderSettings:
 
     Attributes:
         pooling: a name of `pooling.POOLINGS`.
-        source: where that is stated, in words.
-        max_length: longest input in tokens, special ones included; ``None`` where it is not stated.
-        subfolder: where the transformer lies in the folder; empty for the folder itself.
+        source: where the pooling was set, in words.
+        max_length: longest input in tokens, special ones included; ``None`` if it is not set.
+        subfolder: subfolder of the transformer; empty for the folder itself.
         normalised: whether vectors get the length 1.
-        prompt: what stands before every sentence.
-        beyond: what of the folder sentence-transformers alone can do, in words, and the rest says nothing then; empty where
-            the transformer and its pooling are all.
+        prompt: text in front of every sentence.
+        beyond: why the folder needs sentence-transformers, in words; empty if the transformer with its pooling is enough.
     """
 
     pooling: str
@@ -67,15 +59,15 @@ def read_encoder_settings(folder: Path, pooling: str | None = None, prompt_name:
     """Returns the settings of a model's folder.
 
     Args:
-        folder: the folder; what is absent from it has defaults.
-        pooling: of the transformer alone, whatever else the folder has. By default ``tempplug_encoder.json`` decides, else the
-            modules of a sentence-transformers model, else it is ``cls_before_pooler``.
-        prompt_name: of the prompts that the folder has; by default the one that it names for this.
+        folder: the folder; missing files have defaults.
+        pooling: pooling of the transformer alone, without the other modules. By default that of ``tempplug_encoder.json``, else
+            that of the sentence-transformers modules, else ``cls_before_pooler``.
+        prompt_name: name of one of the folder's prompts; by default its default prompt.
 
     Raises:
-        UnknownNameError: ``pooling`` or ``prompt_name`` names none.
-        ConfigError: ``pooling`` where there is no transformer, or the folder asks for one that there is not.
-        DataError: a settings file is not what it should be.
+        UnknownNameError: ``pooling`` or ``prompt_name`` is unknown.
+        ConfigError: ``pooling`` is given for a folder without a transformer, or the folder sets an unknown one.
+        DataError: a settings file is malformed.
     """
     own = _read_json(folder / ENCODER_FILE, dict) or {}
     modules: list[dict[str, Any]] | None = _read_json(folder / MODULES_FILE, list)
@@ -88,10 +80,8 @@ def read_encoder_settings(folder: Path, pooling: str | None = None, prompt_name:
     stated = own.get("pooling") or library.get(OWN_POOLING)
     if pooling is not None:
         if kinds and "Transformer" not in dict(kinds):
-            raise ConfigError(
-                f"pooling='{pooling}' needs a transformer, whose token vectors it pools: {folder / MODULES_FILE} lists "
-                f"{', '.join(kind for kind, _ in kinds)}."
-            )
+            names = ", ".join(kind for kind, _ in kinds)
+            raise ConfigError(f"pooling='{pooling}' needs a transformer, but {folder / MODULES_FILE} lists {names}.")
         return EncoderSettings(check_pooling(pooling), "as asked", max_length, subfolder, prompt=prompt)
     if stated:
         file = ENCODER_FILE if "pooling" in own else LIBRARY_FILE
@@ -101,19 +91,12 @@ def read_encoder_settings(folder: Path, pooling: str | None = None, prompt_name:
     if not kinds:
         return EncoderSettings("cls_before_pooler", "default, as the model says nothing", max_length, prompt=prompt)
     mode, beyond = _plain_mode(folder, kinds, transformer, prompt)
-    return EncoderSettings(
-        POOLING_OF_MODE.get(mode, ""),
-        "sentence-transformers settings",
-        max_length,
-        subfolder,
-        "Normalize" in dict(kinds),
-        prompt,
-        beyond,
-    )
+    source, normalised = "sentence-transformers settings", "Normalize" in dict(kinds)
+    return EncoderSettings(POOLING_OF_MODE.get(mode, ""), source, max_length, subfolder, normalised, prompt, beyond)
 
 
 def _module_kinds(folder: Path, modules: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Returns class name and folder of each module of a sentence-transformers model."""
+    """Returns the class name and the folder of each module of a sentence-transformers model."""
     try:
         return [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
     except (KeyError, TypeError) as error:
@@ -121,7 +104,7 @@ def _module_kinds(folder: Path, modules: list[dict[str, Any]]) -> list[tuple[str
 
 
 def _prompt(library: dict[str, Any], name: str | None) -> str:
-    """Returns a prompt of a sentence-transformers model, the default one where no name is given."""
+    """Returns a prompt of a sentence-transformers model, the default one without a name."""
     prompts = library.get("prompts") or {}
     if name is not None and name not in prompts:
         known = f"{nearest(name, prompts)} It has: {', '.join(prompts)}." if prompts else " It has none."
@@ -130,7 +113,7 @@ def _prompt(library: dict[str, Any], name: str | None) -> str:
 
 
 def _plain_mode(folder: Path, kinds: list[tuple[str, str]], transformer: dict[str, Any], prompt: str) -> tuple[str, str]:
-    """Returns how a Transformer with a Pooling pools, and what else the folder does than that and a vector's length."""
+    """Returns the pooling mode of a Transformer with a Pooling, or why the folder needs sentence-transformers."""
     names = [kind for kind, _ in kinds]
     if names[:2] != ["Transformer", "Pooling"] or not set(names[2:]) <= {"Normalize", "Dropout"}:
         return "", f"{folder / MODULES_FILE} lists {', '.join(names)}"
@@ -138,7 +121,8 @@ def _plain_mode(folder: Path, kinds: list[tuple[str, str]], transformer: dict[st
     config = _read_json(file, dict)
     if config is None:
         raise DataError(f"{file} is missing, though {folder / MODULES_FILE} names it.")
-    modes = config.get("pooling_mode") or [mode for flag, mode in MODE_OF_FLAG.items() if config.get(flag)] or "mean"
+    flags = [name.removeprefix(FLAG) for name, value in config.items() if name.startswith(FLAG) and value]
+    modes = config.get("pooling_mode") or [flag.removesuffix("_tokens").removesuffix("_token") for flag in flags] or "mean"
     modes = [modes] if isinstance(modes, str) else modes
     if len(modes) != 1 or modes[0] not in POOLING_OF_MODE:
         return "", f"{file} pools by {' and '.join(map(str, modes))}"
@@ -151,7 +135,7 @@ def _plain_mode(folder: Path, kinds: list[tuple[str, str]], transformer: dict[st
 
 
 def _read_json(file: Path, kind: type) -> Any:
-    """Returns the content of a JSON file, ``None`` where there is no such file."""
+    """Returns the content of a JSON file, ``None`` if it does not exist."""
     if not file.is_file():
         return None
     try:

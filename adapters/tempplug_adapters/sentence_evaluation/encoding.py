@@ -1,4 +1,4 @@
-"""Encoders as every evaluation uses them: a callable from sentences to vectors, called once for each distinct sentence."""
+"""Encoding for all evaluations: each distinct sentence once, in batches of similar length, on one or several processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Encode = Callable[[list[str]], Tensor]
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Raises `ConfigError` unless it is a whole number of at least 1."""
+    """Raises `ConfigError` unless the batch size is a whole number of at least 1."""
     if not isinstance(batch_size, int) or batch_size < 1:
         raise ConfigError(f"batch_size={batch_size} must be a whole number of at least 1.")
 
@@ -30,12 +30,12 @@ def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
 def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -> tuple[dict[str, int], Tensor]:
     """Returns the row of each distinct sentence, and the vectors [U, D] on the CPU in at least float32.
 
-    Long sentences come first, so that the batches hold sentences of like length.
+    Long sentences come first, so that batches contain sentences of similar length.
 
     Args:
         encode: any dtype, any device, any norm.
         sentences: at least one.
-        batch_size: most sentences a call.
+        batch_size: maximum number of sentences per call.
 
     Raises:
         ShapeError: ``encode`` does not return one vector a sentence, or vectors of different widths.
@@ -63,10 +63,11 @@ def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -
 
 
 def shared(encode: Encode) -> Encode:
-    """Returns an encoder that all processes must call together, with the same sentences; one process has its own back.
+    """Returns an encoder that divides the sentences among all processes; a single process gets ``encode`` itself.
 
     Args:
-        encode: of this process; on all of them it must give the same vectors, on a device that they can communicate from.
+        encode: encoder of this process, equal on all processes, with vectors on a device for communication. All processes must
+            call the result together with the same sentences.
     """
     if not active():
         return encode
@@ -74,7 +75,7 @@ def shared(encode: Encode) -> Encode:
 
     def encode_together(sentences: list[str]) -> Tensor:
         most = -(-len(sentences) // world)
-        # every other one, so that the shares of batches by length are equal work; a process without any repeats one
+        # every WORLDth sentence, for equal work with sentences sorted by length; a short share repeats a sentence
         share = (sentences[rank::world] + sentences[:1])[:most]
         own = encode(share).contiguous()
         parts = [torch.empty_like(own) for _ in range(world)]

@@ -1,4 +1,4 @@
-"""The three ways in which SentEval turns vectors and classes into an accuracy: nested folds, folds on train, a dev split."""
+"""SentEval's three ways to compute an accuracy from vectors and classes: nested folds, folds on train, a dev split."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch import Tensor
 from tempplug_adapters.sentence_evaluation.logistic_regression import SEED, Classifier, Fit, Fitted, Rows, fit_all
 
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2)
-"""Of the weight decay (L2) to choose from."""
+"""Candidates for the weight decay (L2)."""
 
 
 class Split(NamedTuple):
-    """Rows of a task, in the order that decides the folds.
+    """Rows of a task, in the order that determines the folds.
 
     Attributes:
         features: [N, D], floating.
@@ -32,11 +32,11 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """What a task came to, in per cent, rounded to two decimals as SentEval rounds.
+    """The accuracies of a task in per cent, rounded to two decimals as in SentEval.
 
     Attributes:
-        dev: of the best strength, on the rows that chose it.
-        test: on rows that neither trained nor chose.
+        dev: accuracy of the best weight decay, on the rows that chose it.
+        test: accuracy on held-out rows.
         predicted: class of each row [N], int64.
     """
 
@@ -46,12 +46,12 @@ class Accuracy:
 
 
 def nested_folds(rows: Split, classes: int, folds: int, classifier: Classifier) -> Accuracy:
-    """Returns the mean over ``folds`` test folds, each with a strength that folds of the other rows chose (MR, CR, SUBJ, MPQA).
+    """Returns the mean over test folds; an inner cross-validation chooses the weight decay of each (MR, CR, SUBJ, MPQA).
 
     Args:
-        rows: all there are.
-        classes: their number.
-        folds: at least 2, at most the rows of the rarest class.
+        rows: all rows of the task.
+        classes: number of classes.
+        folds: from 2 to the number of rows of the rarest class.
         classifier: see `Classifier`.
     """
     features, labels = rows
@@ -73,7 +73,7 @@ def nested_folds(rows: Split, classes: int, folds: int, classifier: Classifier) 
 
 
 def folds_on_train(train: Split, test: Split, classes: int, folds: int, classifier: Classifier) -> Accuracy:
-    """Returns the accuracy on the test rows; ``folds`` of the others chose the strength (TREC, MRPC)."""
+    """Returns the accuracy on the test rows; a cross-validation on the others chooses the weight decay (TREC, MRPC)."""
     fits = [Fit(a, b, STRENGTHS) for a, b in _folds(train.labels.cpu().numpy(), folds)]
     best, dev = _choice(fit_all(*train, fits, classes, classifier))
     (fitted,) = fit_all(*train, [Fit.held_out(np.arange(len(train.labels)), (best,))], classes, classifier)
@@ -82,7 +82,7 @@ def folds_on_train(train: Split, test: Split, classes: int, folds: int, classifi
 
 
 def dev_split(train: Split, dev: Split, test: Split, classes: int, classifier: Classifier) -> Accuracy:
-    """Returns the accuracy on the test rows; the dev rows chose the strength and when to stop (SST2)."""
+    """Returns the accuracy on the test rows; the dev rows choose the weight decay and when to stop (SST2)."""
     rows = np.arange(len(train.labels) + len(dev.labels))
     fit = Fit(rows[: len(train.labels)], rows[len(train.labels) :], STRENGTHS)
     joined = Split(torch.cat([train.features, dev.features]), torch.cat([train.labels, dev.labels]))
@@ -97,7 +97,7 @@ def _folds(codes: NDArray[np.int64], folds: int) -> Iterator[tuple[Rows, Rows]]:
 
 
 def _choice(fits: list[Fitted]) -> tuple[float, float]:
-    """Returns the strength with the best mean dev accuracy, the weakest of equals, and that accuracy in per cent."""
+    """Returns the weight decay with the best mean dev accuracy, the weakest of equals, and that accuracy in per cent."""
     scores = np.round(100 * np.mean([fitted.accuracy.cpu().numpy() for fitted in fits], axis=0), 2)
     return STRENGTHS[int(scores.argmax())], float(scores.max())
 

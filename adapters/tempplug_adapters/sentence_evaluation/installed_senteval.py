@@ -1,6 +1,6 @@
-"""An installed package `senteval` as what trains the classifiers: an encoder's vectors through its ``SE(…).eval(task)``.
+"""The backend `senteval`: an installed package trains the classifiers, by its ``SE(…).eval(task)``.
 
-It is on no index; as published it needs Python below 3.11 and a CUDA device, so that a fork is what runs today.
+It is on no package index; as published it needs Python below 3.11 and a CUDA device, so current systems need a fork.
 """
 
 from __future__ import annotations
@@ -23,32 +23,31 @@ from tempplug_adapters.sentence_evaluation.senteval_files import senteval_folder
 from tempplug_adapters.sentence_evaluation.transfer_data import load_rows
 
 BATCH = 128
-"""Rows that are asked for at once; vectors are looked up, so it decides nothing."""
+"""Sentences per call by senteval; no effect on results, because the vectors are looked up."""
 
 
 class InstalledSentEval:
-    """The installed package, ready to be called.
+    """The installed senteval.
 
     Args:
-        folds: of the cross-validation.
-        classifier: to train.
+        folds: folds of the cross-validation.
+        classifier: settings of the classifier.
 
     Raises:
-        ConfigError: there is no package senteval, it cannot be imported, or it is another one that has taken the name.
+        ConfigError: senteval is not installed, cannot be imported, or is another package of that name.
     """
 
     def __init__(self, folds: int, classifier: Classifier) -> None:
         try:
             package: Any = importlib.import_module("senteval")
         except ModuleNotFoundError as error:
-            if error.name != "senteval":
-                raise ConfigError(
-                    f"backend='senteval': the installed senteval needs {error.name}, which is missing."
-                ) from error
-            raise ConfigError(
-                "backend='senteval' needs the package senteval, which is not installed. No index has it: clone SentEval or a "
-                "fork of it and pip install the folder, or leave the backend tempplug, whose numbers are the same."
-            ) from error
+            missing = f"backend='senteval': the installed senteval needs {error.name}, which is missing."
+            if error.name == "senteval":
+                missing = (
+                    "backend='senteval' needs the package senteval, which is not installed. No index has it: clone SentEval or "
+                    "a fork of it and pip install the folder, or use the backend tempplug, which gives the same numbers."
+                )
+            raise ConfigError(missing) from error
         except Exception as error:
             raise ConfigError(f"backend='senteval': senteval cannot be imported: {_said(error)}.") from error
         self.where = getattr(package, "__file__", None) or "of unknown place"
@@ -70,19 +69,19 @@ class InstalledSentEval:
         vectors: Tensor,
         progress: Callable[[str], None],
     ) -> dict[str, dict[str, Any]]:
-        """Returns what senteval measured by task: ``devacc``, ``acc``, ``ndev``, ``ntest``, of MRPC ``f1``.
+        """Returns senteval's results by task: ``devacc``, ``acc``, ``ntest``, and ``f1`` of MRPC.
 
         Args:
-            tasks: names out of `transfer_data.TRANSFER_TASKS`.
-            data_dir: SentEval's own data folder, or one that `transfer_data.load_transfer` reads, which is written in
-                SentEval's layout to a temporary folder.
-            places: row of each text, its words joined by spaces, ``.`` for a text without any.
+            tasks: names from `transfer_data.TRANSFER_TASKS`.
+            data_dir: SentEval's own data folder, or one for `transfer_data.load_transfer`, which is converted to SentEval's
+                layout in a temporary folder.
+            places: row of each text, its words joined by spaces; ``.`` for a text without words.
             vectors: [U, D].
             progress: called with the name of each task before it starts.
 
         Raises:
-            ConfigError: senteval fails, or returns something else.
-            DataError: the data cannot be written as SentEval reads them.
+            ConfigError: senteval fails, or returns another structure.
+            DataError: the data cannot be converted.
         """
         table = vectors.numpy()
 
@@ -108,13 +107,12 @@ class InstalledSentEval:
         except Exception as error:
             raise ConfigError(
                 f"senteval at {self.where} failed on {task}: {_said(error)}. SentEval as published needs Python below 3.11 "
-                "and a CUDA device; take a fork without these needs, or the backend tempplug, whose numbers are the same."
+                "and a CUDA device; use a fork without these needs, or the backend tempplug, which gives the same numbers."
             ) from error
         wanted = ("devacc", "acc", "ntest", *(["f1"] if task == "MRPC" else []))
         if not isinstance(found, dict) or not set(wanted) <= found.keys():
             raise ConfigError(f"senteval at {self.where} returned {str(found)[:80]} for {task}, wanted {', '.join(wanted)}.")
-        numbers = {key: float(found[key]) for key in wanted}
-        return {**numbers, "ntest": int(found["ntest"])}
+        return {key: int(found[key]) if key == "ntest" else float(found[key]) for key in wanted}
 
 
 def _said(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """SentEval's classifier, many fits at once: multinomial logistic regression by mini-batches, stopped early on a dev set.
 
-Each fit has the rows, the order and the start that it would have alone, for SentEval's numbers digit for digit, from
-which scikit-learn's regression departs by up to two points; those with as many batches an epoch share every operation.
+Rows, order and first weights of each fit are those of a single fit, so that the numbers equal SentEval's digit for digit;
+scikit-learn's regression differs by up to two points. Fits with equally many batches per epoch share every operation.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.evaluation.linear_fits import LinearFits, with_ones
 
 Rows = NDArray[np.int64]
-"""Numbers of rows."""
+"""Row numbers."""
 
 SEED = 1111
-"""SentEval's, of folds, orders and first weights."""
+"""SentEval's seed of folds, orders and first weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """How a classifier is trained; the defaults are those under which results are reported.
+    """Training settings of a classifier; the defaults are those of reported results.
 
     Attributes:
         optimizer: ``adam`` (rate 0.001) or ``rmsprop`` (rate 0.01), with torch's other defaults.
-        batch_size: rows a step, at least 1.
-        tenacity: how often the dev accuracy may fail to rise, in all, before training stops; at least 0.
-        epoch_size: passes over the rows between two looks at the dev accuracy, at least 1.
-        max_epoch: no look later than after the first multiple of ``epoch_size`` above this many passes, at least 0.
+        batch_size: rows per step, at least 1.
+        tenacity: number of evaluations without a better dev accuracy, in total, before training stops; at least 0.
+        epoch_size: passes over the rows between two evaluations, at least 1.
+        max_epoch: training stops at the first multiple of ``epoch_size`` above this number of passes, at least 0.
 
     Source:
-        SentEval (Conneau and Kiela 2018), section 4, and its code for what the paper leaves open.
+        SentEval (Conneau and Kiela 2018), section 4, and its code.
     """
 
     optimizer: str = "adam"
@@ -50,11 +51,9 @@ class Classifier:
     def __post_init__(self) -> None:
         if self.optimizer not in ("adam", "rmsprop"):
             raise ConfigError(f"optimizer='{self.optimizer}' must be adam or rmsprop.")
-        least = {"batch_size": 1, "tenacity": 0, "epoch_size": 1, "max_epoch": 0}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < bound:
-                raise ConfigError(f"{name}={value!r} must be an integer, at least {bound}.")
+        for name, least in {"batch_size": 1, "tenacity": 0, "epoch_size": 1, "max_epoch": 0}.items():
+            if type(value := getattr(self, name)) is not int or value < least:
+                raise ConfigError(f"{name}={value!r} must be an integer, at least {least}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +61,10 @@ class Fit:
     """One classifier to train.
 
     Attributes:
-        train: rows to learn from [n], int64, n at least 1.
-        dev: rows whose accuracy decides when to stop and which weights stay [m], int64, m at least 1.
-        l2: strengths of the weight decay, biases included; a classifier for each.
-        drawn: length of the permutation that decided which rows are which, 0 where none did: orders are drawn after it.
+        train: training rows [n], int64, n at least 1.
+        dev: rows whose accuracy decides when to stop and which weights are kept [m], int64, m at least 1.
+        l2: values of the weight decay, biases included; a classifier for each.
+        drawn: length of the permutation that divided the rows, drawn before the orders; 0 without one.
     """
 
     train: Rows
@@ -75,12 +74,12 @@ class Fit:
 
     @classmethod
     def held_out(cls, rows: Rows, l2: tuple[float, ...], share: float = 0.05) -> Fit:
-        """Returns the fit that keeps a random share of the rows to choose by."""
+        """Returns a fit with a random share of the rows as dev rows."""
         order, kept = np.random.RandomState(SEED).permutation(len(rows)), int(share * len(rows))
         return cls(rows[order[kept:]], rows[order[:kept]], l2, len(rows))
 
     def orders(self) -> Iterator[Rows]:
-        """Yields the rows to learn from in the order of each pass."""
+        """Yields the training rows in the order of each pass."""
         random = np.random.RandomState(SEED)
         random.permutation(self.drawn)
         while True:
@@ -89,11 +88,11 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What a `Fit` came to.
+    """The result of a `Fit`.
 
     Attributes:
-        weights: of each strength [R, C, D + 1], float32; the last column holds the biases.
-        accuracy: best dev accuracy of each strength [R], float64, 0 to 1.
+        weights: weights by weight decay [R, C, D + 1], float32; the last column contains the biases.
+        accuracy: best dev accuracy by weight decay [R], float64, 0 to 1.
     """
 
     weights: Tensor
@@ -105,16 +104,16 @@ class Fitted:
 
 
 def fit_all(features: Tensor, labels: Tensor, fits: Sequence[Fit], classes: int, classifier: Classifier) -> list[Fitted]:
-    """Returns every fit, in order; all that have as many steps an epoch and as many strengths are trained together.
+    """Returns the results of all fits, in order; fits with equally many steps per epoch are trained together.
 
-    On a CPU each core trains its share of them: operations so small take many times longer when threads divide each.
+    On a CPU, each thread trains a share of the fits: operations this small are much slower when threads divide each of them.
 
     Args:
         features: all rows [N, D], floating.
-        labels: their classes [N], int64, 0 to ``classes`` - 1.
-        fits: rows to train on and to choose by.
-        classes: their number, at least 2.
-        classifier: how each is trained.
+        labels: classes of the rows [N], int64, 0 to ``classes`` - 1.
+        fits: training and dev rows of each fit.
+        classes: number of classes, at least 2.
+        classifier: training settings.
     """
     rows = with_ones(features)
     groups: dict[tuple[int, int], list[int]] = {}
@@ -137,7 +136,7 @@ def fit_all(features: Tensor, labels: Tensor, fits: Sequence[Fit], classes: int,
 
 
 class _Together:
-    """Fits with as many steps an epoch and as many strengths: S of them, R strengths, C classes, D + 1 columns."""
+    """S fits with equally many steps per epoch and R values of the weight decay each, C classes, D + 1 columns."""
 
     def __init__(self, rows: Tensor, labels: Tensor, fits: Sequence[Fit], classes: int, classifier: Classifier) -> None:
         self.rows, self.classes, self.classifier = rows, classes, classifier
@@ -154,7 +153,7 @@ class _Together:
         self.places = list(range(len(fits)))
 
     def train(self) -> list[Fitted]:
-        """Trains until every fit has stopped, and returns them in order."""
+        """Trains until every fit has stopped, and returns the results in order."""
         found: dict[int, Fitted] = {}
         passes = 0
         while passes <= self.classifier.max_epoch and self.places:
@@ -167,14 +166,14 @@ class _Together:
         return [found[place] for place in range(len(found))]
 
     def _pass(self) -> None:
-        """Every fit sees all of its rows once."""
+        """Trains every fit for one pass over its rows."""
         order, weight = _padded([next(orders) for orders in self.orders], self.rows)
         size = self.classifier.batch_size
         for batch, share in zip(torch.split(order, size, 1), torch.split(weight, size, 1), strict=True):
             self.fits.step(self.rows[batch], self.targets[batch], share / share.sum(1, keepdim=True))
 
     def _look(self) -> None:
-        """Keeps the weights that are better on the dev rows than all before, and stops what failed once too often."""
+        """Keeps the weights that are better on the dev rows than all before, and stops fits after too many failures."""
         right = (self.fits.logits(self.dev).argmax(3) == self.dev_labels.unsqueeze(2)) * self.dev_weight.unsqueeze(2)
         accuracy = right.double().sum(1) / self.dev_weight.double().sum(1, keepdim=True)
         better = (accuracy > self.best) & ~self.stopped
@@ -184,7 +183,7 @@ class _Together:
         self.misses += ~better
 
     def _leave(self, done: Tensor) -> dict[int, Fitted]:
-        """Returns the fits that are done [S], by place, and goes on without them."""
+        """Removes the fits that are done, [S], and returns their results by position."""
         found = {}
         for row in done.nonzero().flatten().tolist():
             kept = self.kept[row].reshape(self.strengths, self.classes, -1)
@@ -199,7 +198,7 @@ class _Together:
 
 
 def first_weights(dimension: int, classes: int) -> Tensor:
-    """Returns the weights [C, D + 1] that a linear layer of torch starts with under SentEval's seed."""
+    """Returns the initial weights of a torch linear layer under SentEval's seed, [C, D + 1]."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         layer = nn.Linear(dimension, classes)
@@ -207,10 +206,7 @@ def first_weights(dimension: int, classes: int) -> Tensor:
 
 
 def _padded(rows: Sequence[Rows], like: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns rows of several lengths as [S, longest], padded with row 0, and 1 for what is no padding."""
-    longest = max(map(len, rows))
-    padded = np.zeros((len(rows), longest), dtype=np.int64)
-    weight = np.zeros((len(rows), longest), dtype=np.float32)
-    for place, each in enumerate(rows):
-        padded[place, : len(each)], weight[place, : len(each)] = each, 1
-    return torch.from_numpy(padded).to(like.device), torch.from_numpy(weight).to(like.device)
+    """Returns row numbers as [S, longest], padded with 0, and a weight of 1 for each that is not padding."""
+    padded = pad_sequence([torch.from_numpy(each) for each in rows], batch_first=True)
+    weight = torch.arange(padded.shape[1]) < torch.tensor([[len(each)] for each in rows])
+    return padded.to(like.device), weight.to(like)

@@ -1,4 +1,4 @@
-"""SentEval's own data folder, ``downstream/MR/rt-polarity.pos`` and so on: its files as rows, and rows as its files."""
+"""Reads and writes the files of SentEval's own data folder, ``downstream/MR/rt-polarity.pos`` and so on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import read_whole
 
 Row = tuple[str, ...]
-"""The label or score, then one sentence or two."""
+"""The label or score, then one or two sentences."""
 
 TRANSFER_FILES = {
     ("MR", ""): ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
@@ -24,26 +24,26 @@ TRANSFER_FILES = {
     ("MRPC", "train"): ("MRPC/msr_paraphrase_train.txt",),
     ("MRPC", "test"): ("MRPC/msr_paraphrase_test.txt",),
 }
-"""By task and split, below ``downstream``. Where there are two files, the first holds the rows of class 1."""
+"""Files by task and split, in ``downstream``. Of two files, the first contains the rows of class 1."""
 
 _STS_FILES = {
-    ("STSB", "dev"): ("STS/STSBenchmark/sts-dev.csv", (4, 5, 6), 0),
-    ("STSB", "test"): ("STS/STSBenchmark/sts-test.csv", (4, 5, 6), 0),
-    ("SICKR", "dev"): ("SICK/SICK_trial.txt", (3, 1, 2), 1),
-    ("SICKR", "test"): ("SICK/SICK_test_annotated.txt", (3, 1, 2), 1),
+    ("STSB", "dev"): ("STS/STSBenchmark/sts-dev.csv", (4, 5, 6)),
+    ("STSB", "test"): ("STS/STSBenchmark/sts-test.csv", (4, 5, 6)),
+    ("SICKR", "dev"): ("SICK/SICK_trial.txt", (3, 1, 2)),
+    ("SICKR", "test"): ("SICK/SICK_test_annotated.txt", (3, 1, 2)),
 }
 _MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 _LATIN_1 = ("MR", "CR", "SUBJ", "MPQA", "TREC")
 
 
 def senteval_folder(data_dir: str | Path) -> Path | None:
-    """Returns ``data_dir/downstream`` where that is a folder, which makes ``data_dir`` what SentEval calls its task path."""
+    """Returns ``data_dir/downstream`` if it is a folder, that is, if ``data_dir`` is SentEval's task path."""
     folder = Path(data_dir) / "downstream"
     return folder if folder.is_dir() else None
 
 
 def read_transfer_files(folder: Path, task: str, split: str) -> Iterator[tuple[str, Row]]:
-    """Yields where each row stands, and the row, in SentEval's order; raises `DataError` for a missing file or a bad line."""
+    """Yields the location and fields of each line, in SentEval's order; raises `DataError` for a missing file or a bad line."""
     files = TRANSFER_FILES[task, split]
     for number, file in enumerate(files):
         for place, line in _lines(folder / file, "latin-1" if task in _LATIN_1 else "utf-8", task == "MRPC"):
@@ -54,13 +54,13 @@ def write_transfer_files(folder: Path, task: str, split: str, rows: Iterable[Row
     """Writes rows as SentEval's files.
 
     Args:
-        folder: ``downstream``; what is missing below is made.
+        folder: ``downstream``; missing folders are created.
         task: one of the transfer tasks.
-        split: of it, empty for all rows.
-        rows: the label, ``0`` and ``1`` or a name of TREC's, then one sentence or two.
+        split: split of the task, empty for all rows.
+        rows: the label, ``0``, ``1`` or a name of TREC's, then one or two sentences.
 
     Raises:
-        DataError: SentEval's encoding of that file lacks a letter.
+        DataError: a letter cannot be written in SentEval's encoding of that file.
     """
     files, rows = TRANSFER_FILES[task, split], list(rows)
     for number, name in enumerate(files):
@@ -76,14 +76,14 @@ def write_transfer_files(folder: Path, task: str, split: str, rows: Iterable[Row
 
 
 def read_sts_files(folder: Path, task: str, subset: str, split: str) -> Iterator[tuple[str, Row]]:
-    """Yields where each pair of a task, a subset of its year and a split stands, and its score and two sentences.
+    """Yields the location of each pair of a task, a subset of its year and a split, and its score and two sentences.
 
     Raises:
-        DataError: a file is missing, or a line is not what SentEval reads there.
+        DataError: a file is missing, or a line is malformed.
     """
     if not subset:
-        name, columns, header = _STS_FILES[task, split]
-        for place, line in _lines(folder / name, "utf-8", bool(header)):
+        name, columns = _STS_FILES[task, split]
+        for place, line in _lines(folder / name, "utf-8", task == "SICKR"):
             yield place, _chosen(place, line, columns)
         return
     year = folder / "STS" / f"{task}-en-test"

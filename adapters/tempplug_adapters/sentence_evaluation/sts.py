@@ -1,7 +1,7 @@
-"""The STS protocol: cosine similarity of sentence pairs against people's scores, as Spearman correlation × 100 by SciPy.
+"""The STS protocol: cosine similarity of sentence pairs against annotators' scores, as Spearman correlation × 100 by SciPy.
 
-The "all" setting of the literature: the subsets of a year are concatenated and get one correlation. mteb's own task classes
-are a backend: they take seconds to import, and have their data from the hub, untokenised.
+The "all" setting of the literature: the subsets of a year are concatenated and have one correlation. mteb's own task classes
+are only a backend: they take seconds to import and load untokenised data from the hub.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_s
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, StsPairs, find_task, load_sts
 
 NAMES = {"STSB": "STSBenchmark", "SICKR": "SICK-R"}
-"""What mteb calls the data sets; the others have its names."""
+"""mteb's names of data sets, where they differ."""
 BATCH = 4096
-"""Rows that are asked for at once; vectors are looked up, so it decides nothing."""
+"""Sentences per call by mteb; no effect on results, because the vectors are looked up."""
 
 
 class InstalledMteb:
-    """The installed package, ready to be called.
+    """The installed mteb.
 
     Raises:
-        ConfigError: it is not installed, or is not what it was at version 2.
+        ConfigError: mteb is not installed, or its interface is not that of version 2.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class InstalledMteb:
         self.package = package
 
     def spearman(self, name: str, pairs: StsPairs, split: str, rows: dict[str, int], vectors: Tensor) -> float:
-        """Returns mteb's ``cosine_spearman`` × 100 of pairs by the vectors [U, D] of their rows, NaN where undefined."""
+        """Returns mteb's ``cosine_spearman`` × 100 of pairs from the vectors [U, D] of their rows, NaN if undefined."""
         from datasets import Dataset  # type: ignore[import-untyped]
 
         task = self.package.get_task(NAMES.get(name, name))
@@ -60,12 +60,7 @@ class InstalledMteb:
 
 
 class _Vectors:
-    """An encoder with the methods that mteb calls, which looks vectors up.
-
-    Args:
-        rows: row of each sentence.
-        vectors: [U, D].
-    """
+    """An encoder for mteb that looks vectors up, [U, D] by the row of each sentence."""
 
     mteb_model_meta = None
 
@@ -73,15 +68,15 @@ class _Vectors:
         self.rows, self.vectors = rows, vectors.double().numpy()
 
     def encode(self, inputs: Any, **known: Any) -> NDArray[np.float64]:
-        """Returns the vectors [n, D] of mteb's batches of sentences."""
+        """Returns the vectors of mteb's batches of sentences, [n, D]."""
         return np.concatenate([self.vectors[[self.rows[text] for text in batch["text"]]] for batch in inputs])
 
     def similarity(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the cosine similarities [n, m] of the rows of two arrays, [n, D] and [m, D]."""
+        """Returns the cosine similarities of the rows of two arrays, [n, D] and [m, D], as [n, m]."""
         return (_unit(torch.from_numpy(a)) @ _unit(torch.from_numpy(b)).T).numpy()
 
     def similarity_pairwise(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the cosine similarity [n] of each row of an array [n, D] with that of another."""
+        """Returns the cosine similarity of each row of an array, [n, D], with that of another, [n]."""
         return (_unit(torch.from_numpy(a)) * _unit(torch.from_numpy(b))).sum(1).numpy()
 
 
@@ -91,23 +86,23 @@ def _unit(rows: Tensor) -> Tensor:
 
 BACKENDS = ("tempplug", "mteb")
 """What computes correlations: this package, or an installed mteb."""
-# The cosine similarities of one and the same float32 vector with its own rounding noise (1e-7) differ by about 1e-14.
+# cosine similarities between copies of one float32 vector with rounding noise (1e-7) differ by about 1e-14
 CONSTANT_WITHIN = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class StsResult:
-    """What an encoder scored.
+    """The scores of an encoder.
 
     Attributes:
         spearman: Spearman correlation × 100, by task, in order of evaluation.
         pairs: number of pairs, by task.
         split: ``test`` or ``dev``.
-        source: ``folder``, or ``hub`` where the data came from the Hugging Face hub (see `sts_data.load_sts`).
-        sentences: number of distinct sentences that were encoded.
+        source: ``folder``, or ``hub`` if the data came from the Hugging Face hub (see `sts_data.load_sts`).
+        sentences: number of distinct encoded sentences.
         backend: one of `BACKENDS`.
-        resampled: the mean over the tasks, on samples of the pairs of each with replacement, the same for every encoder: what
-            two encoders differ by on them is how sure of their difference these pairs are. Empty without ``resamples``.
+        resampled: mean over the tasks on bootstrap samples of their pairs. The samples are the same for every encoder, so the
+            differences between two encoders show the uncertainty from the choice of pairs. Empty without ``resamples``.
     """
 
     spearman: dict[str, float]
@@ -120,13 +115,13 @@ class StsResult:
 
     @property
     def average(self) -> float | None:
-        """The mean over the seven tasks; ``None`` where some are missing, as that mean compares with nothing."""
+        """The mean over the seven tasks; ``None`` if some are missing, since such a mean cannot be compared."""
         if set(self.spearman) != set(STS_TASKS):
             return None
         return sum(self.spearman.values()) / len(self.spearman)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all of it but ``resampled`` as plain values for JSON, ``average`` among them."""
+        """Returns ``average`` and all fields but ``resampled`` as plain values for JSON."""
         names = ("spearman", "average", "pairs", "split", "source", "sentences", "backend")
         return {name: getattr(self, name) for name in names}
 
@@ -140,26 +135,26 @@ def evaluate_sts(
     backend: str = "tempplug",
     resamples: int = 0,
 ) -> StsResult:
-    """Returns how well cosine similarities of an encoder rank sentence pairs.
+    """Returns the rank correlations of an encoder's cosine similarities with the scores of sentence pairs.
 
-    Each distinct sentence of all tasks is encoded once, long ones first, so that the batches hold sentences of like length.
+    Each distinct sentence of all tasks is encoded once, long ones first, so that batches contain sentences of similar length.
 
     Args:
         encode: from at most ``batch_size`` sentences to their vectors [n, D]; any dtype, any device, any norm. A zero vector
-            has similarity 0 to everything.
+            has similarity 0 to every vector.
         data_dir: the folder with the data; ``None`` loads from the Hugging Face hub (see `sts_data.load_sts`).
-        tasks: names out of `sts_data.STS_TASKS`; by default all that have the split, which are seven for ``test`` and
-            STSB and SICKR for ``dev``.
+        tasks: names from `sts_data.STS_TASKS`; by default all that have the split: seven for ``test``, STSB and SICKR for
+            ``dev``.
         split: ``test`` or ``dev``.
-        batch_size: sentences a call, at least 1.
-        backend: one of `BACKENDS`; ``mteb`` has mteb's own task classes score the same vectors on the same pairs.
-        resamples: how many samples of the pairs are scored, too, at about 4 ms each for all test sets.
+        batch_size: sentences per call, at least 1.
+        backend: one of `BACKENDS`; with ``mteb``, mteb's own task classes score the same vectors on the same pairs.
+        resamples: number of bootstrap samples of the pairs, about 4 ms each for all test sets.
 
     Raises:
-        UnknownNameError: no task has that name.
-        ConfigError: an option is out of range; mteb is asked for and not installed; a vector is not finite; or all pairs of a
-            task have the same similarity (a collapsed encoder), which leaves the correlation undefined. It is raised rather
-            than reported as NaN or 0, so that no average and no choice of a checkpoint rests on it.
+        UnknownNameError: a task is unknown.
+        ConfigError: an option is out of range; mteb is chosen but not installed; a vector is not finite; or all pairs of a
+            task have the same similarity (a collapsed encoder), which leaves the correlation undefined. NaN or 0 could enter
+            an average or the choice of a checkpoint.
         ShapeError: the encoder does not return one vector a sentence, or vectors of different widths.
         DataError: a data file is missing or malformed.
 
@@ -187,7 +182,7 @@ def evaluate_sts(
 
 
 def evaluate_stsb(encode: Encode, data_dir: str | Path | None = None, split: str = "dev", batch_size: int = 512) -> float:
-    """Returns Spearman × 100 on STS-B, by which training chooses its checkpoint; see `evaluate_sts`."""
+    """Returns Spearman × 100 on STS-B, the criterion for the best checkpoint; see `evaluate_sts`."""
     return evaluate_sts(encode, data_dir, ("STSB",), split, batch_size).spearman["STSB"]
 
 
@@ -209,7 +204,7 @@ def _cosine_similarity(vectors: Tensor, rows: dict[str, int], pairs: StsPairs) -
 
 
 def _resampled(name: str, similarity: NDArray[np.float64], scores: NDArray[np.float64], resamples: int) -> NDArray[np.float64]:
-    """Returns Spearman × 100 on samples of the pairs, which follow from the name of the task alone, [resamples]."""
+    """Returns Spearman × 100 on samples of the pairs, [resamples]; the seed is the name of the task."""
     generator = np.random.default_rng(crc32(name.encode()))
     found = np.empty(resamples)
     for number in range(resamples):
@@ -219,7 +214,7 @@ def _resampled(name: str, similarity: NDArray[np.float64], scores: NDArray[np.fl
 
 
 def _spearman(name: str, similarity: Tensor, scores: Tensor) -> float:
-    """Returns Spearman × 100; raises where a side is constant, since no ranking exists."""
+    """Returns Spearman × 100; raises if one side is constant, which has no ranking."""
     if scores.min() == scores.max():
         raise DataError(f"all {len(scores)} scores of {name} are {float(scores[0]):g}, so there is no ranking to compare with.")
     if similarity.max() - similarity.min() <= CONSTANT_WITHIN:

@@ -1,14 +1,14 @@
-"""The seven STS data sets: which files each has, and how they are read from a folder or from the Hugging Face hub.
+"""The seven STS data sets: their files, and reading them from a folder or from the Hugging Face hub.
 
 The layout is ``STS12/MSRpar.tsv`` … ``STSB/test.tsv``: UTF-8, tabs, a header with ``score``, ``sentence1`` and ``sentence2``,
-nothing quoted; or SentEval's own data folder, with ``downstream`` in it.
+nothing quoted; or SentEval's own data folder, which contains ``downstream``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
@@ -26,15 +26,18 @@ class StsTask:
         name: its folder, and its name in results.
         hub: its repository on the Hugging Face hub.
         revision: the commit of that repository.
-        subsets: the parts of its test set, a file each; empty where the splits are files.
-        hub_splits: its splits here, and what the hub calls them.
+        hub_splits: the hub's name of each split that it has.
     """
 
     name: str
     hub: str
     revision: str
-    subsets: tuple[str, ...] = ()
-    hub_splits: tuple[tuple[str, str], ...] = (("test", "test"),)
+    hub_splits: Mapping[str, str] = field(default_factory=lambda: {"test": "test"})
+
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """The parts of its test set, a file each; empty if the splits are files."""
+        return _SUBSETS.get(self.name, ())
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -42,45 +45,27 @@ class StsTask:
         return ("test",) if self.subsets else ("test", "dev")
 
     def files(self, split: str) -> tuple[str, ...]:
-        """Returns the files of a split in the folder of the data set; raises `ConfigError` where it has no such split."""
+        """Returns the files of a split in the folder of the data set; raises `ConfigError` for an unknown split."""
         if split not in self.splits:
             raise ConfigError(f"split='{split}' of {self.name} does not exist; it has {' and '.join(self.splits)}.")
         return tuple(f"{subset}.tsv" for subset in self.subsets) or (f"{split}.tsv",)
 
 
-_TASKS = (
-    StsTask(
-        "STS12",
-        "mteb/sts12-sts",
-        "a0d554a64d88156834ff5ae9920b964011b16384",
-        ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
-    ),
+_SUBSETS = {
+    "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
     # Without the SMT part, whose sentences are not free to distribute: the usual protocol leaves it out.
-    StsTask("STS13", "mteb/sts13-sts", "7e90230a92c190f1bf69ae9002b8cea547a64cca", ("FNWN", "headlines", "OnWN")),
-    StsTask(
-        "STS14",
-        "mteb/sts14-sts",
-        "6031580fec1f6af667f0bd2da0a551cf4f0b2375",
-        ("deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
-    ),
-    StsTask(
-        "STS15",
-        "mteb/sts15-sts",
-        "ae752c7c21bf194d8b67fd573edf7ae58183cbe3",
-        ("answers-forums", "answers-students", "belief", "headlines", "images"),
-    ),
-    StsTask(
-        "STS16",
-        "mteb/sts16-sts",
-        "4d8694f8f0e0100860b497b999b3dbed754a0513",
-        ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
-    ),
-    StsTask(
-        "STSB",
-        "mteb/stsbenchmark-sts",
-        "b0fddb56ed78048fa8b90373c8a3cfc37b684831",
-        hub_splits=(("test", "test"), ("dev", "validation")),
-    ),
+    "STS13": ("FNWN", "headlines", "OnWN"),
+    "STS14": ("deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
+    "STS15": ("answers-forums", "answers-students", "belief", "headlines", "images"),
+    "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+}
+_TASKS = (
+    StsTask("STS12", "mteb/sts12-sts", "a0d554a64d88156834ff5ae9920b964011b16384"),
+    StsTask("STS13", "mteb/sts13-sts", "7e90230a92c190f1bf69ae9002b8cea547a64cca"),
+    StsTask("STS14", "mteb/sts14-sts", "6031580fec1f6af667f0bd2da0a551cf4f0b2375"),
+    StsTask("STS15", "mteb/sts15-sts", "ae752c7c21bf194d8b67fd573edf7ae58183cbe3"),
+    StsTask("STS16", "mteb/sts16-sts", "4d8694f8f0e0100860b497b999b3dbed754a0513"),
+    StsTask("STSB", "mteb/stsbenchmark-sts", "b0fddb56ed78048fa8b90373c8a3cfc37b684831", {"test": "test", "dev": "validation"}),
     StsTask("SICKR", "mteb/sickr-sts", "20a6d6f312dd54037fe07a32d58e5e168867909d"),
 )
 TASKS = {task.name: task for task in _TASKS}
@@ -89,7 +74,7 @@ STS_TASKS = tuple(TASKS)
 
 @dataclass(frozen=True, slots=True)
 class StsPairs:
-    """Pairs of sentences with the similarity that people gave them.
+    """Pairs of sentences with the similarity that annotators gave them.
 
     Attributes:
         sentences_a: the first sentence of each pair.
@@ -107,7 +92,7 @@ class StsPairs:
 
 
 def find_task(name: str) -> StsTask:
-    """Returns the data set of that name; raises `UnknownNameError` where there is none."""
+    """Returns the data set of that name; raises `UnknownNameError` for an unknown one."""
     if name not in TASKS:
         raise UnknownNameError(f"unknown STS task '{name}'.{nearest(name, TASKS)} Known: {', '.join(TASKS)}.")
     return TASKS[name]
@@ -124,8 +109,8 @@ def load_sts_subsets(name: str, data_dir: str | Path | None = None, split: str =
 
     Args:
         name: one of `STS_TASKS`.
-        data_dir: the folder with the data sets, or one that holds it as ``text/sts`` or ``sts``, or SentEval's; ``None`` loads
-            from the Hugging Face hub, whose texts are not tokenised as SentEval's, and whose SICK-R is all of SICK.
+        data_dir: the folder with the data sets, its parent with ``text/sts`` or ``sts``, or SentEval's; ``None`` loads from the
+            Hugging Face hub, whose texts are not tokenised as SentEval's, and whose SICK-R is all of SICK.
         split: ``test``, or ``dev`` for STSB and SICKR.
 
     Raises:
@@ -138,15 +123,14 @@ def load_sts_subsets(name: str, data_dir: str | Path | None = None, split: str =
     if data_dir is None:
         return {"": _load_from_hub(task, split)}
     subsets = task.subsets or ("",)
-    folder = senteval_folder(data_dir)
-    if folder is not None:
+    if folder := senteval_folder(data_dir):
         return {subset: _pairs(read_sts_files(folder, name, subset, split)) for subset in subsets}
     tables = find_sts_folder(data_dir) / task.name
     return {subset: _pairs(read_tsv(tables / file, COLUMNS)) for subset, file in zip(subsets, files, strict=True)}
 
 
 def find_sts_folder(data_dir: str | Path) -> Path:
-    """Returns ``data_dir``, its ``text/sts`` or its ``sts``: the first with a data set, else raises `DataError`."""
+    """Returns ``data_dir``, its ``text/sts`` or its ``sts``: the first with a data set; raises `DataError` without any."""
     wanted = f"the folders {', '.join(STS_TASKS)}"
     return find_folder(data_dir, "sts", wanted, lambda folder: any((folder / name).is_dir() for name in STS_TASKS))
 
@@ -174,7 +158,7 @@ def _load_from_hub(task: StsTask, split: str) -> StsPairs:
     from datasets import load_dataset  # type: ignore[import-untyped]
 
     remedy = f"Pass the folder that holds {task.name} as data_dir (--data-dir or TEMPPLUG_DATA)."
-    hub_split = dict(task.hub_splits).get(split)
+    hub_split = task.hub_splits.get(split)
     if hub_split is None:
         raise DataError(f"{task.hub} on the Hugging Face hub has no {split} split. {remedy}")
     try:
@@ -182,8 +166,7 @@ def _load_from_hub(task: StsTask, split: str) -> StsPairs:
         columns = [list(rows[column]) for column in COLUMNS]
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{task.hub}, {hub_split}, cannot be loaded from the Hugging Face hub: {error}. {remedy}") from error
-    named = ((f"{task.hub}, {hub_split}, row {number}", row) for number, row in enumerate(zip(*columns, strict=True), start=1))
-    pairs = _pairs(named)
-    if not len(pairs):
+    if not columns[0]:
         raise DataError(f"{task.hub}, {hub_split}, holds no pairs. {remedy}")
-    return pairs
+    rows = enumerate(zip(*columns, strict=True), start=1)
+    return _pairs((f"{task.hub}, {hub_split}, row {number}", row) for number, row in rows)

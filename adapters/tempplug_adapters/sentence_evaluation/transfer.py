@@ -1,4 +1,4 @@
-"""The transfer protocol of SentEval: what a linear classifier learns from frozen sentence vectors, on seven tasks."""
+"""The transfer protocol of SentEval: accuracy of linear classifiers on frozen sentence vectors, on seven tasks."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from tempplug_adapters.sentence_evaluation.transfer_data import (
 )
 
 BACKENDS = ("tempplug", "senteval")
-"""Whose code trains the classifiers: this package's, or that of an installed `senteval`."""
+"""The code that trains the classifiers: this package, or an installed `senteval`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How much is trained; the defaults are those under which results are reported.
+    """Folds and classifier; the defaults are those of reported results.
 
     Attributes:
-        folds: of a cross-validation, at least 2.
-        classifier: what is trained on each.
+        folds: folds of a cross-validation, at least 2.
+        classifier: settings of the classifier.
     """
 
     folds: int = 10
     classifier: Classifier = field(default_factory=Classifier)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.folds, int) or isinstance(self.folds, bool) or self.folds < 2:
+        if type(self.folds) is not int or self.folds < 2:
             raise ConfigError(f"folds={self.folds!r} must be an integer, at least 2.")
 
 
 REPORTED = Protocol()
 FAST = Protocol(5, Classifier(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2))
-"""What SimCSE measures between checkpoints: fewer and shorter fits, for the dev accuracy."""
+"""SimCSE's protocol between checkpoints: fewer and shorter fits, for the dev accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """What an encoder scored, in per cent.
+    """The scores of an encoder, in per cent.
 
     Attributes:
-        accuracy: on rows that no choice was made by, by task, in order of evaluation.
-        dev: accuracy of the chosen strength on the rows that chose it, by task.
-        f1: of the paraphrases of MRPC, by task; empty without it.
-        rows: number of rows that ``accuracy`` is of, by task.
-        folds: of the cross-validation.
-        sentences: number of distinct sentences that were encoded.
+        accuracy: accuracy on held-out rows, by task, in order of evaluation.
+        dev: accuracy on the rows that chose the weight decay, by task.
+        f1: F1 of the paraphrases of MRPC, by task; empty without it.
+        rows: number of rows of ``accuracy``, by task.
+        folds: folds of the cross-validation.
+        sentences: number of distinct encoded sentences.
         backend: one of `BACKENDS`.
     """
 
@@ -73,13 +73,13 @@ class TransferResult:
 
     @property
     def average(self) -> float | None:
-        """The mean accuracy over the seven tasks; ``None`` where some are missing, as that mean compares with nothing."""
+        """The mean accuracy over the seven tasks; ``None`` if some are missing, since such a mean cannot be compared."""
         if set(self.accuracy) != set(TRANSFER_TASKS):
             return None
         return sum(self.accuracy.values()) / len(self.accuracy)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all of it as plain values for JSON, ``average`` among them."""
+        """Returns ``average`` and all fields as plain values for JSON."""
         names = ("accuracy", "average", "dev", "f1", "rows", "folds", "sentences", "backend")
         return {name: getattr(self, name) for name in names}
 
@@ -95,25 +95,25 @@ def evaluate_transfer(
     device: str | torch.device = "cpu",
     progress: Callable[[str], None] = lambda task: None,
 ) -> TransferResult:
-    """Returns how well a linear classifier tells classes apart by an encoder's vectors.
+    """Returns the accuracies of a linear classifier on an encoder's vectors.
 
     Each distinct sentence is encoded once. Folds, orders, first weights, early stopping and the choice of the weight decay are
-    SentEval's, so that numbers are those of its own code but for rounding in float32.
+    SentEval's, so that the numbers equal those of its own code except for rounding in float32.
 
     Args:
         encode: from at most ``batch_size`` sentences to their vectors [n, D]; any dtype, any device, any norm.
         data_dir: the folder with the data (see `transfer_data.load_transfer`).
-        tasks: names out of `transfer_data.TRANSFER_TASKS`; by default all seven.
-        protocol: folds and classifier; `FAST` for a look at ``dev`` during training.
-        backend: one of `BACKENDS`; ``senteval`` hands the vectors to the installed package of that name, whose own way takes
-            many times as long (see `installed_senteval`).
-        batch_size: sentences a call, at least 1.
-        device: on which this package's classifiers are trained.
+        tasks: names from `transfer_data.TRANSFER_TASKS`; by default all seven.
+        protocol: folds and classifier; `FAST` for ``dev`` during training.
+        backend: one of `BACKENDS`; ``senteval`` passes the vectors to the installed package of that name, which takes many
+            times as long (see `installed_senteval`).
+        batch_size: sentences per call, at least 1.
+        device: device for this package's classifiers.
         progress: called with the name of each task before its classifiers are trained.
 
     Raises:
-        UnknownNameError: no task has that name.
-        ConfigError: an option is out of range, a vector is not finite, or there is no working senteval to hand them to.
+        UnknownNameError: a task is unknown.
+        ConfigError: an option is out of range, a vector is not finite, or senteval is not installed or fails.
         ShapeError: the encoder does not return one vector a sentence, or vectors of different widths.
         DataError: a data file is missing or malformed, or a class has fewer rows than there are folds.
 
@@ -136,18 +136,17 @@ def evaluate_transfer(
     if backend == "senteval":
         for name, found in senteval.evaluate(names, data_dir, places, vectors, progress).items():
             result.accuracy[name], result.dev[name], result.rows[name] = found["acc"], found["devacc"], found["ntest"]
-            result.f1.update({name: found["f1"]} if name == "MRPC" else {})
+            result.f1.update({name: found["f1"]} if "f1" in found else {})
         return result
     vectors = vectors.to(device)
     for task in chosen:
         progress(task.name)
         splits = {name: _features(split, places, vectors) for name, split in data[task.name].items()}
-        measured = _measured(task, splits, protocol.folds, protocol.classifier)
+        labels, measured = splits[task.splits[-1]].labels, _measured(task, splits, protocol)
         result.accuracy[task.name], result.dev[task.name] = measured.test, measured.dev
-        wanted = splits[task.splits[-1]].labels
-        result.rows[task.name] = len(wanted)
+        result.rows[task.name] = len(labels)
         if task.name == "MRPC":
-            result.f1[task.name] = _f1(measured.predicted, wanted)
+            result.f1[task.name] = _f1(measured.predicted, labels)
     return result
 
 
@@ -168,8 +167,8 @@ def _features(split: Labelled, places: dict[str, int], vectors: Tensor) -> Split
     return Split(joined, torch.tensor(split.labels, device=vectors.device))
 
 
-def _measured(task: TransferTask, splits: dict[str, Split], folds: int, classifier: Classifier) -> Accuracy:
-    classes = len(task.classes)
+def _measured(task: TransferTask, splits: dict[str, Split], protocol: Protocol) -> Accuracy:
+    classes, folds, classifier = len(task.classes), protocol.folds, protocol.classifier
     if "dev" in splits:
         return dev_split(splits["train"], splits["dev"], splits["test"], classes, classifier)
     if "test" in splits:
@@ -178,7 +177,7 @@ def _measured(task: TransferTask, splits: dict[str, Split], folds: int, classifi
 
 
 def _f1(predicted: Tensor, labels: Tensor) -> float:
-    """Returns F1 of class 1 in per cent, 0 where it is neither predicted nor there."""
+    """Returns F1 of class 1 in per cent, 0 if it neither occurs nor is predicted."""
     both = int(((predicted == 1) & (labels == 1)).sum())
     either = int((predicted == 1).sum()) + int((labels == 1).sum())
     return round(200 * both / max(either, 1), 2)

@@ -1,7 +1,7 @@
-"""The seven transfer tasks: their files, and sentences with classes in SentEval's order, by which it makes its folds.
+"""The seven transfer tasks: their files, and sentences with classes in SentEval's order, which determines its folds.
 
-The layout is ``MR.tsv.gz`` … ``TREC.test.tsv.gz``, packed or not, tables with ``label`` and ``text`` (MRPC: ``sentence1``,
-``sentence2``), words split by spaces; or SentEval's own data folder, with ``downstream`` in it.
+The layout is ``MR.tsv.gz`` … ``TREC.test.tsv.gz``, gzipped or not, tables with ``label`` and ``text`` (MRPC: ``sentence1``,
+``sentence2``), words separated by spaces; or SentEval's own data folder, which contains ``downstream``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tempplug_adapters.sentence_evaluation.senteval_files import Row, read_trans
 
 @dataclass(frozen=True, slots=True)
 class TransferTask:
-    """One of the seven.
+    """One of the seven tasks.
 
     Attributes:
-        name: in results, and of its files.
-        about: what its classes tell apart.
-        splits: its files by their part of the name; MR, CR, SUBJ and MPQA have one, which is evaluated by folds.
+        name: name in results and of its files.
+        about: meaning of its classes.
+        splits: names of its splits; MR, CR, SUBJ and MPQA have a single unnamed one, evaluated by cross-validation.
         classes: names of the labels, by class number.
-        columns: of a file: the label, then one sentence or two.
+        columns: columns of a file: the label, then one or two sentences.
     """
 
     name: str
@@ -49,10 +49,10 @@ TRANSFER_TASKS = tuple(TASKS)
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """One split of a task, sorted as SentEval sorts it: by the number of words, then by class.
+    """One split of a task, sorted as in SentEval: by the number of words, then by class.
 
     Attributes:
-        texts: one sentence or two of each row.
+        texts: one or two sentences per row.
         labels: class numbers.
     """
 
@@ -65,14 +65,14 @@ class Labelled:
 
 
 def find_transfer_task(name: str) -> TransferTask:
-    """Returns the task of that name; raises `UnknownNameError` where there is none."""
+    """Returns the task of that name; raises `UnknownNameError` for an unknown one."""
     if name not in TASKS:
         raise UnknownNameError(f"unknown transfer task '{name}'.{nearest(name, TASKS)} Known: {', '.join(TASKS)}.")
     return TASKS[name]
 
 
 def load_transfer(name: str, data_dir: str | Path) -> dict[str, Labelled]:
-    """Returns the splits of a task, each sorted as SentEval sorts it; see `load_rows`."""
+    """Returns the splits of a task, each sorted as in SentEval; see `load_rows`."""
     return {split: _sorted(rows, find_transfer_task(name)) for split, rows in load_rows(name, data_dir).items()}
 
 
@@ -80,25 +80,24 @@ def load_rows(name: str, data_dir: str | Path) -> dict[str, list[Row]]:
     """Returns the splits ``train``, ``dev``, ``test`` of a task, or all rows under an empty name, in the order of its files.
 
     Args:
-        name: one of `TRANSFER_TASKS`; SST2 trains on the phrases, as SentEval does.
-        data_dir: the folder with the files, or one that holds it as ``text/transfer`` or ``transfer``, or SentEval's.
+        name: one of `TRANSFER_TASKS`; SST2 trains on the phrases, as in SentEval.
+        data_dir: the folder with the files, its parent with ``text/transfer`` or ``transfer``, or SentEval's.
 
     Raises:
-        UnknownNameError: there is no such task.
+        UnknownNameError: the task is unknown.
         DataError: a file is missing, empty or malformed.
     """
     task = find_transfer_task(name)
-    folder = senteval_folder(data_dir)
-    if folder is None:
+    if folder := senteval_folder(data_dir):
+        found = {split: read_transfer_files(folder, name, split) for split in task.splits}
+    else:
         tables = find_transfer_folder(data_dir)
         found = {split: _table(task, tables, split) for split in task.splits}
-    else:
-        found = {split: read_transfer_files(folder, name, split) for split in task.splits}
     return {split: [_checked(task, place, row) for place, row in rows] for split, rows in found.items()}
 
 
 def find_transfer_folder(data_dir: str | Path) -> Path:
-    """Returns ``data_dir``, its ``text/transfer`` or its ``transfer``: the first with a task, else raises `DataError`."""
+    """Returns ``data_dir``, its ``text/transfer`` or its ``transfer``: the first with a task; `DataError` without one."""
 
     def holds(folder: Path) -> bool:
         return any(_file(folder, task, split) for task in _TASKS for split in task.splits)
@@ -133,5 +132,5 @@ def _checked(task: TransferTask, place: str, row: Row) -> Row:
 def _sorted(rows: list[Row], task: TransferTask) -> Labelled:
     numbered = [(task.classes.index(label), texts) for label, *texts in rows]
     numbered.sort(key=lambda row: (*(len(text.split()) for text in row[1]), row[0]))
-    # SentEval's encoders read a full stop where a text has no word
+    # SentEval's encoders get a full stop for a text without words
     return Labelled([tuple(text or "." for text in texts) for _, texts in numbered], [label for label, _ in numbered])

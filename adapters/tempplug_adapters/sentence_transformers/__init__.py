@@ -1,4 +1,4 @@
-"""sentence-transformers: ranking losses with any temperature strategy, and a Trainer and a callback that take charge of them.
+"""sentence-transformers: ranking losses with any temperature strategy, and a Trainer and a callback that manage them.
 
 Importing this package loads no framework.
 """
@@ -22,7 +22,7 @@ _HOMES = {
 }
 
 LIBRARY_TEMPERATURE = 0.05
-"""1 / 20: the library's default scale, around which stand the options of strategies that are not written."""
+"""1 / 20, from the library's default scale; default options of strategies are set around it."""
 
 __all__ = [
     "LIBRARY_TEMPERATURE",

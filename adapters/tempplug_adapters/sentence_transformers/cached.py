@@ -1,7 +1,6 @@
 """`CachedTemperatureRankingLoss`: the same loss by GradCache, for batches with activations that do not fit into memory.
 
-Embedding in mini-batches, twice, is the library's. This module adds what the library leaves out: the parameters of the loss
-itself get their gradient in the backward pass, scaled like the model's.
+The library embeds in mini-batches, twice. This module adds gradients of the loss's own parameters, scaled like the model's.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 
 
 class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
-    """`TemperatureRankingLoss` with a memory bounded by ``mini_batch_size``, which takes a second forward pass.
+    """`TemperatureRankingLoss` with memory bounded by ``mini_batch_size``, at the cost of a second forward pass.
 
-    What a strategy looks at (MACL's mean similarity) is the whole batch, not a mini-batch.
+    Statistics of a strategy (MACL's mean similarity) are of the whole batch, not of a mini-batch.
 
     Args:
-        model: a SentenceTransformer, not one that starts with a StaticEmbedding: its inputs cannot be split.
+        model: a SentenceTransformer that does not start with a StaticEmbedding, whose inputs cannot be split.
         strategy: as in `TemperatureRankingLoss`.
-        objective: as there.
-        mini_batch_size: rows embedded at a time, at least 1; changes speed and memory alone.
-        mini_batch_num_tokens: in its place, tokens without padding a mini-batch may hold, at least 1.
-        show_progress_bar: of embedding.
-        options: the others of `TemperatureRankingLoss`.
+        objective: as in `TemperatureRankingLoss`.
+        mini_batch_size: rows embedded at a time, at least 1; affects only speed and memory.
+        mini_batch_num_tokens: replaces it: maximum number of tokens of a mini-batch without padding, at least 1.
+        show_progress_bar: whether to show the progress of embedding.
+        options: other options of `TemperatureRankingLoss`.
 
     Raises:
-        ConfigError: as there; the model starts with a StaticEmbedding, or a size is less than 1.
+        ConfigError: as in `TemperatureRankingLoss`; the model starts with a StaticEmbedding, or a size is less than 1.
 
     Source: sentence-transformers 6.2, ``CachedMultipleNegativesRankingLoss``; Gao et al. 2021 (GradCache).
     """
@@ -51,9 +50,7 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
         **options: Any,
     ) -> None:
         if has_static_embedding_input(model):
-            raise ConfigError(
-                "model starts with a StaticEmbedding, whose inputs cannot be split up: use TemperatureRankingLoss."
-            )
+            raise ConfigError("model starts with a StaticEmbedding, whose inputs cannot be split: use TemperatureRankingLoss.")
         for name, value in (("mini_batch_size", mini_batch_size), ("mini_batch_num_tokens", mini_batch_num_tokens)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} must be at least 1.")
@@ -63,12 +60,11 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
         self.show_progress_bar = show_progress_bar
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """Returns the loss of a batch; its backward pass embeds again, and reaches the parameters of the loss too."""
+        """Returns the loss of a batch; its backward pass embeds again, and also reaches the parameters of the loss."""
         decorated, totals = self.calculate_loss, []
 
-        # `forward_cached` detaches the total, and MatryoshkaLoss replaces `calculate_loss` by a weighted sum of calls: the
-        # total is caught between the two, so that its gradient has the weights of the one and the scale of what comes after
-        # the other.
+        # `forward_cached` detaches the total, and MatryoshkaLoss replaces `calculate_loss` by a weighted sum of calls. The
+        # total is recorded between the two, so that its gradient has these weights and the scale of the later steps.
         def caught(*args: Any, **kwargs: Any) -> Tensor:
             totals.append(decorated(*args, **kwargs))
             return totals[-1]
@@ -83,11 +79,9 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
                 self.calculate_loss = replaced  # type: ignore[method-assign]
         (total,) = totals
         if loss.requires_grad and total.requires_grad and total is not loss:
-
-            def reach_parameters(gradient: Tensor) -> None:
-                torch.autograd.backward(total, gradient, retain_graph=True)
-
-            loss.register_hook(reach_parameters)  # type: ignore[no-untyped-call]
+            loss.register_hook(  # type: ignore[no-untyped-call]
+                lambda gradient: torch.autograd.backward(total, gradient, retain_graph=True)
+            )
         return loss
 
     def calculate_loss(self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False) -> Tensor:
@@ -96,8 +90,8 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
         Args:
             reps: embeddings by column and mini-batch, leaves of the graph.
             labels: not used.
-            with_backward: whether to put the gradient into the embeddings; the returned loss then depends on the parameters of
-                the loss alone.
+            with_backward: whether to store gradients in the embeddings; the returned loss then depends only on the parameters
+                of the loss.
         """
         loss = self.compute_loss_from_embeddings([torch.cat(column) for column in reps], labels)
         if not with_backward:
@@ -109,7 +103,7 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
         total = loss.detach()
         for parameter, gradient in zip(own, gradients[len(leaves) :], strict=True):
             if gradient is not None:
-                # of value 0, with this gradient
+                # a term of value 0 with this gradient
                 total = total + ((parameter - parameter.detach()) * gradient).sum()
         return total
 

@@ -1,6 +1,6 @@
-"""`TemperatureRankingCallback`: takes charge of the ranking losses inside any Trainer of sentence-transformers.
+"""`TemperatureRankingCallback`: manages the ranking losses in any Trainer of sentence-transformers.
 
-A callback sees neither the folder that training resumes from nor the making of the optimizer.
+A callback has access neither to the folder that training resumes from nor to the construction of the optimizer.
 """
 
 from __future__ import annotations
@@ -22,41 +22,40 @@ from tempplug_adapters.storage.manifest import seal
 
 
 class TemperatureRankingCallback(Charge):
-    """Gives τ its learning rate, spares it weight decay, clips, saves, restores and synchronises it, tells schedules, and logs.
+    """Trains τ at its own learning rate without weight decay; clips, saves, restores, synchronises and logs it.
 
-    Give it to a SentenceTransformerTrainer with the loss that it trains with. Two things a
-    `TemperatureSentenceTransformerTrainer` does better: it resumes from any folder, where this one looks into ``output_dir``;
-    and its logs reach reporting integrations, which come before this callback.
+    Pass it to a SentenceTransformerTrainer together with its loss. A `TemperatureSentenceTransformerTrainer` has two
+    advantages: it resumes from any folder, the callback only from ``output_dir``; and its logs reach reporting integrations,
+    which run before this callback.
 
     Args:
-        loss: of the Trainer: a loss, wrapped or not, or a dictionary of them.
+        loss: loss of the Trainer, wrapped or not, or a dictionary of losses.
 
     Raises:
-        ConfigError: there is no `TemperatureRankingLoss` in it; when training starts, an optimizer that lacks parameters of a
-            loss, or DeepSpeed or FSDP around one that learns.
-        DataError: the checkpoint that training resumes from is damaged, lacks the state of the loss, or has that of another
-            strategy.
+        ConfigError: the loss contains no `TemperatureRankingLoss`; at the start of training, the optimizer lacks parameters of
+            a loss, or DeepSpeed or FSDP is used with a loss that learns.
+        DataError: the checkpoint to resume from is damaged, lacks the state of the loss, or has the state of another strategy.
     """
 
     _hooks: tuple[Any, ...] = ()
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Takes charge, after reading what the checkpoint has where training resumes."""
+        """Restores the state of a checkpoint if training resumes, and takes charge of the losses."""
         if state.global_step:
             self._read(args, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
         super().on_train_begin(args, state, control, **kwargs)
         self._regroup(kwargs["optimizer"], args.learning_rate)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Puts the state of the losses into the checkpoint, and the checksums of all its files."""
+        """Adds the state of the losses and the checksums of all files to the checkpoint."""
         folder = Path(str(args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
-        PartialState().wait_for_everyone()  # the random states of other processes are part of it
+        PartialState().wait_for_everyone()  # the checkpoint includes the random states of other processes
         if args.should_save:
             write_loss(self.contrastive_losses, folder)
             seal(folder)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Adds the measurements to a training log: in the history, and for the callbacks that come after this one."""
+        """Adds the measurements to a training log, in the history and for later callbacks."""
         if "loss" in kwargs.get("logs", {}):
             measured = self.measure()
             kwargs["logs"].update(measured)
@@ -64,7 +63,7 @@ class TemperatureRankingCallback(Charge):
         super().on_log(args, state, control, **kwargs)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Lets go, with the state of the best checkpoint where the model has gone back to it."""
+        """Releases the losses; restores their state of the best checkpoint if the model's was restored."""
         if args.load_best_model_at_end and state.best_model_checkpoint:
             self._read(args, Path(state.best_model_checkpoint).name)
         for hook in self._hooks:
@@ -77,9 +76,9 @@ class TemperatureRankingCallback(Charge):
         read_loss(self.contrastive_losses, folder)
 
     def _regroup(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-        """Makes groups without decay, and at learning rates of their own, for the time of every step."""
-        # Scheduler and checkpoint count the groups, which therefore cannot change for longer. A parameter whose group has
-        # another rate than that of the run was given one by the user, and keeps it.
+        """Creates groups without decay, and with separate learning rates, for the duration of every step."""
+        # Scheduler and checkpoint depend on the number of groups, so the groups are restored after each step. A parameter whose
+        # group has another rate than the run got it from the user, and keeps it.
         inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
         spared = {id(parameter) for parameter in self.spared()}
         rates = own_learning_rates(self.contrastive_losses)

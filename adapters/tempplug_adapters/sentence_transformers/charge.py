@@ -1,7 +1,7 @@
-"""Taking charge of the ranking losses of a training: what `TemperatureRankingCallback` and the Trainer have in common.
+"""Management of ranking losses during a training, shared by `TemperatureRankingCallback` and the Trainer.
 
-Progress and period of schedules, equal parameters on all processes, clipping, and the record of the last batch. The two add the
-files of the losses' state and the optimizer groups.
+Progress and period of schedules, equal parameters on all processes, clipping, and the record of the last batch. Callback and
+Trainer add checkpoints of the losses and optimizer groups.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 
 
 def ranking_losses(loss: nn.Module | Mapping[str, nn.Module]) -> dict[str, TemperatureRankingLoss]:
-    """Returns the ranking losses inside a loss, or inside each of several, by a prefix for logs: empty for a single one.
+    """Returns the ranking losses in a Trainer's loss by their prefix in logs, which is empty for a single loss.
 
     Args:
-        loss: of a Trainer: a loss, wrapped or not, or one for each data set.
+        loss: a loss, wrapped or not, or one for each data set.
     """
     given = loss if isinstance(loss, Mapping) else {"": loss}
     found: dict[str, TemperatureRankingLoss] = {}
@@ -45,42 +45,41 @@ def ranking_losses(loss: nn.Module | Mapping[str, nn.Module]) -> dict[str, Tempe
 
 
 class Charge(TrainerCallback):
-    """Looks after the ranking losses of a training while it lasts.
+    """Manages the ranking losses of a training.
 
-    Clipping is of all that the losses learn together, apart from the model's, with the same ``max_grad_norm``.
+    The gradients of all losses are clipped together, separately from the model's, with the same ``max_grad_norm``.
 
     Args:
-        loss: of the Trainer: a loss, wrapped or not, or a dictionary of them.
+        loss: loss of the Trainer, wrapped or not, or a dictionary of losses.
 
     Attributes:
-        contrastive_losses: what the losses compute with, in the order of `ranking_losses`; holds all state there is.
+        contrastive_losses: the `tempplug.ContrastiveLoss` of each loss, in the order of `ranking_losses`; contains all state.
 
     Raises:
-        ConfigError: there is no `TemperatureRankingLoss` in it; when training starts, an optimizer that lacks parameters of a
-            loss, or DeepSpeed or FSDP around one that learns.
+        ConfigError: the loss contains no `TemperatureRankingLoss`; at the start of training, the optimizer lacks parameters of
+            a loss, or DeepSpeed or FSDP is used with a loss that learns.
     """
 
     def __init__(self, loss: nn.Module | Mapping[str, nn.Module]) -> None:
         self.losses = ranking_losses(loss)
         if not self.losses:
-            raise ConfigError("loss holds no TemperatureRankingLoss, so there is nothing to take charge of.")
+            raise ConfigError("loss contains no TemperatureRankingLoss: use one, or train with the library's own Trainer.")
         self.contrastive_losses = nn.ModuleList([each.contrastive_loss for each in self.losses.values()])
-        self.watchers = {
-            name: TemperatureCallback(each.contrastive_loss, name.removesuffix("_")) for name, each in self.losses.items()
-        }
+        losses = self.losses.items()
+        self.watchers = {name: TemperatureCallback(each.contrastive_loss, name.removesuffix("_")) for name, each in losses}
         self._parameters = LossParametersCallback(self.contrastive_losses)
 
     def spared(self) -> list[nn.Parameter]:
-        """Returns the parameters that weight decay must spare."""
+        """Returns the parameters without weight decay."""
         names = spared_by_decay(self.contrastive_losses)
         return [parameter for name, parameter in self.contrastive_losses.named_parameters() if name in names]
 
     def measure(self) -> dict[str, float]:
-        """Returns the numbers of the last training batch of each loss, as `TemperatureCallback.measure` names them."""
+        """Returns the statistics of the last training batch of each loss, named as in `TemperatureCallback.measure`."""
         return {f"{prefix}{key}": value for prefix, each in self.watchers.items() for key, value in each.measure().items()}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Takes charge: the same start on all processes, periods, progress."""
+        """Takes charge: synchronises the processes, and sets periods and progress of schedules."""
         if (backend := AcceleratorState().distributed_type) in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             refuse_sharding(self.contrastive_losses, backend.value)
         held = {id(parameter) for group in kwargs["optimizer"].param_groups for parameter in group["params"]}
@@ -92,7 +91,7 @@ class Charge(TrainerCallback):
             self.watchers[name].on_train_begin(args, state, control, **kwargs)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tells the losses how far training is."""
+        """Updates the progress of schedules."""
         for each in self.watchers.values():
             each.on_step_begin(args, state, control, **kwargs)
 
@@ -104,11 +103,11 @@ class Charge(TrainerCallback):
         self._parameters.on_pre_optimizer_step(args, state, control, **kwargs)
 
     def on_optimizer_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Empties the gradients, also after a step that a gradient scaler skipped."""
+        """Clears the gradients, also after a step that a gradient scaler skipped."""
         self._parameters.on_optimizer_step(args, state, control, **kwargs)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Hands the records of the last training batch to the ``tempplug_log`` plugins, on the main process."""
+        """Passes the records of the last training batch to the ``tempplug_log`` plugins, on the main process."""
         for each in self.watchers.values():
             each.on_log(args, state, control, **kwargs)
 

@@ -1,6 +1,6 @@
 """`TemperatureRankingLoss`: MultipleNegativesRankingLoss of sentence-transformers with any temperature strategy.
 
-It embeds, and computes `tempplug.ContrastiveLoss`. It must not know Trainers: one that takes charge of what the loss learns
+It embeds, and computes `tempplug.ContrastiveLoss`. It does not depend on Trainers: a Trainer that manages what the loss learns
 calls `take_charge`.
 """
 
@@ -35,37 +35,35 @@ _KNOWN_DIRECTIONS = f"('{_FORWARD}',), or ('{_FORWARD}', '{_BACKWARD}') with par
 
 
 class TemperatureRankingLoss(MultipleNegativesRankingLoss):
-    """The ranking loss of pairs (anchor, positive) and of tuples with negatives behind them, with any strategy and objective.
+    """The ranking loss of pairs (anchor, positive) and of tuples with further negatives, with any strategy and objective.
 
-    With ``fixed`` it equals the library's loss of ``scale = 1 / temperature``: hard negatives, both directions and gathering
-    included, alone and inside MatryoshkaLoss and AdaptiveLayerLoss. Where something is learned, counted or scheduled, training
-    needs a `TemperatureSentenceTransformerTrainer`, or a `TemperatureRankingCallback` in any other Trainer of the library:
-    these spare τ weight decay, clip, save, restore and synchronise it, and tell a schedule its progress, none of which the
-    library does.
+    With ``fixed`` it equals the library's loss with ``scale = 1 / temperature``, including hard negatives, both directions and
+    gathering, alone and in MatryoshkaLoss and AdaptiveLayerLoss. A loss that learns, counts or follows a schedule needs a
+    `TemperatureSentenceTransformerTrainer`, or a `TemperatureRankingCallback` in any other Trainer of the library: they exempt
+    τ from weight decay, clip, save, restore and synchronise it, and update schedules, which the library does not do.
 
     Args:
         model: a SentenceTransformer.
-        strategy: spec string or instance. Options that a spec string does not write are set around 0.05, the library's default
-            scale of 20 (``fixed`` is there, ``learnable`` begins there, ``schedule`` goes from half to twice). A schedule
+        strategy: spec string or instance. Options missing in a spec string are set around 0.05, from the library's default
+            scale of 20 (``fixed`` has it, ``learnable`` starts there, ``schedule`` goes from half to twice of it). A schedule
             without ``period`` gets a fifth of the run's epochs when training starts.
         objective: spec string or instance.
-        scale: 1 / temperature of ``fixed``, as the library has it; not beside a strategy.
-        similarity_fct: the library's ``cos_sim``; there is no other.
-        gather_across_devices: candidates of all processes.
+        scale: 1 / temperature of ``fixed``, as in the library; not together with a strategy.
+        similarity_fct: only the library's ``cos_sim``.
+        gather_across_devices: whether to use the candidates of all processes.
         directions: ``("query_to_doc",)``, or with ``doc_to_query`` the mean of both.
-        partition_mode: ``per_direction`` with both directions, each of which has a softmax of its own; with one it says
-            nothing.
-        hardness_mode: None; strategies such as ``dystress`` weigh negatives by their similarity.
+        partition_mode: ``per_direction`` for both directions, which have separate softmaxes; no effect with one direction.
+        hardness_mode: None; strategies such as ``dystress`` weight negatives by their similarity.
         engine: as in `tempplug.ContrastiveLoss`.
 
     Attributes:
-        contrastive_loss: the loss itself: ``contrastive_loss.record`` tells what the last batch looked like. Under
-            MatryoshkaLoss and AdaptiveLayerLoss, which call it several times, it speaks of the last call.
+        contrastive_loss: the loss itself; ``contrastive_loss.record`` contains statistics of its last call. MatryoshkaLoss and
+            AdaptiveLayerLoss call it several times per batch.
 
     Raises:
-        UnknownNameError: no such strategy, objective or option.
-        ConfigError: an option is not allowed; ``scale`` stands beside a strategy; directions that no layout equals; in
-            training, no Trainer takes charge of a loss that learns, counts or follows a schedule.
+        UnknownNameError: the strategy, the objective or an option is unknown.
+        ConfigError: an option is not allowed; ``scale`` is given with a strategy; no layout equals the directions; in training,
+            no Trainer manages a loss that learns, counts or follows a schedule.
 
     Source: sentence-transformers 6.2, ``MultipleNegativesRankingLoss``.
     """
@@ -84,7 +82,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         hardness_mode: None = None,
         engine: EngineName = "auto",
     ) -> None:
-        # The constructor of the library's class would set a scale that means nothing here, and check what is checked below.
+        # the constructor of the library's class would set an unused scale and repeat the checks below
         nn.Module.__init__(self)
         _refuse("similarity_fct", similarity_fct, similarity_fct is not cos_sim, "must be the library's cos_sim")
         _refuse("hardness_mode", hardness_mode, hardness_mode is not None, "must be None: a strategy decides about negatives")
@@ -115,15 +113,15 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self._in_charge: TemperatureCallback | bool = False
 
     def take_charge(self, watcher: TemperatureCallback | None = None) -> None:
-        """Declares that the training looks after what this loss learns, counts or follows; ``watcher`` observes its batches.
+        """Declares that the training manages this loss; ``watcher`` observes its batches.
 
-        Our callback and Trainer call it. In a loop of your own call it too, give ``contrastive_loss.parameters()`` to the
-        optimizer without weight decay, and call ``contrastive_loss.set_progress`` at every step.
+        Our callback and Trainer call it. In your own loop, call it too, pass ``contrastive_loss.parameters()`` to the optimizer
+        without weight decay, and call ``contrastive_loss.set_progress`` at every step.
         """
         self._in_charge = watcher or True
 
     def release(self) -> None:
-        """Declares that training is over: the next one has to call `take_charge` again."""
+        """Declares the end of a training; the next one must call `take_charge` again."""
         self._in_charge = False
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
@@ -135,7 +133,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
         Raises:
             ShapeError: there are no positives, or shapes do not fit.
-            ConfigError: the model is in training, and no trainer or callback of ours takes care of a loss that needs one.
+            ConfigError: the model is in training, and no Trainer or callback of ours manages a loss that needs one.
             NonFiniteError: embeddings hold NaN or infinite values (on CPU).
         """
         if len(embeddings) < 2:
@@ -147,7 +145,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             announce_once(self.contrastive_loss)
         watcher = self._in_charge if isinstance(self._in_charge, TemperatureCallback) else None
         if watcher is not None and not training:
-            # a log that is due after this evaluation still describes the last training batch
+            # a log after this evaluation still describes the last training batch
             watcher.record()
         if self.contrastive_loss.training != training:
             self.contrastive_loss.train(training)
@@ -170,9 +168,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             parts.append(f"objective '{objective.name}' learns")
         if parts:
             raise ConfigError(
-                f"{' and '.join(parts)}, and nothing takes care of it here: train with "
+                f"{' and '.join(parts)}, and no Trainer or callback manages it: train with "
                 "TemperatureSentenceTransformerTrainer, or pass callbacks=[TemperatureRankingCallback(loss)], both of "
-                "tempplug_adapters.sentence_transformers; in a loop of your own call loss.take_charge()."
+                "tempplug_adapters.sentence_transformers; in your own loop call loss.take_charge()."
             )
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -193,7 +191,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
     @property
     def scale(self) -> float:
-        """1 / temperature of ``fixed``, which can be set; AttributeError for other strategies, which have none."""
+        """1 / temperature of ``fixed``, which can be set; raises AttributeError for other strategies."""
         if not isinstance(self.contrastive_loss.strategy, Fixed):
             raise AttributeError(f"strategy '{self.contrastive_loss.strategy.name}' has no scale.")
         return 1 / float(self.contrastive_loss.strategy.temperature)

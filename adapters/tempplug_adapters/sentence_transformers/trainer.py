@@ -1,7 +1,7 @@
-"""`TemperatureSentenceTransformerTrainer`: SentenceTransformerTrainer that takes charge of its ranking losses.
+"""`TemperatureSentenceTransformerTrainer`: a SentenceTransformerTrainer that manages its ranking losses.
 
-What a loss learns, counts or follows is looked after by `charge.Charge`, its files by the mixin that Hugging Face Trainers
-share; this module joins the two and makes the optimizer groups.
+`charge.Charge` manages the state of the losses, the mixin of Hugging Face Trainers their files; this module combines both and
+defines the optimizer groups.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from tempplug_adapters.sentence_transformers.charge import Charge
 
 
 class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTrainer):
-    """A SentenceTransformerTrainer for losses that are, or hold, ranking losses with temperature strategies.
+    """A SentenceTransformerTrainer for losses that are, or contain, ranking losses with temperature strategies.
 
-    What they learn joins the optimizer at learning rates of their own, spared by weight decay, is averaged over
-    processes, clipped by itself, saved as ``contrastive_loss.pt`` in each checkpoint, and comes back on resume and with the
-    best model. Schedules are told the length of the run, from which a period follows that is not given, and their progress at
-    every step. Logs carry what `TemperatureCallback.measure` returns.
+    The parameters of the losses are optimised at separate learning rates without weight decay, averaged over processes, clipped
+    separately, saved as ``contrastive_loss.pt`` in each checkpoint, and restored on resume and with the best model. Schedules
+    get their progress at every step, and a default period from the length of the run. Logs include
+    `TemperatureCallback.measure`.
 
     Args:
-        *args: of the library's Trainer.
-        **kwargs: of the library's Trainer.
+        *args: arguments of the library's Trainer.
+        **kwargs: arguments of the library's Trainer.
 
     Raises:
-        ConfigError: there is no `TemperatureRankingLoss` in the loss; an optimizer with its scheduler is given that lacks the
-            parameters of the loss; when training starts, DeepSpeed or FSDP around a loss that learns.
+        ConfigError: the loss contains no `TemperatureRankingLoss`; an optimizer with a scheduler lacks the parameters of the
+            loss; at the start of training, DeepSpeed or FSDP is used with a loss that learns.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -44,15 +44,15 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
         self.look_after(self.charge.contrastive_losses)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Returns the names of the parameters that weight decay applies to: without those that the losses spare."""
+        """Returns the names of the parameters with weight decay, without those that the losses exempt."""
         spared = {id(parameter) for parameter in self.charge.spared()}
         own = dict(model.named_parameters(remove_duplicate=False))
         return [name for name in super().get_decay_parameter_names(model) if id(own[name]) not in spared]
 
     def get_optimizer_cls_and_kwargs(self, args: Any, model: Any = None) -> tuple[Any, Any]:  # type: ignore[override]
-        """Returns the optimizer's class and groups, what the losses learn at rates of their own in groups of its own.
+        """Returns the optimizer's class and groups, with separate groups for parameters with separate learning rates.
 
-        ``learning_rate_mapping``, where the user gave one, comes after and so has the last word.
+        A ``learning_rate_mapping`` of the user has precedence.
         """
         rates = own_learning_rates(self.contrastive_loss)
         loss = nn.Sequential(OrderedDict(self.loss)) if isinstance(self.loss, dict) else self.loss
@@ -66,7 +66,7 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
         return kind, options
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Logs; a training log (one with a loss) also gets the measurements of the last training batch."""
+        """Logs; a training log (one with a loss) includes the statistics of the last training batch."""
         if "loss" in logs:
             logs.update(self.charge.measure())
         super().log(logs, *args, **kwargs)

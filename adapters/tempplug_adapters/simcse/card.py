@@ -25,7 +25,7 @@ IN_TRANSFORMERS: Final = {
     " `(hidden_states[1] + hidden_states[-1]) / 2`",
     "avg_top2": "the mean over the tokens of the attention mask of `AutoModel`'s `(hidden_states[-2] + hidden_states[-1]) / 2`",
 }
-"""What a sentence embedding is where sentence-transformers is not at hand, by pooling."""
+"""How to compute a sentence embedding without sentence-transformers, by pooling."""
 _SETTINGS = (
     *("columns", "where", "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay"),
     *("pooler", "mlp_only_train", "max_length", "dropout", "mlm_weight", "seed"),
@@ -57,20 +57,18 @@ def model_card(
         eval_results=[_result(figure, value) for figure, value in scores.items()] or None,
     )
     settings = {name: value for name, value in recipe.values().items() if name in _SETTINGS and value not in (None, [])}
+    words = {name: " ".join(value) if isinstance(value, list) else value for name, value in settings.items()}
     training = {
         "strategy": results["strategy"],
         "objective": results["objective"],
         "samples": f"{results['items']} of {data}",
         "steps": f"{results['steps']} ({results['epochs']:.3g} epochs)",
-        **{name.replace("_", " "): value for name, value in settings.items()},
+        **{name.replace("_", " "): value for name, value in words.items()},
     }
-    measured = "\n\n".join(
-        _table(
-            ("task", head), {_task(figure): f"{value:.2f}" for figure, value in scores.items() if _is_accuracy(figure) == kind}
-        )
-        for kind, head in ((False, "Spearman × 100"), (True, "accuracy of a linear classifier, in per cent"))
-        if kind in map(_is_accuracy, scores)
-    )
+    tables = []
+    for kind, head in ((False, "Spearman × 100"), (True, "accuracy of a linear classifier, in per cent")):
+        if rows := {_task(figure): f"{value:.2f}" for figure, value in scores.items() if _is_accuracy(figure) == kind}:
+            tables.append(_table(("task", head), rows))
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
         metadata=metadata.to_yaml(),
@@ -78,8 +76,8 @@ def model_card(
         base=Path(base).name if local else base,
         strategy=strategy.name,
         in_transformers=IN_TRANSFORMERS[pooling],
-        training=_table(("setting", "value"), {name: f"`{_word(value)}`" for name, value in training.items()}),
-        scores=measured or "None were measured.",
+        training=_table(("setting", "value"), {name: f"`{value}`" for name, value in training.items()}),
+        scores="\n\n".join(tables) or "None were measured.",
         citation="" if strategy.name == "fixed" else f"\n{bibtex(strategy)}",
     )
 
@@ -93,26 +91,17 @@ def _task(figure: str) -> str:
     return known.get(figure, figure.upper())
 
 
-def _word(value: Any) -> str:
-    return " ".join(value) if isinstance(value, list) else str(value)
-
-
 def _is_accuracy(figure: str) -> bool:
     """Returns whether a metric is an accuracy of a transfer task; the others are correlations."""
     return figure == "transfer_average" or figure.upper() in TRANSFER_TASKS
 
 
 def _result(figure: str, value: float) -> EvalResult:
-    accuracy = _is_accuracy(figure)
-    return EvalResult(
-        task_type="text-classification" if accuracy else "semantic-similarity",
-        task_name="Transfer" if accuracy else "Semantic Similarity",
-        dataset_type=figure,
-        dataset_name=_task(figure),
-        metric_type="accuracy" if accuracy else "spearman_cosine",
-        metric_name="Accuracy of a linear classifier in per cent" if accuracy else "Spearman of cosine similarity × 100",
-        metric_value=round(value, 4),
-    )
+    kind = "semantic-similarity", "Semantic Similarity", "spearman_cosine", "Spearman of cosine similarity × 100"
+    if _is_accuracy(figure):
+        kind = "text-classification", "Transfer", "accuracy", "Accuracy of a linear classifier in per cent"
+    task_type, task_name, metric_type, metric_name = kind
+    return EvalResult(task_type, figure, _task(figure), metric_type, round(value, 4), task_name, metric_name=metric_name)
 
 
 def _table(head: tuple[str, str], rows: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Training data of SimCSE: reads sentences, pairs or triplets, tokenises them, and collates views.
+"""Training data of SimCSE and MABEL: reads sentences, pairs or triplets, tokenises them, and collates views.
 
 Every error in a file is a `DataError` with the file and the line.
 """
@@ -23,7 +23,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from tempplug.errors import ConfigError, DataError, nearest
+from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED
+from tempplug_adapters.simcse.model import load_config
 
 TABLES = (".tsv", ".csv", ".jsonl")
 CHUNK = 1000  # samples tokenised at a time; larger chunks need more memory and are not faster
@@ -67,14 +69,14 @@ def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yields the numbered lines, 1-based, without their ends."""
+    """Yields the lines without line ends, numbered from 1."""
     number = 0
     try:
         with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
             for number, raw in enumerate(stream, start=1):
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if "\0" in line:
-                    raise DataError(f"{file}, line {number}: holds a NUL character; the file is damaged, or no text.")
+                    raise DataError(f"{file}, line {number}: holds a NUL character; the file is damaged or not text.")
                 yield number, line
     except UnicodeDecodeError as error:
         raise DataError(f"{file}, line {number}: not UTF-8 ({error.reason}).") from error
@@ -131,7 +133,7 @@ def _json_text(what: str, value: Any) -> str:
     text = "" if value is None else str(value)
     # JSON escapes can encode both, and tokenizers reject the first
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise DataError(f"{what} holds half a surrogate pair, which is no character.")
+        raise DataError(f"{what} holds half a surrogate pair, which is not a character.")
     if "\0" in text:
         raise DataError(f"{what} holds a NUL character.")
     return text
@@ -139,17 +141,9 @@ def _json_text(what: str, value: Any) -> str:
 
 def _rows(file: Path, *, quoted: bool) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields each row with the number of its first line, as a mapping from column to text."""
-    read, first = 0, 1
-
-    def text() -> Iterator[str]:
-        nonlocal read
-        for number, line in _lines(file):
-            read = number
-            yield line + "\n"
-
-    unquoted = csv.reader(text(), delimiter="\t", quoting=csv.QUOTE_NONE)
-    reader = csv.reader(text(), strict=True) if quoted else unquoted
-    header: list[str] | None = None
+    lines = (line + "\n" for _, line in _lines(file))
+    reader = csv.reader(lines, strict=True) if quoted else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    header, first = None, 1
     try:
         for fields in reader:
             if header is None:
@@ -158,9 +152,9 @@ def _rows(file: Path, *, quoted: bool) -> Iterator[tuple[int, dict[str, str]]]:
                 if len(fields) != len(header):
                     raise DataError(f"{file}, line {first}: {len(fields)} fields where the header names {len(header)}.")
                 yield first, dict(zip(header, fields, strict=True))
-            first = read + 1
+            first = reader.line_num + 1
     except csv.Error as error:
-        where = f" on line {read}" if read > first else ""
+        where = f" on line {reader.line_num}" if reader.line_num > first else ""
         raise DataError(f"{file}, in the row that begins on line {first}: {error}{where}; is a quote left open?") from error
 
 
@@ -180,8 +174,8 @@ class TokenizedViews(Dataset[list[list[int]]]):
     """
 
     def __init__(self, samples: Iterable[tuple[str, ...]], tokenizer: Any, max_length: int) -> None:
-        tokens, lengths, self.width = [], [], 1
-        for chunk in _chunks(samples):
+        tokens, lengths, self.width, rest = [], [], 1, iter(samples)
+        while chunk := list(islice(rest, CHUNK)):
             self.width = len(chunk[0])
             flat = list(chain.from_iterable(chunk))
             ids = tokenizer(flat, truncation=True, max_length=max_length, add_special_tokens=True)["input_ids"]
@@ -212,12 +206,6 @@ class TokenizedViews(Dataset[list[list[int]]]):
             for sentence in self._sentences(position)
         ]
         return np.array(numbers, np.int64).reshape(len(self), self.width)
-
-
-def _chunks(samples: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
-    rest = iter(samples)
-    while chunk := list(islice(rest, CHUNK)):
-        yield chunk
 
 
 class ViewCollator:
@@ -252,3 +240,34 @@ class ViewCollator:
         random_tokens = torch.randint(len(self.tokenizer), input_ids.shape)
         masked = torch.where(chosen & (fate >= 0.9), random_tokens, masked)
         return masked, torch.where(chosen, input_ids, NOT_PREDICTED)
+
+
+class Sentences:
+    """The token ids of the training data, with tokenizer, configuration and collator; ``len`` is the number of samples.
+
+    Args:
+        samples: result of `read_samples`.
+        recipe: recipe of SimCSE or MABEL: gives the model, the maximum length and the masking.
+        data_dir: folder of the evaluation data; None for the Hugging Face hub.
+        dropout: dropout rate of the model; None for its own.
+
+    Raises:
+        ConfigError: the model's tokenizer or configuration cannot be loaded.
+    """
+
+    def __init__(
+        self, samples: Iterable[tuple[str, ...]], recipe: Any, data_dir: Path | None, dropout: float | None = None
+    ) -> None:
+        self.tokenizer = load_tokenizer(recipe.model_name_or_path)
+        self.config = load_config(recipe.model_name_or_path, dropout)
+        self.views = TokenizedViews(samples, self.tokenizer, recipe.max_length)
+        self.collator = ViewCollator(self.tokenizer, recipe.mlm_probability if recipe.mlm_weight else None)
+        self.kind = ("sentences", "pairs", "triplets", "quadruples")[self.views.width - 1]
+        self.data_dir = data_dir
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+    def batch(self, index: Tensor) -> dict[str, Any]:
+        """Returns the padded views of the samples ``index``, [B], and a copy with masked tokens if the recipe needs it."""
+        return {"index": index, **self.collator([self.views[position] for position in index.tolist()])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import tempplug
 from tempplug import ContrastiveLoss
 from tempplug.distributed import active
 from tempplug.errors import ConfigError
-from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, longest_input
 from tempplug_adapters.sentence_evaluation.encoder_folder import write_sentence_folder
@@ -24,8 +23,8 @@ from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
 from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
 from tempplug_adapters.sentence_evaluation.transfer_data import load_rows
 from tempplug_adapters.simcse.card import model_card
-from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator, read_samples
-from tempplug_adapters.simcse.model import SimCSEModel, load_config
+from tempplug_adapters.simcse.data import Sentences, read_samples
+from tempplug_adapters.simcse.model import SimCSEModel
 from tempplug_adapters.simcse.recipe import CHOSEN_BY, SimCSERecipe
 from tempplug_adapters.storage.files import write_into, write_json, write_text
 from tempplug_adapters.training.method import RESAMPLED_FILE, Method, Run, Source
@@ -33,30 +32,6 @@ from tempplug_adapters.training.optimizer import Treatment
 
 RESAMPLES = 200
 """Samples of the pairs of the STS test sets that the mean of these is measured on, too."""
-
-
-class Sentences:
-    """The token ids of the training data; ``len`` is the number of samples.
-
-    Args:
-        samples: result of `read_samples`.
-        recipe: gives the maximum length, the masking and the encoder.
-        sts_dir: folder of the STS and transfer data; None for the Hugging Face hub.
-
-    Raises:
-        ConfigError: the encoder's tokenizer or configuration cannot be loaded.
-    """
-
-    def __init__(self, samples: Iterable[tuple[str, ...]], recipe: SimCSERecipe, sts_dir: Path | None) -> None:
-        self.tokenizer = load_tokenizer(recipe.model_name_or_path)
-        self.config = load_config(recipe.model_name_or_path, recipe.dropout)
-        self.views = TokenizedViews(samples, self.tokenizer, recipe.max_length)
-        self.collator = ViewCollator(self.tokenizer, recipe.mlm_probability if recipe.mlm_weight else None)
-        self.kind = {1: "sentences", 2: "pairs", 3: "triplets"}[self.views.width]
-        self.sts_dir = sts_dir
-
-    def __len__(self) -> int:
-        return len(self.views)
 
 
 class SimCSEModule(nn.Module):
@@ -124,7 +99,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
                 if source.data_dir is None:
                     raise ConfigError(f"transfer_test={task} needs the folder with the data sets: --data-dir or TEMPPLUG_DATA.")
                 load_rows(task, source.data_dir)
-        return Sentences(samples, recipe, source.data_dir)
+        return Sentences(samples, recipe, source.data_dir, recipe.dropout)
 
     def describe(self, data: Sentences) -> str:
         """Returns the number and the kind of the samples."""
@@ -148,7 +123,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
 
     def collate(self, recipe: SimCSERecipe, data: Sentences, index: Tensor) -> dict[str, Any]:
         """Returns the padded views of some samples, with masked tokens if the recipe requires them."""
-        return {"index": index, **data.collator([data.views[position] for position in index.tolist()])}
+        return data.batch(index)
 
     def evaluate(self, recipe: SimCSERecipe, module: Any, data: Sentences, run: Run) -> dict[str, float]:
         """Returns Spearman × 100 on STS-B dev; after the training also the evaluations of the recipe.
@@ -156,9 +131,9 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
         The mean over the STS test sets is then also computed on `RESAMPLES` resamples of their pairs (`RESAMPLED_FILE`).
         """
         encoder = shared(SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling))
-        found = {CHOSEN_BY: evaluate_stsb(encoder, data.sts_dir)}
+        found = {CHOSEN_BY: evaluate_stsb(encoder, data.data_dir)}
         if run.final and recipe.sts_test:
-            result = evaluate_sts(encoder, data.sts_dir, resamples=RESAMPLES)
+            result = evaluate_sts(encoder, data.data_dir, resamples=RESAMPLES)
             scores = result.spearman
             if not active() or distributed.get_rank() == 0:
                 resampled = [round(value, 4) for value in result.resampled]
@@ -167,7 +142,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
             found["sts_average"] = sum(scores.values()) / len(scores)
         if run.final and recipe.transfer_test:
             device = next(module.parameters()).device
-            scores = evaluate_transfer(encoder, data.sts_dir or "", recipe.transfer_test, device=device).accuracy
+            scores = evaluate_transfer(encoder, data.data_dir or "", recipe.transfer_test, device=device).accuracy
             found |= {name.lower(): value for name, value in scores.items()}
             found["transfer_average"] = sum(scores.values()) / len(scores)
         return found

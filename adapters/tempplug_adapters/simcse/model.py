@@ -13,8 +13,8 @@ from tempplug_adapters.huggingface import loading
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, pool
 
-# Half of the tokens of NLI pairs are padding at one width: four groups of 32 rows then take 65 % of the CPU time of one, and
-# more groups save no more. On a GPU, where every call has its price and asking for lengths waits, the batch stays whole.
+# With NLI pairs of one width, half of the tokens are padding: four groups of 32 rows take 65 % of the CPU time of one, and
+# more groups save no more. On a GPU the batch stays whole, because each call has an overhead and reading lengths synchronises.
 GROUPS = 4
 FEWEST_ROWS = 16
 
@@ -65,7 +65,7 @@ class SimCSEModel(nn.Module):
         kept = None
         if pooler == "cls" and mlp_only_train:
             self.pooling, self.head = "cls_before_pooler", nn.Sequential(nn.Linear(width, width), nn.Tanh())
-            _initialise(self.head[0], encoder.config)
+            initialise(self.head[0], encoder.config)
         else:
             self.pooling = pooler
             kept = _own_pooler(encoder.config) if pooler == "cls" else None
@@ -131,12 +131,13 @@ def _own_pooler(config: Any) -> nn.Module:
             f"pooler=cls with mlp_only_train=False keeps the MLP in the encoder's own pooler, and a {config.model_type} model "
             "has none of that form. Choose --mlp-only-train, or --pooler cls_before_pooler or avg."
         )
-    _initialise(dense.to_empty(device="cpu").float(), config)
+    initialise(dense.to_empty(device="cpu").float(), config)
     kept: nn.Module = pooler
     return kept
 
 
-def _initialise(layer: Any, config: Any) -> None:
+def initialise(layer: Any, config: Any) -> None:
+    """Draws the weights of a linear layer with the standard deviation of a configuration; biases are 0."""
     nn.init.normal_(layer.weight, std=getattr(config, "initializer_range", 0.02))
     nn.init.zeros_(layer.bias)
 

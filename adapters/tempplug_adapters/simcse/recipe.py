@@ -15,7 +15,7 @@ from tempplug_adapters.training.recipe import DropLast, GradientNorm, LossRecipe
 
 BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 CHOSEN_BY = "stsb_dev"
-"""The figure that the encoder which is kept is best at."""
+"""The metric of the best encoder, which is saved."""
 
 # MACL's and DySTreSS's own settings for SimCSE are Huang et al. 2023, appendix B.4, where experiments on sentences do not
 # reweight, and DySTreSS, section 4.
@@ -33,7 +33,7 @@ _EVERY = 125
 
 @dataclass(frozen=True, kw_only=True)
 class SimCSERecipe(Recipe):
-    """The settings of SimCSE. The defaults are for BERT-base on single sentences, with the best encoder on STS-B dev kept.
+    """The settings of SimCSE. The defaults are for BERT-base on single sentences and save the best encoder on STS-B dev.
 
     Source: Gao et al. 2021, appendix A: one epoch, batch 64, learning rate 3e-5, linear decay without warm-up, no weight decay,
     evaluation every 125 steps. Gradients are clipped to norm 1, the default of the Trainer that their code uses.
@@ -53,7 +53,7 @@ class SimCSERecipe(Recipe):
     model_name_or_path: Annotated[
         str, Text(help="encoder of the BERT or RoBERTa family: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
-    pooler: Annotated[str, Choice(POOLINGS, help="sentence embedding; cls: [CLS] through an MLP, which starts anew")] = "cls"
+    pooler: Annotated[str, Choice(POOLINGS, help="sentence embedding; cls: [CLS] through a randomly initialised MLP")] = "cls"
     mlp_only_train: Annotated[bool, Flag(help="evaluate and save without the MLP of --pooler cls")] = True
     dropout: Annotated[
         float | None,
@@ -67,10 +67,10 @@ class SimCSERecipe(Recipe):
     ] = ()
     where: Annotated[tuple[str, ...], Words(help="conditions column=value that a row of a table must meet")] = ()
     max_train_samples: Annotated[
-        int | None, Number(at_least=2, integer=True, optional=True, help="use the first so many only; none: all")
+        int | None, Number(at_least=2, integer=True, optional=True, help="number of samples, from the first; none: all")
     ] = None
     batch_sampler: Annotated[
-        str, Choice(BATCH_SAMPLERS, help="no_duplicates: a batch holds no sentence twice, which would be its own negative")
+        str, Choice(BATCH_SAMPLERS, help="no_duplicates: no sentence twice in a batch, where it would be its own negative")
     ] = "random"
     sts_test: Annotated[bool, Flag(help="measure the seven STS tasks, too, when the training has ended")] = True
     transfer_test: Annotated[

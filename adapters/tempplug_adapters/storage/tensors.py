@@ -19,7 +19,7 @@ from tempplug.errors import DataError
 from tempplug_adapters.storage.files import one_line, write_file
 
 PLAIN = "tensors, numbers, words, and lists and dictionaries of them"
-"""What a file may hold that is read without running code."""
+"""Contents that can be read without running code."""
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # a variable that PyTorch reads at every load
 _CHUNK = 2**20  # bytes
 _FOLDER = 0x10  # an attribute bit of a zip entry, for which PyTorch returns no data

@@ -28,22 +28,21 @@ TEMPERATURES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 STRATEGIES = ("macl", "dystress", "temperature-free")
 _PRINTED = "sweep_output.txt"
 _EPILOG = """\
-In the command {strategy} becomes a spec string (fixed:temperature=0.05, macl, ...), {output_dir} a folder of the run's own,
-{seed} a seed. It is run without a shell, in this folder.
+In the command, {strategy} is replaced by a spec string (fixed:temperature=0.05, macl, ...), {output_dir} by a folder of the
+run, and {seed} by a seed. The command is run without a shell, in the current folder.
 
-The metric is read from the JSON files in {output_dir} (at the top, or below "evaluation"), then from a Trainer's
-trainer_state.json in it, then from what was printed: the last 'NAME: VALUE' or 'NAME = VALUE'.
+The metric is read from the JSON files in {output_dir} (at the top level or below "evaluation"), or else from a Trainer's
+trainer_state.json in it, or else from the output: the last 'NAME: VALUE' or 'NAME = VALUE'.
 
   tempplug sweep --command "python train.py --output_dir {output_dir} --seed {seed} --temperature-strategy {strategy}" \\
       --metric eval_contrastive_accuracy --seeds 0 1 2 --output sweep
 
-The first run that ends must have the metric: where it has not, the sweep ends, with the names of those that it has.
+If the first finished run lacks the metric, the sweep ends and lists the metrics that it has.
 
-A metric that moves with the temperature itself, as eval_loss does, says nothing about which temperature is better. Finished
-runs (exit status 0) are kept, also for another --metric, which is read from what they left; remove the folder of one to train
-it again. The same command goes on with the others, in the folders that they have: with a flag of your training that resumes
-(--resume-from-checkpoint auto) where it stopped, else from the start. DIR/sweep.svg is the picture, DIR/sweep.json has the
-numbers. Exit status 1 where a run failed.
+A metric that depends on the temperature itself, such as eval_loss, cannot compare temperatures. Finished runs (exit status 0)
+are kept, and another --metric is read from them; remove the folder of a run to train it again. The same command continues with
+the other runs in their folders: a training with a flag that resumes (--resume-from-checkpoint auto) where it stopped, others
+from the start. DIR/sweep.svg is the plot, DIR/sweep.json has the numbers. The exit status is 1 if a run failed.
 """
 
 
@@ -83,19 +82,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--command", required=True, help="your training, with {strategy} in it, see below")
-    parser.add_argument("--metric", required=True, metavar="NAME", help="figure to draw, such as eval_accuracy")
-    parser.add_argument("--output", action=Folder, required=True, metavar="DIR", help="folder of results, made where missing")
+    parser.add_argument("--command", required=True, help="your training command with {strategy}, see below")
+    parser.add_argument("--metric", required=True, metavar="NAME", help="metric to plot, such as eval_accuracy")
+    parser.add_argument("--output", action=Folder, required=True, metavar="DIR", help="folder of results")
     parser.add_argument("--temperatures", nargs="+", type=float, default=list(TEMPERATURES), metavar="T", help="of the curve")
     parser.add_argument(
         "--strategies", nargs="*", default=list(STRATEGIES), metavar="SPEC", help=f"bands (default: {' '.join(STRATEGIES)})"
     )
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="with {seed} in the command (default: 0)")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="seeds, for {seed} in the command (default: 0)")
     options = parser.parse_args(arguments)
     runs = plan(options.command, options.temperatures, options.strategies, options.seeds, options.output)
     failed, known = [], False
     values: dict[str, list[float]] = {}
-    with locked(make_folder(options.output, "output")):
+    with locked(make_folder(options.output, "output"), "output"):
         try:
             for number, run in enumerate(runs, 1):
                 said = f"[{number}/{len(runs)}] {run.strategy}" + ("" if run.seed is None else f", seed {run.seed}")

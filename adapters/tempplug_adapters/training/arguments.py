@@ -26,23 +26,18 @@ class MethodArguments(TrainingArguments):
     """
 
     logging_strategy: IntervalStrategy | str = field(default="epoch", metadata={"help": "When a line is logged."})
-    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide losses that are not finite."})
+    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Filter losses that are not finite."})
     save_strategy: SaveStrategy | str = field(default="steps", metadata={"help": "When a checkpoint is written."})
-    save_steps: float = field(default=0.1, metadata={"help": "Steps between two checkpoints; below 1 a share of the training."})
-    save_total_limit: int | None = field(
-        default=2, metadata={"help": "Checkpoints kept, the best one always; at least 2, as one may be damaged."}
-    )
-    report_to: str | list[str] = field(default="none", metadata={"help": "Where logs go too: tensorboard, wandb, ..."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": "Must stay false: methods make their own batches."})
-    ddp_broadcast_buffers: bool | None = field(
-        default=False,
-        metadata={"help": "Send buffers around: queues and temperatures are equal on all processes by themselves."},
-    )
+    save_steps: float = field(default=0.1, metadata={"help": "Steps between checkpoints; below 1: a fraction of all."})
+    save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints to keep, at least 2, with the best."})
+    report_to: str | list[str] = field(default="none", metadata={"help": "Further places of the logs: tensorboard, wandb, ..."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": "Must be false: methods create the batches."})
+    ddp_broadcast_buffers: bool | None = field(default=False, metadata={"help": "Broadcast buffers, which are equal."})
     dataloader_pin_memory: bool = field(
-        default_factory=torch.cuda.is_available, metadata={"help": "Pin batches; by default where there is a GPU."}
+        default_factory=torch.cuda.is_available, metadata={"help": "Use page-locked memory; default: if there is a GPU."}
     )
     early_stopping_patience: int | None = field(
-        default=None, metadata={"help": "Evaluations without a better metric_for_best_model after which training ends."}
+        default=None, metadata={"help": "Evaluations without a better metric to stop after."}
     )
 
     def __post_init__(self) -> None:

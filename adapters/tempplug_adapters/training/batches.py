@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 FAULT = "fault"
-"""In place of a batch's values: the error of making it."""
+"""Key of the error that occurred in collating a batch."""
 
 
 def seed_of(*parts: object) -> int:
@@ -124,10 +124,7 @@ class BatchOrder(Sampler[Draw]):
                 logger.warning(
                     "%d of %d items are in a batch with another one that has a sentence of theirs, in epoch %d: they occur too "
                     "often for batches of %d to keep them apart.",
-                    left,
-                    self.items,
-                    epoch,
-                    self.size,
+                    *(left, self.items, epoch, self.size),
                 )
         order = order[:end]
         return [whole.tensor_split(self.world)[self.rank] for whole in order.tensor_split(starts)]

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from torch import nn
+import torch
+from torch import distributed, nn
 from transformers import TrainerCallback
 
-from tempplug_adapters.huggingface.length import epochs_of, tell_length
+from tempplug_adapters.huggingface.length import epochs_of, set_training_length
 from tempplug_adapters.huggingface.sealing import Sealing
 from tempplug_adapters.measurements import measure
 from tempplug_adapters.training.checkpoints import checkpoint_folder, find_best, remove_old
 from tempplug_adapters.training.termination import Terminated
 
-LOOKS = 100
-"""How often a training measures its temperature."""
+MEASUREMENTS = 100
+"""Approximate number of measurements of the temperature in a training."""
 COURSE = ("temperature", "positive_similarity", "negative_similarity", "uniformity", "alignment")
-"""What is kept of every measurement, where the module has it."""
+"""Names of the measured numbers that are kept."""
 
 
 class ProgressOfLoss(TrainerCallback):
@@ -32,7 +32,7 @@ class ProgressOfLoss(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Passes the number of steps to the loss."""
         epochs = epochs_of(args, kwargs["train_dataloader"])
-        tell_length(self.module, epochs, steps=state.max_steps, say=state.is_world_process_zero)
+        set_training_length(self.module, epochs, steps=state.max_steps, log=state.is_world_process_zero)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Updates the progress once per step, so that all micro-batches of a step share it."""
@@ -40,8 +40,8 @@ class ProgressOfLoss(TrainerCallback):
             self.loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
 
 
-class TemperaturesSeen(TrainerCallback):
-    """Records the temperature at about `LOOKS` evenly spaced steps of a training.
+class TemperatureStatistics(TrainerCallback):
+    """Records the temperature at about `MEASUREMENTS` evenly spaced steps of a training.
 
     Attributes:
         seen: ``first`` and ``last``, each the mean over the pairs of a batch; ``mean``, the mean over all measurements; and
@@ -58,7 +58,7 @@ class TemperaturesSeen(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Measures the last batch if a measurement is due; this synchronises with the device."""
-        if state.global_step not in (1, state.max_steps) and state.global_step % math.ceil(state.max_steps / LOOKS):
+        if state.global_step not in (1, state.max_steps) and state.global_step % math.ceil(state.max_steps / MEASUREMENTS):
             return
         found = measure(self.module)
         if "temperature" in found:
@@ -101,16 +101,24 @@ class SealedCheckpoints(Sealing):
 class Ending(TrainerCallback):
     """Saves a checkpoint at the end of the step in which a signal arrived, then ends the training.
 
-    Args:
-        asked: returns the number of the received signal, or 0; called once per step by all processes.
+    Attributes:
+        signal: number of the received signal, or 0.
     """
 
-    def __init__(self, asked: Callable[[], int]) -> None:
-        self.asked, self._due = asked, 0
+    signal = 0
+    _due = 0
+
+    def receive(self, number: int) -> None:
+        """Stores the number of a signal."""
+        self.signal = number
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Requests a checkpoint."""
-        self._due = self.asked()
+        """Requests a checkpoint if any process has received a signal."""
+        if args.world_size > 1:
+            highest = torch.tensor(float(self.signal), device=args.device)
+            distributed.all_reduce(highest, distributed.ReduceOp.MAX)
+            self.signal = int(highest.item())
+        self._due = self.signal
         control.should_save |= self._due > 0
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

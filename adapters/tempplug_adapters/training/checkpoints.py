@@ -19,18 +19,18 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.storage.files import make_folder, one_line, remove_leftovers, temporary_name, write_json
+from tempplug_adapters.storage.files import make_folder, one_line, remove_leftovers, temporary_name
 from tempplug_adapters.storage.lock import locked
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.training.launch import first_process
 
 STATE_FILE = "pytorch_model.bin"
-"""In a checkpoint: the state of the module, its loss included, under the name that the Trainer looks for."""
+"""In a checkpoint: the state of the module with its loss, under the name that the Trainer expects."""
 SETTINGS_FILE = "settings.json"
-"""In a checkpoint and in the output folder: what the run was started with."""
+"""In a checkpoint and in the output folder: the settings of the run."""
 TRAINER_STATE = "trainer_state.json"
 COMPLETE = (STATE_FILE, SETTINGS_FILE, "optimizer.pt", "scheduler.pt", TRAINER_STATE)
-"""What a training goes on from."""
+"""Files that are needed to resume a training."""
 AUTO = "auto"
 _PREFIX = "checkpoint-"
 
@@ -105,7 +105,7 @@ def resume_point(output_dir: str | Path, resume_from_checkpoint: str | None) -> 
         DataError: the given checkpoint is damaged.
     """
     asked = asked_for(resume_from_checkpoint)
-    if asked is None or asked != AUTO:
+    if asked != AUTO:
         return None if asked is None else _named(asked)
     damaged: dict[Path, DataError] = {}
     for each in reversed(checkpoints(output_dir)):
@@ -206,11 +206,6 @@ def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     follows = ("recipe", "effective_batch_size")  # the second is raised from another error, which gives the cause
     return {**{name: value for name, value in settings.items() if name not in follows}, **settings["recipe"]}
-
-
-def write_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
-    """Writes the settings of a run into a folder; raises DataError if the file cannot be written."""
-    write_json(Path(folder) / SETTINGS_FILE, settings)
 
 
 def weights_checksum(state: Mapping[str, Tensor]) -> str:

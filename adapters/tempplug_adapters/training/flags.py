@@ -37,12 +37,7 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     _add(run, "dataset", help=info.datasets + shown, required=required, default=info.default_dataset)
     _add(run, "data_dir", metavar="DIR", help="folder of data (default: TEMPPLUG_DATA; without it, data are downloaded)")
     _add(run, "output_dir", metavar="DIR", action=Folder, required=True, help="for checkpoints, encoder and metrics.json")
-    _add(
-        run,
-        "resume_from_checkpoint",
-        metavar="auto|DIR",
-        help="go on where a killed run stopped; auto: with its newest checkpoint",
-    )
+    _add(run, "resume_from_checkpoint", metavar="auto|DIR", help="resume a killed run; auto: from its newest checkpoint")
     _add(
         run,
         "evaluate",
@@ -54,10 +49,7 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
     settings = parser.add_argument_group("recipe")
     default = next(iter(info.recipes))
     _add(
-        settings,
-        "recipe",
-        metavar="NAME",
-        help=f"where the settings below come from: {', '.join(info.recipes)} (default: {default})",
+        settings, "recipe", metavar="NAME", help=f"recipe of the settings below: {', '.join(info.recipes)} (default: {default})"
     )
     for name, kind in next(iter(info.recipes.values())).kinds().items():
         add_setting(settings, name, kind, info.recipes)
@@ -67,13 +59,13 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
         "temperature_learning_rate",
         type=_number,
         metavar="N",
-        help="of all that the strategy learns, on the schedule of --learning-rate (default: its own, 0.01 for learnable; "
-        "where it has none, --learning-rate)",
+        help="of the strategy's parameters, on the schedule of --learning-rate (default: its own, 0.01 for learnable, or else "
+        "--learning-rate)",
     )
     strategies = {name: recipe.loss.strategy for name, recipe in info.recipes.items()}
     if len(set(strategies.values())) > 1:
         (action,) = [each for each in parser._actions if each.dest == "temperature_strategy"]
-        action.help = f"{action.help} ({_told(strategies)})"
+        action.help = f"{action.help} ({_describe(strategies)})"
     # None means "not given", and the recipe's value is used
     parser.set_defaults(contrastive_objective=None)
     return parser
@@ -102,15 +94,13 @@ def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -
             more = {"choices": kind.values}
         case _:
             more = {"metavar": "WORD"}
-    _add(group, name, help=f"{kind.help} ({_defaults(name, recipes)})", **more)
+    defaults = _describe({recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()})
+    _add(group, name, help=f"{kind.help} ({defaults})", **more)
 
 
-def add_device(group: Any, default: str = "auto", note: str = "") -> argparse.Action:
-    """Adds and returns ``--device``, which `command_line.choose_device` checks; ``note`` is appended to its help."""
-    action: argparse.Action = group.add_argument(
-        "--device", default=default, help=f"cpu, cuda, cuda:N, or auto: a GPU where there is one{note} (default: {default})"
-    )
-    return action
+def device_flag(default: str = "auto", note: str = "") -> dict[str, Any]:
+    """Returns argparse's options of ``--device``, which `choose_device` checks; ``note`` is appended to its help."""
+    return {"default": default, "help": f"cpu, cuda, cuda:N, or auto: a GPU where there is one{note} (default: {default})"}
 
 
 def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
@@ -118,11 +108,7 @@ def given_settings(parsed: argparse.Namespace, recipe: Recipe) -> dict[str, Any]
     return {name: value for name in recipe.kinds() if (value := getattr(parsed, name)) is not None}
 
 
-def _defaults(name: str, recipes: Mapping[str, Any]) -> str:
-    return _told({recipe: _word(getattr(settings, name)) for recipe, settings in recipes.items()})
-
-
-def _told(values: Mapping[str, str]) -> str:
+def _describe(values: Mapping[str, str]) -> str:
     """Describes the defaults: the value of the first recipe and differing values of the others."""
     first = next(iter(values.values()))
     others = [f"{recipe}: {word}" for recipe, word in values.items() if word != first]

@@ -46,8 +46,8 @@ class Source:
 
 
 RESAMPLED_FILE = "resampled.json"
-"""In the output folder, where an evaluation leaves it: lists by the name of a figure, its values on samples of what was tested
-on with replacement, the same samples for every encoder, so that two trainings can be compared sample by sample."""
+"""Optional output of an evaluation: values by name of a metric on bootstrap samples of the test data, the same samples for
+every encoder, so that two trainings can be compared sample by sample."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,7 @@ class Method(ABC, Generic[R, D]):
         objective = temperature.contrastive_objective or loss.objective_of(spec)
         given = replace(temperature, temperature_strategy=spec, contrastive_objective=objective)
         made = given.create_loss(
-            loss.layout,
-            symmetric=loss.symmetric,
-            gather=gather,
-            temperatures=loss.temperatures,
-            **self.known(recipe, data),
+            loss.layout, symmetric=loss.symmetric, gather=gather, temperatures=loss.temperatures, **self.known(recipe, data)
         )
         made.set_length(recipe.num_train_epochs)
         return made

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _COMMAND = "tempplug_adapters.training.command:main"
-"""By name, like methods: a declaration imports no layer above it."""
+"""Imported when called, because a declaration must not import a higher layer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,17 +31,11 @@ class LARS(Optimizer):
         trust: greater than 0.
 
     Source: You et al. 2017, in the variant of SimCLR's code (Chen et al. 2020): weight decay is added to the gradient before
-        its
-    norm is taken, while You et al. divide by ‖∇‖ + weight_decay · ‖w‖; and the learning rate is part of the velocity.
+    its norm is taken, while You et al. divide by ‖∇‖ + weight_decay · ‖w‖; and the learning rate is part of the velocity.
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        momentum: float = 0.9,
-        weight_decay: float = 0.0,
-        trust: float = TRUST,
+        self, params: Iterable[Any], lr: float, momentum: float = 0.9, weight_decay: float = 0.0, trust: float = TRUST
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True})
 

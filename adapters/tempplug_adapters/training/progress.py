@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import TrainerCallback
 _SHOWN = ("loss", "temperature")
 
 
-class ProgressLine(TrainerCallback):
+class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
     """Progress bar and log lines of one training: a callback of its Trainer, and a context that closes the bar on exit.
 
     Args:
@@ -22,9 +23,6 @@ class ProgressLine(TrainerCallback):
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
         self._bars: dict[str, Any] = {}
-
-    def __enter__(self) -> ProgressLine:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for bar in reversed(self._bars.values()):
@@ -36,7 +34,7 @@ class ProgressLine(TrainerCallback):
             try:
                 tqdm.write(text)
             except OSError as error:
-                if error.errno != errno.EIO:  # of a terminal that is closed, of which SIGHUP tells
+                if error.errno != errno.EIO:  # the terminal is closed, which SIGHUP reports
                     raise
 
     def evaluating(self, fraction: float) -> None:

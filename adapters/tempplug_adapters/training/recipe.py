@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tempplug.types import LayoutName
 
 HIGHEST_SEED = 2**32 - 1
-"""The largest for NumPy's generator, which the Trainer seeds too."""
+"""Largest seed of NumPy's generator, which the Trainer seeds."""
 OPTIMIZERS = ("adam", "adamw", "sgd", "lars")
 SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 # Settings with defaults that other recipes change.
-Optimizer = Annotated[str, Choice(OPTIMIZERS, help="what moves the weights; --optim names one of transformers' instead")]
+Optimizer = Annotated[str, Choice(OPTIMIZERS, help="optimizer of the weights; --optim names one of transformers' instead")]
 Schedule = Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")]
-GradientNorm = Annotated[float, Number(at_least=0, help="longest gradient of all weights together; 0 clips nothing")]
+GradientNorm = Annotated[float, Number(at_least=0, help="norm to which gradients are clipped; 0: no clipping")]
 DropLast = Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")]
 # Settings that TrainingArguments accepts under the same name.
 _TRAINING = (
@@ -103,27 +103,25 @@ class Recipe:
 
     loss: LossRecipe = LossRecipe()
 
-    num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the data, fractions allowed; 0 trains nothing")] = (
-        100
-    )
+    num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the data, may be a fraction; 0: no training")] = 100
     per_device_train_batch_size: Annotated[
-        int | None, Number(at_least=2, integer=True, optional=True, help="items a step and process; none: all that there are")
+        int | None, Number(at_least=2, integer=True, optional=True, help="items per step and process; none: all items")
     ] = 128
-    learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 0.01
-    weight_decay: Annotated[float, Number(at_least=0, help="of weights, never of temperatures")] = 0.0
+    learning_rate: Annotated[float, Number(above=0, help="highest learning rate")] = 0.01
+    weight_decay: Annotated[float, Number(at_least=0, help="weight decay, except of temperatures")] = 0.0
     optimizer: Optimizer = "adam"
-    momentum: Annotated[float, Number(at_least=0, below=1, help="of sgd and lars; β₁ of adam and adamw")] = 0.9
+    momentum: Annotated[float, Number(at_least=0, below=1, help="momentum of sgd and lars; β₁ of adam and adamw")] = 0.9
     warmup_steps: Annotated[
-        float, Number(at_least=0, help="over which the learning rate rises; below 1 a share of the training")
+        float, Number(at_least=0, help="steps over which the learning rate rises; below 1: a fraction of the training")
     ] = 0.0
     lr_scheduler_type: Schedule = "constant"
     max_grad_norm: GradientNorm = 0.0
     dataloader_drop_last: DropLast = False
-    bf16: Annotated[bool, Flag(help="compute in bfloat16, faster where the processor has it")] = False
-    seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="everything random follows from it")] = 0
+    bf16: Annotated[bool, Flag(help="compute in bfloat16, faster on processors that support it")] = False
+    seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="seed of all random numbers")] = 0
 
     running: ClassVar[Mapping[str, Any]] = {}
-    """`TrainingArguments` that say how a training runs (when it saves, logs, evaluates), where the user's flags do not."""
+    """Defaults of `TrainingArguments` that are not settings, such as when to save, log and evaluate."""
 
     def __post_init__(self) -> None:
         for name, kind in self.kinds().items():

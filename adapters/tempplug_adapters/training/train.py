@@ -19,18 +19,18 @@ from tempplug.errors import DataError
 from tempplug.processor import describe_machine
 from tempplug_adapters.announcement import layout_of
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
-from tempplug_adapters.huggingface.length import epochs_of, tell_length
+from tempplug_adapters.huggingface.length import epochs_of, set_training_length
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.tensors import why_refused
 from tempplug_adapters.training.arguments import MethodArguments, training_arguments
 from tempplug_adapters.training.checkpoints import (
     AUTO,
+    SETTINGS_FILE,
     asked_for,
     check_settings,
     check_start,
     output_folder,
     resume_point,
-    write_settings,
 )
 from tempplug_adapters.training.method import Method, R, Run
 from tempplug_adapters.training.recipe import Recipe
@@ -38,7 +38,7 @@ from tempplug_adapters.training.trainer import MethodTrainer, batch_order
 
 METRICS_FILE = "metrics.json"
 DECISIVE = ("max_steps", "gradient_accumulation_steps")
-"""`TrainingArguments` that decide the steps of a training, and so are among its settings."""
+"""`TrainingArguments` that determine the steps of a training, and are therefore among its settings."""
 
 
 def train(
@@ -56,38 +56,37 @@ def train(
     callbacks: Sequence[TrainerCallback] = (),
     evaluation_progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[str, Any]:
-    """Trains, measures, and writes encoder and numbers; goes on with a checkpoint where asked to.
+    """Trains, evaluates, and writes the encoder and the metrics; resumes from a checkpoint if requested.
 
     Args:
-        method: what is trained.
-        recipe: how.
-        data: of `Method.load`, or alike.
-        temperature: which strategy and objective.
-        output_dir: folder for checkpoints, encoder and numbers.
-        dataset: what the data are called.
-        resume_from_checkpoint: ``auto`` goes on with the newest checkpoint where there is one; or a checkpoint's folder.
-        evaluate: whether to measure at the end.
+        method: the method.
+        recipe: its settings.
+        data: result of `Method.load`, or similar data.
+        temperature: strategy and objective.
+        output_dir: folder for checkpoints, encoder and metrics.
+        dataset: name of the data.
+        resume_from_checkpoint: ``auto`` resumes from the newest checkpoint, if any; or the folder of a checkpoint.
+        evaluate: whether to evaluate at the end.
         training: further `TrainingArguments`, by name.
         begin: called before the training with the resolved specs of strategy and objective, and the layout.
-        callbacks: further ones of the Trainer.
-        evaluation_progress: called with the fraction of an evaluation done.
+        callbacks: further callbacks of the Trainer.
+        evaluation_progress: called with the completed fraction of an evaluation.
 
     Returns:
-        What ``metrics.json`` holds: ``method``, ``dataset``, ``items``, ``machine`` (what decides last digits), ``processes``,
-        ``effective_batch_size`` (items of all processes before a step of the optimizer), ``strategy`` and ``objective``
-        (resolved specs, None where the method has none), ``recipe`` (all settings), `DECISIVE` arguments, what else the method
-        says of the origin of the weights,
-        ``steps`` and ``epochs`` done, ``loss`` (mean since the log before the last), ``temperature`` (``first``, ``last``,
-        ``mean``, ``min`` and ``max`` of the training, see `TemperaturesSeen`), ``course`` (what its looks saw, by name, a list
-        each), ``seconds_per_epoch`` (of this call;
-        None where no step was left), ``evaluation`` (figures by name), ``history`` (every log: loss, temperature, …).
+        The contents of ``metrics.json``: ``method``, ``dataset``, ``items``, ``machine`` (on which rounding depends),
+        ``processes``, ``effective_batch_size`` (items of all processes per optimizer step), ``strategy`` and ``objective``
+        (resolved specs, None for a method without them), ``recipe`` (all settings), the `DECISIVE` arguments, the entries of
+        `Method.origin`, ``steps`` and ``epochs`` done, ``loss`` (the last one logged), ``temperature`` (``first``, ``last``,
+        ``mean``, ``min`` and ``max`` of the training, see `TemperatureStatistics`), ``course`` (lists of its measurements by
+        name), ``seconds_per_epoch`` (of this call; None if no step was left), ``evaluation`` (metrics by name), ``history``
+        (all logs: loss, temperature, …).
 
     Raises:
-        ConfigError: options do not fit, the folder holds checkpoints of another run, or another run is writing to it.
-        DataError: data or a checkpoint are at fault, or the folder cannot be written.
+        ConfigError: options do not fit, the folder contains checkpoints of another run, or another run is writing to it.
+        DataError: data or a checkpoint are invalid, or the folder cannot be written.
         NonFiniteError: the training diverged.
-        Terminated: SIGTERM or SIGHUP came while it trained; it has saved.
-        UnknownNameError: no such strategy or objective.
+        Terminated: SIGTERM or SIGHUP ended the training, which has saved a checkpoint.
+        UnknownNameError: a strategy or an objective is unknown.
     """
     given = dict(training or {})
     with output_folder(output_dir) as output:
@@ -99,7 +98,7 @@ def train(
         loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
         module = method.build(recipe, data, loss)
         if args.max_steps > 0:  # otherwise the method has already passed the recipe's epochs
-            tell_length(module, epochs_of(args, batch_order(method, recipe, data, args)), say=False)
+            set_training_length(module, epochs_of(args, batch_order(method, recipe, data, args)), log=False)
         own_rate = temperature.temperature_learning_rate
         specs = method.specs(module)
         settings = {
@@ -124,7 +123,7 @@ def train(
         trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)
         first = trainer.is_world_process_zero()
         if first:
-            write_settings(output, settings)
+            write_json(output / SETTINGS_FILE, settings)
         if checkpoint is None:
             method.prepare(recipe, module, data, evaluation)
         seconds = _train(trainer, checkpoint)

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,15 @@ from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.arguments import MethodArguments
 from tempplug_adapters.training.batches import FAULT, BatchLoader, BatchOrder, seed_generators, seed_of
-from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss, SealedCheckpoints, TemperaturesSeen
+from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss, SealedCheckpoints, TemperatureStatistics
 from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, find_best
 from tempplug_adapters.training.method import Method, Run
-from tempplug_adapters.training.optimizer import Treatment, create_optimizer, parameter_groups
+from tempplug_adapters.training.optimizer import create_optimizer, parameter_groups
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.termination import Terminated, on_termination
 
 _OURS = "MethodTrainer"
-"""In the state of a checkpoint: the sums of the losses since the last log, and what was seen of the temperatures."""
+"""Key in the state of a checkpoint: sums of the losses since the last log, and measurements of the temperatures."""
 
 
 def batch_order(method: Method[Any, Any], recipe: Recipe, data: Any, args: Any) -> BatchOrder:
@@ -95,11 +95,12 @@ class MethodTrainer(Trainer):
         self.module = module  # never wrapped, unlike the Trainer's model
         if args.early_stopping_patience is not None:
             callbacks = [*callbacks, EarlyStoppingCallback(args.early_stopping_patience)]
-        self.temperatures = TemperaturesSeen(module)
+        self.temperatures = TemperatureStatistics(module)
         self.sealing = SealedCheckpoints(args.save_total_limit)
         args.save_total_limit = None
         # these two must be last, because other callbacks may request actions at the last step of an epoch
-        ours = [LogFile(), ProgressOfLoss(module), self.temperatures, EpochFlow(), Ending(self._asked_to_end)]
+        self.ending = Ending()
+        ours = [LogFile(), ProgressOfLoss(module), self.temperatures, EpochFlow(), self.ending]
         super().__init__(model=module, args=args, eval_dataset=data, callbacks=[*callbacks, *ours])
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
@@ -108,7 +109,6 @@ class MethodTrainer(Trainer):
         # Sum and number of the losses since the last log; stored in checkpoints, so that logs are complete after resuming.
         self._losses: list[Any] = [0.0, 0]
         self._drawn = (-1, 0)
-        self._ending = 0
 
     @cached_property
     def order(self) -> BatchOrder:
@@ -119,7 +119,7 @@ class MethodTrainer(Trainer):
         """Returns a loader of this process's share of the batches."""
         return BatchLoader(
             self.order,
-            lambda index: self.method.collate(self.recipe, self.data, index),
+            partial(self.method.collate, self.recipe, self.data),
             workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
         )
@@ -138,31 +138,19 @@ class MethodTrainer(Trainer):
         """
         if isinstance(resume_from_checkpoint, str):
             self.load_state(resume_from_checkpoint)
-        # What lives before the training is not looked at by the garbage collector in it: a pass over all of it, which the
-        # Trainer asks for, takes as long as a small training.
+        # The Trainer runs the garbage collector. Passing over all objects from before the training would take as long as a
+        # small training.
         gc.freeze()
         try:
-            with on_termination(self._ask_to_end), self.sealing.cleaning(writes=self.args.should_save):
+            with on_termination(self.ending.receive), self.sealing.cleaning(writes=self.args.should_save):
                 output = super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
             gc.unfreeze()
-        if self._ending:
-            raise Terminated("after the last step", self._ending)
+        if self.ending.signal:
+            raise Terminated("after the last step", self.ending.signal)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
             load_module(self.module, self.state.best_model_checkpoint)  # the Trainer warns if it did not find all files
         return output
-
-    def _ask_to_end(self, number: int) -> None:
-        self._ending = number
-
-    def _asked_to_end(self) -> int:
-        """Returns the signal received by any process of the launch, or 0; all processes must call this at the same step."""
-        if self.args.world_size == 1:
-            return self._ending
-        asked = torch.tensor(float(self._ending), device=self.args.device)
-        distributed.all_reduce(asked, distributed.ReduceOp.MAX)
-        self._ending = int(asked.item())
-        return self._ending
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Computes loss and gradients of a micro-batch with a random state given by seed, step and process."""
@@ -190,11 +178,7 @@ class MethodTrainer(Trainer):
         if self.optimizer is None:
             module: Any = self.model if model is None else model
             rate = self.args.learning_rate * self.recipe.learning_rate_factor(self.order.size)
-
-            def treatment(name: str, parameter: nn.Parameter) -> Treatment:
-                return self.method.treatment(self.recipe, name, parameter)
-
-            groups = parameter_groups(module, self.recipe, rate, treatment)
+            groups = parameter_groups(module, self.recipe, rate, partial(self.method.treatment, self.recipe))
             if self.args.optim == type(self.args).optim:
                 self.optimizer = create_optimizer(groups, self.recipe, rate)
             else:
@@ -273,7 +257,7 @@ class MethodTrainer(Trainer):
             raise found[0]
         wanted = (self.args.metric_for_best_model or "").removeprefix("eval_")
         if wanted and not final and wanted not in found[0]:
-            raise ConfigError(f"metric_for_best_model='{wanted}' is none of what is measured here: {', '.join(found[0])}.")
+            raise ConfigError(f"metric_for_best_model='{wanted}' is not among the metrics: {', '.join(found[0])}.")
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in found[0].items()}
         if metrics:
             self.log(dict(metrics))

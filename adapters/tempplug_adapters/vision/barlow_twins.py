@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from tempplug import Strategy, distributed
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.precision import at_least_float32
-from tempplug.strategies.amcl import AMCL
 from tempplug_adapters.vision.step_module import WithoutSoftmax
 
 # number of features of each view that `measure` samples
@@ -21,20 +20,20 @@ class BarlowTwins(WithoutSoftmax):
 
     With AMCL a pair of features has a temperature u, and the loss of a head with D features is
     Σ_l (1 - C_ll/u_ll)² + λ Σ_{l≠m} C_lm²/u_lm + β Σ_l Ω(u_ll) - β/(D-1) Σ_{l≠m} Ω(u_lm), Ω(u) = ln u + 1/u; several heads are
-    summed. What φ sees are the values of a feature over the batch, so that the strategy's dimension is the batch size N (of
-    all processes, with ``gather``). Train with ``drop_last=True``. Each view goes through the backbone by itself.
+    summed. The input of φ is the values of a feature over the batch, so the strategy's dimension is the batch size N (of all
+    processes, with ``gather``). Train with ``drop_last=True``. Each view goes through the backbone by itself.
 
-    This is not the paper's loss to the letter, which does not train: within ten steps all temperatures lie on the floor.
-    Three things differ. Ω is (N/2)·ln τ + 1/τ there, lowest at 2/N; here temperatures are in units of that, so that it is
-    lowest at 1, where a perfect correlation wants them. Its sum over all other features is a mean here, as AMCL's softmax or
-    top-κ mean is one for the negatives of an anchor: D - 1 terms outweigh the one of the feature itself. And φ learns from
-    the mean over the features, as elsewhere from the mean over the anchors, so that its gradient is 1/D of the sum's: with
-    all of it, one step takes φ to where the temperatures no longer move. The gradient of everything else is exact.
+    The loss differs from the paper's in three points, because with the paper's all temperatures reach the floor within ten
+    steps. The paper's Ω is (N/2)·ln τ + 1/τ, with its minimum at 2/N; here temperatures are in units of 2/N, so the minimum is
+    at 1, which is best for a perfect correlation. The sum of Ω over all other features is a mean here, as AMCL has a mean over
+    the negatives of an anchor: D - 1 terms would outweigh the one of the feature itself. And the gradient of φ is 1/D of the
+    sum's, as elsewhere that of the mean over the anchors: with the whole sum, one step saturates φ. All other gradients are
+    exact.
 
     Args:
         backbone: images to representations [B, F], with attribute ``dimension``.
         projection_head: representations to embeddings [B, D], or an `nn.ModuleList` of several.
-        strategy: ``amcl:dimension=N`` or an instance of it; None for Barlow Twins as it is.
+        strategy: ``amcl:dimension=N`` or an instance of it; None for the plain method.
         redundancy_weight: λ, at least 0.
         gather: correlate over the images of all processes, with the gradient of one process that holds them all.
 
@@ -42,7 +41,7 @@ class BarlowTwins(WithoutSoftmax):
         strategy: AMCL, or None.
 
     Raises:
-        ConfigError: any other strategy, since there is no softmax; the backbone does not say its dimension; λ is negative.
+        ConfigError: another strategy, as there is no softmax; the backbone has no dimension; λ is negative.
 
     Source: Zbontar et al. 2021; features are normalised over the batch with the 1e-5 of the authors' batch normalisation.
     AMCL: Wang et al. 2024, eq. 2.3, where 1/τ stands inside the square on the diagonal and outside of it elsewhere.
@@ -97,8 +96,16 @@ class BarlowTwins(WithoutSoftmax):
         if self.strategy is None:
             squares, diagonal = correlation.square(), correlation.diagonal()
             return (1 - diagonal).square().sum() + self.redundancy_weight * _off_diagonal_sum(squares)
-        temperature = _temperatures(self.strategy, features_a, features_b)
-        self._temperatures += _sampled(temperature.detach())
+        if size != self.strategy.dimension:
+            raise ShapeError(
+                f"the batch holds {size} images where strategy 'amcl' has dimension={self.strategy.dimension}: in Barlow Twins "
+                "the input of φ is a feature over the batch. Set dimension to the batch size (of all processes, with "
+                "gather=True) and leave out incomplete batches with drop_last=True."
+            )
+        temperature = self.strategy.temperature_between(features_a, features_b, share=1 / len(features_a))
+        # for `measure`: the diagonal, and the pairs of some features, evenly spread; [D, D] is not kept
+        stride, found = -(-len(temperature) // _SAMPLED_FEATURES), temperature.detach()
+        self._temperatures += [found.diagonal().clone(), found[::stride, ::stride].flatten().clone()]
         scaled = correlation.diagonal() / temperature.diagonal()
         omega = self.strategy.relative_regularizer(temperature)
         others = max(1, len(features_a) - 1)
@@ -111,23 +118,6 @@ class BarlowTwins(WithoutSoftmax):
 
 def _off_diagonal_sum(matrix: Tensor) -> Tensor:
     return matrix.sum() - matrix.diagonal().sum()
-
-
-def _sampled(temperature: Tensor) -> list[Tensor]:
-    """Returns the temperatures of the diagonal, and those of the pairs of some features, evenly spread; [D, D] is not kept."""
-    stride = -(-len(temperature) // _SAMPLED_FEATURES)
-    return [temperature.diagonal().clone(), temperature[::stride, ::stride].flatten().clone()]
-
-
-def _temperatures(strategy: AMCL, features_a: Tensor, features_b: Tensor) -> Tensor:
-    """Returns the temperatures of all pairs of features, [D, D], with gradient; features are [D, N]."""
-    if features_a.shape[1] != strategy.dimension:
-        raise ShapeError(
-            f"the batch holds {features_a.shape[1]} images where strategy 'amcl' has dimension={strategy.dimension}: in Barlow "
-            "Twins φ sees features over the batch. Set dimension to the batch size (of all processes, with gather=True) and "
-            "leave out incomplete batches with drop_last=True."
-        )
-    return strategy.temperature_between(features_a, features_b, share=1 / len(features_a))
 
 
 __all__ = ["BarlowTwins"]

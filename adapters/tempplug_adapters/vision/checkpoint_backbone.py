@@ -15,8 +15,7 @@ from torch import Tensor
 
 from tempplug.errors import DataError, MissingDependencyError, TempplugError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
-from tempplug_adapters.images.resnet import RESNETS
-from tempplug_adapters.images.vit import VITS
+from tempplug_adapters.images.networks import RESNETS, VITS
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors
@@ -33,7 +32,7 @@ def weights_file(checkpoint: str | Path) -> Path:
     if not found or not (folder / SETTINGS_FILE).is_file():
         raise DataError(
             f"checkpoint '{folder}' is no folder of a training: it must hold {SETTINGS_FILE} and {ENCODER_FILE}, or "
-            f"{STATE_FILE} where it is one of its checkpoints (checkpoint-40)."
+            f"{STATE_FILE} if it is one of its checkpoints (checkpoint-40)."
         )
     return found[0]
 
@@ -95,7 +94,7 @@ def _options(name: str, settings: dict[str, Any], state: dict[str, Tensor]) -> d
     if name in RESNETS:
         return {option: settings.get(option) for option in ("stem", "width")}
     if name in VITS:
-        # how large images and patches were is in the shapes: one position for each patch and one for the class token
+        # the shapes give the sizes: one position for each patch and one for the class token
         patch_size = state["module.embeddings.patch_embeddings.projection.weight"].shape[-1]
         patches = state["module.embeddings.position_embeddings"].shape[1] - 1
         return {"image_size": isqrt(patches) * patch_size, "patch_size": patch_size}

@@ -16,15 +16,12 @@ from typing import Any
 from tempplug.cli import printable
 from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
 from tempplug.options import options_of
-from tempplug_adapters.training.flags import add_device, add_setting
+from tempplug_adapters.evaluation.command import EvalCommand
+from tempplug_adapters.training.flags import device_flag
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
 from tempplug_adapters.vision.evaluation.table import evaluation_table
 
 DEFAULTS = ("knn", "linear-probe", "report")
-DESCRIPTION = (
-    "Measure the representations of a trained backbone. Neighbours and linear classifiers learn from the training split and "
-    "are asked about the test split, which chooses nothing: no epoch, no setting."
-)
 FROM_TRAINING = {"size": "load_size", "image_size": "image_size", "views": "augmentation"}
 """Options that follow the training where they are not given, with their names in its settings."""
 FROM_ITS_IMAGES = {
@@ -35,26 +32,6 @@ FROM_ITS_IMAGES = {
     "split_seed": "split_seed",
 }
 """Those that do so where the data set is the training's: the long-tailed bank is what it was trained on."""
-
-
-def main(arguments: list[str]) -> int:
-    """Runs the command and returns its exit status: 0, or 2 if an evaluation failed.
-
-    Args:
-        arguments: command-line arguments after ``tempplug eval vision``.
-
-    Raises:
-        TempplugError: the input is invalid, and nothing was evaluated.
-    """
-    options = _parser().parse_args(arguments)
-    from tempplug_adapters.training.command_line import plain_warnings
-
-    with plain_warnings():
-        found = run(options)
-    print(evaluation_table(found))
-    for name, reason in found.get("failed", {}).items():
-        print(printable(f"error: {name}: {reason}"), file=sys.stderr)
-    return 2 if "failed" in found else 0
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -120,40 +97,50 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def _parser() -> argparse.ArgumentParser:
-    """Returns the parser; a setting that is not given is None and takes the training's or the default value."""
-    parser = argparse.ArgumentParser(prog="tempplug eval vision", description=DESCRIPTION)
-    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="output folder of a vision training")
-    parser.add_argument(
-        "--dataset", required=True, metavar="NAME", help="name of a data set, or folder of class folders or parquet"
-    )
-    parser.add_argument("--data-dir", metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)")
-    parser.add_argument(
-        "--size", type=int, help="side in pixels to which images are brought as they are read (default: the training's)"
-    )
-    parser.add_argument(
-        "--train-images",
-        type=int,
-        metavar="N",
-        help="draw that many of the training split (default: as the training, else all)",
-    )
-    parser.add_argument("--test-images", type=int, metavar="N", help="draw that many of the test split (default: all)")
-    parser.add_argument(
-        "--evaluations",
-        nargs="+",
-        default=list(DEFAULTS),
-        metavar="NAME",
-        help=f"of {', '.join(EVALUATIONS)} (default: {', '.join(DEFAULTS)})",
-    )
-    parser.add_argument("--plots", metavar="DIR", help="for drawings of similarities and of representations in the plane")
-    parser.add_argument(
-        "--output", metavar="FILE", help="JSON of all numbers (default: evaluation_DATASET.json in the checkpoint's folder)"
-    )
-    add_device(parser)
-    settings = parser.add_argument_group(
-        "settings", "Views follow the training where they are not given, and on its images so does the long-tailed bank."
-    )
-    for each in options_of(EvaluationSettings):
-        if each.kind is not None:
-            add_setting(settings, each.name, each.kind, {"": EvaluationSettings})
-    return parser
+def _main(options: argparse.Namespace) -> int:
+    """Returns 2 if an evaluation failed."""
+    from tempplug_adapters.training.command_line import plain_warnings
+
+    with plain_warnings():
+        found = run(options)
+    print(evaluation_table(found))
+    for name, reason in found.get("failed", {}).items():
+        print(printable(f"error: {name}: {reason}"), file=sys.stderr)
+    return 2 if "failed" in found else 0
+
+
+VISION = EvalCommand(
+    name="vision",
+    description="Measure the representations of a trained backbone. Neighbours and linear classifiers learn from the training "
+    "split and are asked about the test split, which chooses nothing: no epoch, no setting.",
+    flags={
+        "--checkpoint": {"required": True, "metavar": "DIR", "help": "output folder of a vision training"},
+        "--dataset": {"required": True, "metavar": "NAME", "help": "name of a data set, or folder of class folders or parquet"},
+        "--data-dir": {"metavar": "DIR", "help": "folder of real data (default: TEMPPLUG_DATA)"},
+        "--size": {
+            "type": int,
+            "help": "side in pixels to which images are brought as they are read (default: the training's)",
+        },
+        "--train-images": {
+            "type": int,
+            "metavar": "N",
+            "help": "draw that many of the training split (default: as the training, else all)",
+        },
+        "--test-images": {"type": int, "metavar": "N", "help": "draw that many of the test split (default: all)"},
+        "--evaluations": {
+            "nargs": "+",
+            "default": list(DEFAULTS),
+            "metavar": "NAME",
+            "help": f"of {', '.join(EVALUATIONS)} (default: {', '.join(DEFAULTS)})",
+        },
+        "--plots": {"metavar": "DIR", "help": "for drawings of similarities and of representations in the plane"},
+        "--output": {
+            "metavar": "FILE",
+            "help": "JSON of all numbers (default: evaluation_DATASET.json in the checkpoint's folder)",
+        },
+        "--device": device_flag(),
+    },
+    settings=EvaluationSettings,
+    settings_note="Views follow the training where they are not given, and on its images so does the long-tailed bank.",
+    run=_main,
+)

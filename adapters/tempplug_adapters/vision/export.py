@@ -1,7 +1,8 @@
-"""Exports trained backbones as plain weights under torchvision's names, which detection toolkits can read."""
+"""``tempplug export``: writes a trained backbone as plain weights under torchvision's names, for detection toolkits."""
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +12,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.images.resnet import RESNETS
+from tempplug_adapters.images.networks import RESNETS
 from tempplug_adapters.storage.files import write_file
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone, weights_file
 
 FORMATS = ("torchvision", "module")
-"""Names of weights: torchvision's where the backbone is a ResNet of ours, or those of the network as it was trained."""
+"""Names of weights: torchvision's for our ResNets, or those of the network as it was trained."""
 
 _MODULE = "module."
 _KINDS = {"convolution": ("conv", 0), "normalization": ("bn", 1)}
@@ -44,18 +45,18 @@ def _torchvision_name(name: str) -> str:
 
 
 def export_backbone(checkpoint: str | Path, output: str | Path, *, names: str = "torchvision") -> str:
-    """Writes the weights of a trained backbone, nothing else, and returns a sentence about what they are.
+    """Writes only the weights of a trained backbone, and returns a sentence that describes them.
 
-    Mean and standard deviation of the images are not part of the weights: the sentence says them.
+    Mean and standard deviation of the images are not part of the weights; the sentence contains them.
 
     Args:
         checkpoint: the output folder of a training command, or one of its checkpoints.
-        output: file to write, replaced when the new one is complete: safetensors where it ends in ``.safetensors``, else a file
-            that `torch.load` reads with ``weights_only=True``. Its folder is made where it lacks.
-        names: one of `FORMATS`. Backbones other than our ResNets keep their own names with both.
+        output: file to write, replaced when the new one is complete: safetensors if it ends in ``.safetensors``, else a file
+            that `torch.load` reads with ``weights_only=True``. A missing folder is created.
+        names: one of `FORMATS`. Other backbones than our ResNets keep their own names with both.
 
     Raises:
-        ConfigError: there are no such names, or the output is what is read itself or a folder.
+        ConfigError: ``names`` is unknown, or the output is the file of the checkpoint or a folder.
         DataError: the checkpoint cannot be read, is not of a vision training, or does not fit its backbone; or the output
             cannot be written.
     """
@@ -70,20 +71,38 @@ def export_backbone(checkpoint: str | Path, output: str | Path, *, names: str = 
     weights = {name.removeprefix(_MODULE): values for name, values in state.items() if name.startswith(_MODULE)}
     kind = f"weights of {backbone} under its own names"
     if names == "torchvision" and backbone in RESNETS:
-        # built once, so that nothing is missing and nothing is of another shape
+        # building it shows that no weight is missing or of another shape
         weights = torchvision_state(load_backbone(checkpoint).module.state_dict())
         kind = f"weights of {backbone} under torchvision's names"
         if settings.get("stem") == "cifar":
-            kind += " (conv1 is 3x3 of stride 1, and no maximum follows it: torchvision's own network has another stem)"
-    _write(weights, file)
-    mean, std = (tuple(round(value, 4) for value in state[each].flatten().tolist()) for each in ("mean", "std"))
-    return f"{len(weights)} {kind}, for images with mean {mean} and standard deviation {std}"
-
-
-def _write(weights: dict[str, Tensor], file: Path) -> None:
+            kind += " (conv1 is 3x3 of stride 1, without max pooling after it: torchvision's own network has another stem)"
     # own memory each, in the usual order of values: safetensors refuses shared and channels_last tensors
     plain = {name: values.detach().clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
     if file.suffix == ".safetensors":
         write_file(file, lambda temporary: temporary.write_bytes(save(plain, metadata={"format": "pt"})))
     else:
         write_tensors(file, plain)
+    mean, std = (tuple(round(value, 4) for value in state[each].flatten().tolist()) for each in ("mean", "std"))
+    return f"{len(weights)} {kind}, for images with mean {mean} and standard deviation {std}"
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command on the words after ``tempplug export``, and returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="tempplug export",
+        description="Write a trained backbone in torchvision's layout, for detection toolkits and other programs.",
+    )
+    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="output folder of a vision training")
+    parser.add_argument(
+        "--output", required=True, metavar="FILE", help="file to write; safetensors for that suffix, else torch.save"
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="names of the weights: torchvision's (of a ResNet; others keep their own), or the trained module's own "
+        "(default: %(default)s)",
+    )
+    given = parser.parse_args(arguments)
+    print(f"{given.output}: {export_backbone(given.checkpoint, given.output, names=given.format)}.")
+    return 0

@@ -23,20 +23,20 @@ from tempplug_adapters.training.recipe import around
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 
 LIBRARY_TEMPERATURE = 0.5
-"""lightly's default, around which stand the options of strategies that are not written."""
+"""lightly's default, from which the defaults of a strategy's options are derived."""
 
 
 class MemoryBank(nn.Module):
-    """The last rows that it was given, as lightly's ``MemoryBankModule`` keeps them; losses may derive from it.
+    """The last rows that were stored, as in lightly's ``MemoryBankModule``; losses may derive from it.
 
-    It differs in three things: the rows are in ``state_dict`` (lightly's are lost when training resumes; with a checkpoint that
-    has none, the bank stays as it is), a batch that does not fit at the end goes on at the beginning (lightly's drops the
-    rest), and an integer size warns of nothing.
+    There are three differences: the rows are in ``state_dict`` (lightly's are lost when training resumes; a checkpoint without
+    rows leaves the bank unchanged), a batch that does not fit at the end continues at the beginning (lightly drops the rest),
+    and an integer size causes no warning.
 
     Args:
-        size: (K, D), or K, whereupon the first batch gives D; 0 for no bank.
+        size: (K, D), or K, where D is that of the first batch; 0 for no bank.
         gather_distributed: with a process group, store the rows of all processes.
-        feature_dim_first: whether the bank comes as [D, K], as lightly's does, or as [K, D].
+        feature_dim_first: whether the bank is returned as [D, K], as by lightly, or as [K, D].
 
     Attributes:
         ring_buffer: the rows; None before D is known, or without a bank.
@@ -111,7 +111,7 @@ class MemoryBank(nn.Module):
 
 
 def _make_as_saved(bank: nn.Module, state_dict: MutableMapping[str, Any], prefix: str, *_: object) -> None:
-    """Makes a bank that waits for its first batch as wide as the one in the checkpoint; without one there, keeps the bank."""
+    """Creates a bank of unknown width as wide as the checkpoint's; adds the present bank to a checkpoint that has none."""
     if not isinstance(bank, MemoryBank):
         return
     saved = state_dict.get(f"{prefix}ring_buffer.rows")
@@ -124,22 +124,22 @@ def _make_as_saved(bank: nn.Module, state_dict: MutableMapping[str, Any], prefix
 class NTXentLoss(nn.Module):
     """lightly's ``NTXentLoss`` whose temperature may be a strategy: SimCLR's loss, with a memory bank MoCo's.
 
-    With numbers and a fixed temperature the value is lightly's; a single pair without a bank, which has no negative, has loss 0
-    and the first of them warns. With a bank, ``out1`` is each anchor's positive, the bank holds all its negatives, and it takes
-    in ``out1`` only where ``out0`` requires gradient. Symmetric MoCo must not enqueue twice: call the second direction with
-    ``update=False``, which lightly does not know.
+    With a number as temperature the value is lightly's; a single pair without a bank has no negative, so its loss is 0, with
+    one warning. With a bank, ``out1`` is each anchor's positive, all negatives are from the bank, and ``out1`` is stored only
+    if ``out0`` requires gradient. Symmetric MoCo must not enqueue twice: call the second direction with ``update=False``, which
+    lightly does not have.
 
     Args:
-        temperature: a number, a spec string such as ``macl:alpha=1`` or a strategy. Options that a spec string does not write
-            are set around 0.5, lightly's default (``fixed`` is there, ``learnable`` begins there, ``schedule`` goes from half
-            to twice).
+        temperature: a number, a spec string such as ``macl:alpha=1`` or a strategy. Options missing in a spec string are
+            derived from 0.5, lightly's default: the temperature of ``fixed``, the first one of ``learnable``, and the range of
+            ``schedule`` from half to twice.
         memory_bank_size: as `MemoryBank`'s ``size``; 0 for none.
         gather_distributed: candidates of all processes, and a bank with the rows of all.
         objective: spec string or instance; ``reweighted`` is MACL's.
         engine: as in `tempplug.ContrastiveLoss`.
 
     Attributes:
-        contrastive_loss: the loss itself: its ``record`` speaks of the last call, and ``set_progress`` drives schedules.
+        contrastive_loss: the loss itself: its ``record`` describes the last call, and ``set_progress`` drives schedules.
         memory_bank: the bank.
 
     Raises:
@@ -180,7 +180,7 @@ class NTXentLoss(nn.Module):
         Args:
             out0: [B, D] raw embeddings of one view, with a bank the anchors.
             out1: [B, D] raw embeddings of the other view.
-            update: with a bank, whether it may take in ``out1``.
+            update: with a bank, whether it may store ``out1``.
             given: ``labels``, ``index`` or ``uncertainty``, where the strategy needs them.
 
         Raises:

@@ -19,7 +19,7 @@ from tempplug_adapters.vision.step_module import StepModule, heads_of, project, 
 class MomentumEncoder(nn.Module):
     """Copies of a backbone and its projection heads that follow their weights slowly, without gradient.
 
-    The copies are made here, so load pretrained weights before. Their batch normalisation has statistics of its own.
+    The copies are made here, so load pretrained weights before. Their batch normalisation has its own statistics.
 
     Args:
         backbone: images to representations.
@@ -61,10 +61,10 @@ class MomentumEncoder(nn.Module):
 class MoCo(StepModule):
     """InfoNCE of each anchor against its own key and a queue of past ones, with any temperature strategy.
 
-    A training step moves the momentum encoder, embeds each view by itself, computes the loss and then enqueues the keys of
-    view_b; nothing but a training step changes momentum encoder or queue. With a process group the keys of all processes are
-    enqueued, and ``gather`` makes batch statistics such as MACL's mean similarity global. The authors also shuffle the images
-    between processes so that batch normalisation cannot tell a key from others; this does not: use `nn.SyncBatchNorm`.
+    A training step updates the momentum encoder, embeds each view by itself, computes the loss and then enqueues the keys of
+    view_b; only a training step changes the momentum encoder or the queue. With a process group the keys of all processes are
+    enqueued, and ``gather`` makes batch statistics such as MACL's mean similarity global. Unlike the authors' code, images are
+    not shuffled between processes against leaks through batch normalisation: use `nn.SyncBatchNorm`.
 
     Args:
         backbone: images to representations [B, F], with attribute ``dimension``.
@@ -73,7 +73,7 @@ class MoCo(StepModule):
         strategy: spec string or instance, not ``uncertainty``.
         objective: spec string or instance.
         embedding_dimension: D.
-        queue_size: K, at least 1; the batch need not divide it.
+        queue_size: K, at least 1, not necessarily a multiple of the batch size.
         momentum: of the momentum encoder, in [0, 1].
         symmetric: average with the direction from view_b to the keys of view_a (lightly, AMCL); the queue grows no faster.
         gather: see above.
@@ -84,7 +84,7 @@ class MoCo(StepModule):
         queues: one `RingBuffer` a head.
 
     Raises:
-        ConfigError: the backbone does not say its dimension, or an option is not allowed.
+        ConfigError: the backbone has no dimension, or an option is not allowed.
         UnknownNameError: no such strategy, objective or option.
 
     Source: He et al. 2020; Chen et al. 2020 (MoCo v2).
@@ -125,7 +125,7 @@ class MoCo(StepModule):
         Args:
             view_a: [B, 3, H, W], whose embeddings are the anchors.
             view_b: [B, 3, H, W], another view of the same images, whose embeddings are the keys.
-            index: [B] positions in the data set, for strategies that want them.
+            index: [B] positions in the data set, for strategies that use them.
             labels: [B] classes, likewise.
 
         Raises:

@@ -27,7 +27,7 @@ class NNCLR(StepModule):
         strategy: spec string or instance, not ``uncertainty``.
         objective: spec string or instance.
         embedding_dimension: D.
-        queue_size: K of the support set, at least 1; the batch need not divide it.
+        queue_size: K of the support set, at least 1, not necessarily a multiple of the batch size.
         gather: candidates of all processes. With a process group, the embeddings of all processes are enqueued either way.
         engine: as in `tempplug.ContrastiveLoss`.
 
@@ -36,7 +36,7 @@ class NNCLR(StepModule):
         support_sets: one `RingBuffer` a head.
 
     Raises:
-        ConfigError: the backbone does not say its dimension, the numbers of heads differ, or an option is not allowed.
+        ConfigError: the backbone has no dimension, the numbers of heads differ, or an option is not allowed.
         UnknownNameError: no such strategy, objective or option.
 
     Source: Dwibedi et al. 2021, section 3.
@@ -69,7 +69,7 @@ class NNCLR(StepModule):
         Args:
             view_a: [B, 3, H, W].
             view_b: [B, 3, H, W], another view of the same images.
-            index: [B] positions in the data set, for strategies that want them.
+            index: [B] positions in the data set, for strategies that use them.
             labels: [B] classes, likewise.
 
         Raises:

@@ -1,7 +1,7 @@
 """Projection heads: the layers between representations and embeddings, as defined by each method.
 
-A linear layer before batch normalisation has no bias, because the normalisation would remove it. The code of some papers keeps
-it, which does not affect outputs or training.
+A linear layer before batch normalisation has no bias, which the normalisation would remove. The code of some papers has one,
+without effect on outputs or training.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class ProjectionHead(nn.Module):
         batch_norm: normalise after every linear layer but the last.
         last_batch_norm: normalise after the last one.
         last_affine: with ``last_batch_norm``, learn its scale and shift.
-        bias: whether the last linear layer has a bias; None: where no normalisation follows. The others have one where no
-            normalisation follows.
+        bias: whether the last linear layer has a bias; None: only without ``last_batch_norm``. The others have one only
+            without ``batch_norm``.
 
     Attributes:
         in_dimension: as given.
@@ -58,7 +58,7 @@ class ProjectionHead(nn.Module):
             if value < 1:
                 raise ConfigError(f"{name}={value} of a projection head must be at least 1.")
         if not (last_affine or last_batch_norm):
-            raise ConfigError("last_affine=False needs last_batch_norm=True: there is no normalisation to leave it out of.")
+            raise ConfigError("last_affine=False needs last_batch_norm=True: without normalisation it has no meaning.")
         self.in_dimension = in_dimension
         self.out_dimension = out_dimension
         widths = [in_dimension, *[hidden_dimension] * (layers - 1)]
@@ -100,7 +100,7 @@ def projection_heads(count: int, make: Callable[[], nn.Module]) -> nn.ModuleList
 
 @dataclass(frozen=True)
 class HeadDesign:
-    """The head of a method in its paper; a call makes one.
+    """The design of a method's head in its paper; a call creates a head.
 
     Attributes:
         out_dimension: of the embeddings; None: that of the input.

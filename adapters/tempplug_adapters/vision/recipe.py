@@ -21,27 +21,27 @@ STEMS = ("cifar", "imagenet")
 class VisionRecipe(Recipe):
     """Settings of a training on images and its evaluation; `tempplug_adapters.vision.recipes` contains those of papers."""
 
-    per_device_train_batch_size: Annotated[int, integer("images a step and process", 2)] = 128
+    per_device_train_batch_size: Annotated[int, integer("images per step and process", 2)] = 128
     learning_rate_scaling: Annotated[
         str,
         Choice(
             SCALINGS,
-            help="what multiplies the learning rate; linear: the images of a step, of all processes, over 256; "
+            help="factor of the learning rate; linear: the images of a step, of all processes, over 256; "
             "linear-above-256: the same above 256; square-root: their root",
         ),
     ] = "none"
     bias_learning_rate: Annotated[
-        float | None, Number(above=0, optional=True, help="of biases and normalisation, scaled likewise; none: the same")
+        float | None, Number(above=0, optional=True, help="of biases and normalisation, scaled the same way; none: the same")
     ] = None
-    spare_norms: Annotated[bool, Flag(help="no weight decay of biases and normalisation; lars never has it")] = False
+    spare_norms: Annotated[bool, Flag(help="no weight decay of biases and normalisation; never with lars")] = False
 
     backbone: Annotated[str, Text(help="resnet18 to resnet152, vit-tiny to vit-base, timm:NAME, transformers:NAME, ...")] = (
         "resnet18"
     )
     stem: Annotated[str | None, Choice(STEMS, optional=True, help="first layers of a ResNet; cifar: small images")] = "cifar"
     width: Annotated[Optional, integer_or_none("channels of a ResNet's first stage")] = 64
-    zero_init_residual: Annotated[bool, Flag(help="each block of a ResNet begins as the identity")] = False
-    heads: Annotated[Optional, integer_or_none("projection heads, losses are summed; none: 3 with amcl, else 1")] = None
+    zero_init_residual: Annotated[bool, Flag(help="each block of a ResNet is initially the identity")] = False
+    heads: Annotated[Optional, integer_or_none("projection heads with summed losses; none: 3 with amcl, else 1")] = None
     embedding_dimension: Annotated[int, integer("width of the embeddings")] = 128
     channels_last: Annotated[bool, Flag(help="memory format of images and weights, often faster")] = True
     sync_batch_norm: Annotated[bool, Flag(help="normalise over the batches of all processes; GPUs only")] = False
@@ -50,27 +50,27 @@ class VisionRecipe(Recipe):
     augmentation: Annotated[str, Text(help="recipe of the views")] = "simclr-cifar"
     load_size: Annotated[
         Optional,
-        integer_or_none("pixels of each side before views are cropped; none: as they are; of many sizes: 8/7 of a view"),
+        integer_or_none("pixels of each side before cropping; none: unchanged, or 8/7 of a view for images of many sizes"),
     ] = None
     count: Annotated[Optional, integer_or_none("images to train on, drawn at random; none: all")] = None
     imbalance_ratio: Annotated[
         float | None, Number(at_least=1, optional=True, help="largest over smallest class of a long-tailed part; none: all")
     ] = None
     largest_class: Annotated[Optional, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
-    held_out: Annotated[int, integer("images, as many of each class, that its draw leaves for validation", 0)] = 0
+    held_out: Annotated[int, integer("images, the same number of each class, left out of it for validation", 0)] = 0
     split_seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of the drawn images")] = 0
 
-    evaluations: Annotated[tuple[str, ...], Words(EVALUATIONS, help="what the backbone is measured by")] = ("knn",)
+    evaluations: Annotated[tuple[str, ...], Words(EVALUATIONS, help="evaluations of the backbone")] = ("knn",)
     evaluation_dataset: Annotated[
-        str | None, Text(optional=True, help="labelled images to measure with; none: those of the training, and their test set")
+        str | None, Text(optional=True, help="labelled images for evaluations; none: those of the training, and their test set")
     ] = None
-    neighbours: Annotated[int, integer("that vote in knn")] = 200
+    neighbours: Annotated[int, integer("neighbours that vote in knn")] = 200
     probe: Annotated[str, Choice(tuple(PROBES), help="recipe of linear-probe")] = "lightly"
     head_above: Annotated[Optional, integer_or_none("larger classes are head in long-tail; none: thirds of the classes")] = None
     tail_below: Annotated[Optional, integer_or_none("smaller classes are tail; none: likewise")] = None
 
     def changed(self, **changes: Any) -> Self:
-        """Returns the recipe with some settings changed; a backbone that is no ResNet of ours loses what only those have."""
+        """Returns the recipe with changed settings; backbones other than our ResNets have no settings of a ResNet."""
         if not changes.get("backbone", self.backbone).startswith("resnet"):
             changes = {"stem": None, "width": None, "zero_init_residual": False, **changes}
         return super().changed(**changes)

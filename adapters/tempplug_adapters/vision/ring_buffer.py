@@ -13,17 +13,17 @@ from tempplug.errors import ConfigError, ShapeError
 
 
 class RingBuffer(nn.Module):
-    """The last K rows that were enqueued, first in, first out; the oldest row gives way to the newest.
+    """The last K rows that were enqueued; the newest rows replace the oldest ones.
 
-    It starts full of random unit rows, as MoCo's and NNCLR's do, from PyTorch's global generator. The batch need not divide
-    K: rows that do not fit at the end go to the beginning.
+    It starts with random unit rows from PyTorch's global generator, as MoCo's and NNCLR's do. K need not be a multiple of the
+    batch size: rows that do not fit at the end go to the beginning.
 
     Args:
         size: K, at least 1.
         dimension: D, at least 1.
-        gather: with a process group, enqueue the rows of all processes, in the order of ranks: buffers that were equal stay
-            so. DistributedDataParallel makes them equal when it wraps them; with ``broadcast_buffers=False`` it does not send
-            them again at every step.
+        gather: with a process group, enqueue the rows of all processes in the order of ranks, so that equal buffers stay
+            equal. DistributedDataParallel makes them equal when it wraps them; ``broadcast_buffers=False`` avoids sending them
+            again at every step.
 
     Attributes:
         rows: [K, D].
@@ -53,7 +53,7 @@ class RingBuffer(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, rows: Tensor) -> None:
-        """Writes rows over the oldest ones, as they are; of more than K only the last K stay.
+        """Replaces the oldest rows by these, unchanged; of more than K rows the last K are stored.
 
         Args:
             rows: [B, D], of any floating dtype.
@@ -61,8 +61,7 @@ class RingBuffer(nn.Module):
         Raises:
             ShapeError: they have another dimension.
         """
-        if rows.ndim != 2 or rows.shape[1] != self.rows.shape[1]:
-            raise ShapeError(f"rows of shape {list(rows.shape)} must be [B, {self.rows.shape[1]}] for this ring buffer.")
+        self._check("rows", rows)
         rows = distributed.gather(rows, distributed.share_rows(len(rows), rows.device, self.gather))
         size, count = len(self.rows), len(rows)
         passed = max(0, count - size)
@@ -74,12 +73,13 @@ class RingBuffer(nn.Module):
     @torch.no_grad()
     def nearest(self, embeddings: Tensor) -> Tensor:
         """Returns for each embedding [B, D] the row of highest cosine similarity, [B, D]; the rows must be unit rows."""
-        if embeddings.ndim != 2 or embeddings.shape[1] != self.rows.shape[1]:
-            raise ShapeError(
-                f"embeddings of shape {list(embeddings.shape)} must be [B, {self.rows.shape[1]}] for this ring buffer."
-            )
+        self._check("embeddings", embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.rows[(embeddings.to(self.rows.dtype) @ self.rows.T).argmax(1)]
+
+    def _check(self, name: str, given: Tensor) -> None:
+        if given.ndim != 2 or given.shape[1] != self.rows.shape[1]:
+            raise ShapeError(f"{name} of shape {list(given.shape)} must be [B, {self.rows.shape[1]}] for this ring buffer.")
 
     def extra_repr(self) -> str:
         """Shows the sizes in ``print(module)``."""

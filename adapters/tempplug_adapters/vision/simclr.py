@@ -23,7 +23,7 @@ class SimCLR(StepModule):
     Args:
         backbone: images to representations [B, F], with attribute ``dimension``.
         projection_head: representations to embeddings, or an `nn.ModuleList` of several, whose losses are summed.
-        strategy: spec string or instance. ``uncertainty`` (TaU) brings a linear layer from representations to its scalar.
+        strategy: spec string or instance. ``uncertainty`` (TaU) adds a linear layer from representations to its scalar.
         objective: spec string or instance.
         gather: candidates of all processes.
         engine: as in `tempplug.ContrastiveLoss`.
@@ -32,11 +32,10 @@ class SimCLR(StepModule):
         uncertainty_head: the layer of ``uncertainty``, else None.
 
     Raises:
-        ConfigError: the backbone does not say its dimension, or an option is not allowed.
+        ConfigError: the backbone has no dimension, or an option is not allowed.
         UnknownNameError: no such strategy, objective or option.
 
-    Source: Chen et al. 2020. The value is the mean over both directions, as the paper has it; the authors' code returns their
-    sum.
+    Source: Chen et al. 2020. The value is the mean over both directions, as in the paper; the authors' code returns their sum.
 
     >>> backbone = nn.Flatten()
     >>> backbone.dimension = 12
@@ -68,7 +67,7 @@ class SimCLR(StepModule):
         Args:
             view_a: [B, 3, H, W].
             view_b: [B, 3, H, W], another view of the same images.
-            index: [B] positions in the data set, for strategies that want them.
+            index: [B] positions in the data set, for strategies that use them.
             labels: [B] classes, likewise.
 
         Raises:

@@ -16,24 +16,23 @@ class SimSiam(WithoutSoftmax):
     With AMCL each direction is -s/(2u) + β·(ln u + 1/u), u = u(p, sg h) the temperature of its pair; several heads are summed.
     Each view goes through the backbone by itself.
 
-    The paper's -s/(2τ) + β·((D/2)·ln τ + 1/τ) is the same with u = τ·D/2, but for a constant and the factor D/2. Without this
-    change of units it grows with τ for every τ above 2/D, whatever β, so that all temperatures fall to any floor above that;
-    with a floor below it, its gradient is D/2 times SimSiam's, and φ overshoots. AMCL's span and floor are bounds of u here,
-    and a pair of similarity s is drawn to u = 1 - s/(2β): β below 1/2 leaves nothing but the floor.
+    The paper's -s/(2τ) + β·((D/2)·ln τ + 1/τ) is the same with u = τ·D/2, except for a constant and the factor D/2. In the
+    paper's units it increases with τ above 2/D for every β, so all temperatures fall to any higher floor; with a lower floor,
+    its gradient is D/2 times SimSiam's, and φ overshoots. AMCL's span and floor are bounds of u here, and the optimum of a pair
+    of similarity s is u = 1 - s/(2β), which is at the floor for β below 1/2.
 
     Args:
         backbone: images to representations [B, F], with attribute ``dimension``.
         projection_head: representations to embeddings [B, D], or an `nn.ModuleList` of several.
         prediction_head: embeddings to predictions of the same dimension, one for each projection head.
-        strategy: ``amcl:dimension=D`` or an instance of it; None for SimSiam as it is.
+        strategy: ``amcl:dimension=D`` or an instance of it; None for the plain method.
 
     Attributes:
         prediction_head: as given.
         strategy: AMCL, or None.
 
     Raises:
-        ConfigError: any other strategy, since there is no softmax; the backbone does not say its dimension; the numbers of
-            heads differ.
+        ConfigError: another strategy, as there is no softmax; the backbone has no dimension; the numbers of heads differ.
 
     Source: Chen and He 2021; AMCL: Wang et al. 2024, eq. 2.2, where the prediction is written z and the embedding h.
     """

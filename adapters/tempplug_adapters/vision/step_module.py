@@ -67,21 +67,21 @@ class StepModule(nn.Module):
         return {} if self.loss_fn is None else numbers_of(self.loss_fn.record)
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay must spare: those that a part of this module names (timm)."""
+        """Returns the names of the parameters without weight decay: those of the parts of this module (timm's convention)."""
         return spared_by_decay(nn.ModuleDict(dict(self.named_children())))
 
 
 class WithoutSoftmax(StepModule):
     """Base of SimSiam and Barlow Twins, which have no temperature but AMCL's.
 
-    AMCL's regulariser Ω(τ) = (D/2)·ln τ + 1/τ is lowest at 2/D, a thousandth where D is 2048. A softmax compares the Ω of
-    positives with that of negatives; here it stands alone. Both methods therefore count temperatures in units of 2/D and Ω in
-    units of D/2, where it is ln u + 1/u.
+    AMCL's regulariser Ω(τ) = (D/2)·ln τ + 1/τ has its minimum at 2/D, a thousandth for D = 2048. A softmax compares the Ω of
+    positives with that of negatives; without one, Ω stands alone. Both methods therefore measure temperatures in units of 2/D
+    and Ω in units of D/2, where it is ln u + 1/u.
 
     Args:
         backbone: as in `StepModule`.
         projection_head: likewise.
-        strategy: ``amcl:dimension=…`` or an instance of it; None for the method as it is.
+        strategy: ``amcl:dimension=…`` or an instance of it; None for the plain method.
         prediction_head: as in `StepModule`.
 
     Attributes:
@@ -103,7 +103,7 @@ class WithoutSoftmax(StepModule):
         self._temperatures: list[Tensor] = []
 
     def measure(self) -> dict[str, float]:
-        """Returns the temperatures of the last call; empty without AMCL. Warns once where nearly all lie on AMCL's bounds."""
+        """Returns the temperatures of the last call; empty without AMCL. Warns once if nearly all are at AMCL's bounds."""
         if self.strategy is None or not self._temperatures:
             return {}
         found = describe_temperatures(self.strategy, torch.cat(self._temperatures))
@@ -120,13 +120,11 @@ def checked_amcl(method: str, strategy: object) -> AMCL | None:
     Raises:
         ConfigError: it is another strategy than ``amcl``, or an option of that is not allowed.
     """
+    if isinstance(strategy, str) and parse_spec(strategy)[0] == "amcl":
+        strategy = create_strategy(strategy)
     if strategy is None or isinstance(strategy, AMCL):
         return strategy
     name = parse_spec(strategy)[0] if isinstance(strategy, str) else getattr(strategy, "name", type(strategy).__name__)
-    if name == "amcl" and isinstance(strategy, str):
-        created = create_strategy(strategy)
-        if isinstance(created, AMCL):
-            return created
     raise ConfigError(
         f"strategy '{name}' does not apply: {method} has no softmax to put a temperature in. Only 'amcl' has a form for it: "
         "pass strategy='amcl:dimension=…', or leave the strategy out."

@@ -17,9 +17,9 @@ from tempplug_adapters.vision.evaluation.settings import EvaluationSettings
 from tempplug_adapters.vision.recipe import VisionRecipe
 
 ALIGNED_IMAGES = 2000
-"""Test images at most of which two views are compared: the same for every strategy and seed."""
+"""Most test images whose two views are compared: the same images for every strategy and seed."""
 CROPPED_FROM = 8 / 7
-"""Side of an image over that of a view cropped from it, where the recipe gives no size: 256 pixels for 224."""
+"""Side of an image over that of a view cropped from it, unless the recipe has a size: 256 pixels for 224."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ def read_images(
     count: int | None = None,
     seed: int = 0,
 ) -> ImageSet:
-    """Returns a data set as `load_images` does, its images as large as views of them want them.
+    """Returns a data set as `load_images` does, its images of a size that suits the views.
 
     Args:
         dataset: name or folder.
         split: ``train`` or ``test``.
         data_dir: folder of real data, or None.
-        image_size: pixels of each side of a view; None: whatever images have.
-        load_size: those of an image; None leaves images of one size as they are, and brings those of many sizes to 8/7 of a
-            view.
+        image_size: pixels of each side of a view; None: those of the images.
+        load_size: pixels of each side of an image; None keeps the size of images that all have one, and resizes others to 8/7
+            of a view.
         count: that many images only, drawn at random; None: all.
         seed: of that draw.
 
@@ -83,7 +83,7 @@ def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, ev
         evaluated: whether anything will be measured.
 
     Raises:
-        TempplugError: images cannot be read, or do not allow what the recipe asks of them.
+        TempplugError: images cannot be read, or do not suit the recipe.
     """
 
     def read(name: str, split: Split, count: int | None = None) -> ImageSet:
@@ -100,18 +100,15 @@ def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, ev
         test.batch(torch.tensor([0]))  # read now, where the set is on disk: it is measured with after the training
     except DataError as error:
         raise DataError(f"{error} Or pass --no-evaluate to train without measuring.") from error
-    images = VisionImages(train, bank, test, held_out if wanted is None else None)
-    check_evaluations(recipe, images)
-    return images
+    check_evaluations(recipe, bank, test)
+    return VisionImages(train, bank, test, held_out if wanted is None else None)
 
 
-def check_evaluations(recipe: VisionRecipe, images: VisionImages) -> None:
+def check_evaluations(recipe: VisionRecipe, bank: ImageSet, test: ImageSet) -> None:
     """Raises `TempplugError` before the training if the labels do not allow the evaluations."""
-    if images.bank is None or images.test is None:
-        return
-    unasked = Evaluation(nn.Identity(), images.bank, images.test, evaluation_settings(recipe), torch.device("cpu"))
+    evaluation = Evaluation(nn.Identity(), bank, test, evaluation_settings(recipe), torch.device("cpu"))
     for name in recipe.evaluations:
-        unasked.check(name)
+        evaluation.check(name)
 
 
 def evaluation_settings(recipe: VisionRecipe) -> EvaluationSettings:

@@ -1,6 +1,6 @@
 """Training on images: computes two views of every image on the device and passes them to a step module with its loss.
 
-`DESIGNS` defines what differs between methods: the module, its heads and their settings.
+`DESIGNS` defines the differences between methods: the module, its heads and their settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.images.backbones import Backbone, create_backbone
-from tempplug_adapters.images.vit import VITS
+from tempplug_adapters.images.networks import VITS
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.vision import projection_heads as heads
@@ -30,12 +30,12 @@ from tempplug_adapters.vision.moco import MoCo
 from tempplug_adapters.vision.nnclr import NNCLR
 from tempplug_adapters.vision.simclr import SimCLR
 from tempplug_adapters.vision.simsiam import SimSiam
-from tempplug_adapters.vision.step_module import StepModule, WithoutSoftmax, checked_amcl
+from tempplug_adapters.vision.step_module import StepModule, WithoutSoftmax
 from tempplug_adapters.vision.supcon import SupCon
 from tempplug_adapters.vision.vision_images import VisionImages, evaluation_settings, load_vision
 
 HEADS = {"amcl": 3}
-"""Projection heads of a strategy where the recipe does not say; one for the others."""
+"""Projection heads by strategy if the recipe sets no number; one for the others."""
 _WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")
 
 
@@ -75,16 +75,16 @@ DESIGNS: Mapping[str, Design] = {
     "barlow-twins": Design(
         BarlowTwins, heads.barlow_twins_projection_head, settings={"redundancy_weight": "redundancy_weight"}
     ),
-    # The paper does not say whether its head normalises. SimCLR's does: without, ResNets give all images nearly one embedding
-    # at first, where this loss is flat (CIFAR-10, 5,000 images, ResNet-18 of width 16, 6 epochs: 24 % of neighbours' votes are
-    # right, and 35 % with it).
+    # The paper does not specify normalisation in the head. SimCLR's head has it: without it, ResNets give all images nearly the
+    # same embedding at first, where this loss is flat (CIFAR-10, 5,000 images, ResNet-18 of width 16, 6 epochs: knn accuracy
+    # 24 %, and 35 % with it).
     "supcon": Design(SupCon, heads.simclr_projection_head, labelled=True),
 }
 """By the name of the method."""
 
 
 class TwoViews(nn.Module):
-    """Images to the loss of a step module: two views of every image, drawn together, which costs less than one by one.
+    """Images to the loss of a step module: two views of every image, drawn together, which is faster than one by one.
 
     Args:
         step: of two views.
@@ -164,8 +164,8 @@ class VisionMethod(Method[Any, VisionImages]):
         return design.module(backbone, *made, **options)
 
     def load(self, recipe: Any, source: Source) -> VisionImages:
-        """Returns images to train on, and labelled ones to measure with where there are any."""
-        create_augmentation(recipe.augmentation, recipe.image_size)  # a misspelled name is told before images are read
+        """Returns training images, and labelled images for evaluations if there are any."""
+        create_augmentation(recipe.augmentation, recipe.image_size)  # reports a misspelled name before images are read
         data = load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
         if self.design.labelled and data.train.labels is None:
             raise DataError(f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR.")
@@ -177,22 +177,22 @@ class VisionMethod(Method[Any, VisionImages]):
         return f"{len(data)} images{tested}"
 
     def known(self, recipe: Any, data: VisionImages) -> dict[str, Any]:
-        """Returns the number of images, the dimension of what AMCL sees, and how many images each class has."""
+        """Returns the number of images, the dimension of AMCL's input, and the number of images of each class."""
         labels, dimension = data.train.labels, recipe.embedding_dimension
         counts = {} if labels is None else {"class_counts": labels.bincount(minlength=len(data.train.classes)).tolist()}
-        if self.design.module is BarlowTwins:  # AMCL sees the values of a feature over the batch of all processes
+        if self.design.module is BarlowTwins:  # AMCL's input is a feature over the batch of all processes
             dimension = recipe.per_device_train_batch_size * (processes.get_world_size() if distributed.active() else 1)
         return {"size": len(data), "dimension": dimension, **counts}
 
     def recipe_of(self, recipe: Any, strategy: str, dataset: str) -> Any:
-        """Returns the recipe with as many heads as the strategy has in its paper, where it does not say how many."""
+        """Returns the recipe with the number of heads of the strategy's paper, unless it sets one."""
         return recipe if recipe.heads is not None else recipe.changed(heads=HEADS.get(strategy, 1))
 
     def create_loss(self, recipe: Any, data: VisionImages, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
-        """Returns the loss of the flags; of a method without a softmax, AMCL's strategy, or None for the method as it is.
+        """Returns the loss of the flags; for a method without a softmax, AMCL's strategy, or None for the plain method.
 
         Raises:
-            ConfigError: such a method got another strategy, an objective, or options of no strategy.
+            ConfigError: such a method got an objective, or options without a strategy.
             DataError: strategy ``head-tail`` needs images with labels.
         """
         given = temperature.temperature_strategy
@@ -210,15 +210,13 @@ class VisionMethod(Method[Any, VisionImages]):
                 )
             if given is None:
                 return None
-            if parse_spec(given)[0] != "amcl":
-                checked_amcl(title, given)  # which raises
             return super().create_loss(recipe, data, temperature).strategy
         if data.train.labels is None and parse_spec(given or recipe.loss.strategy)[0] == "head-tail":
             raise DataError(f"strategy 'head-tail' needs the class of every image, which the set '{data.train.name}' has not.")
         return super().create_loss(recipe, data, temperature, gather=gather)
 
     def specs(self, module: Any) -> dict[str, str | None]:
-        """Returns the resolved specs; without a softmax there is AMCL's strategy or none, and no objective."""
+        """Returns the resolved specs; without a softmax, AMCL's or no strategy, and no objective."""
         if not isinstance(module.step, WithoutSoftmax):
             return super().specs(module)
         strategy = module.step.strategy
@@ -251,7 +249,7 @@ class VisionMethod(Method[Any, VisionImages]):
         return {"index": index, "pixels": data.train.batch(index), "labels": None if labels is None else labels[index]}
 
     def treatment(self, recipe: Any, name: str, parameter: nn.Parameter) -> Treatment:
-        """Returns how a weight, a matrix or kernel, is treated, or a bias or a part of a normalisation."""
+        """Returns the optimizer settings of a matrix or kernel, or of a bias or normalisation weight."""
         # SimSiam's prediction head keeps its learning rate (Chen and He 2021, section 4.1)
         constant = self.design.module is SimSiam and name.startswith("step.prediction_head.")
         if parameter.ndim > 1:
@@ -261,14 +259,14 @@ class VisionMethod(Method[Any, VisionImages]):
         return Treatment(decays=not spared, adapts=False, rate=rate, constant=constant)
 
     def evaluate(self, recipe: Any, module: nn.Module, data: VisionImages, run: Run) -> dict[str, float]:
-        """Returns the figures of the recipe's evaluations by name, nothing where there is nothing to measure with.
+        """Returns the figures of the recipe's evaluations by name; none without labelled test images.
 
-        Percentages are ``knn``, ``linear``, ``svc`` and, class by class, ``knn@1``, ``knn@10``, ``few-shot`` and
+        Percentages are ``knn``, ``linear``, ``svc`` and, as means over classes, ``knn@1``, ``knn@10``, ``few-shot`` and
         ``long-tail``, each also of its ``head``, ``middle`` and ``tail``; ``knn top-5`` and ``linear top-5``; and those with
-        ``10 labels`` to ``500 labels`` of each class. Of the geometry there are ``alignment``,
-        ``uniformity``, ``tolerance`` and ``interclass_uniformity``. To choose by there are ``knn validation``, of a tenth of
-        the training images whose classes the others tell, and ``validation knn@1`` and ``validation knn@10``, of images that
-        were held out of a long-tailed part and not trained on.
+        ``10 labels`` to ``500 labels`` of each class. ``alignment``, ``uniformity``, ``tolerance`` and
+        ``interclass_uniformity`` describe the geometry. For choosing settings there are ``knn validation``, the accuracy on a
+        tenth of the training images with the others as bank, and ``validation knn@1`` and ``validation knn@10``, the accuracy
+        on images held out of a long-tailed training set.
         """
         if data.bank is None or data.test is None:
             return {}
@@ -276,20 +274,20 @@ class VisionMethod(Method[Any, VisionImages]):
         pieces = 2 + 2 * ("report" in recipe.evaluations) + linear + (data.held_out is not None)
         begun: dict[str, None] = {}
 
-        def told(name: str, fraction: float) -> None:
+        def report(name: str, fraction: float) -> None:
             begun.setdefault(name)
             run.progress((len(begun) - 1 + fraction) / pieces)
 
         encoder: Any = module.encoder
         device = next(module.parameters()).device
-        evaluation = Evaluation(encoder, data.bank, data.test, evaluation_settings(recipe), device, told, data.held_out)
+        evaluation = Evaluation(encoder, data.bank, data.test, evaluation_settings(recipe), device, report, data.held_out)
         return {
             figure: value for name in recipe.evaluations for figure, value in figures(name, evaluation.measure(name)).items()
         }
 
 
 def figures(evaluation: str, found: dict[str, Any]) -> dict[str, float]:
-    """Returns the numbers of an evaluation by the names that they have among those of others.
+    """Returns the numbers of an evaluation by their names in ``metrics.json``.
 
     Args:
         evaluation: one of `tempplug_adapters.vision.evaluation.settings.EVALUATIONS`.
@@ -315,7 +313,7 @@ def figures(evaluation: str, found: dict[str, Any]) -> dict[str, float]:
 
 
 def _refuse_broken_convolutions(module: nn.Module) -> None:
-    """Raises an error where the convolutions of PyTorch 2.13 write out of bounds (processors with AVX2, backward pass)."""
+    """Raises ConfigError for convolutions that write out of bounds in PyTorch 2.13 (AVX2, backward pass)."""
     for each in module.modules():
         if (
             not torch.accelerator.is_available()

@@ -14,30 +14,22 @@ from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug_adapters.watch.logs import Logs, read_logs
 from tempplug_adapters.watch.problems import problems
 
-SHOWN = (
-    "loss",
-    "temperature",
-    "positive_similarity",
-    "alignment",
-    "uniformity",
-    "gradient_scale",
-    "effective_negatives",
-)
+SHOWN = ("loss", "temperature", "positive_similarity", "alignment", "uniformity", "gradient_scale", "effective_negatives")
 _COLUMNS = 48
 _LEVELS = "▁▂▃▄▅▆▇█"
 _CLEAR = "\x1b[H\x1b[J"
 _HELP = """\
-OUTPUT_DIR is the folder of `tempplug train`, of a Trainer with the mixin, or of any other Trainer whose checkpoints it holds.
-What the temperature does to a training shows in these lines, which should be read together:
+OUTPUT_DIR is the folder of `tempplug train`, of a Trainer with the mixin, or of any other Trainer with checkpoints.
+The effect of the temperature on a training shows in these lines, which should be read together:
 
-  temperature          mean over the pairs of the last batch; a line that ends on a bound no longer adapts
+  temperature          mean over the pairs of the last batch; at a bound, it no longer adapts
   positive_similarity  mean similarity of the two views of an item; alignment is the same as a squared distance
-  uniformity           lower is more spread; -2 to -4 is usual, 0 is one point
-  gradient_scale       1 - probability of the positive; near 0 a pair teaches nothing any more
-  effective_negatives  how many negatives an anchor's gradient comes from
+  uniformity           lower values are more spread; -2 to -4 is usual, 0 is a single point
+  gradient_scale       1 - probability of the positive; near 0, a pair has no gradient any more
+  effective_negatives  effective number of negatives in an anchor's gradient
 
-Lines that begin with ! name what is known to be harmful, once the last three logs agree, and what to do about it. A log every
-few steps (--logging-steps) shows it early.
+Lines that begin with ! report a known problem that appears in the last three logs, and its remedy. Frequent logs
+(--logging-steps) show problems early.
 """
 
 
@@ -52,30 +44,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="tempplug watch",
-        description="Show temperature, similarities and gradient of a training over its steps, and what is harmful in them.",
+        description="Show temperature, similarities and gradient of a training over its steps, and report problems.",
         epilog=_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="folder of the training")
-    parser.add_argument("--once", action="store_true", help="show what there is and end, in place of waiting for more")
-    parser.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="between two looks (2)")
+    parser.add_argument("--once", action="store_true", help="show the current state and exit, instead of waiting for more")
+    parser.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="time between two updates (default: 2)")
     options = parser.parse_args(arguments)
     if not (math.isfinite(options.interval) and options.interval > 0):
         raise ConfigError(f"interval={options.interval:g} must be a number of seconds greater than 0.")
-    if options.once:
-        logs = read_logs(options.output_dir)
-        if not logs.entries:
-            raise DataError(f"output_dir={options.output_dir} holds no log of a training step yet.")
-        print("\n".join(view(options.output_dir, logs)))
-        return 0
     seen = -1
     while True:
         logs = read_logs(options.output_dir)
+        if options.once and not logs.entries:
+            raise DataError(f"output_dir={options.output_dir} holds no log of a training step yet.")
         if len(logs.entries) != seen or logs.ended:
             seen = len(logs.entries)
-            print(_CLEAR if sys.stdout.isatty() else "", end="")
-            print("\n".join(view(options.output_dir, logs)), flush=True)
-        if logs.ended:
+            clear = _CLEAR if sys.stdout.isatty() and not options.once else ""
+            print(clear + "\n".join(view(options.output_dir, logs)), flush=True)
+        if logs.ended or options.once:
             return 0
         time.sleep(options.interval)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 LAST: Final = 3
-"""Logs that must agree before a problem is named: one batch may be odd."""
+"""Number of consecutive logs with a problem before it is reported, because a single batch may be unusual."""
 LOST: Final = 0.5
-"""Share of its best uniformity that a training has left when it collapses."""
+"""A collapsing training has less than this fraction of its best uniformity."""
 SPREAD: Final = -1.0
-"""Only what once had this uniformity can collapse."""
+"""Uniformity that a training must have reached before it can collapse."""
 
 Entries = Sequence[Mapping[str, Any]]
 _CLOSE = (
@@ -79,7 +79,7 @@ def problems(entries: Entries, bounds: Mapping[str, float] | None = None, remedy
         "gradient_scale",
         lambda value: value < 0.01,
         "the gradient scale has collapsed",
-        "it is {value:.2g} {since}: the positives have all the probability, and most pairs teach nothing any more",
+        "it is {value:.2g} {since}: the positives have all the probability, and most pairs have no gradient any more",
         "raise the temperature; larger batches, hard negatives or stronger augmentation make the task harder; objective dcl or "
         "flatnce keeps the gradient of easy pairs",
     )

@@ -16,17 +16,14 @@ from tempplug.errors import ConfigError
 from tempplug_benchmarks.data.sentences import EVALUATION_TEMPLATES, SLOTS, TRAINING_TEMPLATES
 
 VERSION = 1
-"""Grows with every change of what is generated, so that results of different sentences are told apart."""
+"""Grows with every change of what is generated, so that results of different sentences are kept apart."""
 
-PEOPLE = (
-    ("man", "woman"),
-    ("boy", "girl"),
-    ("king", "queen"),
-    ("father", "mother"),
-    ("uncle", "aunt"),
-    ("actor", "actress"),
-    ("waiter", "waitress"),
-    ("duke", "duchess"),
+PEOPLE = tuple(
+    zip(
+        ("man", "boy", "king", "father", "uncle", "actor", "waiter", "duke"),
+        ("woman", "girl", "queen", "mother", "aunt", "actress", "waitress", "duchess"),
+        strict=True,
+    )
 )
 """The words for men and for women."""
 VERBS, THINGS, PLACES = ([words[0] for words in slot] for slot in SLOTS[1:])

@@ -29,14 +29,14 @@ from tempplug_benchmarks.report.tables import (
 from tempplug_benchmarks.run.tuning import fixed_temperatures
 
 BASELINE = "fixed"
-"""What the baseline of every task is called here: the temperature differs."""
+"""Name of the baseline of every task; its temperature differs between tasks."""
 LOWEST, HIGHEST = "fixed, lowest", "fixed, highest"
-"""What the ends of a task's fixed temperatures are called, where they are not its baseline."""
+"""Names of the lowest and highest fixed temperature of a task, if they are not its baseline."""
 REFERENCES = (LOWEST, HIGHEST, UNTRAINED.label)
 TITLE = "All tasks"
 MARKS = {"better": "▲", "worse": "▼"}
 QUIET = ("no signal", "one seed")
-"""Verdicts of which nothing can be concluded."""
+"""Verdicts without a conclusion."""
 READING_CROSS = (
     "rank of the mean within the task, and difference to its baseline with the 95 % interval; ▲ better and ▼ worse: at least "
     "five seeds, p below 0.05 after correction, and a difference that matters; without a mark nothing is shown. A strategy is "

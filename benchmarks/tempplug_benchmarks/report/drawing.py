@@ -23,7 +23,7 @@ WIDTH = 332
 """Width of a plot in pixels, narrow enough for phones to show without scaling."""
 LETTER = 6.2  # pixels, a generous mean at 11 px
 FAR = 6.0
-"""An axis ends so many times the usual distance from the middle; see `limits`."""
+"""Distance of the ends of an axis from the median, in typical distances; see `limits`."""
 EDGE = 8
 """Pixels between a plot and the right side of its page."""
 _CSS = files("tempplug_benchmarks.report").joinpath("templates/report.css").read_text(encoding="utf-8")

@@ -18,20 +18,15 @@ from tempplug_benchmarks.run.plan import slug
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Of what could also be meant as it is, only where it would not be: links, entities, emphasis around a word, headings.
+# Ambiguous characters are escaped only where they would be markup: links, entities, emphasis around a word, headings.
 _MARKUP = re.compile(r"[|*`<\\]|\](?=\()|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|_(?![^\W_])|^[#>]|^[-+](?= )")
 _INTERVAL = re.compile(r" (\[[^\]]*\])")
 
 
 def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
     """Returns the report as Markdown, with messages about files that could not be read."""
-    found = _render("training.md", comparisons=comparisons, problems=problems, across=across.cross_table(comparisons))
+    found = render("training.md", comparisons=comparisons, problems=problems, across=across.cross_table(comparisons))
     return found.rstrip("\n") + "\n"
-
-
-def html(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
-    """Returns the report as a page, with messages about files that could not be read."""
-    return page(html_parts(comparisons, problems))
 
 
 def html_parts(comparisons: Sequence[Comparison], problems: Sequence[str]) -> list[str]:
@@ -39,22 +34,12 @@ def html_parts(comparisons: Sequence[Comparison], problems: Sequence[str]) -> li
     from tempplug_benchmarks.report import plots  # matplotlib takes half a second to import
 
     found = across.cross(comparisons)
-    return [_render("training.html", comparisons=comparisons, problems=problems, across=found, plots=plots)]
+    return [render("training.html", comparisons=comparisons, problems=problems, across=found, plots=plots)]
 
 
 def page(parts: Sequence[str]) -> str:
     """Returns an HTML page of these fragments in the style of the reports."""
-    return _render("page.html", parts=parts)
-
-
-def html_table(table: Table, label: str, *, sortable: bool = False) -> str:
-    """Returns a table as HTML with a label for screen readers; if it is sortable, its headings sort it."""
-    return str(_macros().table(table, label, sortable))
-
-
-def html_list(lines: Sequence[str]) -> str:
-    """Returns lines as an HTML list."""
-    return str(_macros().bullets(lines))
+    return render("page.html", parts=parts)
 
 
 def markdown_table(table: Table) -> str:
@@ -78,12 +63,14 @@ def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
+    """Returns a template of `report/templates` with these values."""
     return _environment().get_template(template).render(values)
 
 
-def _macros() -> Any:
-    return _environment().get_template("macros.html").module
+def html_macro(name: str, *arguments: Any) -> str:
+    """Returns the HTML of a macro of `macros.html`."""
+    return str(getattr(_environment().get_template("macros.html").module, name)(*arguments))
 
 
 @cache

@@ -39,7 +39,7 @@ from tempplug_benchmarks.report.tables import STILL, format_difference, format_s
 from tempplug_benchmarks.results import Summary
 
 TIMES = 4.0
-"""An axis is logarithmic where the largest value is more than so many times the smallest."""
+"""An axis is logarithmic if the largest value is more than this many times the smallest."""
 _ROW, _LINE, _LEFT, _HIGH = 31, 16, 40, 142
 _TEMPERATURES = ("temperature", "base_temperature", "initial_temperature", "temperature_init")
 _PAIRS = (("tolerance", "tolerance: higher keeps classes together"), ("alignment", "alignment: lower is closer"))

@@ -25,10 +25,10 @@ Kind = Literal["measured", "baseline", "reported", "failed"]
 Tone = Literal["", "better", "worse"]
 NOTHING = "-"
 DATA, OUTPUT = "DATA", "runs"
-"""What stands in a command for the folder of real data, and for any folder of results."""
+"""Placeholders in commands for the folder of real data and for a folder of results."""
 SEPARATOR = "; "
 STILL = 1e-4
-"""Share of a temperature that it may move by, as rounding does, and still be the same."""
+"""Relative change below which a temperature counts as constant."""
 READING = (
     "measured: mean ± sample standard deviation over seeds. Difference: paired over the seeds that both arms have, with its "
     "95 % t interval. Better and worse want three things: at least five seeds (fewer are underpowered), a p below 0.05, and "

@@ -26,6 +26,7 @@ from tempplug_benchmarks.report.tables import (
 )
 
 _STYLES = {"baseline": "bold", "reported": "dim", "failed": "red", "measured": ""}
+_RED = ("failed:", "left out:", "not the same loss:")
 _TONES = {"better": "green", "worse": "red", "": ""}
 
 
@@ -92,9 +93,9 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
 
 
 def print_lines(console: Console, lines: Sequence[str]) -> None:
-    """Prints lines; those about failures or omissions are red."""
+    """Prints lines; those about failures, omissions or differing losses are red."""
     for line in lines:
-        console.print(Text(line, style="red" if line.startswith(("failed:", "left out:")) else "dim"))
+        console.print(Text(line, style="red" if line.startswith(_RED) else "dim"))
 
 
 def fitting(table: Table, width: int) -> list[Table]:

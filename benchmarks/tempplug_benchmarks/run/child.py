@@ -22,7 +22,7 @@ from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import Failure, Result, failure_of
 
 INTERVAL = 1.0
-"""Seconds between two looks at a run."""
+"""Seconds between two checks of a run."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Lost:
 
 Outcome = Result | Failure | Lost
 Message = tuple[float, str] | Outcome
-"""What is heard of a run: how far it is, and last what came of it."""
+"""A completed fraction with a description, or finally the outcome of the run."""
 
 
 class Child:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 PACKAGES = ("tempplug", "torch", "transformers", "sentence-transformers")
 PRODUCT = ("tempplug", "adapters", "benchmarks/tempplug_benchmarks")
-"""Folders of a checkout that decide a result."""
+"""Folders of a checkout that affect results."""
 
 
 def versions(also: Sequence[str] = ()) -> dict[str, str]:

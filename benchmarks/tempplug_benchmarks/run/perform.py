@@ -13,7 +13,7 @@ from tempplug_benchmarks.run.store import Failure, Result, failure_of, result_of
 from tempplug_benchmarks.run_method import RunContext
 
 NOTED = ("temperature", "course", "resampled", "launch", "implementations")
-"""What a run notes in its context for its result."""
+"""Fields of `RunContext` that a run fills for its result."""
 
 
 def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[[float, str], None]) -> Result | Failure:

@@ -45,6 +45,11 @@ class Run:
     seed: int
 
     @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        """Suite, profile, task, arm and seed."""
+        return self.suite, self.profile, self.task.name, self.arm.label, self.seed
+
+    @property
     def sizes(self) -> Profile:
         """The profile object."""
         return self.task.profile(self.profile)

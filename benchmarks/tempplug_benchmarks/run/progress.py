@@ -42,9 +42,9 @@ class Progress:
         """Shows the number of runs, the number of finished ones and problems with stored files."""
         self._total, self._done = total, finished
         for message in messages:
-            self._say(f"{message} It is run again.")
+            self.note(f"{message} It is run again.")
         if finished:
-            self._say(f"{finished} of {total} runs are finished already.")
+            self.note(f"{finished} of {total} runs are finished already.")
         if self._bars is not None:
             self._all = self._bars.add_task(self._count(), total=total, completed=finished)
 
@@ -66,18 +66,15 @@ class Progress:
     def finish(self, name: str, line: str) -> None:
         """Shows in one line that a run ended and its outcome."""
         self._done += 1
-        self._say(f"{self._count()} {line}")
+        self.note(f"{self._count()} {line}")
         if self._bars is not None:
             self._bars.remove_task(self._bar_of.pop(name))
             if self._all is not None:
                 self._bars.update(self._all, completed=self._done, description=self._count())
 
-    def note(self, line: str) -> None:
-        """Shows a message while runs continue."""
-        self._say(line)
-
     def _count(self) -> str:
         return f"[{self._done}/{self._total}]"
 
-    def _say(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Prints a line while runs continue."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -34,9 +34,9 @@ from tempplug_benchmarks.run.store import Failure, failure_of
 
 GIB = 2**30
 MOST = 1000
-"""Runs at once at most; a thread follows each."""
+"""Maximum number of simultaneous runs; each has a thread."""
 PATIENCE = 120.0
-"""Seconds that a run waits for a machine while none of the cluster, which has lost some, is large enough."""
+"""Seconds that a run waits if no machine of the cluster is large enough any more."""
 _KEEPER = """
 import os, shutil, sys, tempfile, time
 if sys.platform != "win32":
@@ -55,7 +55,7 @@ finally:
 """
 """Program that makes a folder, and removes it when its standard input ends."""
 _PASSED_ON = ("PYTHONPATH", "HF_HUB_OFFLINE")
-"""Variables of the environment that runs elsewhere have as runs here do, with all of our own."""
+"""Environment variables that runs on other machines inherit, in addition to those of tempplug."""
 
 
 class OnRay(Executor):
@@ -208,7 +208,7 @@ def _check_answers(address: str) -> None:
     """Raises `ConfigError` unless the address accepts connections, because Ray itself would retry for 15 minutes."""
     host, _, port = address.rpartition(":")
     if "/" in host or not host or not port.isdigit():
-        raise ConfigError(f"ray_address={address} must be HOST:PORT, as `ray start --head` tells it.")
+        raise ConfigError(f"ray_address={address} must be HOST:PORT, as printed by `ray start --head`.")
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except (OSError, OverflowError) as error:

@@ -26,7 +26,7 @@ FAILED = ".failed.json"
 LIBRARIES = ("lightly", "pytorch-metric-learning")
 """Distributions whose versions matter where implementations are compared."""
 LOOKS = "looks.json"
-"""A file beside the arms of a task, where seeds were added after its results had been read."""
+"""A file beside the arms of a task; it exists if seeds were added after the results had been analysed."""
 # A list of numbers as json lays it out, a line for each; texts hold no line breaks. Joined to one line for readability.
 _NUMBERS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\n\s+\]")
 
@@ -48,6 +48,11 @@ class Entry:
     task: str
     arm: str
     seed: int
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        """The value of `Run.key` for this run."""
+        return self.suite, self.profile, self.task, self.arm, self.seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +153,7 @@ def write(run: Run, output: Path, record: Result | Failure) -> None:
 
 
 def _place(run: Run) -> dict[str, Any]:
-    return {"suite": run.suite, "profile": run.profile, "task": run.task.name, "arm": run.arm.label, "seed": run.seed}
+    return dict(zip(("suite", "profile", "task", "arm", "seed"), run.key, strict=True))
 
 
 def failure_path(run: Run, output: Path) -> Path:

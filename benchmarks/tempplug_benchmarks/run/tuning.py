@@ -1,7 +1,10 @@
-"""Tuning: the configurations of an arm, and the choice of the best one on validation data over all seeds.
+"""Further runs of an arm: configurations for tuning, the best of which validation data choose over all seeds, and controls.
 
 An arm has as many configurations as its task has fixed temperatures: its own temperatures times the ratios of the fixed ones to
 the baseline's, or values declared here if it has no temperature.
+
+A control is ``fixed`` at the mean temperature that an adaptive arm had with the same seed. It is planned once that result
+exists, and omits what else the strategy adds, such as the extra projection heads and the regulariser of AMCL.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from tempplug.errors import ConfigError
 from tempplug.options import Temperature, format_spec, options_of
 from tempplug.plugins import StrategyInfo, registry
 from tempplug_adapters.contexts import filled
-from tempplug_benchmarks.arm import Arm, parse_arm, resolve
+from tempplug_benchmarks.arm import Arm, Specs, parse_arm, resolve
 from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.run.plan import Run
+from tempplug_benchmarks.run.store import Result
 from tempplug_benchmarks.task import Task
 
 OWN: Mapping[str, tuple[Mapping[str, Any], ...]] = {
@@ -111,9 +115,9 @@ def expanded(runs: Sequence[Run]) -> list[Run]:
     for run in runs:
         chosen = configurations(run.task, run.sizes, run.arm) if run.sizes.validation else (run.arm,)
         for arm in chosen:
-            key = (run.suite, run.profile, run.task.name, arm.label, run.seed)
             specs = run.specs if arm.label == run.arm.label else resolve(arm, run.sizes.recipe)
-            found.setdefault(key, replace(run, arm=arm, specs=specs))
+            each = replace(run, arm=arm, specs=specs)
+            found.setdefault(each.key, each)
     return list(found.values())
 
 
@@ -168,3 +172,38 @@ def best_configurations(task: Task, values: Values, profile: Profile) -> dict[st
             found[label] = chosen, labels
             used |= set(labels)
     return found
+
+
+def controls(runs: Sequence[Run], results: Sequence[Result]) -> tuple[list[Run], list[str]]:
+    """Returns a control run for every run with an adaptive temperature, and a message for each one that cannot have a control.
+
+    Args:
+        runs: of any arms; arms with a fixed temperature or without a contrastive loss need no control.
+        results: of the runs; an unfinished run has no control.
+    """
+    finished = {each.key: each for each in results}
+    found, without = [], []
+    for run in runs:
+        result, parts = finished.get(run.key), run.arm.parts
+        if result is None or not parts or not run.specs.objective or parse_spec(parts[0])[0] == "fixed":
+            continue
+        mean = result.temperature.get("mean", 0.0)
+        if run.specs.objective.startswith("amcl-top:"):
+            without.append(f"no control of {run.describe()}: its objective needs the temperature of every pair")
+        elif mean > 0:
+            arm = Arm(f"control({run.arm.label})", changes=run.arm.changes)
+            found.append(replace(run, arm=arm, specs=Specs(resolved_fixed(mean), run.specs.objective)))
+        else:
+            without.append(f"no control of {run.describe()}: its result has no mean temperature, run it again")
+    return found, without
+
+
+def resolved_fixed(temperature: float) -> str:
+    """Returns the spec of a fixed temperature, rounded to five significant digits.
+
+    >>> resolved_fixed(0.123456789)
+    'fixed:temperature=0.12346'
+    """
+    from tempplug import create_strategy
+
+    return create_strategy("fixed", temperature=float(f"{temperature:.5g}")).spec()

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tempplug.errors import ConfigError, UnknownNameError, nearest
 from tempplug.options import format_value
-from tempplug_adapters.training.flags import add_device
+from tempplug_adapters.training.flags import device_flag
 from tempplug_benchmarks.arm import Arm, Specs
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.executor import InProcesses
@@ -26,22 +26,18 @@ TITLE = SpeedSuite.kind
 
 def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     """Adds the options of speed suites and returns them."""
+    add = group.add_argument
     budgets = ", ".join(f"{profile} {seconds:g}" for profile, seconds in BUDGETS.items())
+    threads = "of torch; one is timed in CPU time, several in wall time (default: 1; 2 with --busy)"
     return [
-        add_device(group, "cpu", "; a GPU is timed in bfloat16, by CUDA events"),
-        group.add_argument(
-            "--threads",
-            type=int,
-            metavar="N",
-            help="of torch; one thread is timed in CPU time, which neighbours cannot distort, several in wall time "
-            "(default: 1, with --busy 2)",
-        ),
-        group.add_argument("--busy", action="store_true", help="two processes that never rest run beside; wall time"),
-        group.add_argument(
+        add("--device", **device_flag("cpu", "; a GPU is timed in bfloat16, by CUDA events")),
+        add("--threads", type=int, metavar="N", help=threads),
+        add("--busy", action="store_true", help="measure wall time beside two processes that use the processor all the time"),
+        add(
             "--budget",
             type=float,
             metavar="SECONDS",
-            help=f"for the rounds of one case, at least three (default: {budgets})",
+            help=f"time for the rounds of a case, at least three (default: {budgets})",
         ),
     ]
 

@@ -128,11 +128,7 @@ def _resident(field: str) -> int:
 
 
 def _field(text: str, field: str) -> int:
-    r"""Returns the number of bytes in a line such as ``VmRSS:  123 kB``.
-
-    >>> _field("VmPeak: 9 kB\nVmRSS:  2 kB\n", "VmRSS")
-    2048
-    """
+    """Returns the number of bytes in a line such as ``VmRSS:  123 kB``."""
     for line in text.splitlines():
         name, _, value = line.partition(":")
         if name == field:

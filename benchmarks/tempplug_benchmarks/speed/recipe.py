@@ -16,7 +16,7 @@ OURS = "tempplug"
 CONDITIONS = ("device", "threads", "busy", "precision", "budget", "cold")
 """Settings that all cases of a task share; the others are those of a case."""
 SMALL_ROWS = 512
-"""Up to this many pairs a training meets the cold time; beyond it, the network's step before a call changes little."""
+"""Up to this many pairs the cold time applies in a training; for more, the network's step before a call changes little."""
 
 
 def told_time(rows: int, numbers: Mapping[str, Any]) -> str:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
+from html import escape as escape_html
 from itertools import product
 
 from rich.console import Console
-from rich.markup import escape as escape_markup
-from rich.text import Text
+from rich.markup import escape
 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_benchmarks.report.comparison import check_known
-from tempplug_benchmarks.report.pages import escape_markdown, html_list, html_table, markdown_table
+from tempplug_benchmarks.report.pages import html_macro, render
 from tempplug_benchmarks.report.tables import NOTHING, Row, Table, Tone
-from tempplug_benchmarks.report.terminal import fitting, terminal_table
+from tempplug_benchmarks.report.terminal import print_lines, print_tables
 from tempplug_benchmarks.run.environment import describe_environment
 from tempplug_benchmarks.run.fields import plain
 from tempplug_benchmarks.run.store import Entry, Failure, Result
@@ -34,14 +33,14 @@ PRODUCTS = (
     "AMCL), elsewhere one product forward and two backward (one with a queue)"
 )
 GROWTH = 4.0
-"""Times the memory or time at most for twice the pairs."""
+"""Largest allowed ratio of memory or time for twice the pairs."""
 CLOCKS = {
     "cpu": "CPU time of the process, which busy neighbours cannot distort",
     "wall": "wall time",
     "cuda": "time between CUDA events",
 }
 SAME_LOSS = {"float32": 1e-3, "bfloat16": 5e-2}
-"""Implementations compute the same loss; beyond this relative difference a comparison of their times would mean nothing."""
+"""Largest relative difference between the losses of implementations, by precision; beyond it they are not comparable."""
 _COLUMNS = {
     "milliseconds": {"median ms": "milliseconds", "cold ms": "milliseconds_cold", "rounds": "rounds"},
     "mebibytes": {"peak MiB": "mebibytes"},
@@ -216,11 +215,7 @@ def _row(section: Section, result: Measured, name: str) -> Row:
 
 
 def _figure(value: float | None, number: str) -> str:
-    """Returns a number with three significant digits; counts are left unchanged.
-
-    >>> _figure(0.012345, "milliseconds"), _figure(1234.5, "mebibytes"), _figure(3.2e-7, "gradient_error")
-    ('0.0123', '1234', '3.2e-07')
-    """
+    """Returns a number with three significant digits; counts are left unchanged."""
     if value is None:
         return NOTHING
     if number == "rounds":
@@ -296,34 +291,20 @@ class SpeedReport:
     def print(self, console: Console) -> None:
         """Prints the tables."""
         for section in self.found:
-            console.print(
-                f"[bold]{escape_markup(section.title)}[/bold]  {escape_markup(section.task.summary)}", highlight=False
-            )
-            for part in fitting(table(section), console.width):
-                console.print(terminal_table(part))
-            for line in remarks(section):
-                console.print(Text(line, style="red" if line.startswith(("failed:", "not the same")) else "dim"))
+            console.print(f"[bold]{escape(section.title)}[/bold]  {escape(section.task.summary)}", highlight=False)
+            print_tables(console, [table(section)])
+            print_lines(console, remarks(section))
             console.print()
-        for problem in self.problems:
-            console.print(Text(f"left out: {problem}", style="red"))
-        console.print(Text(READING, style="dim"))
+        print_lines(console, [*(f"left out: {problem}" for problem in self.problems), READING])
 
     def markdown(self) -> str:
         """Returns the report as Markdown."""
-        blocks = ["# Speed report", READING]
-        for section in self.found:
-            blocks += [f"## {escape_markdown(section.title)}", escape_markdown(section.task.summary)]
-            blocks += [markdown_table(table(section)), "\n".join(f"- {escape_markdown(line)}" for line in remarks(section))]
-        if self.problems:
-            blocks += ["## Left out", "\n".join(f"- {escape_markdown(problem)}" for problem in self.problems)]
-        return "\n\n".join(blocks) + "\n"
+        return render("speed.md", **vars(self), READING=READING, table_of=table, remarks=remarks).rstrip("\n") + "\n"
 
     def html_parts(self) -> list[str]:
         """Returns the report as fragments of an HTML page."""
-        parts = ["<h1>Speed report</h1>", f'<p class="soft">{escape(READING)}</p>']
+        parts = ["<h1>Speed report</h1>", f'<p class="soft">{escape_html(READING)}</p>']
         for section in self.found:
-            parts += [f"<h2>{escape(section.title)}</h2>", f'<p class="soft">{escape(section.task.summary)}</p>']
-            parts += [html_table(table(section), section.title), html_list(remarks(section))]
-        if self.problems:
-            parts += ["<h2>Left out</h2>", html_list(self.problems)]
-        return parts
+            parts += [f"<h2>{escape_html(section.title)}</h2>", f'<p class="soft">{escape_html(section.task.summary)}</p>']
+            parts += [html_macro("table", table(section), section.title), html_macro("bullets", remarks(section))]
+        return [*parts, *(["<h2>Left out</h2>", html_macro("bullets", self.problems)] if self.problems else [])]

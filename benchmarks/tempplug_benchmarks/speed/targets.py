@@ -51,7 +51,7 @@ class Target:
 
 @dataclass(frozen=True)
 class SpeedSuite(Suite):
-    """A suite whose tasks have cases as arms, each one loss at one size.
+    """A suite whose arms are cases, each one loss at one size.
 
     Attributes:
         targets: performance targets.

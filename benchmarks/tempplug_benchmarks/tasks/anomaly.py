@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tempplug_adapters.msc.recipe import METHOD
 from tempplug_adapters.training.recipe import Recipe
@@ -18,8 +18,12 @@ from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
-from tempplug_benchmarks.tasks.digit_anomalies import TINY, digit_anomalies
 from tempplug_benchmarks.tasks.images import read_images
+
+if TYPE_CHECKING:
+    from tempplug_adapters.msc.method import Anomalies
+    from tempplug_adapters.msc.recipe import MSCRecipe
+    from tempplug_adapters.training.method import Source
 
 BASELINE = "fixed:temperature=0.25+infonce"
 METRICS = (
@@ -41,11 +45,29 @@ METRICS = (
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 REDUCED = ("airplane", "bird", "ship")
 """Classes that also have the profiles quick and small."""
-_ROWS = {
-    **{f"fixed:temperature={value}+infonce": f"temperature {value}" for value in ("0.1", "0.25", "0.5", "1")},
-    "temperature-free+infonce": "temperature free",
-}
+_ROWS = {f"fixed:temperature={value}+infonce": f"temperature {value}" for value in ("0.1", "0.25", "0.5", "1")}
+_ROWS["temperature-free+infonce"] = "temperature free"
 _ARMS = (*_ROWS, "macl+infonce")
+
+
+TINY = "tiny"
+"""The ``backbone`` of a recipe that has a small network with random weights, always the same, in place of a pretrained one."""
+
+
+def digit_anomalies(recipe: MSCRecipe, source: Source) -> tuple[MSCRecipe, Anomalies]:
+    """Returns the recipe, and scikit-learn's digits with one normal class and the small network."""
+    import torch
+
+    from tempplug_adapters.images.backbones import create_backbone
+    from tempplug_adapters.images.image_data import load_images
+    from tempplug_adapters.msc.method import Anomalies
+    from tempplug_adapters.msc.one_class import one_class
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = create_backbone("resnet18", stem="cifar", width=8)
+    train, test = load_images(source.dataset, "train", None), load_images(source.dataset, "test", None)
+    return recipe, Anomalies(one_class(train, test, recipe.normal_class or ""), backbone)
 
 
 def _profile(dataset: str, recipe: Recipe, source: str, row: str = "", **more: Any) -> Profile:

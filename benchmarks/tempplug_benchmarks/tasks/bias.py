@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tempplug_adapters.mabel.recipe import METHOD
+from tempplug_adapters.mabel.recipe import METHOD, MabelRecipe
 from tempplug_adapters.training.recipe import Recipe
-from tempplug_benchmarks.arm import UNTRAINED, arms
+from tempplug_benchmarks.arm import UNTRAINED, arms, fixed
 from tempplug_benchmarks.data import gendered_sentences
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
-from tempplug_benchmarks.tasks.bias_data import generated_pairs, read_pairs
+
+if TYPE_CHECKING:
+    from tempplug_adapters.mabel.method import Quadruples
+    from tempplug_adapters.training.method import Source
 
 BASELINE = "fixed:temperature=0.05+infonce"
 METRICS = (
@@ -42,8 +47,7 @@ METRICS = (
         summary="ICAT of StereoSet's development set, whose targets are others than those of the test set",
     ),
 )
-_FIXED = tuple(f"fixed:temperature={value}+infonce" for value in ("0.02", "0.05", "0.1", "0.2"))
-_ARMS = (*_FIXED, "temperature-free+infonce", "macl+infonce", "dystress+infonce")
+_ARMS = (*fixed("infonce", 0.02, 0.05, 0.1, 0.2), "temperature-free+infonce", "macl+infonce", "dystress+infonce")
 _REPORTED = {
     BASELINE: (PaperRow("temperature-free", "5", "Baseline", "gender"),),
     "temperature-free+infonce": (PaperRow("temperature-free", "5", "Ours", "gender"),),
@@ -61,6 +65,25 @@ _GENERATED: Mapping[str, Any] = {
     "max_train_samples": 640,
     "mlm_weight": 1.0,
 }
+
+
+def generated_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Quadruples]:
+    """Returns the recipe and data with pairs and a model for the run's seed; the evaluation data are the same for all seeds."""
+    from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
+
+    folder = source.cache_dir
+    gendered_sentences.write_gendered(folder, recipe.max_train_samples or 0, recipe.seed)
+    write_tiny_encoder(folder / "model", recipe.seed, words=gendered_sentences.vocabulary(), masked=True)
+    recipe = recipe.changed(model_name_or_path=str(folder / "model"))
+    return recipe, METHOD.load().load(recipe, replace(source, dataset=str(folder / "pairs.tsv"), data_dir=folder))
+
+
+def read_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Quadruples]:
+    """Returns the recipe and data with paths in the data folder; a missing model is loaded from the hub."""
+    folder = source.data_dir or Path()
+    if (folder / recipe.model_name_or_path).is_dir():
+        recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))
+    return recipe, METHOD.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
 
 
 def _profile(dataset: str, recipe: Recipe, *, reported: bool = False, **more: Any) -> Profile:
@@ -104,7 +127,7 @@ SUITE = Suite(
                     load=generated_pairs,
                     stands_in="generated sentences",
                 ),
-                # A minute a run on one slow core: 100 steps, with the rate that so small a model and so few of them want.
+                # One minute per run on one slow core: 100 steps, with a learning rate for so few steps of so small a model.
                 "small": _real(
                     "the first 1,600 of 12,253 entailment pairs with gender words, all of SNLI",
                     "text/nli/gender_entailment.tsv.gz",

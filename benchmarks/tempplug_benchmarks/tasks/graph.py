@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tempplug_adapters.graph.graphcl_recipe import METHOD, POOLS
-from tempplug_benchmarks.arm import UNTRAINED, arms
+from tempplug_benchmarks.arm import UNTRAINED, arms, fixed
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
-from tempplug_benchmarks.tasks.graph_generated import VERSION, generated_graphs
+
+if TYPE_CHECKING:
+    from tempplug_adapters.graph.graph_data import GraphSet
+    from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
+    from tempplug_adapters.graph.graphs import Graphs
+    from tempplug_adapters.training.method import Source
 
 BASELINE = "fixed:temperature=0.2+dcl"
 METRICS = (
@@ -29,17 +35,8 @@ METRICS = (
     ),
 )
 _ARMS = (
-    "fixed:temperature=0.1+dcl",
-    BASELINE,
-    "fixed:temperature=0.5+dcl",
-    "fixed:temperature=1+dcl",
-    "fixed:temperature=0.2+infonce",
-    "macl+dcl",
-    "macl+infonce",
-    "dystress+dcl",
-    "temperature-free+dcl",
-    "learnable+infonce",
-    "schedule+dcl",
+    *(*fixed("dcl", 0.1, 0.2, 0.5, 1), *fixed("infonce", 0.2), "macl+dcl", "macl+infonce"),
+    *("dystress+dcl", "temperature-free+dcl", "learnable+infonce", "schedule+dcl"),
 )
 _METHODS = {BASELINE: "GraphCL", "macl+dcl": "w/ MACL"}
 
@@ -69,6 +66,60 @@ SETS = (
     _Set("IMDB-BINARY", "IMDB-B", "casts: action or romance", features=False),
     _Set("REDDIT-BINARY", "RDT-B", "discussions: question and answer, or debate", features=False),
 )
+
+
+VERSION = 1
+"""Grows with every change of what is generated, so that results of different data are kept apart."""
+KINDS, COUNT = 3, 80
+"""Kinds of nodes with features, and graphs."""
+_SMALLEST, _LARGEST = 8, 20
+
+
+def generated_graphs(recipe: GraphCLRecipe, source: Source, *, features: bool) -> tuple[GraphCLRecipe, Graphs]:
+    """Returns the recipe and the graphs, which are the same for every seed."""
+    from tempplug_adapters.graph.graphs import Graphs
+
+    return recipe, Graphs(generate(COUNT, features, seed=0))
+
+
+def generate(count: int, with_features: bool, seed: int) -> GraphSet:
+    """Returns graphs, half of each class.
+
+    Args:
+        count: number of graphs, at least 2.
+        with_features: whether nodes have a one-hot kind, which is independent of the class.
+        seed: random seed.
+    """
+    import torch
+
+    from tempplug_adapters.graph.graph_data import GraphSet
+
+    chance = random.Random(seed)
+    sizes, edges, labels = [], [], []
+    for position in range(count):
+        label = position % 2
+        size = chance.randint(_SMALLEST, _LARGEST)
+        sizes.append(size)
+        labels.append(label)
+        edges.append(_tree_with_rings(size, size // 3 if label else 0, chance))
+    nodes = sum(sizes)
+    kinds = torch.tensor([chance.randrange(KINDS) for _ in range(nodes)])
+    return GraphSet(
+        x=torch.nn.functional.one_hot(kinds, KINDS).float() if with_features else torch.ones(nodes, 1),
+        edge_index=torch.tensor([pair for pairs in edges for pair in pairs]).T.contiguous(),
+        node_start=torch.cumsum(torch.tensor([0, *sizes]), 0),
+        edge_start=torch.cumsum(torch.tensor([0, *map(len, edges)]), 0),
+        labels=torch.tensor(labels),
+    )
+
+
+def _tree_with_rings(size: int, rings: int, chance: random.Random) -> list[tuple[int, int]]:
+    """Returns the edges, in both directions, of a random tree with additional edges between unconnected nodes."""
+    joined = {(chance.randrange(max(0, node - 3), node), node) for node in range(1, size)}
+    while len(joined) < size - 1 + rings:
+        first, second = sorted(chance.sample(range(size), 2))
+        joined.add((first, second))
+    return [pair for low, high in sorted(joined) for pair in ((low, high), (high, low))]
 
 
 def _profiles(each: _Set) -> dict[str, Profile]:

@@ -33,10 +33,10 @@ SMALL: Mapping[str, Any] = {
     "learning_rate": 3e-3,
     "num_train_epochs": 6,
 }
-"""What the small profiles change in a recipe of CIFAR-10, a minute or so a run on one core.
+"""Changes of the small profiles to a recipe of CIFAR-10: about a minute per run on one core.
 
 The stem of small images on views of 16 pixels, and this learning rate, were chosen with fixed temperatures alone, on 5,000
-images that are neither trained nor tested on: neighbours are right in 41 % then, and in 23 % with random weights.
+images that are in neither the training nor the test set: kNN reaches 41 % with it, and 23 % with random weights.
 """
 
 # Names of the lossy copies, by data set.

@@ -16,7 +16,7 @@ from typing import Any
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.vision.recipe import VisionRecipe
 from tempplug_adapters.vision.recipes import MOCO, SIMCLR
-from tempplug_benchmarks.arm import UNTRAINED, arms
+from tempplug_benchmarks.arm import UNTRAINED, arms, fixed
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.resources import GPU
@@ -118,10 +118,7 @@ def _profile(
     epochs, held_out = settings.num_train_epochs, settings.values()["held_out"]
     whole = "schedule" if periods == 5 else f"schedule:period={epochs / periods:g}"
     own = arms(
-        "fixed:temperature=0.1+infonce",
-        BASELINE,
-        "fixed:temperature=0.5+infonce",
-        "fixed:temperature=1+infonce",
+        *fixed("infonce", 0.1, 0.2, 0.5, 1),
         f"{whole}+infonce",
         f"schedule:period={epochs / (periods - STOP):g}+infonce",
         *(("head-tail+infonce",) if classes else ()),
@@ -151,9 +148,17 @@ def _reported(dataset: str, groups: str, overall: str = "1", dystress: bool = Tr
     return rows | ({"dystress+infonce": (PaperRow("dystress", "4", "DySTreSS", dataset),)} if dystress else {})
 
 
+def _paper(name: str, *, classes: bool = False, **more: Any) -> Profile:
+    """Returns the paper profile of one of `DRAWS`."""
+    draw = DRAWS[name]
+    data = f"CIFAR-{draw.classes}{'-LT' if draw.ratio > 1 else ''}: {_drawn(draw)}"
+    reading = {"wanted": draw.images}
+    return _profile(data, f"cifar{draw.classes}", _split(draw), classes=classes, reading=reading, **more)
+
+
 def _cifar10() -> dict[str, Profile]:
     plain = {"optimizer": "adam", "learning_rate": 1e-3, "warmup_steps": 0}
-    draw, fewer = DRAWS["cifar10-lt"], REDUCED[100]
+    fewer = REDUCED[100]
     return {
         "quick": _profile(
             "scikit-learn's digits, classes of 100 to 10",
@@ -170,25 +175,8 @@ def _cifar10() -> dict[str, Profile]:
             reading={"copies": True, "wanted": fewer.images},
             needs=("vision/cifar10_train_jpeg.npz", "vision/cifar10_test_jpeg.npz"),
         ),
-        "paper": _profile(
-            f"CIFAR-10-LT: {_drawn(draw)}",
-            "cifar10",
-            _split(draw),
-            reported=_reported("CIFAR-10-LT", "7"),
-            reading={"wanted": draw.images},
-        ),
+        "paper": _paper("cifar10-lt", classes=True, reported=_reported("CIFAR-10-LT", "7")),
     }
-
-
-def _cifar100() -> Profile:
-    return _profile(
-        "CIFAR-100-LT: 9,754 training images in classes of 450 to 4",
-        "cifar100",
-        {"imbalance_ratio": 100, "held_out": 5000, "largest_class": 450},
-        classes=False,
-        reported=_reported("CIFAR-100-LT", "8"),
-        reading={"wanted": 9_754},
-    )
 
 
 def _imagenet100() -> Profile:
@@ -219,6 +207,7 @@ def _imagenet100() -> Profile:
 
 
 _CIFAR10 = _cifar10()
+_CIFAR100 = _paper("cifar100-lt", reported=_reported("CIFAR-100-LT", "8"))
 
 
 def _stand_ins(ratio: int = 100, method: MethodInfo = SIMCLR, recipe: str = "long-tail") -> dict[str, Profile]:
@@ -239,20 +228,10 @@ def _stand_ins(ratio: int = 100, method: MethodInfo = SIMCLR, recipe: str = "lon
     return found
 
 
-def _by_name(name: str, draw: _Draw, summary: str, method: MethodInfo, recipe: str = "long-tail") -> Task:
-    """Returns a task that only reproduces a table of a paper."""
-    source = f"cifar{draw.classes}"
-    title = f"CIFAR-{draw.classes}{'-LT' if draw.ratio > 1 else ''}"
-    paper = _profile(
-        f"{title}: {_drawn(draw)}",
-        source,
-        _split(draw),
-        classes=False,
-        reading={"wanted": draw.images},
-        method=method,
-        recipe=recipe,
-    )
-    return _task(name, summary, {**_stand_ins(draw.ratio, method, recipe), "paper": paper}, method, PROFILES)
+def _by_name(task: str, name: str, summary: str, method: MethodInfo, recipe: str = "long-tail") -> Task:
+    """Returns a task on one of `DRAWS` that only reproduces a table of a paper."""
+    paper = _paper(name, method=method, recipe=recipe)
+    return _task(task, summary, {**_stand_ins(DRAWS[name].ratio, method, recipe), "paper": paper}, method, PROFILES)
 
 
 def _task(
@@ -275,9 +254,7 @@ SUITE = Suite(
     "SimCLR on long-tailed images, measured on large and small classes",
     (
         _task("cifar10-lt", "long-tailed CIFAR-10", _CIFAR10),
-        _task(
-            "cifar100-lt", "CIFAR-100 with an imbalance of 100", {**_stand_ins(), "paper": _cifar100()}, by_name=PROFILES[:2]
-        ),
+        _task("cifar100-lt", "CIFAR-100 with an imbalance of 100", {**_stand_ins(), "paper": _CIFAR100}, by_name=PROFILES[:2]),
         _task(
             "imagenet-100-lt",
             "100 classes of ImageNet with an imbalance of 213",
@@ -285,14 +262,14 @@ SUITE = Suite(
             by_name=PROFILES[:2],
         ),
         *(
-            _by_name(f"{name}-moco", draw, f"MoCo on CIFAR-{draw.classes} with an imbalance of {draw.ratio}", MOCO)
+            _by_name(f"{name}-moco", name, f"MoCo on CIFAR-{draw.classes} with an imbalance of {draw.ratio}", MOCO)
             for name, draw in DRAWS.items()
             if draw.held_out
         ),
         *(
             _by_name(
                 f"cifar{classes}-lt-dystress",
-                DRAWS[f"cifar{classes}-lt-whole"],
+                f"cifar{classes}-lt-whole",
                 f"CIFAR-{classes} with an imbalance of 100 by DySTreSS's recipe, nothing held out",
                 SIMCLR,
                 "dystress-cifar",

@@ -5,32 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tempplug_adapters.graph.molecule_recipe import METHOD, UNLABELLED
-from tempplug_benchmarks.arm import UNTRAINED, arms
+from tempplug_adapters.graph.molecule_recipe import METHOD, UNLABELLED, MoleculeRecipe
+from tempplug_benchmarks.arm import UNTRAINED, arms, fixed
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.molecule_generated import VERSION, generated_molecules
-from tempplug_benchmarks.tasks.molecule_real import read_molecules
+
+if TYPE_CHECKING:
+    from tempplug_adapters.graph.molecule_method import Molecules
+    from tempplug_adapters.training.method import Source
 
 BASELINE = "fixed:temperature=0.1+dcl"
 _ARMS = (
-    "fixed:temperature=0.05+dcl",
-    BASELINE,
-    "fixed:temperature=0.2+dcl",
-    "fixed:temperature=0.5+dcl",
-    "fixed:temperature=0.1+infonce",
-    "macl+dcl",
-    "macl+infonce",
-    "dystress+dcl",
-    "temperature-free+dcl",
+    *(*fixed("dcl", 0.05, 0.1, 0.2, 0.5), *fixed("infonce", 0.1), "macl+dcl", "macl+infonce", "dystress+dcl"),
     # Without the positive in the denominator, the loss is unbounded below for a decreasing learned temperature.
-    "learnable+infonce",
-    "schedule+dcl",
+    *("temperature-free+dcl", "learnable+infonce", "schedule+dcl"),
 )
 _METHODS = {BASELINE: "GraphCL", "macl+dcl": "w/ MACL"}
 # Hu et al.'s data set, which is never replaced by another one.
@@ -66,6 +60,13 @@ SETS = (
     _Set("MUV", "compounds: 17 screenings with few hits", 17, small=False),
     _Set("HIV", "compounds: stop HIV or not", small=False),
 )
+
+
+def read_molecules(recipe: MoleculeRecipe, source: Source) -> tuple[MoleculeRecipe, Molecules]:
+    """Returns the recipe with the absolute path of the file, and the molecules."""
+    if recipe.pretrain_file is not None and source.data_dir is not None:
+        recipe = recipe.changed(pretrain_file=str(source.data_dir / recipe.pretrain_file))
+    return recipe, METHOD.load().load(recipe, source)
 
 
 def _metrics(name: str) -> tuple[Metric, ...]:

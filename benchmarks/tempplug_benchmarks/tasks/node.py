@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tempplug_adapters.graph.grace_recipe import METHOD
-from tempplug_benchmarks.arm import UNTRAINED, arms
+from tempplug_benchmarks.arm import UNTRAINED, arms, fixed
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.suite import Suite
@@ -13,7 +13,6 @@ from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.node_generated import VERSION, generated_nodes
 
 BASELINE = "fixed:temperature=0.5+infonce"
-
 # PyGCL's evaluator and the paper test on the remaining 10 %, contrary to its argument names; see node_evaluation.
 _METRICS = (
     Metric(
@@ -36,23 +35,12 @@ _METRICS = (
     ),
 )
 _ARMS = (
-    "fixed:temperature=0.1+infonce",
-    "fixed:temperature=0.25+infonce",
-    BASELINE,
-    "fixed:temperature=1+infonce",
-    "temperature-free+infonce",
-    "macl+reweighted",
-    "macl+infonce",
-    "dystress+infonce",
-    "fixed:temperature=0.5+dcl",
-    "learnable+infonce",
-    "schedule+infonce",
+    *(*fixed("infonce", 0.1, 0.25, 0.5, 1), "temperature-free+infonce", "macl+reweighted", "macl+infonce", "dystress+infonce"),
+    *(*fixed("dcl", 0.5), "learnable+infonce", "schedule+infonce"),
 )
-_REPORTED = {
-    f"fixed:temperature={value}+infonce": (PaperRow("temperature-free", "3", f"temperature {value}", "CiteSeer"),)
-    for value in ("0.1", "0.25", "0.5", "1")
-}
-_REPORTED["temperature-free+infonce"] = (PaperRow("temperature-free", "3", "temperature free", "CiteSeer"),)
+_METHODS = {f"fixed:temperature={value}+infonce": f"temperature {value}" for value in ("0.1", "0.25", "0.5", "1")}
+_METHODS["temperature-free+infonce"] = "temperature free"
+_REPORTED = {label: (PaperRow("temperature-free", "3", method, "CiteSeer"),) for label, method in _METHODS.items()}
 
 
 def _profile(dataset: str, *, source: str = "", folder: str = "", reported: bool = False, **changes: Any) -> Profile:
@@ -90,35 +78,34 @@ _GENERATED = f"generated citation graph, version {VERSION}"
 _CITESEER = "3,327 nodes, 9,104 edges"
 _CORA = "2,708 nodes, 10,556 edges"
 
+
+def _task(name: str, summary: str, profiles: dict[str, Profile], papers: str = "") -> Task:
+    return Task(name=name, summary=summary, method=METHOD, baseline=BASELINE, papers=papers, profiles=profiles)
+
+
 SUITE = Suite(
     "node",
     "GRACE node representations, nodes classified by them",
     (
-        Task(
-            name="citeseer",
-            summary="all nodes of CiteSeer contrasted at once, then classified by logistic regression",
-            method=METHOD,
-            baseline=BASELINE,
-            papers="node",
-            profiles={
+        _task(
+            "citeseer",
+            "all nodes of CiteSeer contrasted at once, then classified by logistic regression",
+            {
                 "quick": _profile(_GENERATED, num_train_epochs=40),
                 "small": _planetoid("CiteSeer", _CITESEER, reported=True, num_train_epochs=200),
                 "paper": _planetoid("CiteSeer", _CITESEER, reported=True),
             },
+            papers="node",
         ),
-        Task(
-            name="cora",
-            summary="all nodes of Cora contrasted at once, then classified by logistic regression",
-            method=METHOD,
-            baseline=BASELINE,
-            profiles={"small": _planetoid("Cora", _CORA, num_train_epochs=200), "paper": _planetoid("Cora", _CORA)},
+        _task(
+            "cora",
+            "all nodes of Cora contrasted at once, then classified by logistic regression",
+            {"small": _planetoid("Cora", _CORA, num_train_epochs=200), "paper": _planetoid("Cora", _CORA)},
         ),
-        Task(
-            name="dblp",
-            summary="mini-batches of DBLP with sampled neighbours, nodes classified by logistic regression",
-            method=METHOD,
-            baseline=BASELINE,
-            profiles={
+        _task(
+            "dblp",
+            "mini-batches of DBLP with sampled neighbours, nodes classified by logistic regression",
+            {
                 "quick": _profile(_GENERATED, num_train_epochs=10, per_device_train_batch_size=150),
                 "small": _dblp(epochs=10),
                 "paper": _dblp(epochs=100),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tempplug_adapters.training.method import Source
 
 VERSION = 1
-"""Grows with every change of what is generated, so that results of different graphs are told apart."""
+"""Grows with every change of what is generated, so that results of different graphs are kept apart."""
 
 NODES, CLASSES, WORDS = 600, 4, 200
 _EDGES = 1500

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 from tempplug_adapters.recommendation.dcrec_recipe import METHOD
 from tempplug_adapters.recommendation.recipe import METHOD as SASREC
 from tempplug_adapters.recommendation.recipe import RANKINGS
-from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
+from tempplug_benchmarks.arm import UNTRAINED, Arm, arms, fixed
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.run_method import RunContext, run_method
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
-from tempplug_benchmarks.tasks.recommendation_generated import VERSION, generated_users
 
 if TYPE_CHECKING:
     from tempplug_adapters.recommendation.dcrec_recipe import DCRecRecipe
@@ -57,12 +56,34 @@ METRICS = (
         summary=f"NDCG@10 × 100 of the targets held out to validate, among {_AMONG[RANKINGS[0]]}",
     ),
 )
-_FIXED = tuple(f"fixed:temperature={value}+infonce" for value in ("0.2", "0.4", "0.8", "1.6"))
+_ARMS = (
+    *(*fixed("infonce", 0.2, 0.4, 0.8, 1.6), "temperature-free+infonce"),
+    *("macl+reweighted", "macl+infonce", "dystress+infonce"),
+)
 _REPORTED = {
     BASELINE: (PaperRow("temperature-free", "6", "Baseline", "MovieLens-20M"),),
     "temperature-free+infonce": (PaperRow("temperature-free", "6", "Ours", "MovieLens-20M"),),
 }
 _RATINGS = "recsys/ml-20m/ratings.csv"
+
+
+VERSION = 1
+"""Grows with every change of what is generated, so that results of different data are kept apart."""
+_USERS, _ITEMS = 400, 60
+
+
+def generated_users(recipe: DCRecRecipe, source: Source) -> tuple[DCRecRecipe, Interactions]:
+    """Returns the recipe and the users, which are the same for every seed."""
+    import numpy as np
+
+    from tempplug_adapters.recommendation.interactions import Interactions
+
+    chance = np.random.default_rng(0)
+    sequences = []
+    for _ in range(_USERS):
+        steps = chance.choice([1, 1, 1, 2], size=chance.integers(2, 8))
+        sequences.append((chance.integers(_ITEMS) + np.concatenate([[0], np.cumsum(steps)])) % _ITEMS + 1)
+    return recipe, Interactions(sequences, _ITEMS, recipe.max_length, recipe.validation_share)
 
 
 def run_recommender(context: RunContext) -> dict[str, float]:
@@ -86,14 +107,7 @@ def _profile(dataset: str, source: str = "", *, reported: Mapping[str, Any] | No
         source=source,
         recipe=METHOD.recipe(rankings=RANKINGS, **more),
         arms=(
-            *arms(
-                *_FIXED,
-                "temperature-free+infonce",
-                "macl+reweighted",
-                "macl+infonce",
-                "dystress+infonce",
-                reported=reported,
-            ),
+            *arms(*_ARMS, reported=reported),
             Arm("sasrec", changes={"contrastive_weight": 0.0, "divergence_weight": 0.0}),
             UNTRAINED,
         ),
@@ -122,52 +136,39 @@ _REDDIT = "14,486 users, 15,416 items"
 _SMALL = _real("reddit", _REDDIT, num_train_epochs=2, max_length=20)
 _BEAUTY = "56,848 users, 41,532 items"
 
+
+def _task(name: str, summary: str, profiles: dict[str, Profile], **more: Any) -> Task:
+    shared: dict[str, Any] = {"method": METHOD, "baseline": BASELINE, "train": run_recommender, "resources": {"paper": GPU}}
+    return Task(name=name, summary=summary, profiles=profiles, **shared, **more)
+
+
+_OWN = _profile(
+    "MovieLens-20M (the user's own ratings.csv), every rating an interaction, the newest 51 of a user",
+    load=movielens,
+    needs=(_RATINGS,),
+    reported=_REPORTED,
+    columns=("userId", "movieId", "timestamp"),
+)
 SUITE = Suite(
     "recommendation",
     "DCRec sequential recommendation, the next item ranked among all or sampled items",
     (
-        Task(
-            name="reddit",
-            summary="the community that a user goes to next",
-            method=METHOD,
-            baseline=BASELINE,
-            train=run_recommender,
-            resources={"paper": GPU},
-            profiles={
-                "quick": _QUICK,
-                "small": _SMALL,
-                "paper": _real("reddit", _REDDIT),
-            },
+        _task(
+            "reddit",
+            "the community that a user goes to next",
+            {"quick": _QUICK, "small": _SMALL, "paper": _real("reddit", _REDDIT)},
         ),
-        Task(
-            name="beauty",
-            summary="the product that a user reviews next",
-            method=METHOD,
-            baseline=BASELINE,
-            train=run_recommender,
-            resources={"paper": GPU},
-            profiles={"small": _real("beauty", _BEAUTY, num_train_epochs=1, max_length=20), "paper": _real("beauty", _BEAUTY)},
+        _task(
+            "beauty",
+            "the product that a user reviews next",
+            {"small": _real("beauty", _BEAUTY, num_train_epochs=1, max_length=20), "paper": _real("beauty", _BEAUTY)},
         ),
-        Task(
-            name="ml-20m",
-            summary="the film that a user rates next; the smaller profiles are those of reddit",
-            method=METHOD,
-            baseline=BASELINE,
+        _task(
+            "ml-20m",
+            "the film that a user rates next; the smaller profiles are those of reddit",
+            {"quick": _QUICK, "small": replace(_SMALL, stands_in="reddit"), "paper": _OWN},
             papers="recommendation",
             by_name=("quick", "small"),
-            train=run_recommender,
-            resources={"paper": GPU},
-            profiles={
-                "quick": _QUICK,
-                "small": replace(_SMALL, stands_in="reddit"),
-                "paper": _profile(
-                    "MovieLens-20M (the user's own ratings.csv), every rating an interaction, the newest 51 of a user",
-                    load=movielens,
-                    needs=(_RATINGS,),
-                    reported=_REPORTED,
-                    columns=("userId", "movieId", "timestamp"),
-                ),
-            },
         ),
     ),
 )

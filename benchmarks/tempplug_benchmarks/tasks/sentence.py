@@ -6,19 +6,67 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tempplug_adapters.simcse.recipe import METHOD
-from tempplug_benchmarks.arm import UNTRAINED, arms
+from tempplug_adapters.simcse.recipe import METHOD, SimCSERecipe
+from tempplug_benchmarks.arm import UNTRAINED, arms, fixed
 from tempplug_benchmarks.data import sentences
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
-from tempplug_benchmarks.tasks.sentence_data import SPLITS, STS, TRANSFER, generated_pairs, generated_sentences, read_text
+
+if TYPE_CHECKING:
+    from tempplug_adapters.simcse.data import Sentences
+    from tempplug_adapters.training.method import Source
 
 BASELINE = "fixed:temperature=0.05+infonce"
+
+TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
+SPLITS = {
+    "SST2": ("SST2_phrases.train", "SST2.dev", "SST2.test"),
+    "TREC": ("TREC.train", "TREC.test"),
+    "MRPC": ("MRPC.train", "MRPC.test"),
+}
+"""Files of the transfer tasks that have more than one."""
+STS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICKR")
+
+
+def generated_pairs(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
+    """Returns the recipe and data with paraphrases for the run's seed."""
+    pairs = sentences.paraphrase_pairs(recipe.max_train_samples or 0, recipe.seed)
+    return _generated(recipe, source, "pairs.tsv", ["view_a\tview_b", *map("\t".join, pairs)])
+
+
+def generated_sentences(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
+    """Returns the recipe and data with sentences for the run's seed."""
+    lines = sentences.plain_sentences(recipe.max_train_samples or 0, recipe.seed)
+    return _generated(recipe, source, "sentences.txt", lines)
+
+
+def _generated(recipe: SimCSERecipe, source: Source, name: str, lines: Sequence[str]) -> tuple[SimCSERecipe, Sentences]:
+    """Writes encoder, training data and evaluation data; the evaluation data are the same for every seed."""
+    from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
+
+    folder = source.cache_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_tiny_encoder(folder / "encoder", seed=recipe.seed)
+    sentences.write_sts(folder / "sts", seed=0, dev=1000)
+    sentences.write_transfer(folder / "sts" / "transfer", seed=0)
+    recipe = recipe.changed(model_name_or_path=str(folder / "encoder"))
+    return recipe, METHOD.load().load(recipe, replace(source, dataset=str(folder / name), data_dir=folder / "sts"))
+
+
+def read_text(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
+    """Returns the recipe and data with paths in the data folder; a missing encoder is loaded from the hub."""
+    folder = source.data_dir or Path()
+    if (folder / recipe.model_name_or_path).is_dir():
+        recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))
+    return recipe, METHOD.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
+
 
 _GENERATED_PAIRS = Metric(
     name="similarity",
@@ -39,27 +87,13 @@ _REAL_STS = (
     ),
     Metric(name="Avg", figure="sts_average", summary="mean Spearman × 100 of the seven test sets", smallest_difference=0.1),
 )
-_ARMS = (
-    "fixed:temperature=0.02+infonce",
-    "fixed:temperature=0.03+infonce",
-    "fixed:temperature=0.04+infonce",
-    BASELINE,
-    "fixed:temperature=0.07+infonce",
-    "fixed:temperature=0.1+infonce",
-    "fixed:temperature=0.2+infonce",
-    "fixed:temperature=0.05+dcl",
-    "macl+infonce",
-    "macl+reweighted",
-    "dystress+infonce",
-    "temperature-free+infonce",
-    "learnable+infonce",
-    "schedule+infonce",
-)
+_FIXED = fixed("infonce", 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.2)
+_ADAPTIVE = ("macl+infonce", "macl+reweighted", "dystress+infonce", "temperature-free+infonce")
+_ARMS = (*_FIXED, *fixed("dcl", 0.05), *_ADAPTIVE, "learnable+infonce", "schedule+infonce")
 # Unreasonable temperatures, which show the cost of a wrong choice.
-_QUICKSTART_FIXED = ("fixed:temperature=0.01+infonce", "fixed:temperature=1+infonce")
+_QUICKSTART_FIXED = fixed("infonce", 0.01, 1)
 _QUICKSTART = (
-    UNTRAINED.label,
-    *(_QUICKSTART_FIXED[0], BASELINE, _QUICKSTART_FIXED[1]),
+    *(UNTRAINED.label, *fixed("infonce", 0.01, 0.05, 1)),
     *("macl+infonce", "dystress+infonce", "temperature-free+infonce"),
 )
 _REPORTED = {
@@ -82,7 +116,7 @@ _TRANSFER_REPORTED = {
 }
 # Classifiers and embeddings of 67,349 phrases take minutes per run, so the small profile omits SST2 and most arms.
 _TRANSFER_SMALL = tuple(name for name in TRANSFER if name != "SST2")
-_TRANSFER_ARMS = (*_ARMS[1:6], "macl+infonce", "macl+reweighted", "dystress+infonce", "temperature-free+infonce")
+_TRANSFER_ARMS = (*_FIXED[1:6], *_ADAPTIVE)
 _GENERATED: Mapping[str, Any] = {
     "model_name_or_path": "generated",
     "pooler": "avg",
@@ -189,93 +223,67 @@ def _unreported(profile: Profile) -> Profile:
     return replace(profile, arms=tuple(replace(arm, reported=()) for arm in profile.arms))
 
 
+def _task(name: str, summary: str, quick: Profile, small: Profile, paper: Profile, **more: Any) -> Task:
+    profiles = {"quick": quick, "small": small, "paper": paper}
+    shared: dict[str, Any] = {"method": METHOD, "baseline": BASELINE, "resources": {"paper": GPU}, "profiles": profiles}
+    return Task(name=name, summary=summary, **shared, **more)
+
+
+_SMALL_SUPERVISED = _real(
+    "20,600 entailment pairs of SNLI, MultiNLI and SICK (some share Flickr captions with STS images)",
+    "text/nli/nli_pairs.tsv.gz",
+    "supervised-bert",
+    needs=("text/bert-wiki-mini",),
+    training={"eval_steps": 80, "save_steps": 80},
+    **_SMALL,
+    columns=("premise", "hypothesis"),
+    where=("label=entailment",),
+    pooler="avg",
+    learning_rate=6e-4,
+    warmup_steps=0.05,
+    per_device_train_batch_size=64,
+    num_train_epochs=1,
+)
+_PAPER_SUPERVISED = _real(
+    "275,601 triplets of SNLI and MultiNLI (nli_for_simcse.csv)",
+    "text/nli/nli_for_simcse.csv",
+    "supervised-bert",
+    training={"fp16": True},
+)
+_ALL_TRANSFER_ARMS = tuple(dict.fromkeys((*_ARMS, *_TRANSFER_REPORTED)))
 SUITE = Suite(
     "sentence",
     "SimCSE sentence embeddings on STS and transfer, supervised and unsupervised",
     (
-        Task(
-            name="supervised",
-            summary="pairs that say the same are positives, the other sentences of the batch are negatives",
-            method=METHOD,
-            baseline=BASELINE,
-            resources={"paper": GPU},
-            profiles={
-                "quick": _quick("supervised-bert", generated_pairs),
-                "small": _real(
-                    "20,600 entailment pairs of SNLI, MultiNLI and SICK (some share Flickr captions with STS images)",
-                    "text/nli/nli_pairs.tsv.gz",
-                    "supervised-bert",
-                    needs=("text/bert-wiki-mini",),
-                    training={"eval_steps": 80, "save_steps": 80},
-                    **_SMALL,
-                    columns=("premise", "hypothesis"),
-                    where=("label=entailment",),
-                    pooler="avg",
-                    learning_rate=6e-4,
-                    warmup_steps=0.05,
-                    per_device_train_batch_size=64,
-                    num_train_epochs=1,
-                ),
-                "paper": _real(
-                    "275,601 triplets of SNLI and MultiNLI (nli_for_simcse.csv)",
-                    "text/nli/nli_for_simcse.csv",
-                    "supervised-bert",
-                    training={"fp16": True},
-                ),
-            },
+        _task(
+            "supervised",
+            "pairs that say the same are positives, the other sentences of the batch are negatives",
+            *(_quick("supervised-bert", generated_pairs), _SMALL_SUPERVISED, _PAPER_SUPERVISED),
         ),
-        Task(
-            name="unsupervised",
-            summary="a sentence twice through dropout is a positive pair, the other sentences of the batch are negatives",
-            method=METHOD,
-            baseline=BASELINE,
+        _task(
+            "unsupervised",
+            "a sentence twice through dropout is a positive pair, the other sentences of the batch are negatives",
+            *(_QUICK_UNSUPERVISED, _SMALL_UNSUPERVISED, _PAPER_UNSUPERVISED),
             quickstart=_QUICKSTART,
             papers="sentence",
-            resources={"paper": GPU},
-            profiles={
-                "quick": _QUICK_UNSUPERVISED,
-                "small": _SMALL_UNSUPERVISED,
-                "paper": _PAPER_UNSUPERVISED,
-            },
         ),
-        Task(
-            name="transfer",
-            summary="trained as unsupervised is; then a linear classifier learns to tell classes apart by the frozen vectors",
-            method=METHOD,
-            baseline=BASELINE,
+        _task(
+            "transfer",
+            "trained as unsupervised is; then a linear classifier learns to tell classes apart by the frozen vectors",
+            *(_QUICK_TRANSFER, _SMALL_TRANSFER, _transfer(_PAPER_UNSUPERVISED, TRANSFER, _ALL_TRANSFER_ARMS)),
             papers="sentence",
-            resources={"paper": GPU},
-            profiles={
-                "quick": _QUICK_TRANSFER,
-                "small": _SMALL_TRANSFER,
-                "paper": _transfer(_PAPER_UNSUPERVISED, TRANSFER, tuple(dict.fromkeys((*_ARMS, *_TRANSFER_REPORTED)))),
-            },
         ),
-        Task(
-            name="unsupervised-roberta",
-            summary="as unsupervised, with RoBERTa as MACL has it; the smaller profiles have the encoder of that task",
-            method=METHOD,
-            baseline=BASELINE,
+        _task(
+            "unsupervised-roberta",
+            "as unsupervised, with RoBERTa as MACL has it; the smaller profiles have the encoder of that task",
+            *(_QUICK_UNSUPERVISED, _unreported(_SMALL_UNSUPERVISED), _PAPER_ROBERTA),
             by_name=PROFILES,
-            resources={"paper": GPU},
-            profiles={
-                "quick": _QUICK_UNSUPERVISED,
-                "small": _unreported(_SMALL_UNSUPERVISED),
-                "paper": _PAPER_ROBERTA,
-            },
         ),
-        Task(
-            name="transfer-roberta",
-            summary="as transfer, with RoBERTa as MACL has it; the smaller profiles have the encoder of that task",
-            method=METHOD,
-            baseline=BASELINE,
+        _task(
+            "transfer-roberta",
+            "as transfer, with RoBERTa as MACL has it; the smaller profiles have the encoder of that task",
+            *(_QUICK_TRANSFER, _unreported(_SMALL_TRANSFER), _transfer(_PAPER_ROBERTA, TRANSFER, _ARMS, reported=False)),
             by_name=PROFILES,
-            resources={"paper": GPU},
-            profiles={
-                "quick": _QUICK_TRANSFER,
-                "small": _unreported(_SMALL_TRANSFER),
-                "paper": _transfer(_PAPER_ROBERTA, TRANSFER, _ARMS, reported=False),
-            },
         ),
     ),
 )

@@ -1,7 +1,7 @@
 """The suite ``vision``: SimCLR with every temperature strategy, measured on the frozen backbone; other methods by name.
 
-The baseline of CIFAR-10 is temperature 0.1 in all profiles, as in MACL, the one paper with a recipe of NT-Xent beside DCL and
-MACL. SimCLR's code has 0.5 for CIFAR, Kukleva et al. have 0.2: both are arms. Importing this loads no framework.
+The baseline of CIFAR-10 is temperature 0.1 in all profiles, as in MACL, the only paper with a recipe for NT-Xent, DCL and MACL.
+SimCLR's code uses 0.5 for CIFAR, and Kukleva et al. use 0.2: both are arms. Importing this module loads no framework.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from tempplug_adapters.vision.recipe import VisionRecipe
 from tempplug_adapters.vision.recipes import METHODS, SIMCLR
-from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
+from tempplug_benchmarks.arm import UNTRAINED, Arm, arms, fixed
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.resources import GPU
@@ -24,7 +24,7 @@ from tempplug_benchmarks.task import Task
 from tempplug_benchmarks.tasks.images import QUICK, SMALL, read_images
 
 PLAIN, AMCL_ALONE = "plain@heads=1", "amcl+none"
-"""Arms of methods without a softmax: as they are with one head, and with AMCL, which has a form for them and no objective."""
+"""Arms of methods without a softmax: with one head, and with AMCL, which has a form for them without an objective."""
 SMALL_IMAGES = 10_000
 DIGITS = {
     **QUICK,
@@ -34,11 +34,11 @@ DIGITS = {
     "learning_rate": 0.01,
     "neighbours": 20,
 }
-"""What the quick profile of CIFAR-10 changes in the recipe: enough of a training that temperatures tell.
+"""Changes of the quick profile of CIFAR-10 to the recipe: a training long enough for temperatures to make a difference.
 
-Chosen with fixed temperatures and seeds from 100 on, by the images held out for validation: with the views and the two
-epochs of the other quick profiles, which are there to be run at all, nothing was better than random weights. A first choice
-was given up when seeds 0 to 4 had shown no signal with it, so that those are no test of this one.
+Chosen with fixed temperatures and seeds from 100 on, by the images held out for validation. With the views and the two epochs
+of the other quick profiles, nothing was better than random weights. An earlier choice was discarded because seeds 0 to 4 showed
+no signal with it; results of these seeds are therefore no independent test of this choice.
 """
 COPIED = {
     name: (
@@ -50,7 +50,7 @@ COPIED = {
         ("tiny-imagenet", "Tiny-ImageNet", "tiny_imagenet_c100", "15,000 training images of 100 classes, 2,500 to test on"),
     )
 }
-"""Data sets beside CIFAR-10 whose copies the data folder has, for the small profile: what they are, and their files."""
+"""Description and files of the small profiles of data sets other than CIFAR-10 that the data folder has copies of."""
 METRICS = (
     Metric(
         name="kNN",
@@ -108,10 +108,7 @@ _MORE_METRICS = {
 _EVALUATIONS = ("knn", "linear-probe", "report")
 _WITHOUT_SOFTMAX = ("simsiam", "barlow-twins")
 QUICKSTART = (
-    *("fixed:temperature=0.01+infonce", "fixed:temperature=0.1+infonce", "fixed:temperature=1+infonce"),
-    "macl+infonce",
-    "dystress+infonce",
-    "temperature-free+infonce",
+    *(*fixed("infonce", 0.01, 0.1, 1), "macl+infonce", "dystress+infonce", "temperature-free+infonce"),
     UNTRAINED.label,
 )
 
@@ -121,22 +118,22 @@ class PaperProfile:
     """The paper's profile of one task, an entry of ``vision.toml``.
 
     Attributes:
-        name: of the task.
-        dataset: name, as `tempplug_adapters.images.image_data.load_images` takes it.
-        images: how many there are to train on.
-        summary: which they are, and whose recipe; without their number, which other profiles have another of.
-        method: what trains, by name.
-        recipe: of the method, whose settings.
-        changes: to them.
+        name: name of the task.
+        dataset: name of the data set, see `tempplug_adapters.images.image_data.load_images`.
+        images: number of training images.
+        summary: data set and recipe, without the number of images, which differs between profiles.
+        method: name of the method.
+        recipe: name of a recipe of the method.
+        changes: changes to the settings of the recipe.
         baseline: the fixed temperature that others are compared with.
-        temperatures: all fixed ones, the baseline's among them.
-        macl: spec of MACL, whose options are the recipe's where it has none.
-        dystress: likewise.
+        temperatures: all fixed temperatures, the baseline's among them.
+        macl: spec of MACL; options that it leaves out are the recipe's.
+        dystress: spec of DySTreSS, likewise.
         more: further arms.
-        reported: the rows of paper tables that an arm answers, by its label.
-        evaluations: beyond those of all tasks: ``top-5`` and ``few-labels``.
-        workers: processes that read images beside the training.
-        only_by_name: whether a run of all tasks leaves it out.
+        reported: rows of paper tables that an arm reproduces, by label: paper, table, method and data set.
+        evaluations: evaluations in addition to those of all tasks: ``top-5`` and ``few-labels``.
+        workers: number of processes that read images.
+        only_by_name: whether the task runs only if it is named.
     """
 
     name: str
@@ -157,17 +154,13 @@ class PaperProfile:
     only_by_name: bool = False
 
     def rows(self) -> dict[str, tuple[PaperRow, ...]]:
-        """Returns the rows of paper tables that an arm answers, by its label."""
+        """Returns `reported` as rows of tables."""
         return {label: tuple(PaperRow(*row) for row in rows) for label, rows in self.reported.items()}
 
 
 def _read_papers() -> list[PaperProfile]:
     text = files("tempplug_benchmarks.tasks").joinpath("vision.toml").read_text(encoding="utf-8")
     return [PaperProfile(**entry) for entry in tomllib.loads(text)["tasks"]]
-
-
-def _fixed(temperature: float, objective: str = "infonce") -> str:
-    return f"fixed:temperature={temperature:g}+{objective}"
 
 
 def _arms(
@@ -178,10 +171,10 @@ def _arms(
         return (*arms(PLAIN, AMCL_ALONE), UNTRAINED)
     return (
         *arms(
-            *map(_fixed, each.temperatures),
+            *fixed("infonce", *each.temperatures),
             f"{each.macl}+infonce",
             f"{each.macl}+reweighted",
-            _fixed(each.baseline, "dcl"),
+            *fixed("dcl", each.baseline),
             f"{each.dystress}+infonce",
             "temperature-free+infonce",
             f"{schedule}+infonce",
@@ -253,7 +246,7 @@ def _digits(each: PaperProfile) -> Profile:
         "scikit-learn's digits: 1,437 to train on, 360 to test on, 8 x 8",
         "digits",
         each.recipe,
-        (*arms(_fixed(0.01)), *_arms(each, reported=False, more=False)),
+        (*arms(*fixed("infonce", 0.01)), *_arms(each, reported=False, more=False)),
         DIGITS,
         stands_in="digits",
         training={"save_strategy": "no"},
@@ -288,7 +281,7 @@ def _task(each: PaperProfile, by_name: tuple[str, ...], reduced: dict[str, Profi
         name=each.name,
         summary=f"{each.summary}; two views of an image are a positive pair, all other views of the batch negatives",
         method=METHODS[each.method],
-        baseline=PLAIN if each.method in _WITHOUT_SOFTMAX else _fixed(each.baseline),
+        baseline=PLAIN if each.method in _WITHOUT_SOFTMAX else fixed("infonce", each.baseline)[0],
         papers="vision",
         by_name=by_name,
         resources={"paper": replace(GPU, cpus=max(GPU.cpus, each.workers))},

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from covering import every_pair
 from torch import Tensor, nn
 
 import tempplug
@@ -43,6 +44,10 @@ ENGINES = ("dense", "tiled")
 # One positive an anchor; the interpreter is slow, so few of them.
 KERNEL_CASES = ("two-view", "symmetric", "queue-learnable")
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
+# Rows of each process: equal, unequal, a single one on a process; three processes.
+GROUPS = ("4,4", "4,3", "1,5", "2,4,3")
+STEPS = every_pair(GROUPS, tuple(CASES), ENGINES, tuple(PRECISIONS))
+"""Group, case, engine and precision of each step that is compared."""
 
 
 def pairs(rows: int, seed: int = 0) -> dict[str, Tensor]:

@@ -9,59 +9,42 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import lightning
 import torch
 from launched.pairs import Encoder, pairs, save
 from torch import Tensor, nn
 
 import tempplug
 
-ITEMS, BATCH, DEVICES = 8, 2, 2
+ITEMS, BATCH = 8, 2
 
 
-def module() -> Any:
-    """Returns the LightningModule; made here, so that reading this file does not load Lightning."""
-    import lightning
+class Contrastive(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Encoder()
+        self.loss_fn = tempplug.ContrastiveLoss("learnable", layout="two-view", gather=True)
+        self.losses: list[float] = []
+        self.seen: list[list[int]] = []
 
-    class Contrastive(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = Encoder()
-            self.loss_fn = tempplug.ContrastiveLoss("learnable", layout="two-view", gather=True)
-            self.losses: list[float] = []
-            self.seen: list[list[int]] = []
+    def training_step(self, batch: list[Tensor], batch_index: int) -> Tensor:
+        *views, items = batch
+        self.seen.append(items.tolist())
+        loss = self.loss_fn(*self.encoder(*views))
+        self.losses.append(loss.item())
+        self.log("temperature", self.loss_fn.record.temperature_mean)
+        return loss
 
-        def training_step(self, batch: list[Tensor], batch_index: int) -> Tensor:
-            *views, items = batch
-            self.seen.append(items.tolist())
-            loss = self.loss_fn(*self.encoder(*views))
-            self.losses.append(loss.item())
-            self.log("temperature", self.loss_fn.record.temperature_mean)
-            return loss
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            spared = [self.get_parameter(f"loss_fn.{name}") for name in self.loss_fn.no_weight_decay()]
-            groups = [{"params": self.encoder.parameters()}, {"params": spared, "weight_decay": 0.0}]
-            return torch.optim.AdamW(groups, lr=0.05)
-
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return Contrastive()
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        spared = [self.get_parameter(f"loss_fn.{name}") for name in self.loss_fn.no_weight_decay()]
+        groups = [{"params": self.encoder.parameters()}, {"params": spared, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=0.05)
 
 
 def trainer(folder: Path, epochs: int) -> Any:
-    import lightning
-
-    return lightning.Trainer(
-        accelerator="cpu",
-        devices=DEVICES,
-        strategy="ddp",
-        max_epochs=epochs,
-        default_root_dir=folder,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    options = {"accelerator": "cpu", "devices": 2, "strategy": "ddp", "default_root_dir": folder, "max_epochs": epochs}
+    return lightning.Trainer(**options, **dict.fromkeys(quiet, False))
 
 
 def train(folder: Path, epochs: int, checkpoint: Path | None = None) -> tuple[Any, Any]:
@@ -69,7 +52,9 @@ def train(folder: Path, epochs: int, checkpoint: Path | None = None) -> tuple[An
     data = pairs(ITEMS)
     dataset = torch.utils.data.TensorDataset(data["a"].float(), data["b"].float(), torch.arange(ITEMS))
     loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH)
-    model, run = module(), trainer(folder, epochs)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, run = Contrastive(), trainer(folder, epochs)
     run.fit(model, loader, ckpt_path=checkpoint, weights_only=True)
     return model, run
 

@@ -1,26 +1,24 @@
-"""Run by torchrun: one step of every case, engine and precision under DistributedDataParallel; saves what each process got.
+"""Run by torchrun: one step of chosen cases, engines and precisions under DistributedDataParallel; saves what each process got.
 
 And how large its largest tensor is in a call with more rows; two processes also take a step with kernels, under Triton's
-interpreter (TRITON_INTERPRET=1), and train with the Hugging Face Trainer.
-
-Arguments: the folder of the results, then groups of rows for each process, such as ``4,3``.
+interpreter (TRITON_INTERPRET=1), and make calls that one of them refuses. Argument: the folder of the results.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from launched import train_trainer
+from launched import refused
 from launched.largest import LAYOUTS, largest
 from launched.pairs import (
     CASES,
     ENGINES,
     KERNEL_CASES,
     PRECISIONS,
+    STEPS,
     Case,
     Encoder,
     call,
@@ -46,24 +44,22 @@ def step(case: Case, engine: str, dtype: torch.dtype, sizes: tuple[int, ...], ra
     return {"loss": averaged / len(sizes), "engine": loss_fn.record.engine, "gradients": gradients(encoder, loss_fn)}
 
 
-def main(folder: str, *groups: str) -> None:
+def main(folder: str) -> None:
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    rank, processes = dist.get_rank(), dist.get_world_size()
     results: dict[Any, Any] = {
-        ("largest", dist.get_world_size(), engine, layout): largest(engine, layout) for engine in ENGINES for layout in LAYOUTS
+        ("largest", processes, engine, layout): largest(engine, layout) for engine in ENGINES for layout in LAYOUTS
     }
-    for group in groups:
+    for group, name, engine, precision in STEPS:
         sizes = tuple(map(int, group.split(",")))
-        for name, case in CASES.items():
-            for engine in ENGINES:
-                for precision, dtype in PRECISIONS.items():
-                    results[group, name, engine, precision] = step(case, engine, dtype, sizes, rank)
-    if dist.get_world_size() == 2:
+        if len(sizes) == processes:
+            results[group, name, engine, precision] = step(CASES[name], engine, PRECISIONS[precision], sizes, rank)
+    if processes == 2:
         results["kernels"] = {name: step(CASES[name], "triton", torch.float32, (4, 3), rank) for name in KERNEL_CASES}
-        results["trainer"] = {name: train_trainer.train(name, 2, Path(folder)) for name in train_trainer.STRATEGIES}
+        results["refused"] = refused.ends(rank)
     save(folder, rank, results)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

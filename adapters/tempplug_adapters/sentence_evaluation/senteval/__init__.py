@@ -1,6 +1,6 @@
-"""In the place of ``import senteval``: scripts that call ``senteval.engine.SE(params, batcher, prepare)`` run our code.
+"""Replaces ``import senteval`` for scripts that call ``senteval.engine.SE(params, batcher, prepare)``.
 
-``from tempplug_adapters.sentence_evaluation import senteval`` is the one line to change. `engine` says which tasks it has.
+Scripts need one changed line: ``from tempplug_adapters.sentence_evaluation import senteval``. `engine` lists the tasks.
 """
 
 from tempplug_adapters.sentence_evaluation.senteval import engine

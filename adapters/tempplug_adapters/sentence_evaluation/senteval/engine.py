@@ -1,7 +1,7 @@
-"""SentEval's ``SE(params, batcher, prepare).eval(tasks)`` over this package's protocols: same keys, same numbers, less time.
+"""SentEval's ``SE(params, batcher, prepare).eval(tasks)`` with this package's protocols: same keys, same numbers, less time.
 
-It has the transfer tasks, STS12 to STS16 (with ``all``, as SimCSE's fork), STSBenchmark and SICKRelatedness as cosine
-similarities of ``dev`` and ``test``; not SentEval's regressions on these two, nor its other tasks.
+Tasks: the transfer tasks, STS12 to STS16 (with ``all``, as in SimCSE's fork), and STSBenchmark and SICKRelatedness as cosine
+similarities of ``dev`` and ``test``, without SentEval's regressions on these two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FOR_THE_CLASSIFIER = ("batch_size", "tenacity", "epoch_size", "max_epoch")
 
 
 class Parameters(dict[str, Any]):
-    """What ``prepare`` and ``batcher`` are given: a dictionary whose entries are attributes, ``None`` where there is none."""
+    """Arguments of ``prepare`` and ``batcher``: a dictionary with its entries as attributes, ``None`` for missing ones."""
 
     def __getattr__(self, name: str) -> Any:
         """Returns the entry of that name."""
@@ -45,20 +45,20 @@ class Parameters(dict[str, Any]):
 
 
 class SE:
-    """An encoder, to be evaluated task by task.
+    """Evaluates an encoder task by task.
 
     Args:
-        params: ``task_path``, SentEval's data folder or one of this package's tables; ``kfold`` (5), ``batch_size`` (128) and
+        params: ``task_path``, SentEval's data folder or one with this package's tables; ``kfold`` (5), ``batch_size`` (128) and
             ``classifier`` (``nhid`` 0; ``optim`` adam or rmsprop, ``batch_size`` 64, ``tenacity`` 5, ``epoch_size`` 4,
             ``max_epoch`` 200) as in SentEval, with its defaults; ``similarity`` of two vectors for STS, by default the cosine.
-            What else is there is for ``batcher``.
+            Other entries are only for ``batcher``.
         batcher: from the parameters and lists of words, at least one list, to their vectors [n, D]. Called once for each
-            different sentence of a task, long ones first.
+            distinct sentence of a task, long ones first.
         prepare: called before each task with the parameters and all of its sentences; may change the parameters.
 
     Raises:
-        ConfigError: a parameter asks for what SentEval's protocol for results leaves out: scikit-learn's regression
-            (``usepytorch`` false), hidden units, another seed or optimizer; or ``task_path`` is missing.
+        ConfigError: ``task_path`` is missing, or a parameter is not that of SentEval's reported results: scikit-learn's
+            regression (``usepytorch`` false), hidden units, another seed or optimizer.
 
     Source:
         SentEval (Conneau and Kiela 2018) and its code; for STS, SimCSE (Gao et al. 2021), appendix B.
@@ -77,25 +77,23 @@ class SE:
             raise ConfigError("params lacks task_path, the folder with the data sets.")
         for name, wanted in {"usepytorch": True, "seed": SEED}.items():
             if self.params[name] != wanted:
-                raise ConfigError(
-                    f"params: {name}={self.params[name]!r} is not had here, only {wanted}, as results are reported."
-                )
+                raise ConfigError(f"params: {name}={self.params[name]!r} is not supported; reported results have {wanted}.")
         check_batch_size(self.params.batch_size)
         self.protocol = Protocol(self.params.kfold, _classifier(self.params.classifier or {"nhid": 0}))
 
     def eval(self, name: str | list[str]) -> dict[str, Any]:
-        """Returns the result of a task, of a list of tasks by name; kept in ``results``.
+        """Returns the result of a task, or of a list of tasks by name; also stored in ``results``.
 
-        Of a transfer task ``devacc`` and ``acc`` in per cent, ``ndev`` and ``ntest``, of MRPC also ``f1``. Of each part of an
-        STS task ``pearson`` and ``spearman``, each with its p-value, and ``nsamples``; of a year also ``all``.
+        For a transfer task: ``devacc`` and ``acc`` in per cent, ``ndev``, ``ntest``, and ``f1`` for MRPC. For each part of an
+        STS task: ``pearson`` and ``spearman``, each with its p-value, and ``nsamples``; for a year also ``all``.
 
         Args:
             name: one of MR, CR, SUBJ, MPQA, SST2, TREC, MRPC, STS12 to STS16, STSBenchmark, SICKRelatedness.
 
         Raises:
-            UnknownNameError: there is no such task here.
+            UnknownNameError: the task is unknown.
             ConfigError: a vector is not finite.
-            ShapeError: ``batcher`` does not return one vector a sentence.
+            ShapeError: ``batcher`` does not return one vector per sentence.
             DataError: a data file is missing or malformed.
         """
         if isinstance(name, list):
@@ -109,16 +107,13 @@ class SE:
         return self.results
 
     def _transfer(self, task: str) -> dict[str, Any]:
-        path = self.params.task_path
+        path, size = self.params.task_path, self.params.batch_size
         splits = load_transfer(task, path)
         self._prepare(text for split in splits.values() for side in zip(*split.texts, strict=True) for text in side)
-        device = choose_device("auto")
-        found = evaluate_transfer(
-            self._encode, path, [task], protocol=self.protocol, batch_size=self.params.batch_size, device=device
-        )
-        sizes = [len(split) for split in splits.values()]
-        # SentEval counts as dev the rows that the folds are of, and the dev split where there is one.
-        dev = len(splits["dev"]) if "dev" in splits else sizes[0]
+        given = {"protocol": self.protocol, "batch_size": size, "device": choose_device("auto")}
+        found = evaluate_transfer(self._encode, path, [task], **given)
+        # SentEval's dev rows are the dev split, or else the rows of the folds
+        dev = len(splits["dev"] if "dev" in splits else next(iter(splits.values())))
         scores = {"devacc": found.dev[task], "acc": found.accuracy[task], "ndev": dev, "ntest": found.rows[task]}
         return scores | ({"f1": found.f1[task]} if task in found.f1 else {})
 
@@ -165,19 +160,17 @@ class SE:
 
 
 def _cosine(a: NDArray[Any], b: NDArray[Any]) -> Any:
-    """Returns the cosine of two vectors, in SentEval's order of operations: its rounding decides ties. 0 where one is zero."""
+    """Returns the cosine of two vectors, 0 if one is zero, in SentEval's order of operations, whose rounding decides ties."""
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(np.dot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
-def _classifier(asked: Mapping[str, Any]) -> Classifier:
+def _classifier(given: Mapping[str, Any]) -> Classifier:
     known = ("nhid", "optim", "dropout", *_FOR_THE_CLASSIFIER)
-    unknown = [name for name in asked if name not in known]
+    unknown = [name for name in given if name not in known]
     if unknown:
         raise UnknownNameError(f"params: classifier has {', '.join(unknown)}; known are {', '.join(known)}.")
-    if asked.get("nhid", 0) != 0:
-        raise ConfigError(
-            f"params: classifier nhid={asked['nhid']} is not had here, only 0, the regression that results are of."
-        )
-    settings = {name: asked[name] for name in _FOR_THE_CLASSIFIER if name in asked}
-    return Classifier(optimizer=asked.get("optim", "adam"), **settings)
+    if given.get("nhid", 0) != 0:
+        raise ConfigError(f"params: classifier nhid={given['nhid']} is not supported; reported results have 0.")
+    settings = {name: given[name] for name in _FOR_THE_CLASSIFIER if name in given}
+    return Classifier(optimizer=given.get("optim", "adam"), **settings)

@@ -22,7 +22,7 @@ from tempplug_adapters.vision.evaluation.settings import LinearProbeSettings
 LABELS = (10, 20, 50, 100, 200, 500)
 """Images of each class that logistic regression learns from."""
 SEED = 42
-"""Of the support vector machine and of the few-shot draw in the notebooks of Kukleva et al. 2023."""
+"""Seed of the support vector machine and of the few-shot draw in the notebooks of Kukleva et al. 2023."""
 _SIMILARITIES = 2**22
 
 
@@ -31,17 +31,17 @@ def knn_votes(
 ) -> Tensor:
     """Returns the votes of each query's k most similar neighbours for each class, [M, classes] float64 on the CPU.
 
-    A neighbour of cosine similarity s has weight exp((s - s₁)/τ), s₁ that of the nearest. Nothing is approximated. By hand,
-    because it is as short as a call of scikit-learn's ``KNeighborsClassifier``, runs on the device of the backbone, and takes
-    half the time on a CPU (50,000 x 1,280 in the bank).
+    A neighbour of cosine similarity s has weight exp((s - s₁)/τ), where s₁ is that of the nearest. The search is exact. It is
+    written by hand because it is as short as a call of scikit-learn's ``KNeighborsClassifier``, runs on the device of the
+    backbone, and takes half the time on a CPU (50,000 x 1,280 in the bank).
 
     Args:
         bank: [N, F] raw representations of the training images.
         bank_labels: [N] their classes, from 0.
         queries: [M, F] raw representations of other images, on the device of ``bank``.
-        k: neighbours, at least 1; a smaller bank votes as a whole. 200 for CIFAR, 20 for ImageNet-100 (DySTreSS).
+        k: neighbours, at least 1; all of a smaller bank. 200 for CIFAR, 20 for ImageNet-100 (DySTreSS).
         temperature: τ of the vote, greater than 0, not that of training; infinite for a plain majority.
-        classes: how many there are; None takes the highest label plus 1.
+        classes: their number; None: the highest label plus 1.
 
     Raises:
         ShapeError: shapes do not fit.
@@ -59,7 +59,7 @@ def knn_votes(
     Number(at_least=1, integer=True).check(f"k={k} neighbours", k)
     classes = _check(bank, bank_labels, queries, ("bank", "queries"), classes)
     points, labels, votes = unit_rows(bank), bank_labels.cpu().long(), []
-    # Autocast would round the products to 8 bits, and with them the order of the neighbours.
+    # Autocast would round the products to 8 bits and change the order of the neighbours.
     with torch.autocast(points.device.type, enabled=False):
         for rows in torch.split(unit_rows(queries).to(points.dtype), max(1, _SIMILARITIES // len(points))):
             similarity, index = (rows @ points.T).topk(min(k, len(points)), dim=1)
@@ -78,20 +78,20 @@ def fit_linear_probe(
 ) -> nn.Linear:
     """Returns a linear classifier of representations after its last epoch, in float32, on the device of ``train``.
 
-    The representations are computed once, so that images are not augmented, unlike in the papers. By hand, because
+    The representations are computed once, so images are not augmented, unlike in the papers. It is written by hand because
     scikit-learn has no SGD with momentum and a cosine schedule; its logistic regression is another protocol.
 
     Args:
         train: [N, F] raw representations of the training images.
         train_labels: [N] their classes, from 0.
-        settings: of the training; None takes `LinearProbeSettings`.
-        classes: how many there are; None takes the highest label plus 1.
+        settings: of the training; None: `LinearProbeSettings()`.
+        classes: their number; None: the highest label plus 1.
         progress: called after each epoch with its number and its mean loss, nats.
 
     Raises:
         ShapeError: shapes do not fit.
         ConfigError: a label is no class.
-        NonFiniteError: representations that are not finite, or a classifier that has diverged.
+        NonFiniteError: the representations are not finite, or the classifier has diverged.
     """
     settings = settings or LinearProbeSettings()
     check_representations(train, "train")
@@ -108,7 +108,7 @@ def fit_linear_probe(
         model.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
     step, steps = 0, settings.epochs * math.ceil(len(rows) / settings.batch_size)
-    # In full precision and with gradients, whatever surrounds the call.
+    # In full precision and with gradients, also inside other contexts.
     with torch.enable_grad(), torch.autocast(rows.device.type, enabled=False):
         for epoch in range(1, settings.epochs + 1):
             total = torch.zeros((), device=rows.device)
@@ -131,7 +131,7 @@ def fit_linear_probe(
 
 
 def linear_scores(model: nn.Linear, train: Tensor, test: Tensor) -> Tensor:
-    """Returns the scores of each class for ``test`` [M, F], [M, classes] float32; ``train`` is what the model learned from."""
+    """Returns the scores of each class for ``test`` [M, F], [M, classes] float32; the model was fitted to ``train``."""
     check_representations(test, "test")
     check_held_out(train, test, ("train", "test"))
     with torch.no_grad(), torch.autocast(test.device.type, enabled=False):
@@ -142,14 +142,14 @@ def linear_scores(model: nn.Linear, train: Tensor, test: Tensor) -> Tensor:
 def svc_probe(train: Tensor, train_labels: Tensor, test: Tensor, *, classes: int | None = None) -> Tensor:
     """Returns the class of each test representation by a linear support vector machine, [M] int64 on the device of ``test``.
 
-    scikit-learn's ``LinearSVC(random_state=42)``, so C = 1 and one machine a class against the rest, on rows of unit length.
+    scikit-learn's ``LinearSVC(random_state=42)``: C = 1 and one machine for each class, on rows of unit length.
 
     Args:
         train: [N, F] raw representations of the training images: all of them (linear probe), a long-tailed set (LT LP), or as
             many of each class (FS LP, see `few_shot_indices`).
         train_labels: [N] their classes, from 0, at least two different ones.
         test: [M, F] raw representations of other images.
-        classes: how many there are; None takes the highest label plus 1. One without a training image is never predicted.
+        classes: their number; None: the highest label plus 1. One without a training image is never predicted.
 
     Raises:
         ShapeError: shapes do not fit.
@@ -170,12 +170,12 @@ def svc_probe(train: Tensor, train_labels: Tensor, test: Tensor, *, classes: int
 
 
 def few_shot_indices(labels: Tensor, per_class: int, seed: int = SEED) -> Tensor:
-    """Returns the positions of as many images of each class, drawn at random, in ascending order, [classes · per_class].
+    """Returns the positions of the same number of random images of each class, ascending, [classes · per_class].
 
     Args:
-        labels: [N] classes; every class that occurs is drawn from.
+        labels: [N] classes.
         per_class: images of each, at least 1; in the paper the size of the smallest class of a long-tailed set.
-        seed: of the draw; no other generator is touched.
+        seed: of the draw, which uses no global generator.
 
     Raises:
         ConfigError: ``per_class`` is out of range, or a class has fewer images.
@@ -199,16 +199,16 @@ def few_shot_indices(labels: Tensor, per_class: int, seed: int = SEED) -> Tensor
 def few_label_accuracies(
     train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, seed: int = 0
 ) -> dict[str, float]:
-    """Returns the accuracy of a logistic regression by the number of images of each class that it learns from, 0 to 100.
+    """Returns the accuracy of a logistic regression by the number of training images of each class, 0 to 100.
 
-    scikit-learn's, with its L2 of 1 and until it has converged. Where a class has fewer images, all of them are taken.
+    scikit-learn's, with its L2 of 1, until convergence. All images of a class are used if it has fewer.
 
     Args:
         train: [N, F] raw representations of the training images.
         train_labels: [N] their classes, from 0, at least two different ones.
         test: [M, F] raw representations of other images.
         test_labels: [M] their classes.
-        seed: of the draw; more images of a class include the fewer.
+        seed: of the draw; a larger number of images includes the smaller.
 
     Returns:
         By ``10 labels`` to ``500 labels``.
@@ -218,7 +218,7 @@ def few_label_accuracies(
         ConfigError: one class only, or train and test are the same.
         NonFiniteError: NaN or infinite representations.
 
-    Source: Wang et al. 2024 (AMCL), table 5, which names logistic regression and the numbers of images, and no more.
+    Source: Wang et al. 2024 (AMCL), table 5, which specifies logistic regression and the numbers of images only.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -226,19 +226,19 @@ def few_label_accuracies(
     codes = train_labels.cpu()
     order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(seed))
     members = [order[codes[order] == code] for code in torch.unique(codes).tolist()]
-    rows, asked = train.cpu().double().numpy(), test.cpu().double().numpy()
+    rows, queries = train.cpu().double().numpy(), test.cpu().double().numpy()
     found = {}
     for count in LABELS:
         chosen = torch.cat([each[:count] for each in members]).numpy()
         learned = LogisticRegression(max_iter=10_000).fit(rows[chosen], codes.numpy()[chosen])
-        found[f"{count} labels"] = accuracy(test_labels.cpu(), torch.from_numpy(learned.predict(asked)))
+        found[f"{count} labels"] = accuracy(test_labels.cpu(), torch.from_numpy(learned.predict(queries)))
     return found
 
 
 def _check(
     train: Tensor, labels: Tensor, test: Tensor, names: tuple[str, str], classes: int | None = None, *, several: bool = False
 ) -> int:
-    """Checks what a classifier gets, and returns the number of classes; ``several``: labels of one class only are refused."""
+    """Checks the arguments of a classifier, and returns the number of classes; ``several`` requires two classes."""
     check_representations(train, names[0])
     check_representations(test, names[1])
     check_held_out(train, test, names)

@@ -43,28 +43,28 @@ from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSetti
 logger = logging.getLogger(__name__)
 
 NEIGHBOURS = (1, 10)
-"""That vote in ``long-tail``."""
+"""Numbers of neighbours that vote in ``long-tail``."""
 PLOTTED_IMAGES = 2000
 PLOTTED_CLASSES = 20
 VALIDATED_IMAGES = 10_000
-"""At most: a tenth of the training images asks the others for their classes, which is what temperatures are chosen by."""
+"""Most images of the validation by nearest neighbours, a tenth of the training images, by which temperatures are chosen."""
 
 
 class Evaluation:
-    """A backbone, what it is measured on, and how.
+    """The evaluations of a backbone, with the sets of images that they share.
 
     Args:
         backbone: [B, 3, H, W] in [0, 1] to [B, F]; moved to ``device``.
-        train: labelled images to learn from.
-        test: labelled images of the same classes to be asked about.
+        train: labelled images that classifiers learn from.
+        test: labelled images of the same classes that are predicted.
         settings: of the evaluations.
-        device: on which everything runs.
-        progress: called with what is being done and the fraction done; None shows a bar.
-        held_out: further labelled images, which ``long-tail`` also asks about, to choose by; None where there are none.
+        device: of all computations.
+        progress: called with the name of a stage and its fraction done; None shows a bar.
+        held_out: further labelled images that ``long-tail`` predicts for validation, or None.
 
     Raises:
-        ConfigError: both sets are one.
-        DataError: labels are missing, or the classes are not the same.
+        ConfigError: both sets are the same object.
+        DataError: labels are missing, or the classes differ.
     """
 
     def __init__(
@@ -78,35 +78,33 @@ class Evaluation:
         held_out: ImageSet | None = None,
     ) -> None:
         if train is test:
-            raise ConfigError(f"the set '{test.name}' must not be both learned from and asked about: pass a test set.")
+            raise ConfigError(f"the set '{test.name}' must not be both learned from and predicted: pass a test set.")
         if train.labels is None or test.labels is None:
             raise DataError(f"the sets '{train.name}' and '{test.name}' must both have labels to be measured with.")
         if train.classes != test.classes:
             raise DataError(f"the sets '{train.name}' and '{test.name}' must have the same classes, in the same order.")
         self.backbone, self.train, self.test, self.settings, self.device = backbone, train, test, settings, device
         self.bank_labels, self.query_labels = train.labels.to(device), test.labels.to(device)
-        self.told = _Bar() if progress is None else progress
+        self.progress = _Bar() if progress is None else progress
         self.held_out = held_out
 
     def check(self, name: str) -> None:
-        """Checks, before images are processed, that the labels allow the evaluation ``name``; raises TempplugError
-        otherwise.
-        """
+        """Raises TempplugError, before images are processed, if the labels do not allow the evaluation ``name``."""
         train, test, learned = self.train, self.test, self.bank_labels
         if name == "top-5" and len(train.classes) < 6:
             raise DataError(f"the set '{train.name}' has {len(train.classes)} classes: 'top-5' needs more than five.")
         if name in ("svc-probe", "few-labels") and len(torch.unique(learned)) < 2:
             raise DataError(f"the set '{train.name}' has images of one class only: there is nothing to tell apart.")
-        asked = torch.bincount(self.query_labels, minlength=len(test.classes))
+        tested = torch.bincount(self.query_labels, minlength=len(test.classes))
         if name == "long-tail":
             counts = torch.bincount(learned.cpu()[self.long_tail[0]], minlength=len(train.classes))
             head_mid_tail(counts, head_above=self.settings.head_above, tail_below=self.settings.tail_below)
-            if not bool((asked > 0).all()):
-                empty = test.classes[int((asked == 0).nonzero()[0, 0])]
+            if not bool((tested > 0).all()):
+                empty = test.classes[int((tested == 0).nonzero()[0, 0])]
                 raise DataError(f"the set '{test.name}' has no image of class '{empty}': 'long-tail' measures every class.")
-        if name == "report" and (int((asked > 0).sum()) < 2 or int(asked.max()) < 2):
+        if name == "report" and (int((tested > 0).sum()) < 2 or int(tested.max()) < 2):
             raise DataError(
-                f"the set '{test.name}' has {len(test)} images of {int((asked > 0).sum())} classes: 'report' needs two images "
+                f"the set '{test.name}' has {len(test)} images of {int((tested > 0).sum())} classes: 'report' needs two images "
                 "of one class, and images of another."
             )
 
@@ -155,7 +153,7 @@ class Evaluation:
             self.bank_labels,
             settings,
             classes=len(self.train.classes),
-            progress=lambda epoch, loss: self.told("linear probe", epoch / settings.epochs),
+            progress=lambda epoch, loss: self.progress("linear probe", epoch / settings.epochs),
         )
         return linear_scores(model, self.bank, self.queries)
 
@@ -186,14 +184,14 @@ class Evaluation:
             size=None if augmentation else self.settings.image_size,
             augmentation=augmentation,
             device=self.device,
-            progress=lambda fraction: self.told(name, fraction),
+            progress=lambda fraction: self.progress(name, fraction),
         )
         return rows.to(self.device)
 
     def draw(self, folder: Path) -> list[Path]:
         """Writes the drawings of the test images' representations and returns their files.
 
-        ``similarity_histogram.svg`` compares the two views of all of them; ``embedding_plot.svg`` shows at most 2,000 images of
+        ``similarity_histogram.svg`` compares the two views of the images; ``embedding_plot.svg`` shows at most 2,000 images of
         the first 20 classes.
 
         Args:
@@ -223,41 +221,24 @@ def _knn(it: Evaluation) -> dict[str, Any]:
 
 def _knn_validation(it: Evaluation) -> dict[str, Any]:
     """Returns the accuracy of the same vote on a tenth of the training images, the others being the bank."""
-    # At most as many vote as a class has images. Where nearly the whole bank votes, its largest class wins, which the tenth has
-    # least of: even useful representations are then right in 0 %.
-    asked = torch.zeros(len(it.bank), dtype=torch.bool)
+    # At most as many neighbours vote as a class has images. If nearly the whole bank votes, its largest class wins, which
+    # is the rarest in the tenth: even useful representations would have an accuracy of 0 %.
+    chosen = torch.zeros(len(it.bank), dtype=torch.bool)
     order = torch.randperm(len(it.bank), generator=torch.Generator().manual_seed(it.settings.split_seed))
-    asked[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
-    asked = asked.to(it.device)
-    bank, classes, wanted = it.bank[~asked], len(it.train.classes), it.settings.k
+    chosen[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
+    chosen = chosen.to(it.device)
+    bank, classes, wanted = it.bank[~chosen], len(it.train.classes), it.settings.k
     k = min(wanted, max(1, len(bank) // classes))
-    told = {}
+    found: dict[str, Any] = {}
     if k < wanted:
-        told = {"validation_k": k}
+        found["validation_k"] = k
         logger.warning(
             f"knn validation of '{it.train.name}' has a bank of {len(bank)} images of {classes} classes, too few for "
             f"k={wanted}: k={k} is used there."
         )
     temperature = it.settings.vote_temperature
-    votes = knn_votes(bank, it.bank_labels[~asked], it.bank[asked], k=k, temperature=temperature, classes=classes)
-    return {"validation": accuracy(it.bank_labels[asked], votes.argmax(dim=1)), **told}
-
-
-def _linear_probe(it: Evaluation) -> dict[str, Any]:
-    return {"accuracy": accuracy(it.query_labels, it.linear.argmax(dim=1)), **asdict(it.probe)}
-
-
-def _top_five(it: Evaluation) -> dict[str, Any]:
-    scores = {"knn top-5": it.votes, "linear top-5": it.linear}
-    return {name: accuracy_within(it.query_labels, each, 5) for name, each in scores.items()}
-
-
-def _few_labels(it: Evaluation) -> dict[str, Any]:
-    return {**few_label_accuracies(it.bank, it.bank_labels, it.queries, it.query_labels, seed=it.settings.seed)}
-
-
-def _svc_probe(it: Evaluation) -> dict[str, Any]:
-    return {"accuracy": accuracy(it.query_labels, svc_probe(it.bank, it.bank_labels, it.queries))}
+    votes = knn_votes(bank, it.bank_labels[~chosen], it.bank[chosen], k=k, temperature=temperature, classes=classes)
+    return {"validation": accuracy(it.bank_labels[chosen], votes.argmax(dim=1)), **found}
 
 
 def _long_tail(it: Evaluation) -> dict[str, Any]:
@@ -327,10 +308,15 @@ def _report(it: Evaluation) -> dict[str, Any]:
 
 MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
     "knn": _knn,
-    "linear-probe": _linear_probe,
-    "top-5": _top_five,
-    "svc-probe": _svc_probe,
-    "few-labels": _few_labels,
+    "linear-probe": lambda it: {"accuracy": accuracy(it.query_labels, it.linear.argmax(dim=1)), **asdict(it.probe)},
+    "top-5": lambda it: {
+        name: accuracy_within(it.query_labels, scores, 5)
+        for name, scores in (("knn top-5", it.votes), ("linear top-5", it.linear))
+    },
+    "svc-probe": lambda it: {"accuracy": accuracy(it.query_labels, svc_probe(it.bank, it.bank_labels, it.queries))},
+    "few-labels": lambda it: {
+        **few_label_accuracies(it.bank, it.bank_labels, it.queries, it.query_labels, seed=it.settings.seed)
+    },
     "long-tail": _long_tail,
     "report": _report,
 }

@@ -1,6 +1,6 @@
 """Plots of representations: a two-dimensional embedding coloured by class, and a histogram of similarities.
 
-The embedding shows neighbourhoods only; do not read numbers from it.
+The embedding shows neighbourhoods only; its distances are no measurements.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tempplug_adapters.vision.evaluation.settings import PLOT_METHODS
 PERPLEXITY = 30.0
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MOST_CLASSES = len(COLOURS) * len(_MARKERS)
-"""Classes that one drawing tells apart: the numbers of colours and markers have no common factor, so each pair occurs once."""
+"""Most classes of one plot: the numbers of colours and markers have no common factor, so each pair occurs once."""
 KINDS = (
     ("two views of one image", "solid"),
     ("two images of one class (false negatives)", "dashed"),
     ("images of two classes (true negatives)", "dashdot"),
 )
-"""Of pairs, with the line of each."""
+"""Kinds of pairs, with their line styles."""
 _PAIRS = 2**21
 
 
@@ -35,7 +35,7 @@ def embed_in_plane(representations: Tensor, *, method: str = "tsne") -> Tensor:
 
     Args:
         representations: [N, F] raw, N at least 4, F at least 2; rows are brought to unit length.
-        method: ``tsne``: scikit-learn's, from the principal components, of perplexity 30 or a quarter of N where that is
+        method: ``tsne``: scikit-learn's, from the principal components, with perplexity 30 or a quarter of N if that is
             less; ``pca``: the first two principal components, each with its largest loading positive.
 
     Raises:
@@ -43,7 +43,7 @@ def embed_in_plane(representations: Tensor, *, method: str = "tsne") -> Tensor:
         ConfigError: the method is not known.
         NonFiniteError: NaN or infinite representations.
 
-    Source: van der Maaten & Hinton 2008 (t-SNE); Kobak & Linderman 2021 for the start, which a seed would only make worse.
+    Source: van der Maaten & Hinton 2008 (t-SNE); Kobak & Linderman 2021 for the start.
     """
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
@@ -56,7 +56,7 @@ def embed_in_plane(representations: Tensor, *, method: str = "tsne") -> Tensor:
         raise ShapeError(f"representations of shape {shape} must be [N, F] with N at least 4 and F at least 2 for a plot.")
     rows = unit_rows(representations).cpu().double().numpy()
     if (rows == rows[0]).all():
-        return torch.zeros(len(rows), 2)  # both methods divide by the spread, and t-SNE then crashes
+        return torch.zeros(len(rows), 2)  # both methods divide by the spread, which is zero
     if method == "pca":
         machine = PCA(2, svd_solver="covariance_eigh")
     else:
@@ -69,18 +69,18 @@ def embed_in_plane(representations: Tensor, *, method: str = "tsne") -> Tensor:
 def draw_embedding_plot(
     points: Tensor, labels: Tensor, classes: Sequence[str], path: Path, title: str = "Representations"
 ) -> None:
-    """Writes a drawing of points, one colour and one marker for each class that has one, with a legend.
+    """Writes a plot of points, with a colour and marker for each class that has points, and a legend.
 
     Args:
         points: [N, 2].
         labels: [N] position of each point's class in ``classes``.
         classes: names of the classes.
-        path: file that ends in .png, .svg or .pdf; missing folders are made.
+        path: file that ends in .png, .svg or .pdf; missing folders are created.
         title: above the drawing.
 
     Raises:
         ShapeError: points or labels have another shape.
-        ConfigError: another ending, a label without a name, or more classes than a drawing tells apart.
+        ConfigError: another suffix, a label without a name, or too many classes.
     """
     check_format(path)
     check_representations(points, "points")
@@ -101,7 +101,7 @@ def draw_embedding_plot(
         colour, marker = COLOURS[position % len(COLOURS)], _MARKERS[position % len(_MARKERS)]
         panel.scatter(x, y, s=size, color=colour, marker=marker, alpha=0.75, linewidths=0, label=classes[code])
     panel.set_title(title, loc="left", fontsize=12, fontweight="bold")
-    # Only distances are meaningful: the axes have no unit and equal scales.
+    # Axes have equal scales and no unit.
     panel.set(xticks=[], yticks=[], aspect="equal")
     legend = figure.legend(loc="outside right upper", ncols=columns, frameon=False, fontsize=10, markerscale=(36 / size) ** 0.5)
     for handle in filter(None, legend.legend_handles):
@@ -113,13 +113,13 @@ def draw_embedding_plot(
 def similarity_histogram(view_a: Tensor, view_b: Tensor, labels: Tensor, *, bins: int = 100) -> Tensor:
     """Returns how many pairs (row of view_a, row of view_b) lie in each bin of cosine similarity, [3, bins] int64.
 
-    Of the three `KINDS`, every one is counted between the two views, so that they differ in the images alone. Counts are exact.
+    All three `KINDS` of pairs are counted between the two views, so that they differ only in the images. Counts are exact.
 
     Args:
         view_a: [N, F] raw embeddings or representations of a first view of the images.
         view_b: [N, F] of a second view of the same images, on the same device.
         labels: [N] classes of the images, from 0.
-        bins: of one width over [-1, 1], at least 1; a bin holds its lower edge, the last one both.
+        bins: of equal width over [-1, 1], at least 1; a bin contains its lower edge, the last bin both edges.
 
     Raises:
         ShapeError: shapes do not fit.
@@ -151,15 +151,15 @@ def similarity_histogram(view_a: Tensor, view_b: Tensor, labels: Tensor, *, bins
 
 
 def draw_similarity_histogram(histogram: Tensor, path: Path, title: str = "Similarity of pairs") -> None:
-    """Writes a drawing of the three kinds of pairs, each as its share of pairs by bin.
+    """Writes a plot of the three kinds of pairs, each as its share of pairs by bin.
 
     Args:
         histogram: of `similarity_histogram`; a kind without a pair is left out.
-        path: file that ends in .png, .svg or .pdf; missing folders are made.
+        path: file that ends in .png, .svg or .pdf; missing folders are created.
         title: above the drawing.
 
     Raises:
-        ConfigError: the file has another ending.
+        ConfigError: the file has another suffix.
     """
     check_format(path)
     figure, panel = new_figure(8, 4.8)

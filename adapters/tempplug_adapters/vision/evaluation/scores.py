@@ -17,14 +17,14 @@ def accuracy(labels: Tensor, predicted: Tensor) -> float:
 
 
 def accuracy_within(labels: Tensor, scores: Tensor, first: int) -> float:
-    """Returns the share of images whose class is among the few of highest score, 0 to 100; of equal scores the lowest class.
+    """Returns the share of images whose class is among the first of highest score, 0 to 100; ties go to the lowest class.
 
-    By hand, because scikit-learn's ``top_k_accuracy_score`` takes the highest class of equal scores, and votes are often equal.
+    Written by hand because scikit-learn's ``top_k_accuracy_score`` prefers the highest class in ties, frequent in votes.
 
     Args:
         labels: [M] class of each image, M at least 1.
         scores: [M, C] of each class.
-        first: how many, at least 1.
+        first: number of classes, at least 1.
 
     >>> accuracy_within(torch.tensor([0, 1]), torch.tensor([[0.1, 0.2, 0.7], [0.1, 0.2, 0.7]]), 2)
     50.0
@@ -37,12 +37,12 @@ def accuracy_within(labels: Tensor, scores: Tensor, first: int) -> float:
 
 
 def class_accuracies(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """Returns the share of right predictions among the images of each class, [classes] float64, 0 to 100, on the CPU.
+    """Returns the accuracy of each class, [classes] float64, 0 to 100, on the CPU.
 
     Args:
         labels: [M] class of each image, in 0 … classes - 1; every class must have one.
         predicted: [M] class that was predicted.
-        classes: how many there are.
+        classes: their number.
 
     Raises:
         ShapeError: labels and predictions are not vectors of one length, or empty.
@@ -71,15 +71,15 @@ def _right(labels: Tensor, predicted: Tensor) -> Tensor:
 def long_tail_score(
     labels: Tensor, predicted: Tensor, counts: Tensor, *, head_above: int | None = None, tail_below: int | None = None
 ) -> dict[str, Any]:
-    """Returns the accuracies ``overall``, ``head``, ``middle`` and ``tail``, means over classes, and ``classes``, that of each.
+    """Returns the mean accuracy over classes, ``overall``, of ``head``, ``middle`` and ``tail``, and that of each, ``classes``.
 
-    A group without a class has None.
+    A group without classes has None.
 
     Args:
         labels: [M] classes of the test images, from 0; every class must have one.
-        predicted: [M] what was predicted.
-        counts: [C] training images of each class, which make it head, middle or tail; C at least 3.
-        head_above: as in `head_mid_tail`: None makes thirds, 100 is for ImageNet-100-LT.
+        predicted: [M] predicted classes.
+        counts: [C] training images of each class, by which it is head, middle or tail; C at least 3.
+        head_above: as in `head_mid_tail`: None: thirds; 100 for ImageNet-100-LT.
         tail_below: likewise; 20 for ImageNet-100-LT.
 
     Raises:

@@ -31,12 +31,12 @@ def integer_or_none(help: str) -> Number:
 
 @dataclass(frozen=True)
 class LinearProbeSettings:
-    """How a linear classifier is trained; the defaults are lightly's, which DySTreSS uses on ImageNet.
+    """Settings of the linear probe; the defaults are lightly's, which DySTreSS uses on ImageNet.
 
     Attributes:
         epochs: at least 1.
-        batch_size: representations a step, at least 1.
-        learning_rate: of SGD at the start, greater than 0; not scaled here by the batch size.
+        batch_size: representations per step, at least 1.
+        learning_rate: initial one of SGD, greater than 0; not scaled by the batch size.
         momentum: from 0, less than 1.
         weight_decay: at least 0.
         schedule: of the learning rate: ``cosine`` to 0 by step, or ``constant``.
@@ -59,7 +59,7 @@ class LinearProbeSettings:
 
 
 MACL_CIFAR10 = LinearProbeSettings(epochs=100, batch_size=128, learning_rate=0.02, schedule="constant")
-"""MACL's recipe for CIFAR-10; the paper names no decay of the learning rate."""
+"""MACL's recipe for CIFAR-10; the paper has no decay of the learning rate."""
 
 PROBES = {"lightly": LinearProbeSettings(), "macl-cifar10": MACL_CIFAR10}
 """Recipes of the linear probe by name."""
@@ -67,7 +67,7 @@ PROBES = {"lightly": LinearProbeSettings(), "macl-cifar10": MACL_CIFAR10}
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """How representations are measured; each setting's help says what it is.
+    """Settings of the evaluations, described by their help.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -75,21 +75,21 @@ class EvaluationSettings:
     """
 
     k: Annotated[int, integer("neighbours that vote")] = 200
-    vote_temperature: Annotated[float, Number(above=0, help="of their vote")] = 0.1
+    vote_temperature: Annotated[float, Number(above=0, help="temperature of their vote")] = 0.1
     probe: Annotated[str, Choice(tuple(PROBES), help="recipe of the linear probe")] = "lightly"
     imbalance_ratio: Annotated[
         float | None, Number(at_least=1, optional=True, help="largest over smallest class of the long-tailed bank; none: all")
     ] = 100.0
     largest_class: Annotated[Optional, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
-    held_out: Annotated[int, integer("training images, as many of each class, that its draw leaves for validation", 0)] = 0
+    held_out: Annotated[int, integer("training images, the same number of each class, left out of it for validation", 0)] = 0
     head_above: Annotated[Optional, integer_or_none("larger classes of it are head; none: a third of the classes")] = None
     tail_below: Annotated[Optional, integer_or_none("smaller classes of it are tail; none: likewise")] = None
-    split_seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of the drawn images")] = 0
-    image_size: Annotated[Optional, integer_or_none("pixels of each side that the backbone sees; none: the images' own")] = None
+    split_seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of the draw of images")] = 0
+    image_size: Annotated[Optional, integer_or_none("pixels of each side for the backbone; none: the images' own")] = None
     views: Annotated[str, Text(help="augmentation that makes two views of each test image")] = "simclr-cifar"
-    view_images: Annotated[Optional, integer_or_none("test images at most of which views are made; none: all")] = None
-    plot_method: Annotated[str, Choice(PLOT_METHODS, help="how representations come into the plane")] = "tsne"
-    batch_size: Annotated[int, integer("images at once")] = 256
+    view_images: Annotated[Optional, integer_or_none("most test images that views are made of; none: all")] = None
+    plot_method: Annotated[str, Choice(PLOT_METHODS, help="projection of representations to two dimensions")] = "tsne"
+    batch_size: Annotated[int, integer("images per forward pass")] = 256
     seed: Annotated[
         int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of views, linear probe and plotted images")
     ] = 0

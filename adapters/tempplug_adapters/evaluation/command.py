@@ -1,0 +1,100 @@
+"""One builder of the commands ``tempplug eval NAME``, and the report that those for text models share.
+
+It imports no framework, so that ``--help`` is fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tempplug.errors import ConfigError
+from tempplug.options import options_of
+from tempplug_adapters.storage.files import write_json
+from tempplug_adapters.training.flags import add_setting, device_flag
+
+Flags = Mapping[str, Mapping[str, Any]]
+"""Options of `argparse.ArgumentParser.add_argument` by flag."""
+Load = Callable[[argparse.Namespace], Any]
+Measure = Callable[[argparse.Namespace, Any], dict[str, Any]]
+Table = Callable[[argparse.Namespace, dict[str, Any]], list[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalCommand:
+    """A command ``tempplug eval NAME``; calling it with the words after its name returns the exit status.
+
+    Attributes:
+        name: last word of the command.
+        description: text above the flags of its help.
+        epilog: text below them.
+        flags: its flags, in the order of the help.
+        settings: class whose fields become a group of further flags; a flag that is not given is None.
+        settings_note: text above that group.
+        run: measures and prints, given the parsed flags; returns the exit status.
+    """
+
+    name: str
+    description: str
+    epilog: str | None = None
+    flags: Flags
+    settings: type | None = None
+    settings_note: str | None = None
+    run: Callable[[argparse.Namespace], int]
+
+    def __call__(self, arguments: list[str]) -> int:
+        """Runs the command; raises TempplugError if the input is invalid."""
+        parser = argparse.ArgumentParser(prog=f"tempplug eval {self.name}", description=self.description, epilog=self.epilog)
+        for flag, options in self.flags.items():
+            parser.add_argument(flag, **options)
+        if self.settings is not None:
+            group = parser.add_argument_group("settings", self.settings_note)
+            for each in options_of(self.settings):
+                if each.kind is not None:
+                    add_setting(group, each.name, each.kind, {"": self.settings})
+        return self.run(parser.parse_args(arguments))
+
+
+def text_command(
+    *, model: str, data: str, batch: tuple[int, str], load: Load, measure: Measure, table: Table, flags: Flags, **more: Any
+) -> EvalCommand:
+    """Returns a command that measures a text model, prints a table and writes the figures as JSON.
+
+    Args:
+        model: help of the model.
+        data: help of ``--data-dir``; if the flag is not given, its value is TEMPPLUG_DATA, or None without it.
+        batch: default and help of ``--batch-size``.
+        load: returns the model, given the parsed flags.
+        measure: returns the figures, given the flags and the model; ``seconds`` are added.
+        table: returns the lines of the table, given the flags and the figures.
+        flags: further flags.
+        **more: name, description and epilog of the command.
+    """
+
+    def run(options: argparse.Namespace) -> int:
+        if options.output is not None and not options.output.resolve().parent.is_dir():
+            raise ConfigError(f"--output={options.output} lies in a folder that does not exist; create it first.")
+        options.data_dir = options.data_dir or os.environ.get("TEMPPLUG_DATA") or None
+        loaded = load(options)
+        started = time.perf_counter()
+        found = measure(options, loaded)
+        found["seconds"] = round(time.perf_counter() - started, 2)
+        print("\n".join(table(options, found)))
+        if options.output is not None:
+            write_json(options.output, found)
+        return 0
+
+    size, what = batch
+    shared: Flags = {
+        "model": {"help": model},
+        "--data-dir": {"help": data},
+        "--batch-size": {"type": int, "default": size, "help": f"{what} (default: {size})"},
+        "--device": device_flag(),
+        "--output": {"type": Path, "help": "JSON file to write the result to"},
+    }
+    return EvalCommand(flags={**shared, **flags}, run=run, **more)
