@@ -17,7 +17,7 @@ from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
 from tempplug.pair_functions import PairFunction
 from tempplug.roles import Block, PairRoles
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import NOTHING, Batch, EngineName, RowStatistics, Wanted
+from tempplug.types import Batch, EngineName, RowStatistics, Wanted
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ def _argument(views: Views, parts: tuple[Part, ...], name: str, of_row: bool = F
 
 
 def statistics_of(
-    engine: EngineName, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted = NOTHING
+    engine: EngineName, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted
 ) -> tuple[list[RowStatistics], EngineName]:
     """Returns the statistics of each block, and the name of the engine that computed them.
 

@@ -148,9 +148,7 @@ class Head:
             replay.remember(batch, logit_map)
         return Prepared(direction, block, logit_map, batch, self.observing)
 
-    def _statistics(
-        self, prepared: list[Prepared], wanted: Wanted = NOTHING, maps: list[LogitMap] | None = None
-    ) -> list[RowStatistics]:
+    def _statistics(self, prepared: list[Prepared], wanted: Wanted, maps: list[LogitMap] | None = None) -> list[RowStatistics]:
         """Returns the statistics of the rows of each block, or of one where all blocks share a softmax."""
         maps = maps or [each.logit_map for each in prepared]
         found, self.step.engine = statistics_of(self.loss_fn.engine, prepared, maps, wanted)
@@ -171,7 +169,7 @@ class Head:
         if not maps:
             return None
         with torch.no_grad():
-            return self._statistics(prepared, maps=maps)
+            return self._statistics(prepared, NOTHING, maps)
 
     def _without_negatives(self, prepared: Prepared, statistics: RowStatistics) -> Tensor | None:
         """Returns which anchors have no negative, [N]; None where all are known to have some. The first such batch warns."""

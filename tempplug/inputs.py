@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from tempplug.errors import ConfigError, NonFiniteError, ShapeError, TensorError
+from tempplug.errors import ConfigError, NonFiniteError, ShapeError, TensorError, nearest
 from tempplug.transforms import valueless
 
 _FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -226,7 +226,10 @@ def check_read(
         if value is None or name in strategy.takes or name in negatives:
             continue
         if name not in ARGUMENTS:
-            raise ConfigError(f"{name}= is no argument of this loss: negatives= names no term that reads it.")
+            known = sorted({*ARGUMENTS, *negatives})
+            raise ConfigError(
+                f"{name}= is no argument of this loss, and negatives= names no term that reads it.{nearest(name, known)}"
+            )
         if layout is None or name not in layout.takes:
             unread = f"not read by strategy '{strategy.name}'"
             if layout is not None:

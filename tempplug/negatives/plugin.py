@@ -20,7 +20,9 @@ def tempplug_register_negatives() -> list[NegativeInfo]:
             "leaves out negatives more similar than the positive",
             "Zhang et al. 2025 (Qwen3 Embedding)",
         ),
-        _info("guide", "guide:Guide", "the same, as a guide model sees it", "Solatorio 2024 (GISTEmbed)"),
+        _info(
+            "guide", "guide:Guide", "leaves out negatives that a guide model finds more similar", "Solatorio 2024 (GISTEmbed)"
+        ),
         _info("same-key", "same_key:SameKey", "leaves out negatives with the key of their anchor", "identical texts"),
         _info("within-group", "same_key:WithinGroup", "leaves out negatives of other groups", "batches of several data sets"),
         _info("hardness", "hardness:Hardness", "weighs negatives by their similarity", "Lan et al. 2025 (LLaVE), eq. 5"),

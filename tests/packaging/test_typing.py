@@ -26,10 +26,9 @@ assert_type(loss_fn(view, view, labels=torch.arange(4)), torch.Tensor)
 assert_type(loss_fn([view], [view]), torch.Tensor)
 """
 WRONG = {
-    'ContrastiveLoss(layout="two-veiw")': 'Argument "layout" to "ContrastiveLoss" has incompatible type',
     'ContrastiveLoss(reduction="average")': 'Argument "reduction" to "ContrastiveLoss" has incompatible type',
     'ContrastiveLoss(engine="cuda")': 'Argument "engine" to "ContrastiveLoss" has incompatible type',
-    "loss_fn(view, view, label=view)": 'Unexpected keyword argument "label"',
+    "loss_fn(view, view, labels=3)": 'Argument "labels" has incompatible type "int"',
     "loss_fn(view, 0.5)": "Argument 2 ",
 }
 

@@ -58,7 +58,7 @@ def make_case(name: str) -> Case:
         blocks.append(block)
         return row_statistics(engine, block, *rest, **more)
 
-    with patch("tempplug.loss.row_statistics", seen):
+    with patch("tempplug.blocks.row_statistics", seen):
         build("fixed", "infonce", call, "none")(*call.views, **call.inputs)
     direction = roles_of(call)[0]
     return Case(blocks[0], direction.positive, direction.negative, call.leaves())

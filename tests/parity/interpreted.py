@@ -29,7 +29,7 @@ from tempplug.testing import oracle_loss
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
 
 # Modules whose parts are watched or replaced.
-LOSS: Any = import_module("tempplug.loss")
+BLOCKS: Any = import_module("tempplug.blocks")
 AUTOGRAD: Any = import_module("tempplug.engine.triton.autograd")
 PASSES: Any = import_module("tempplug.engine.triton.passes")
 PLAN: Any = import_module("tempplug.engine.triton.plan")
@@ -81,7 +81,7 @@ def result(case: Case, through: torch.dtype | None = None) -> tuple[Tensor, list
     strategy, layout, dtype, rows, dimension, objective = case
     call = make_call(layout, strategy, rows, dimension, dtype)
     loss_fn = build(strategy, objective, call, "mean", "triton")
-    with patch.object(LOSS, "row_statistics", route) if through else nullcontext():
+    with patch.object(BLOCKS, "row_statistics", route) if through else nullcontext():
         value = loss_fn(*call.views, **call.inputs)
         return value.detach(), list(torch.autograd.grad(value, [*call.leaves(), *loss_fn.parameters()]))
 

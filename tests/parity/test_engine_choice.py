@@ -50,11 +50,11 @@ class Shifted(CrossView):
 
     name = "shifted"
 
-    def directions(self, views: Views) -> list[Direction]:
+    def build(self, views: Views) -> list[Direction]:
         size = views.size
         runs = ((0, size - 1, 1), (size - 1, size, 1 - size))
         roles = PairRoles(anchors=size, candidates=size, device=views.device, positives=Pairing(runs))
-        return [replace(each, roles=roles) for each in super().directions(views)]
+        return [replace(each, roles=roles) for each in super().build(views)]
 
 
 @EVERY_ENGINE

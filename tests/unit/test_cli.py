@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tempplug.cli import main
 from tempplug.create import load_class
 from tempplug.errors import install_command
 from tempplug.options import format_value, options_of
-from tempplug.plugins import AdapterInfo, CommandInfo, ObjectiveInfo, Registry, StrategyInfo, SuiteInfo
+from tempplug.plugins import AdapterInfo, CommandInfo, NegativeInfo, ObjectiveInfo, Registry, StrategyInfo, SuiteInfo
 from tempplug.plugins.info import Info
 
 # The defaults, as the design's table has them.
@@ -38,15 +39,25 @@ flatnce
 reweighted
 dual-temperature
 amcl-top:top_k=100,beta=1
+false-negatives:margin=0.1,rule=absolute,weight=0
+guide:margin=0,rule=absolute,weight=0
+same-key
+within-group
+hardness:strength=5,of=all
+log-q
+debiased:prior=0.1
 """
 KINDS: dict[str, type[Info]] = {
     "strategies": StrategyInfo,
     "objectives": ObjectiveInfo,
+    "negatives": NegativeInfo,
     "adapters": AdapterInfo,
     "suites": SuiteInfo,
     "commands": CommandInfo,
 }
-LOSSES: list[StrategyInfo | ObjectiveInfo] = [*Registry().all(StrategyInfo), *Registry().all(ObjectiveInfo)]
+LOSSES: list[StrategyInfo | ObjectiveInfo | NegativeInfo] = [
+    *(info for kind in (StrategyInfo, ObjectiveInfo, NegativeInfo) for info in Registry().all(kind))
+]
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -61,7 +72,7 @@ def test_help_and_version(run_command: Run) -> None:
     assert all(info.summary in out for info in Registry().all(CommandInfo))
     assert run_command("--version") == (0, f"tempplug {tempplug.__version__}\n", "")
     for words, usage, expected in (
-        (["list", "-h"], "list [-h]", "strategies, objectives, adapters, suites, commands"),
+        (["list", "-h"], "list [-h]", "strategies, objectives, terms on negatives, adapters, benchmark suites"),
         (["show", "-h"], "show [-h]", "NAME"),
         (["train", "-h"], "train COMMAND ...\n\ncommands:\n  train simcse  ", ""),
         (["train", "--help"], "train COMMAND ...\n\ncommands:\n  train simcse  ", ""),
@@ -98,7 +109,9 @@ def shown(out: str) -> tuple[dict[str, str], dict[str, list[str]]]:
 
 
 @pytest.mark.parametrize("info", LOSSES, ids=lambda info: info.name)
-def test_show_explains_every_strategy_and_objective(run_command: Run, info: StrategyInfo | ObjectiveInfo) -> None:
+def test_show_explains_every_strategy_objective_and_term(
+    run_command: Run, info: StrategyInfo | ObjectiveInfo | NegativeInfo
+) -> None:
     status, out, err = run_command("show", info.name)
     assert (status, err) == (0, "")
     target = load_class(info)
@@ -115,8 +128,12 @@ def test_show_explains_every_strategy_and_objective(run_command: Run, info: Stra
         assert option.kind is not None
         assert options[name] == [wanted, f"{option.kind.describe()}; {option.kind.help}"]
         assert option.kind.help, f"{name} of {info.name} has no help"
-    create = tempplug.create_strategy if isinstance(info, StrategyInfo) else tempplug.create_objective
-    made = create(fields["spec"]).options
+    create: dict[type[Info], Callable[[str], Any]] = {
+        StrategyInfo: tempplug.create_strategy,
+        ObjectiveInfo: tempplug.create_objective,
+        NegativeInfo: lambda spec: tempplug.create_negatives(spec)[0],
+    }
+    made = create[type(info)](fields["spec"]).options
     assert all(made[name] == option.default for name, option in declared.items() if not option.required)
 
 
@@ -147,7 +164,10 @@ def test_show_says_what_the_rest_is_and_how_to_install_it(run_command: Run, kind
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["list", "strategy"], "cannot list 'strategy'. Did you mean 'strategies'? Known: strategies, objectives, adapters, "),
+        (
+            ["list", "strategy"],
+            "cannot list 'strategy'. Did you mean 'strategies'? Known: strategies, objectives, negatives, ",
+        ),
         (["show", "macle"], "nothing is called 'macle'. Did you mean 'macl'? `tempplug list` shows what there is.\n"),
         (["show", "train", "simsce"], "nothing is called 'train simsce'. Did you mean 'train simcse'? "),
         (["show", "zzz"], "nothing is called 'zzz'. `tempplug list` shows what there is.\n"),

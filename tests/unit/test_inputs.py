@@ -30,6 +30,11 @@ WORKING: dict[str, tuple[str, str, dict[str, Any]]] = {
     "uncertainty": ("uncertainty", "cross-view", {**VIEWS, "uncertainty": QUEUE[:6, 0]}),
     "positive_mask": ("fixed", "masks", {**VIEWS, **MASKS}),
     "negative_mask": ("fixed", "masks", {**VIEWS, **MASKS}),
+    "hard_negative_mask": (
+        "fixed",
+        "cross-view",
+        {**VIEWS, "hard_negatives": torch.stack([QUEUE[:6], QUEUE[3:]], 1), "hard_negative_mask": OWN[:, :2]},
+    ),
 }
 
 
@@ -182,7 +187,12 @@ def test_a_loss_tells_what_it_takes() -> None:
     assert ContrastiveLoss().accepted(**offered) == {}
     assert list(ContrastiveLoss(layout="labels").accepted(**offered)) == ["labels"]
     assert list(ContrastiveLoss("individual:size=3", layout="labels").accepted(**offered)) == ["index", "labels"]
-    assert ContrastiveLoss("uncertainty", layout="queue").takes == {"queue", "hard_negatives", "uncertainty"}
+    assert ContrastiveLoss("uncertainty", layout="queue").takes == {
+        "queue",
+        "hard_negatives",
+        "hard_negative_mask",
+        "uncertainty",
+    }
 
 
 def test_dense_logits_check_their_arguments_as_a_call_does() -> None:
