@@ -89,7 +89,7 @@ def test_a_checkpoint_that_lacks_the_state_or_is_damaged_is_refused(tiny_bert: P
     own.unlink()
     refused(r"its contrastive_loss\.pt is missing")
     own.with_name("manifest.json").unlink()
-    refused(r"contrastive_loss\.pt does not exist: the checkpoint was not saved by a training that")
+    refused(r"contrastive_loss\.pt does not exist: the checkpoint was saved by a Trainer without")
 
 
 def test_either_door_resumes_what_the_other_saved_where_nothing_is_learned(tiny_bert: Path, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_both_rankings_losses_have_one_value_and_are_timed() -> None:
     [
         (SENTENCE, "supervised", "pairs", 2, "encoder", "pairs.tsv", "sts/STSB/dev.tsv"),
         (SENTENCE, "unsupervised", "sentences", 2, "encoder", "sentences.txt", "sts/STSB/dev.tsv"),
-        (BIAS, "mabel", "", 4, "model", "pairs.tsv", "crows_pairs_anonymized.csv"),
+        (BIAS, "mabel", "quadruples", 4, "model", "pairs.tsv", "crows_pairs_anonymized.csv"),
     ],
 )
 def test_quick_profiles_generate_model_and_data_for_each_seed_and_one_evaluation(
@@ -146,7 +146,7 @@ def test_quick_profiles_generate_model_and_data_for_each_seed_and_one_evaluation
     files = []
     for seed in (3, 4):
         recipe, data = read(suite.task(task).profile("quick"), None, tmp_path, max_train_samples=20, seed=seed)
-        assert (len(data), data.views.views, getattr(data, "kind", "")) == (20, views, kind)
+        assert (len(data), data.views.views, data.kind) == (20, views, kind)
         assert recipe.model_name_or_path == str(tmp_path / model)
         files.append([(tmp_path / name).read_text() for name in (file, evaluation)])
     assert files[0][0] != files[1][0]
