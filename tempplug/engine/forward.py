@@ -17,7 +17,7 @@ from torch import Tensor
 from tempplug.engine import gemm, workers
 from tempplug.engine.tiles import Marks, Tile, make_plan
 from tempplug.engine.workers import in_order
-from tempplug.negatives.base import TermMap
+from tempplug.negatives.base import TermMap, WeightMap
 from tempplug.roles import Block
 from tempplug.strategies.logit_map import LOG2E, LogitMap
 from tempplug.strategies.maps import ScaleMap
@@ -244,14 +244,17 @@ class Pass:
         bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
         pair, fill = self.wanted.pair_function, 0.0
-        if not (self.around or self.terms or self.wanted.more or self.logit is not None or pair):
+        summed = not (self.around or pair)  # as exp, which weights multiply
+        of_tile = [each.at(tile.rows or EVERY, tile.columns or EVERY) for each in self.terms]
+        weights_of = [each.weight(similarity) for each in of_tile if summed and isinstance(each, WeightMap)]
+        terms = [each.term(similarity) for each in of_tile if not (summed and isinstance(each, WeightMap))]
+        if summed and not (terms or self.wanted.more or self.logit is not None):
             values, *slopes = bound.exponential_and_slopes_(similarity)
             values = values.contiguous()
             found = Values(similarity, None, values, values, tuple(slopes), positive)
         else:
-            terms = [each.at(tile.rows or EVERY, tile.columns or EVERY).term(similarity) for each in self.terms]
             # A term may be the similarity itself.
-            own = similarity.clone() if self.wanted.more or self.terms else similarity
+            own = similarity.clone() if self.wanted.more or terms else similarity
             values, *slopes = bound.logit_and_slopes_(own)
             values = values.contiguous()
             for term in terms:
@@ -266,6 +269,8 @@ class Pass:
             else:
                 values.exp2_()
             found = Values(similarity, logit, values, weights, tuple(slopes), positive)
+        for weight in weights_of:
+            found.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
         if self.marks is not None:
             self.marks.blank_(found.values, tile, fill)
         elif tile.blank is not None:

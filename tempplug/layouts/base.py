@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tempplug.distributed import Rows
 from tempplug.errors import ShapeError
-from tempplug.negatives.base import EqualKeys, LeftOut, TermMap
+from tempplug.negatives.base import Keys, LeftOut, TermMap
 from tempplug.options import Configured
 from tempplug.roles import PairRoles
 
@@ -197,7 +197,7 @@ def without_hidden(
     fewer = hard.size - (torch.bincount(seen[seen >= 0], minlength=views.rows.total)[rows] if own else there.sum())
     if len(rows) > views.size:  # view_a's anchors see hard negatives, view_b's do not
         fewer = torch.cat([fewer.expand(views.size), fewer.new_zeros(views.size)])
-    return (LeftOut(EqualKeys(rows, seen), equal=False, spared=seen == -1),), fewer
+    return (LeftOut(Keys(rows, seen), equal=False, spared=seen == -1),), fewer
 
 
 def lacks_second(name: str) -> ShapeError:

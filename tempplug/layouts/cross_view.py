@@ -21,7 +21,7 @@ from tempplug.layouts.base import (
     with_extra,
     without_hidden,
 )
-from tempplug.negatives.base import EqualKeys, LeftOut, read_blocks
+from tempplug.negatives.base import Keys, LeftOut, read_blocks
 from tempplug.options import Choice, Flag, Text
 from tempplug.roles import PairRoles
 
@@ -113,7 +113,7 @@ class CrossView(PairLayout):
         if views.hard_rows is not None:
             # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
             numbers = [views.numbers(part) for part in parts[1]]
-            hidden = (*hidden, LeftOut(EqualKeys(views.numbers(parts[0][0]), torch.cat(numbers))))
+            hidden = (*hidden, LeftOut(Keys(views.numbers(parts[0][0]), torch.cat(numbers))))
             own = views.hard_rows if views.hard_mask is None else views.hard_rows[views.hard_mask]
             fewer = torch.bincount(own, minlength=rows.total)[rows.offset : rows.offset + views.size] + (
                 0 if fewer is None else fewer

@@ -53,27 +53,36 @@ class Pairs:
     main: Pairs | None = None
     training: bool = False
 
-    def own(self) -> EqualKeys:
-        """Returns which candidates belong to the anchor's own example: its positive and its own hard negatives."""
-        return EqualKeys(self.row_of_anchors, self.row_of_candidates)
+    def own(self) -> Keys:
+        """Returns keys that are equal where a candidate belongs to the anchor's example: its positive, its hard negatives."""
+        return Keys(self.row_of_anchors, self.row_of_candidates)
 
 
 @dataclass(frozen=True, slots=True)
-class EqualKeys:
-    """Which pairs have equal keys.
+class Keys:
+    """One integer for each anchor and candidate, for terms on pairs with equal ones.
 
     Attributes:
-        of_anchors: [N] keys.
-        of_candidates: [M] keys.
+        of_anchors: [N] keys; [R, 1] bound to a tile, [P] to index pairs.
+        of_candidates: [M] keys; [C] or [P] bound.
     """
 
     of_anchors: Tensor
     of_candidates: Tensor
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> Tensor:
-        """Returns booleans [R, C], or [P] with ``paired``; arguments as of `TermMap.at`."""
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> Keys:
+        """Returns the keys of a tile or of index pairs; arguments as of `TermMap.at`."""
         keys = self.of_anchors[rows]
-        return (keys if paired else keys[:, None]) == self.of_candidates[columns]
+        return Keys(keys if paired else keys[:, None], self.of_candidates[columns])
+
+    def equal(self, like: Tensor, other: bool = False) -> Tensor:
+        """Returns 1 where the keys of a pair are equal and 0 elsewhere, or with ``other`` the reverse, in the type of ``like``.
+
+        Args:
+            like: [R, C] or [P].
+            other: whether pairs of different keys are marked.
+        """
+        return (torch.ne if other else torch.eq)(self.of_anchors, self.of_candidates, out=torch.empty_like(like))
 
 
 class TermMap(ABC):
@@ -103,35 +112,42 @@ class TermMap(ABC):
         return self
 
 
-class LeftOut(TermMap):
-    """-inf where two keys are equal, or where they differ, 0 elsewhere.
+class WeightMap(TermMap):
+    """A term ln w of a weight w >= 0: sums of exp are multiplied by w, which is faster than a logarithm and an addition."""
+
+    @abstractmethod
+    def weight(self, similarity: Tensor) -> Tensor:
+        """Returns w, broadcastable to the shape of ``similarity``, which is only read; 0 leaves a pair out."""
+
+    def term(self, similarity: Tensor) -> Tensor:
+        """Returns ln w."""
+        return self.weight(similarity).log()
+
+
+class LeftOut(WeightMap):
+    """Leaves out pairs of equal keys, or those of different ones.
 
     Args:
         keys: of anchors and candidates.
         equal: whether pairs of equal keys are left out, else those of different keys.
-        spared: [M] candidates that no anchor leaves out; None where there are none.
+        spared: [M] 1 for candidates that no anchor leaves out, 0 for others; None where there are none.
     """
 
     bound = 0.0
 
-    def __init__(self, keys: EqualKeys, equal: bool = True, spared: Tensor | None = None) -> None:
+    def __init__(self, keys: Keys, equal: bool = True, spared: Tensor | None = None) -> None:
         self.keys, self.equal, self.spared = keys, equal, spared
         self.symmetric = keys.of_anchors is keys.of_candidates and spared is None
-        self._found: Tensor | None = None
 
     def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
         """Returns the term of these pairs."""
-        bound = LeftOut(self.keys, self.equal, self.spared)
-        found = self.keys.at(rows, columns, paired)
-        found = found if self.equal else ~found
-        bound._found = found if self.spared is None else found & ~self.spared[columns]
-        return bound
+        spared = None if self.spared is None else self.spared[columns]
+        return LeftOut(self.keys.at(rows, columns, paired), self.equal, spared)
 
-    def term(self, similarity: Tensor) -> Tensor:
-        """Returns -inf or 0."""
-        if self._found is None:
-            raise RuntimeError("this term is not bound to a tile.")
-        return torch.zeros_like(similarity).masked_fill_(self._found, -torch.inf)
+    def weight(self, similarity: Tensor) -> Tensor:
+        """Returns 0 or 1."""
+        kept = self.keys.equal(similarity, other=self.equal)
+        return kept if self.spared is None else torch.maximum(kept, self.spared.to(kept.dtype))
 
 
 class NegativeTerm(Configured, nn.Module):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap
+from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap, WeightMap
 from tempplug.options import Choice, Number, Text
 
 
@@ -47,7 +46,6 @@ class FalseNegatives(NegativeTerm):
         blocks: Annotated[str | None, Text(optional=True, help="of cross-view, such as ab/aa; none: all")] = None,
     ) -> None:
         super().__init__(margin=margin, rule=rule, weight=weight, blocks=blocks)
-        self.log_weight = math.log(self.weight) if self.weight else -math.inf
 
     def threshold(self, positive_similarity: Tensor) -> Tensor:
         """Returns the similarity of each anchor above which a negative is taken for a false one, [N].
@@ -59,34 +57,35 @@ class FalseNegatives(NegativeTerm):
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term that looks at the similarity of each pair."""
-        return AboveThreshold(self.threshold(pairs.positive_similarity), self.log_weight)
+        return AboveThreshold(self.threshold(pairs.positive_similarity), self.weight)
 
 
-class AboveThreshold(TermMap):
-    """ln w where a similarity exceeds the threshold of its row.
+class AboveThreshold(WeightMap):
+    """The weight w where a similarity exceeds the threshold of its row, else 1.
 
     Args:
-        threshold: [N], or in the shape of its tile.
-        log_weight: ln w, at most 0.
+        threshold: [N]; [R, 1] bound to a tile, [P] to index pairs.
+        above: w, in [0, 1).
         judges: rows of anchors and of candidates whose product is compared; None for the similarity of the pair itself.
     """
 
     bound = 0.0
 
-    def __init__(self, threshold: Tensor, log_weight: float, judges: tuple[Tensor, Tensor] | None = None) -> None:
-        self.threshold, self.log_weight, self.judges = threshold, log_weight, judges
-        self._similarity: Tensor | None = None
+    def __init__(self, threshold: Tensor, above: float, judges: tuple[Tensor, Tensor] | None = None) -> None:
+        self.threshold, self.above, self.judges = threshold, above, judges
+        self.judged: Tensor | None = None
 
     def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
         """Returns the term of these pairs."""
         threshold = self.threshold[rows]
-        bound = AboveThreshold(threshold if paired else threshold[:, None], self.log_weight)
+        bound = AboveThreshold(threshold if paired else threshold[:, None], self.above)
         if self.judges is not None:
             left, right = self.judges[0][rows], self.judges[1][columns]
-            bound._similarity = torch.linalg.vecdot(left, right) if paired else left @ right.T
+            bound.judged = torch.linalg.vecdot(left, right) if paired else left @ right.T
         return bound
 
-    def term(self, similarity: Tensor) -> Tensor:
-        """Returns ln w or 0."""
-        judged = similarity if self._similarity is None else self._similarity
-        return torch.zeros_like(similarity).masked_fill_(judged > self.threshold, self.log_weight)
+    def weight(self, similarity: Tensor) -> Tensor:
+        """Returns w or 1."""
+        judged = similarity if self.judged is None else self.judged
+        weight = torch.le(judged, self.threshold, out=torch.empty_like(similarity))
+        return weight.mul_(1 - self.above).add_(self.above) if self.above else weight

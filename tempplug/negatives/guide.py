@@ -50,7 +50,7 @@ class Guide(FalseNegatives):
         main = pairs.main or pairs
         positive = main.roles.positive_similarity(_unit(main.of_anchors("guide")), _unit(main.of_candidates("guide")))
         anchors, candidates = _unit(pairs.of_anchors("guide")), _unit(pairs.of_candidates("guide"))
-        return AboveThreshold(self.threshold(positive), self.log_weight, (anchors, candidates))
+        return AboveThreshold(self.threshold(positive), self.weight, (anchors, candidates))
 
 
 def _unit(rows: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.negatives.base import EqualKeys, NegativeTerm, Pairs, Rows, TermMap
+from tempplug.negatives.base import Keys, NegativeTerm, Pairs, Rows, TermMap
 from tempplug.options import Choice, Number, Text
 
 
@@ -40,7 +40,7 @@ class Hardness(NegativeTerm):
     ) -> None:
         super().__init__(strength=strength, of=of, blocks=blocks)
 
-    def prepare(self, pairs: Pairs) -> TermMap:
+    def prepare(self, pairs: Pairs) -> TermMap | None:
         """Returns the term of all pairs, or of some."""
         if self.of == "all":
             return TimesSimilarity(self.strength)
@@ -48,7 +48,9 @@ class Hardness(NegativeTerm):
             raise ConfigError(
                 f"{self.where('of', self.of)} needs to know whose hard negatives they are: pass hard_negatives [B, k, D]."
             )
-        return TimesSimilarity(self.strength, pairs.own(), pairs.hard if self.of == "hard" else None, self.of == "hard")
+        if self.of == "in-batch":
+            return TimesSimilarity(self.strength, pairs.own())
+        return None if pairs.hard is None else TimesSimilarity(self.strength, pairs.own(), pairs.hard)
 
 
 class TimesSimilarity(TermMap):
@@ -56,28 +58,24 @@ class TimesSimilarity(TermMap):
 
     Args:
         strength: α.
-        own: which candidates belong to the anchor's own row; None for all pairs.
-        hard: [M] which candidates are hard negatives; None where there are none.
-        of_own: whether the anchor's own hard negatives are meant, else all that is not its own.
+        own: keys that are equal where a candidate is the anchor's own; None for all pairs.
+        hard: [M] which candidates are hard negatives: of those the anchor's own are meant; None for all that are not its own.
     """
 
-    def __init__(self, strength: float, own: EqualKeys | None = None, hard: Tensor | None = None, of_own: bool = False) -> None:
-        self.strength, self.own, self.hard, self.of_own = strength, own, hard, of_own
+    def __init__(self, strength: float, own: Keys | None = None, hard: Tensor | None = None) -> None:
+        self.strength, self.own, self.hard = strength, own, hard
         self.bound, self.symmetric = strength, own is None
-        self._meant: Tensor | None = None
 
     def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
         """Returns the term of these pairs."""
         if self.own is None:
             return self
-        bound = TimesSimilarity(self.strength, self.own, self.hard, self.of_own)
-        own = self.own.at(rows, columns, paired)
-        bound._meant = ~own
-        if self.of_own:
-            bound._meant = own & False if self.hard is None else own & self.hard[columns]
-        return bound
+        hard = None if self.hard is None else self.hard[columns]
+        return TimesSimilarity(self.strength, self.own.at(rows, columns, paired), hard)
 
     def term(self, similarity: Tensor) -> Tensor:
         """Returns α·s or 0."""
-        term = similarity * self.strength
-        return term if self._meant is None else term * self._meant
+        if self.own is None:
+            return similarity * self.strength
+        meant = self.own.equal(similarity, other=self.hard is None).mul_(similarity).mul_(self.strength)
+        return meant if self.hard is None else meant.mul_(self.hard)

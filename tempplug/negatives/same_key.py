@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tempplug.negatives.base import EqualKeys, LeftOut, NegativeTerm, Pairs, TermMap
+from tempplug.negatives.base import Keys, LeftOut, NegativeTerm, Pairs, TermMap
 
 
 class SameKey(NegativeTerm):
@@ -29,7 +29,7 @@ class SameKey(NegativeTerm):
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term that compares keys."""
-        return LeftOut(EqualKeys(pairs.of_anchors("keys"), pairs.of_candidates("keys")))
+        return LeftOut(Keys(pairs.of_anchors("keys"), pairs.of_candidates("keys")))
 
 
 class WithinGroup(NegativeTerm):
@@ -49,5 +49,5 @@ class WithinGroup(NegativeTerm):
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term that compares groups."""
-        groups = EqualKeys(pairs.of_anchors("groups"), pairs.of_candidates("groups", of_row=True))
+        groups = Keys(pairs.of_anchors("groups"), pairs.of_candidates("groups", of_row=True))
         return LeftOut(groups, equal=False)

@@ -8,7 +8,7 @@ import torch
 from engine_cases import Case
 from torch import Tensor
 
-from tempplug.negatives.base import TermMap
+from tempplug.negatives.base import TermMap, WeightMap
 from tempplug.pair_functions import PairFunction, Softplus
 from tempplug.strategies.maps import LogitMap, LogOddsMap, PairTemperatureMap, ProfileMap, Rows, ScaleMap
 
@@ -199,6 +199,19 @@ class TooSimilar(TermMap):
         return torch.where(similarity > self.limit, -torch.inf, 0.0)
 
 
+class Weighted(WeightMap):
+    """A weight of each candidate, [1, C] of a tile."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self.numbers = numbers
+
+    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+        return Weighted(self.numbers[columns])
+
+    def weight(self, similarity: Tensor) -> Tensor:
+        return self.numbers.to(similarity.dtype)[None, :]
+
+
 class Hardness(TermMap):
     """Adds ``strength`` times the similarity; at 1 its argument itself."""
 
@@ -229,6 +242,7 @@ TERMS: dict[str, Callable[[Case], TermMap]] = {
     "hardness": lambda case: Hardness(-5),
     "the similarity itself": lambda case: Hardness(1),
     "of each candidate": lambda case: Frequent(spread(-2, 1, case.positive.shape[1])),
+    "weights": lambda case: Weighted(spread(0, 2, case.positive.shape[1])),
     "far apart": lambda case: Frequent(spread(-300, 100, case.positive.shape[1])),
 }
 
