@@ -245,9 +245,14 @@ class Pass:
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
         pair, fill = self.wanted.pair_function, 0.0
         summed = not (self.around or pair)  # as exp, which weights multiply
-        of_tile = [each.at(tile.rows or EVERY, tile.columns or EVERY) for each in self.terms]
-        weights_of = [each.weight(similarity) for each in of_tile if summed and isinstance(each, WeightMap)]
-        terms = [each.term(similarity) for each in of_tile if not (summed and isinstance(each, WeightMap))]
+        terms: list[Tensor] = []
+        weights_of: list[Tensor] = []
+        for each in self.terms:
+            term = each.at(tile.rows or EVERY, tile.columns or EVERY)
+            if summed and isinstance(term, WeightMap):
+                weights_of.append(term.weight(similarity))
+            else:
+                terms.append(term.term(similarity))
         if summed and not (terms or self.wanted.more or self.logit is not None):
             values, *slopes = bound.exponential_and_slopes_(similarity)
             values = values.contiguous()

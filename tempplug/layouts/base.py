@@ -171,9 +171,11 @@ def hard_part(views: Views) -> tuple[Part, ...]:
 
 def parts_of_both(views: Views) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """Returns the parts of both views, or of the only one, against the same of all processes and the hard negatives."""
-    names = ("view_a",) if views.joined is None else ("view_a", "view_b")
-    own = tuple(Part(name, views.size, False) for name in names)
-    return own, (*(Part(name, views.rows.total) for name in names), *hard_part(views))
+    size, total = views.size, views.rows.total
+    if views.joined is None:
+        return (Part("view_a", size, False),), (Part("view_a", total), *hard_part(views))
+    own = Part("view_a", size, False), Part("view_b", size, False)
+    return own, (Part("view_a", total), Part("view_b", total), *hard_part(views))
 
 
 def without_hidden(
