@@ -248,11 +248,11 @@ class Pass:
         terms: list[Tensor] = []
         weights_of: list[Tensor] = []
         for each in self.terms:
-            term = each.at(tile.rows or EVERY, tile.columns or EVERY)
-            if summed and isinstance(term, WeightMap):
-                weights_of.append(term.weight(similarity))
+            of_tile = each.at(tile.rows or EVERY, tile.columns or EVERY)
+            if summed and isinstance(of_tile, WeightMap):
+                weights_of.append(of_tile.weight(similarity))
             else:
-                terms.append(term.term(similarity))
+                terms.append(of_tile.term(similarity))
         if summed and not (terms or self.wanted.more or self.logit is not None):
             values, *slopes = bound.exponential_and_slopes_(similarity)
             values = values.contiguous()
