@@ -74,6 +74,10 @@ class CrossView(PairLayout):
         makers = {"ab": self._ab, "aa": self._aa, "ba": self._ba, "bb": self._bb}
         return [makers[name](views) for name in self.blocks]
 
+    def refuse_scores(self) -> bool:
+        """Returns whether similarities within a view are needed, or hard negatives that belong to rows."""
+        return not set(self.blocks) <= {"ab", "ba"} or self.hard == "own" or not self.in_batch
+
     def _ab(self, views: Views) -> Direction:
         size, rows, extra = views.size, views.rows, extra_count(views)
         if self.hard == "own" and extra and views.hard_rows is None:
