@@ -41,7 +41,7 @@ class CrossView(PairLayout):
     Raises:
         ConfigError: an option is out of range, or two of them contradict each other.
 
-    Source: Li et al. 2023 (GTE), section 3; Zhang et al. 2025 (Qwen3 Embedding), section 3; `tempplug.presets` has both.
+    Source: Li et al. 2023 (GTE), section 3; Zhang et al. 2025 (Qwen3 Embedding), section 3; `tempplug.preset` has both.
     """
 
     name = "cross-view"
