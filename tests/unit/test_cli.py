@@ -67,7 +67,7 @@ def test_help_and_version(run_command: Run) -> None:
     assert (status, err) == (0, "")
     assert (0, out, "") == run_command("--help") == run_command("-h")
     commands = [line.split("  ")[1] for line in out.partition("commands:\n")[2].splitlines() if line.startswith("  ")]
-    assert commands == ["list", "show", "plugins", *(info.name for info in Registry().all(CommandInfo))]
+    assert commands == ["list", "show", "presets", "plugins", *(info.name for info in Registry().all(CommandInfo))]
     assert "train simcse" in commands
     assert all(info.summary in out for info in Registry().all(CommandInfo))
     assert run_command("--version") == (0, f"tempplug {tempplug.__version__}\n", "")
