@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
     from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
     from tempplug.objectives.base import Objective
+    from tempplug.preset_losses import preset, presets
     from tempplug.search import SearchSpace, search_space
     from tempplug.strategies.base import Strategy
     from tempplug.strategies.maps import LogitMap
@@ -38,6 +39,8 @@ _HOMES = {
     "create_negatives": "tempplug.create",
     "create_objective": "tempplug.create",
     "create_strategy": "tempplug.create",
+    "preset": "tempplug.preset_losses",
+    "presets": "tempplug.preset_losses",
     "search_space": "tempplug.search",
 }
 _MODULES = ("metrics", "negatives", "objectives", "strategies", "testing")
@@ -62,6 +65,8 @@ __all__ = [
     "metrics",
     "negatives",
     "objectives",
+    "preset",
+    "presets",
     "search_space",
     "strategies",
     "testing",

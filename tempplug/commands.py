@@ -14,6 +14,7 @@ from tempplug.options import Option, format_value, options_of
 from tempplug.plugins import AdapterInfo, CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, registry
 from tempplug.plugins.info import Info
 from tempplug.plugins.manager import BUILT_IN, DISABLE, Plugin
+from tempplug.preset_losses import presets
 
 KINDS: dict[str, type[Info]] = {
     "strategies": StrategyInfo,
@@ -26,6 +27,7 @@ KINDS: dict[str, type[Info]] = {
 OWN_COMMANDS = {
     "list": "list strategies, objectives, terms on negatives, adapters, benchmark suites and commands",
     "show": "explain one of them: formula, options with ranges, spec string, paper",
+    "presets": "list the losses of published models, each with its batch and its source",
     "plugins": "list who registers what, in which version, and how to leave one out",
 }
 
@@ -55,6 +57,8 @@ def run(words: list[str]) -> object:
         _list(parsed.kind)
     elif parsed.command == "show":
         _show(" ".join(parsed.name))
+    elif parsed.command == "presets":
+        _presets()
     elif parsed.command == "plugins":
         _plugins()
     else:
@@ -77,7 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("kind", nargs="?", metavar="KIND", help=f"only these: {', '.join(KINDS)}")
     show = chosen.add_parser("show", description=f"{OWN_COMMANDS['show'].capitalize()}.")
     show.add_argument("name", nargs="+", metavar="NAME", help="a name that `tempplug list` prints")
-    chosen.add_parser("plugins", description=f"{OWN_COMMANDS['plugins'].capitalize()}.")
+    for name in ("presets", "plugins"):
+        chosen.add_parser(name, description=f"{OWN_COMMANDS[name].capitalize()}.")
     return parser
 
 
@@ -124,6 +129,14 @@ def _list(kind: str | None) -> None:
         rows = [(info.name, f"{info.summary}  [{info.reference}]" if info.reference else info.summary) for info in infos]
         blocks.append("\n".join([name, *_columns(rows)]))
     print("\n\n".join(blocks))
+
+
+def _presets() -> None:
+    for each in presets():
+        print(f"{each.name}: {each.loss()}")
+        rows = [("batch", each.batch), ("needs", ", ".join(f"{name}=" for name in each.needs))]
+        rows += [("source", each.source), ("note", each.note)]
+        print("\n".join(_columns(row for row in rows if row[1])))
 
 
 def _plugins() -> None:

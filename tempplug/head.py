@@ -20,6 +20,7 @@ from tempplug.negatives.base import Pairs
 from tempplug.record import Step, Trace
 from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss
 from tempplug.roles import Block
+from tempplug.scores import views_of_scores
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import recomputing, valueless
 from tempplug.types import NOTHING, Auxiliary, Batch, RowStatistics, Wanted
@@ -55,11 +56,24 @@ class Head:
             view_b: [B, D], or [M, D] candidates for ``masks``, or None.
             given: the other arguments of the call, without those that were left out.
         """
-        loss_fn, step, objective = self.loss_fn, self.step, self.objective
+        loss_fn = self.loss_fn
         checked = None if torch.compiler.is_compiling() else loss_fn._checked
         reader = Reader(self.layout, loss_fn._read_by_negatives, loss_fn.gather, loss_fn.engine == "dense", checked)
         views, zero = reader.read(self.strategy, view_a, view_b, given)
-        step.zero_norm += zero
+        self.step.zero_norm += zero
+        return self._of_views(views, given)
+
+    def of_scores(self, scores: Tensor, _: None, given: dict[str, Any]) -> Tensor:
+        """Returns the loss of similarities that the caller computed, reduced.
+
+        Args:
+            scores: [N, M].
+            given: the other arguments of the call, without those that were left out.
+        """
+        return self._of_views(views_of_scores(self.loss_fn, scores, given), given)
+
+    def _of_views(self, views: Views, given: dict[str, Any]) -> Tensor:
+        loss_fn, step, objective = self.loss_fn, self.step, self.objective
         if self.terms and loss_fn.training and not recomputing():
             for term in self.terms:
                 term.observe(given)
@@ -87,7 +101,8 @@ class Head:
         for number, each in enumerate(prepared):
             own = statistics[number].detached() if number < len(statistics) else None
             block, logit_map = each.block, each.logit_map.detached()
-            step.traces.append(partial(Trace, *block.bare, block.roles, logit_map, own, each.terms, each.direction.hidden))
+            hidden, scores = each.direction.hidden, None if block.scores is None else block.scores.detach()
+            step.traces.append(partial(Trace, *block.bare, block.roles, logit_map, own, each.terms, hidden, scores))
         row_losses, kept = (losses[0], None) if len(losses) == 1 and valid[0] is None else over_directions(losses, valid)
         step.row_losses.append((row_losses.detach(), kept))
         if kept is None and loss_fn.reduction == "mean" and views.rows.world == 1:
@@ -121,9 +136,15 @@ class Head:
         a call has the map of the first.
         """
         roles, rows, joint = direction.roles, views.rows, self.layout.joint
+        scores = views.scores_of(direction.name)
         shared = first if joint or direction.mirrored else None
         bare = direction.bare() if shared is None or joint else shared.block.bare[::-1]
-        similarity = roles.positive_similarity(*bare) if shared is None else shared.block.positive_similarity
+        if shared is not None:
+            similarity = shared.block.positive_similarity
+        elif scores is not None:
+            similarity = roles.mean_over_positives(scores.detach())
+        else:
+            similarity = roles.positive_similarity(*bare)
         own, counts = similarity, None
         if roles.positives is None:
             counts = roles.positive_count()
@@ -136,7 +157,9 @@ class Head:
             self._refuse_several(counts, rows)
         anchors, candidates = direction.anchors, direction.candidates
         batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty)
-        block = Block(anchors, candidates, bare, roles, similarity, views.precision)
+        if scores is not None:
+            batch.anchors = batch.candidates = None
+        block = Block(anchors, candidates, bare, roles, similarity, views.precision, scores)
         if shared is not None and shared.logit_map.uniform and (joint or shared.logit_map.symmetric):
             return Prepared(direction, block, shared.logit_map, batch, shared.fresh)
         replay = self.loss_fn._replay

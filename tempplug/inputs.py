@@ -66,6 +66,7 @@ class Argument:
 ARGUMENTS: dict[str, Argument] = {
     "view_a": Argument(FLOATS, "[B, D]"),
     "view_b": Argument(FLOATS, "[B, D]"),
+    "scores": Argument(FLOATS, "[N, M]", "`from_scores` does"),
     "queue": Argument(FLOATS, "[K, D]", "layout 'queue' does"),
     "hard_negatives": Argument(FLOATS, "[H, D]", "every layout but 'masks' does"),
     "labels": Argument(INTEGERS, "[B]", "layout 'labels' (supervised contrastive learning) and strategy 'head-tail' do"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
@@ -19,6 +19,7 @@ from tempplug.dense_logits import dense_logits
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.head import Head
+from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
@@ -171,6 +172,56 @@ class ContrastiveLoss(nn.Module):
         # `nn.Module` promises Any; a loss is a tensor.
         __call__ = forward
 
+    def from_scores(
+        self,
+        scores: Tensor,
+        *,
+        labels: Tensor | None = None,
+        index: Tensor | None = None,
+        uncertainty: Tensor | tuple[Tensor, Tensor] | None = None,
+        positive_mask: Tensor | None = None,
+        negative_mask: Tensor | None = None,
+        **of_rows: Tensor | Mapping[str, Tensor],
+    ) -> Tensor:
+        """Returns the loss of scores in place of cosines, such as MaxSim's or a cross encoder's; as a call does, in nats.
+
+        Under ``cross-view`` column i is the positive of row i, and the columns from N on are hard negatives, which are of no
+        row; with directions ``ab+ba`` the columns are anchors, too. Under ``masks`` the masks say what each score is, so that
+        the M candidates may be each row's own, as a cross encoder's are. Gradient flows to the scores.
+
+        Strategies and terms on negatives that are defined for cosines refuse (their ``cosines_only``). Temperatures and margins
+        are in units of the scores.
+
+        Args:
+            scores: [N, M] floating point, of any range; row i is that of view_a in what follows, column j that of view_b.
+            labels: [N], as of a call, as the next two.
+            index: [N].
+            uncertainty: [N].
+            positive_mask: [N, M] boolean, for ``masks``.
+            negative_mask: [N, M] boolean, for ``masks``.
+            of_rows: as of a call, with ``hard_negatives`` for the columns from N on.
+
+        Raises:
+            TensorError: as for a call.
+            ShapeError: shapes do not fit, or there are fewer columns than rows without masks.
+            ConfigError: layout, strategy, a term, the engine or ``gather=True`` has no meaning for scores, or as for a call.
+            NonFiniteError: scores hold NaN or infinite values (on CPU).
+
+        >>> scores = torch.tensor([[9.0, 4.0, 5.0], [3.0, 8.0, 2.0]])
+        >>> round(ContrastiveLoss("fixed:temperature=1", layout="cross-view").from_scores(scores).item(), 6)
+        0.01696
+        """
+        check_tensor("scores", scores, scores.device if isinstance(scores, Tensor) else torch.device("cpu"))
+        arguments = {
+            "labels": labels,
+            "index": index,
+            "uncertainty": uncertainty,
+            "positive_mask": positive_mask,
+            "negative_mask": negative_mask,
+            **of_rows,
+        }
+        return self._loss(scores, None, {name: each for name, each in arguments.items() if each is not None}, Head.of_scores)
+
     def logits(
         self,
         view_a: Tensor,
@@ -252,7 +303,13 @@ class ContrastiveLoss(nn.Module):
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
     @left_out(OUTSIDE)
-    def _loss(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
+    def _loss(
+        self,
+        view_a: Embeddings,
+        view_b: Embeddings | None,
+        given: dict[str, Any],
+        of_head: Callable[..., Tensor] = Head.loss,
+    ) -> Tensor:
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):
             heads = split_heads(view_a, view_b)
@@ -260,9 +317,9 @@ class ContrastiveLoss(nn.Module):
         if device != "meta" and torch.is_autocast_enabled(device):
             # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
             with torch.autocast(device, enabled=False):
-                return self._loss(view_a, view_b, given)
+                return self._loss(view_a, view_b, given, of_head)
         if transformed() or dispatching():
-            return self._inside(heads, given)
+            return self._inside(heads, given, of_head)
         if self._unlearned is not None and not self._unlearned.begin(self):
             self._unlearned = None
         step = Step(Unchanged(given, self.layout.takes) if given else None)
@@ -270,9 +327,9 @@ class ContrastiveLoss(nn.Module):
         objective = self.objective
         if objective._parameters or objective._modules:
             step.learned = {name: number.detach().clone() for name, number in objective.learned().items()}
-        total = Head(self, step).loss(*heads[0], given)
+        total = of_head(Head(self, step), *heads[0], given)
         if len(heads) > 1:
-            total = torch.stack([total, *(Head(self, step).loss(*each, given) for each in heads[1:])]).sum(0)
+            total = torch.stack([total, *(of_head(Head(self, step), *each, given) for each in heads[1:])]).sum(0)
         # Inputs were finite. On CUDA, looking would wait for the device.
         if device == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
             blame(self)
@@ -282,7 +339,9 @@ class ContrastiveLoss(nn.Module):
             self._unlearned.end(view_a)
         return total
 
-    def _inside(self, heads: Sequence[tuple[Tensor, Tensor | None]], given: dict[str, Any]) -> Tensor:
+    def _inside(
+        self, heads: Sequence[tuple[Tensor, Tensor | None]], given: dict[str, Any], of_head: Callable[..., Tensor]
+    ) -> Tensor:
         """Returns the loss inside of a transform or a mode, of which nothing may be kept."""
         self._last[:] = None, None
         if torch.compiler.is_compiling():
@@ -294,7 +353,7 @@ class ContrastiveLoss(nn.Module):
                 "loss_fn.eval(), or use autograd."
             )
         with explained(self.layout.name, self.strategy.name):
-            return torch.stack([Head(self, Step(None)).loss(*each, given) for each in heads]).sum(0)
+            return torch.stack([of_head(Head(self, Step(None)), *each, given) for each in heads]).sum(0)
 
     def _graph(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss as a part of a graph; a compiled one leaves its record behind."""

@@ -40,6 +40,7 @@ class Trace:
         statistics: of the rows; None where those of another block hold them.
         terms: of the negatives.
         hidden: what leaves out pairs that ``roles`` take for negatives.
+        scores: [N, M] similarities of the caller; None where they are products of the rows.
     """
 
     anchors: Tensor
@@ -49,6 +50,13 @@ class Trace:
     statistics: RowStatistics | None
     terms: tuple[TermMap, ...] = ()
     hidden: tuple[TermMap, ...] = ()
+    scores: Tensor | None = None
+
+    def similarity(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Returns the similarities of pairs, [P]."""
+        if self.scores is not None:
+            return self.scores[rows, columns]
+        return (self.anchors[rows] * self.candidates[columns]).sum(1)
 
     def term(self, terms: tuple[TermMap, ...], rows: Tensor, columns: Tensor, similarity: Tensor, paired: bool) -> Tensor:
         """Returns the sum of some terms of pairs, in the shape of their similarities."""
@@ -86,7 +94,7 @@ def _temperatures(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the temperatures of positives and sampled negatives, the similarities of the latter, and their terms."""
     roles = trace.roles
     rows, columns = _sample_negatives(trace)
-    negatives = (trace.anchors[rows] * trace.candidates[columns]).sum(1)
+    negatives = trace.similarity(rows, columns)
     if trace.hidden:
         there = trace.term(trace.hidden, rows, columns, negatives, True) == 0
         rows, columns, negatives = rows[there], columns[there], negatives[there]
@@ -99,7 +107,7 @@ def _temperatures(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
         columns = roles.positives.columns(rows)
     else:
         rows, columns = _some_positives(roles)
-    positives = (trace.anchors[rows] * trace.candidates[columns]).sum(1)
+    positives = trace.similarity(rows, columns)
     found.append(trace.logit_map.at(rows, columns, paired=True).temperature(positives))
     return torch.cat(found), negatives, terms
 
@@ -110,7 +118,7 @@ def _effective_negatives(trace: Trace) -> Tensor:
     looked_at = max(1, PAIRS_OF_WHOLE_ROWS // max(1, roles.candidates))
     rows = torch.arange(0, roles.anchors, -(-roles.anchors // looked_at), device=roles.device)
     columns = torch.arange(roles.candidates, device=roles.device)
-    similarity = trace.anchors[rows] @ trace.candidates.T
+    similarity = trace.anchors[rows] @ trace.candidates.T if trace.scores is None else trace.scores[rows]
     bound = trace.logit_map.at(rows, slice(None))
     # InfoNCE pushes a negative away with exp(l)·dl/ds, over a sum that all of the row share
     weights = bound.logit(similarity) + bound.slope(similarity).abs().log()
@@ -218,6 +226,7 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     statistics = [rows for _, rows in with_rows]
     positive = over_rows([each.positive_similarity for each in statistics])
     potentials = 4 * (negatives - 1)  # -2·‖x - y‖² of unit rows
+    nan, distances = loss.new_tensor(math.nan), all(trace.scores is None for trace in traces)
     effective = [] if step.sums else [_effective_negatives(trace) for trace in traces]
     scale = over_rows([torch.sigmoid(each.negative_lse - each.positive_lse) for each in statistics], of_softmax=True)
     infonce = [torch.logaddexp(each.positive_lse, each.negative_lse) - each.positive_logit for each in statistics]
@@ -227,8 +236,8 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
         **describe_temperatures(strategy, torch.cat([nothing, *(temperature for temperature, *_ in sampled)])),
         positive_similarity=positive,
         negative_similarity=negatives.mean(),
-        alignment=2 - 2 * positive,
-        uniformity=potentials.logsumexp(0) - math.log(len(negatives)) if len(negatives) else negatives.mean(),
+        alignment=2 - 2 * positive if distances else nan,
+        uniformity=potentials.logsumexp(0) - math.log(len(negatives)) if distances and len(negatives) else nan,
         positive_probability=1 - scale,
         gradient_scale=scale,
         effective_negatives=torch.cat([nothing, *(each.reshape(1).to(nothing) for each in effective)]).nanmean(),

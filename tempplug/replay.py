@@ -61,10 +61,9 @@ class Replay:
 
 
 def _mark(batch: Batch) -> Tensor:
-    """Returns a few numbers of a batch, [3, N]; copies, so that nothing of it is kept alive."""
-    anchors = batch.anchors
-    if anchors is None:
-        raise RuntimeError("a batch of the loss holds its anchors.")
-    rows = anchors.detach()
+    """Returns a few numbers of a batch, [3, N], of one of scores [1, N]; copies, so that nothing of it is kept alive."""
+    if batch.anchors is None:
+        return batch.positive_similarity.clone()[None]
+    rows = batch.anchors.detach()
     index = rows.new_zeros(len(rows)) if batch.index is None else batch.index.to(rows.dtype)
     return torch.stack([rows[:, 0], rows[:, -1], index])

@@ -154,6 +154,11 @@ class PairRoles:
         total: Tensor = torch.linalg.vecdot(anchors, sums)
         return total / (counts if self.fewest_positives else counts.clamp(min=1))
 
+    def mean_over_positives(self, scores: Tensor) -> Tensor:
+        """Returns each anchor's mean score over its positives, [N] (0 where it has none), of scores [N, M]."""
+        positive = self.positive(*self.tile(slice(None), slice(None)))
+        return torch.where(positive, scores, 0.0).sum(1) / self.positive_count().clamp(min=1)
+
     def positive_count(self) -> Tensor:
         """Returns the number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
         return self._positive_count
@@ -355,6 +360,7 @@ class Block:
         roles: of the N×M pairs.
         positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
         precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.
+        scores: [N, M] similarities where the caller gives them; None where they are products of the rows.
     """
 
     anchors: Tensor
@@ -363,6 +369,7 @@ class Block:
     roles: PairRoles
     positive_similarity: Tensor
     precision: torch.dtype
+    scores: Tensor | None = None
 
     def mirrored(self) -> Block:
         """Returns the transposed block: the candidates as anchors of the same pairs."""

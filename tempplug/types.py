@@ -30,7 +30,7 @@ class Batch:
     Attributes:
         positive_similarity: [G] each anchor's mean cosine similarity over its positives, detached; anchors without a
             positive are left out.
-        anchors: [N, D] unit rows.
+        anchors: [N, D] unit rows; None of scores that the caller computed, as ``candidates``.
         candidates: [M, D] unit rows, of all processes.
         labels: [N] class of each anchor, where the caller gave labels.
         index: [N] position of each anchor in the data set, where the caller gave it.
@@ -129,7 +129,8 @@ class StepRecord:
     """What the last call of the loss looked like: detached scalars (tensors), converted to numbers only when logged.
 
     Temperatures are taken over all positives and a strided sample of at most 4,096 negatives. What there is nothing of (the
-    similarity of negatives in a batch of one, what a softmax gives under an objective with a ``pair_function``) is NaN.
+    similarity of negatives in a batch of one, what a softmax gives under an objective with a ``pair_function``, distances of
+    scores that the caller computed) is NaN.
 
     Attributes:
         loss: mean of the objective's row losses over this process's anchors that have one; summed over heads.

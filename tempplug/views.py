@@ -5,7 +5,7 @@ It must not know objectives or engines, and of a strategy only what it reads.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -174,9 +174,7 @@ class Reader:
             views.hard_mask = None if mask is None else mask.flatten()
         if self.negatives:
             rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard}
-            for name in sorted(self.negatives & given.keys()):
-                local = check_row_argument(name, given[name], rows)
-                views.row_arguments[name] = {part: (each, each) for part, each in sorted(local.items())}
+            views.row_arguments = read_row_arguments(self.negatives, given, rows)
         if joins:
             views.joined = views.all_joined = anchors
         else:
@@ -220,14 +218,42 @@ class Reader:
         check_read(given, strategy, self.layout, self.negatives)
         queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
         extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
-        labels = check_integers("labels", given.get("labels"), device, size)
-        index = check_integers("index", given.get("index"), device, size)
-        uncertainty = check_uncertainty(given.get("uncertainty"), device, size)
         hard, mask = given.get("hard_negatives"), given.get("hard_negative_mask")
         if mask is not None:
             if hard is None or hard.ndim != 3:
                 raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
             check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
-        for name in ("positive_mask", "negative_mask"):
-            check_mask(name, given.get(name), device, (size, size if view_b is None else view_b.shape[0]))
-        return queue, extra, labels, index, uncertainty
+        return queue, extra, *check_rows(given, device, size, size if view_b is None else view_b.shape[0])
+
+
+def check_rows(given: Mapping[str, Any], device: torch.device, size: int, candidates: int) -> tuple[Any, ...]:
+    """Returns labels and index as int64, and uncertainty; each None where it was not given.
+
+    Args:
+        given: the optional arguments of the call by name, those and the masks of pairs.
+        device: of view_a.
+        size: rows of view_a.
+        candidates: columns of the masks.
+
+    Raises:
+        TensorError: see `tempplug.inputs.check_tensor`.
+        ShapeError: one has another shape.
+    """
+    for name in ("positive_mask", "negative_mask"):
+        check_mask(name, given.get(name), device, (size, candidates))
+    labels, index = (check_integers(name, given.get(name), device, size) for name in ("labels", "index"))
+    return labels, index, check_uncertainty(given.get("uncertainty"), device, size)
+
+
+def read_row_arguments(
+    names: Set[str], given: Mapping[str, Any], rows: Mapping[str, Tensor | None]
+) -> dict[str, dict[str, tuple[Tensor, Tensor]]]:
+    """Returns what the call gives of rows, as of `tempplug.layouts.Views`, of one process.
+
+    Args:
+        names: of the arguments that are read.
+        given: the arguments of the call by name.
+        rows: embeddings of the call by name.
+    """
+    found = {name: check_row_argument(name, given[name], rows) for name in sorted(names & given.keys())}
+    return {name: {part: (each, each) for part, each in sorted(local.items())} for name, local in found.items()}

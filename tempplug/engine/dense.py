@@ -17,6 +17,8 @@ EVERY = slice(None)
 
 def dense_similarity(block: Block) -> Tensor:
     """Returns the similarities of anchors and candidates, [N, M], without columns that hold no negatives."""
+    if block.scores is not None:
+        return block.scores
     return block.anchors @ block.candidates[block.roles.negatives_start :].T
 
 

@@ -73,7 +73,8 @@ def row_statistics(
         raise ConfigError(f"engine='{engine}' has no rule for the transforms of torch.func: use engine='dense', or 'auto'.")
     only_sums = not (wanted.more or wanted.pair_function or terms)
     if engine == "auto":
-        engine = "dense" if inside else "triton" if only_sums and _measured(block, logit_map) else "tiled"
+        plain = inside or block.scores is not None
+        engine = "dense" if plain else "triton" if only_sums and _measured(block, logit_map) else "tiled"
     if engine == "tiled":
         return tiled_statistics(block, logit_map, mirrored=mirrored, wanted=wanted, terms=terms), engine
     if engine == "triton":

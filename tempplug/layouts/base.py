@@ -32,6 +32,7 @@ class Views:
         hard_rows: [H] number of the example that each hard negative belongs to, among those of all processes; None where they
             came without rows, [H, D].
         hard_mask: [H] which hard negatives there are; None for all.
+        scores: [N, M] similarities of the caller, in place of those of the rows, which then have no dimension; None without.
         row_arguments: what else the call gave of rows, by the name of the argument and of the embeddings: of this process's
             rows and of all processes'.
     """
@@ -57,6 +58,7 @@ class Views:
     uncertainty: Tensor | tuple[Tensor, Tensor] | None = None
     positive_mask: Tensor | None = None
     negative_mask: Tensor | None = None
+    scores: Tensor | None = None
     row_arguments: dict[str, dict[str, tuple[Tensor, Tensor]]] = field(default_factory=dict)
 
     def numbers(self, part: Part) -> Tensor:
@@ -67,6 +69,10 @@ class Views:
             return torch.full((part.size,), -1, device=self.device)
         start = 0 if part.everyone else self.rows.offset
         return torch.arange(start, start + part.size, device=self.device)
+
+    def scores_of(self, block: str) -> Tensor | None:
+        """Returns the caller's similarities of a block by its name, None where the call gave rows."""
+        return self.scores if self.scores is None or block != "ba" else self.scores[:, : self.size].T
 
 
 class Part(NamedTuple):
@@ -145,6 +151,10 @@ class PairLayout(Configured, ABC):
     def refuse_gather(self) -> bool:
         """Returns whether the layout has no meaning across processes."""
         return False
+
+    def refuse_scores(self) -> bool:
+        """Returns whether the layout needs other similarities than those of view_a's rows with candidates."""
+        return True
 
 
 def twice(values: Tensor | None) -> Tensor | None:

@@ -41,7 +41,7 @@ class CrossView(PairLayout):
     Raises:
         ConfigError: an option is out of range, or two of them contradict each other.
 
-    Source: Li et al. 2023 (GTE), section 3; Zhang et al. 2025 (Qwen3 Embedding), section 3; `tempplug.presets` has both.
+    Source: Li et al. 2023 (GTE), section 3; Zhang et al. 2025 (Qwen3 Embedding), section 3; `tempplug.preset` has both.
     """
 
     name = "cross-view"
@@ -73,6 +73,10 @@ class CrossView(PairLayout):
         """Returns one block for each of the layout's directions, that of the positives first."""
         makers = {"ab": self._ab, "aa": self._aa, "ba": self._ba, "bb": self._bb}
         return [makers[name](views) for name in self.blocks]
+
+    def refuse_scores(self) -> bool:
+        """Returns whether similarities within a view are needed, or hard negatives that belong to rows."""
+        return not set(self.blocks) <= {"ab", "ba"} or self.hard == "own" or not self.in_batch
 
     def _ab(self, views: Views) -> Direction:
         size, rows, extra = views.size, views.rows, extra_count(views)

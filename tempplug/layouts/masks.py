@@ -46,3 +46,7 @@ class Masks(PairLayout):
     def refuse_gather(self) -> bool:
         """Returns True: the masks speak of the rows at hand."""
         return True
+
+    def refuse_scores(self) -> bool:
+        """Returns False: the masks say what each score is."""
+        return False

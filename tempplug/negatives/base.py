@@ -159,6 +159,7 @@ class NegativeTerm(Configured, nn.Module):
     Attributes:
         takes: names of the arguments of a call that it reads, which it may choose: the loss accepts them as keywords, a tensor
             [B, ...] for both views or a dictionary by the name of the embeddings, and `Pairs` has those of a block's rows.
+        cosines_only: whether it needs the rows, or cosines in [-1, 1]: then `tempplug.ContrastiveLoss.from_scores` refuses it.
         blocks: names of the blocks of ``cross-view`` (``ab``, ``aa``, ``ba``, ``bb``) that the term is for; () for all.
     """
 
@@ -166,6 +167,7 @@ class NegativeTerm(Configured, nn.Module):
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
     takes: ClassVar[frozenset[str]] = frozenset()
+    cosines_only: bool = True
     blocks: tuple[str, ...] = ()
 
     def __init__(self, **options: object) -> None:

@@ -33,6 +33,7 @@ class FalseNegatives(NegativeTerm):
     name: ClassVar[str] = "false-negatives"
     formula: ClassVar[str] = "ln w where s_ij > s⁺_i + m (relative: s⁺_i + m·|s⁺_i|), else 0"
     source: ClassVar[str] = "Zhang et al. 2025, Qwen3 Embedding, section 3; Moreira et al. 2024, NV-Retriever, section 4"
+    cosines_only = False
 
     margin: float
     rule: str

@@ -28,6 +28,7 @@ class Hardness(NegativeTerm):
     name: ClassVar[str] = "hardness"
     formula: ClassVar[str] = "α·sg(s_ij)"
     source: ClassVar[str] = "Lan et al. 2025, LLaVE, eq. 5; Schechter Vera et al. 2025, EmbeddingGemma"
+    cosines_only = False
 
     strength: float
     of: str

@@ -22,6 +22,7 @@ class SameKey(NegativeTerm):
     name: ClassVar[str] = "same-key"
     formula: ClassVar[str] = "-inf where key_i = key_j, else 0"
     source: ClassVar[str] = "identical texts or documents of a batch are positives of each other"
+    cosines_only = False
     takes: ClassVar[frozenset[str]] = frozenset({"keys"})
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class WithinGroup(NegativeTerm):
     name: ClassVar[str] = "within-group"
     formula: ClassVar[str] = "-inf where group_i ≠ group_j, else 0"
     source: ClassVar[str] = "negatives within a data set, as in batches of one source (Nussbaum et al. 2024, Nomic Embed)"
+    cosines_only = False
     takes: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def __init__(self) -> None:

@@ -24,6 +24,8 @@ class Strategy(Configured, nn.Module):
     Attributes:
         takes: which of the arguments ``labels``, ``index`` and ``uncertainty`` of the loss `prepare` or `observe` reads; a call
             that gives one which neither strategy nor layout reads is refused.
+        cosines_only: whether it needs the rows, or cosines in [-1, 1]: then `tempplug.ContrastiveLoss.from_scores` refuses it.
+            False says that logits rise with whatever number stands for a similarity.
         needs_negative_similarity: whether `observe` reads ``negative_similarity`` of the statistics, which costs more.
         remedy: what to do where nearly all temperatures lie on one of the `bounds`, as the end of a warning.
         warned_of_bounds: whether that warning was given; once is enough.
@@ -35,6 +37,7 @@ class Strategy(Configured, nn.Module):
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
     takes: ClassVar[frozenset[str]] = frozenset()
+    cosines_only: bool = True
     needs_negative_similarity: ClassVar[bool] = False
     remedy: ClassVar[str] = "choose other bounds"
     warned_of_bounds: bool = False

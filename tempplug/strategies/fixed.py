@@ -28,6 +28,7 @@ class Fixed(Strategy):
     name: ClassVar[str] = "fixed"
     formula: ClassVar[str] = "l = s / τ"
     source: ClassVar[str] = "Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations"
+    cosines_only = False
 
     temperature: float
 

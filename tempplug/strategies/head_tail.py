@@ -40,6 +40,7 @@ class HeadTail(Strategy):
     source: ClassVar[str] = (
         "Kukleva et al. 2023, Temperature Schedules for Self-Supervised Contrastive Methods on Long-Tail Data, 3.3"
     )
+    cosines_only = False
     takes: ClassVar[frozenset[str]] = frozenset({"labels"})
 
     class_counts: tuple[int, ...]

@@ -52,6 +52,7 @@ class Individual(Strategy):
     name: ClassVar[str] = "individual"
     formula: ClassVar[str] = "l_ij = s_ij / τ_i, τ_i learned from moving averages over the negatives of example i"
     source: ClassVar[str] = "Qiu et al. 2023, Not All Semantics are Created Equal (iSogCLR), algorithm 1"
+    cosines_only = False
     takes: ClassVar[frozenset[str]] = frozenset({"index"})
     remedy: ClassVar[str] = "widen temperature_min or temperature_max, or change rho"
     needs_negative_similarity: ClassVar[bool] = True

@@ -48,6 +48,7 @@ class Learnable(Strategy):
     name: ClassVar[str] = "learnable"
     formula: ClassVar[str] = "l = s · exp(t), t learned, exp(t) ≤ max_scale"
     source: ClassVar[str] = "Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision"
+    cosines_only = False
     remedy: ClassVar[str] = "raise max_scale, or train the temperature with a smaller learning rate"
 
     initial_temperature: float

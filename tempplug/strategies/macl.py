@@ -21,7 +21,8 @@ class MACL(Strategy):
 
     τ is not positive where A ≤ A₀ - 1/α (with the paper's SimCSE setting: A ≤ 0.3), which would turn the loss around.
     It is therefore floored at ``floor_ratio``·τ₀; the buffer ``floor_hits`` counts those batches and the first one warns.
-    The reweighting of the paper is the objective ``reweighted``.
+    The reweighting of the paper is the objective ``reweighted``. A is a mean of cosines: A₀, and the temperatures that α gives,
+    are chosen for its range [-1, 1], so that scores of another scale (`tempplug.ContrastiveLoss.from_scores`) are refused.
 
     Args:
         base_temperature: τ₀, from 1e-9 to 1e9, as the lowest and the highest temperature that follow.

@@ -67,6 +67,7 @@ class Schedule(Strategy):
     source: ClassVar[str] = (
         "Kukleva et al. 2023, Temperature Schedules for Self-Supervised Contrastive Methods on Long-Tail Data"
     )
+    cosines_only = False
 
     shape: str
     temperature_min: float

@@ -31,6 +31,7 @@ class Uncertainty(Strategy):
     name: ClassVar[str] = "uncertainty"
     formula: ClassVar[str] = "l_ij = s_ij · sigmoid(u_i) / t, u_i learned"
     source: ClassVar[str] = "Zhang et al. 2021, Temperature as Uncertainty in Contrastive Learning"
+    cosines_only = False
     takes: ClassVar[frozenset[str]] = frozenset({"uncertainty"})
 
     base_temperature: float

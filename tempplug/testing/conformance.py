@@ -182,6 +182,18 @@ def _check_flags(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> N
         )
 
 
+def _check_scores(strategy: Strategy, dtype: torch.dtype) -> None:
+    """Holds of a strategy that takes scores of any range: it needs no rows, and logits rise with the scores."""
+    batch = _batch(strategy, dtype)
+    batch.anchors = batch.candidates = None
+    s = torch.linspace(-4, 4, ROWS, dtype=dtype).expand(ROWS, ROWS)
+    try:
+        logit = whole_of(strategy.prepare(batch)).logit(s)
+    except Exception as error:
+        raise ConformanceError(f"cosines_only is False, but without anchors and candidates it raised {error!r}.") from error
+    require((logit.diff() > 0).all(), "cosines_only is False, but logit(s) does not rise with s everywhere on [-4, 4].")
+
+
 def _check_tensors(logit_map: LogitMap) -> None:
     for position, tensor in enumerate(logit_map.tensors()):
         require(isinstance(tensor, Tensor), f"tensors()[{position}] is {type(tensor).__name__}, not a tensor.")
@@ -247,7 +259,8 @@ def check_strategy(strategy: Strategy) -> None:
 
     Raises:
         ConformanceError: `prepare` gives no `LogitMap`; the map is not finite on [-1, 1], has a wrong slope, temperature,
-            precision, tile or flag; the state is not saved; or the loss or a gradient is missing or not finite.
+            precision, tile or flag; ``cosines_only`` is wrongly False; the state is not saved; or the loss or a gradient is
+            missing or not finite.
 
     >>> from tempplug import create_strategy
     >>> check_strategy(create_strategy("macl:alpha=0.5"))
@@ -266,6 +279,8 @@ def check_strategy(strategy: Strategy) -> None:
         _check_temperature(logit_map, dtype, tolerance)
         _check_tiles(logit_map, dtype, tolerance)
         _check_flags(logit_map, dtype, tolerance)
+        if not strategy.cosines_only:
+            _check_scores(prepared, dtype)
         _check_half_precision(prepared_map(prepared, torch.float32))
         _check_state(strategy)
         check_training(strategy, create_objective("infonce"))

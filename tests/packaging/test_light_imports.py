@@ -32,13 +32,13 @@ FRAMEWORKS = HEAVY - {"torch", "numpy", "tqdm"}  # torch may load the other two
 LIGHT = """
 import tempplug; dir(tempplug); tempplug.__version__; tempplug.add_temperature_arguments
 import tempplug.plugins, tempplug.arguments, tempplug.options, tempplug.errors
-tempplug.strategies(); tempplug.objectives()
+tempplug.strategies(); tempplug.objectives(); tempplug.presets()
 import tempplug_adapters, tempplug_adapters.plugin, tempplug_adapters.huggingface, tempplug_adapters.simcse
 import tempplug_adapters.sentence_evaluation
 import tempplug_adapters.sentence_transformers as door; dir(door); door.LIBRARY_TEMPERATURE
 import tempplug_benchmarks, tempplug_benchmarks.plugin
 from tempplug.cli import main
-for words in ([], ["list"], ["train", "-h"], ["show", "train", "simcse"], ["demo", "-h"]):
+for words in ([], ["list"], ["presets"], ["train", "-h"], ["show", "train", "simcse"], ["demo", "-h"]):
     assert main(words) == 0, words
 """
 CORE = """

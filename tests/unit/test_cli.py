@@ -67,7 +67,7 @@ def test_help_and_version(run_command: Run) -> None:
     assert (status, err) == (0, "")
     assert (0, out, "") == run_command("--help") == run_command("-h")
     commands = [line.split("  ")[1] for line in out.partition("commands:\n")[2].splitlines() if line.startswith("  ")]
-    assert commands == ["list", "show", "plugins", *(info.name for info in Registry().all(CommandInfo))]
+    assert commands == ["list", "show", "presets", "plugins", *(info.name for info in Registry().all(CommandInfo))]
     assert "train simcse" in commands
     assert all(info.summary in out for info in Registry().all(CommandInfo))
     assert run_command("--version") == (0, f"tempplug {tempplug.__version__}\n", "")
@@ -146,6 +146,19 @@ def test_show_prints_ranges_and_required_options(run_command: Run) -> None:
     assert out.endswith("  spec     dcl\n  options  none\n")
 
 
+def test_presets_prints_each_loss_with_its_batch_and_its_source(run_command: Run) -> None:
+    status, out, err = run_command("presets")
+    assert (status, err) == (0, "")
+    blocks = re.split(r"\n(?=\S)", out.rstrip())
+    for each, block in zip(tempplug.presets(), blocks, strict=True):
+        title, *lines = block.splitlines()
+        assert title == f"{each.name}: {each.loss()}"
+        told = dict(line.split(maxsplit=1) for line in lines)
+        needs = ", ".join(f"{name}=" for name in each.needs)
+        wanted = {"batch": each.batch, "needs": needs, "source": each.source, "note": each.note}
+        assert told == {name: text for name, text in wanted.items() if text}
+
+
 @pytest.mark.parametrize("kind", [AdapterInfo, SuiteInfo, CommandInfo])
 def test_show_says_what_the_rest_is_and_how_to_install_it(run_command: Run, kind: type[Info]) -> None:
     for info in Registry().all(kind):
@@ -171,7 +184,7 @@ def test_show_says_what_the_rest_is_and_how_to_install_it(run_command: Run, kind
         (["show", "macle"], "nothing is called 'macle'. Did you mean 'macl'? `tempplug list` shows what there is.\n"),
         (["show", "train", "simsce"], "nothing is called 'train simsce'. Did you mean 'train simcse'? "),
         (["show", "zzz"], "nothing is called 'zzz'. `tempplug list` shows what there is.\n"),
-        (["lits"], "unknown command 'lits'. Did you mean 'list'? Known: list, show, plugins, demo, sweep, watch, "),
+        (["lits"], "unknown command 'lits'. Did you mean 'list'? Known: list, show, presets, plugins, demo, sweep, watch, "),
         (["trian", "simcse"], "unknown command 'trian'. Did you mean 'train'? Known: "),
         (["bnech", "run"], "unknown command 'bnech'. Did you mean 'bench'? Known: "),
         (["zzz"], "unknown command 'zzz'. Known: list, show, "),

@@ -204,11 +204,21 @@ def greedy(self: Any, batch: Batch) -> LogitMap:
         ({"prepare": lambda self, batch: self.log_scale}, r"prepare\(batch\) returned Parameter, not a LogitMap"),
         ({"name": ""}, "the class has no name"),
         ({"prepare": greedy}, r"prepare\(batch\) raised .*pass captions= to the loss"),
+        ({"cosines_only": False}, r"cosines_only is False, but logit\(s\) does not rise with s everywhere on \[-4, 4\]"),
     ],
 )
 def test_broken_strategies_are_named(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(ConformanceError, match=message):
         check_strategy(changed(Sound, **parts)())
+
+
+@pytest.mark.parametrize("spec", ["dystress", "temperature-free", "amcl:dimension=8"])
+def test_strategies_of_cosines_cannot_claim_to_take_scores(spec: str) -> None:
+    strategy = create_strategy(spec)
+    assert strategy.cosines_only
+    strategy.cosines_only = False
+    with pytest.raises(ConformanceError, match="cosines_only is False, but"):
+        check_strategy(strategy)
 
 
 @pytest.mark.parametrize("thing", [Sound, "macl", nn.Identity()], ids=["class", "spec", "module"])

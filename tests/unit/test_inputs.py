@@ -23,6 +23,7 @@ CLASSES, INDEX = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 3, 19, 2, 5,
 WORKING: dict[str, tuple[str, str, dict[str, Any]]] = {
     "view_a": ("fixed", "two-view", VIEWS),
     "view_b": ("fixed", "cross-view", VIEWS),
+    "scores": ("fixed", "cross-view", {"scores": 30 * QUEUE[:4]}),
     "queue": ("fixed", "queue", {**VIEWS, "queue": QUEUE}),
     "hard_negatives": ("fixed", "two-view", {**VIEWS, "hard_negatives": QUEUE}),
     "labels": ("fixed", "labels", {**VIEWS, "labels": CLASSES}),
@@ -40,7 +41,8 @@ WORKING: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 def call(argument: str, layout: str = "", **changed: Any) -> Tensor:
     strategy, own, given = WORKING[argument]
-    return ContrastiveLoss(strategy, layout=layout or own)(**{**given, **changed})  # type: ignore[arg-type]
+    loss_fn = ContrastiveLoss(strategy, layout=layout or own)
+    return (loss_fn.from_scores if argument == "scores" else loss_fn)(**{**given, **changed})  # type: ignore[arg-type]
 
 
 def nested(tensor: Tensor) -> Any:
@@ -57,7 +59,7 @@ def test_every_argument_has_its_row_and_its_cases() -> None:
 def test_what_is_no_dense_tensor_of_the_right_kind_here_is_named_with_what_to_write(argument: str) -> None:
     value, numbers = WORKING[argument][2][argument], ARGUMENTS[argument].numbers
     # With view_a elsewhere, whatever comes next is on another device than it.
-    place = "on meta, a device without" if argument == "view_a" else "on meta where view_a is on cpu"
+    place = "on meta, a device without" if argument in ("view_a", "scores") else "on meta where view_a is on cpu"
     wrong: list[tuple[Any, str]] = [
         (value.numpy(), f"is a numpy.ndarray; wanted .*: write torch.as_tensor\\({argument}, dtype={numbers.creation}"),
         (0.5, "is a float; wanted a tensor"),
@@ -69,7 +71,7 @@ def test_what_is_no_dense_tensor_of_the_right_kind_here_is_named_with_what_to_wr
     ]
     if not argument.startswith("view"):
         wrong.append((value.tolist(), "is a list; wanted .*: write torch.as_tensor"))
-    if argument in ("view_a", "view_b", "queue", "hard_negatives"):
+    if argument in ("view_a", "view_b", "scores", "queue", "hard_negatives"):
         kinds = (torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn)
         message = r"must be floating point \(float16, bfloat16, float32 or float64\): write"
         wrong += [(value.to(kind), f"of dtype {kind} {message} {argument}.f") for kind in kinds]
@@ -126,6 +128,11 @@ def test_half_types_meet_in_float32() -> None:
         ("view_b", {"view_b": B[:3]}, ShapeError, "view_b has 3 rows where view_a has 6"),
         ("view_a", {"view_b": B[:, :2]}, ShapeError, "view_b has 2 dimensions where view_a has 4."),
         ("view_a", {"view_b": None}, ShapeError, "layout 'two-view' needs view_b beside view_a."),
+        ("scores", {"scores": A[0]}, ShapeError, "scores of shape [4] must be [N, M]"),
+        ("scores", {"scores": A[:, :0]}, ShapeError, "scores of shape [6, 0] must be [N, M]"),
+        ("scores", {"scores": A}, ShapeError, "scores of shape [6, 4] must have at least 6 columns"),
+        ("scores", {"queue": QUEUE}, ConfigError, "queue= is no argument of from_scores"),
+        ("scores", {"index": INDEX}, ConfigError, "index= is read neither by layout 'cross-view' nor by strategy 'fixed'"),
         ("queue", {"queue": None}, ShapeError, "layout 'queue' needs queue=, the past candidates [K, D]."),
         ("queue", {"queue": QUEUE[:0]}, ShapeError, "queue of shape [0, 4] must be [K, D]"),
         ("queue", {"queue": QUEUE[:, :3]}, ShapeError, "queue has 3 dimensions where view_a has 4"),
@@ -153,7 +160,7 @@ def test_a_call_with_a_wrong_argument_is_refused(
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("name", ["view_a", "view_b", "queue", "hard_negatives", "uncertainty"])
+@pytest.mark.parametrize("name", ["view_a", "view_b", "scores", "queue", "hard_negatives", "uncertainty"])
 def test_values_that_are_not_finite_are_named_with_their_row(name: str, bad: float) -> None:
     value = WORKING[name][2][name].clone()
     value.view(len(value), -1)[3, -1] = bad

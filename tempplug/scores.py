@@ -1,0 +1,99 @@
+"""Scores that the caller computed in place of embeddings: what may work on them, and the views that stand for their rows.
+
+The rows of these views have no dimension. They say how many anchors and candidates there are, and whose they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from tempplug.distributed import rows_of_one
+from tempplug.errors import ConfigError, ShapeError
+from tempplug.inputs import check_finite, check_read
+from tempplug.layouts import Views
+from tempplug.negatives.base import NegativeTerm
+from tempplug.precision import at_least_float32
+from tempplug.strategies.base import Strategy
+from tempplug.transforms import refuse_fake
+from tempplug.views import check_rows, read_row_arguments
+
+if TYPE_CHECKING:
+    from tempplug.loss import ContrastiveLoss
+
+
+def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, Any]) -> Views:
+    """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`.
+
+    Args:
+        loss_fn: the loss.
+        scores: [N, M] floating point.
+        given: the other arguments of the call by name, without those that were left out.
+
+    Raises:
+        TensorError: another argument is no tensor, or one that the loss cannot take.
+        ShapeError: shapes do not fit each other.
+        ConfigError: a part of the loss has no meaning for scores, or reads no argument that was given.
+        NonFiniteError: scores hold NaN or infinite values (on CPU).
+    """
+    refuse_fake(scores, *given.values())
+    _refuse(loss_fn, given)
+    if scores.ndim != 2 or 0 in scores.shape:
+        raise ShapeError(f"scores of shape {list(scores.shape)} must be [N, M], one row an anchor, neither number 0.")
+    (size, columns), device, masks = scores.shape, scores.device, loss_fn.layout.name == "masks"
+    if columns < size and not masks:
+        raise ShapeError(
+            f"scores of shape {list(scores.shape)} must have at least {size} columns, because column i is the positive of row "
+            "i: take layout 'masks' for other positives."
+        )
+    check_read(given, loss_fn.strategy, loss_fn.layout, loss_fn._read_by_negatives)
+    check_finite("scores", scores)
+    labels, index, uncertainty = check_rows(given, device, size, columns)
+    scores = at_least_float32(scores)
+    # Parts of the scores, so that a loss of no anchor has a gradient of 0.
+    anchors, candidates = scores[:, :0], scores.T[:, :0]
+    own = columns if masks else size
+    rows = {"view_a": anchors, "view_b": candidates[:own], "hard_negatives": candidates[own:] if columns > own else None}
+    return Views(
+        size=size,
+        rows=rows_of_one(size),
+        device=device,
+        precision=scores.dtype,
+        **rows,
+        all_a=anchors,
+        all_b=candidates[:own],
+        candidates=candidates,
+        labels=labels,
+        all_labels=labels,
+        index=index,
+        uncertainty=uncertainty,
+        positive_mask=given.get("positive_mask"),
+        negative_mask=given.get("negative_mask"),
+        scores=scores,
+        row_arguments=read_row_arguments(loss_fn._read_by_negatives, given, rows),
+    )
+
+
+def _refuse(loss_fn: ContrastiveLoss, given: dict[str, Any]) -> None:
+    """Raises where a part of the loss, or an argument, has no meaning for scores."""
+    layout = loss_fn.layout
+    for name in ("queue", "hard_negatives", "hard_negative_mask"):
+        if name in given:
+            raise ConfigError(f"{name}= is no argument of from_scores: scores of hard negatives are the columns from N on.")
+    if loss_fn.gather:
+        raise ConfigError("gather=True has no meaning for from_scores: other processes have no scores of this one's rows.")
+    if loss_fn.engine in ("tiled", "triton"):
+        raise ConfigError(f"engine='{loss_fn.engine}' computes similarities itself: from_scores takes 'dense', or 'auto'.")
+    if layout.refuse_scores():
+        raise ConfigError(
+            f"layout '{layout.spec()}' needs similarities that scores of rows with columns do not hold: from_scores takes "
+            "'cross-view' with directions=ab or ab+ba, hard=shared or ab and in_batch=true, or 'masks'."
+        )
+    parts: list[Strategy | NegativeTerm] = [loss_fn.strategy, *loss_fn.terms]
+    for part in parts:
+        if part.cosines_only:
+            raise ConfigError(
+                f"{part.kind} '{part.name}' is defined for cosines in [-1, 1] alone, and scores may be any numbers: leave it "
+                "out of a loss for from_scores."
+            )
