@@ -18,8 +18,7 @@ class FalseNegatives(NegativeTerm):
         margin: m, from -2 to 2.
         rule: ``absolute`` leaves a pair out where s > s⁺ + m, ``relative`` where s > s⁺ + m·|s⁺|. Qwen3-Embedding has 0.1;
             NV-Retriever has ``relative`` with -0.05.
-        weight: w, in [0, 1): the weight of such a pair in the sum over negatives; 0 leaves it out. ColPali has 0.5 at
-            ``relative`` -0.05.
+        weight: w, in [0, 1): the weight of such a pair in the sum over negatives; 0 leaves it out.
         blocks: of the layout ``cross-view``, such as ``ab/aa``; all by default.
 
     Raises:
