@@ -60,9 +60,11 @@ class Head:
         reader = Reader(self.layout, loss_fn._read_by_negatives, loss_fn.gather, loss_fn.engine == "dense", checked)
         views, zero = reader.read(self.strategy, view_a, view_b, given)
         step.zero_norm += zero
-        if self.terms and loss_fn.training and not recomputing():
-            for term in self.terms:
-                term.observe(given)
+        counting = [term for term in self.terms if term.observes] if loss_fn.training else []
+        if counting and not recomputing():
+            given_of_rows = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
+            for term in counting:
+                term.observe(given_of_rows)
         prepared = self._prepared(views)
         if prepared is None:
             lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
@@ -106,7 +108,7 @@ class Head:
                 similarity = found.block.positive_similarity
                 found.terms, pairs = terms_of(self.terms, direction, views, similarity, None if direction.paired else main)
                 main = main or pairs
-            if self.objective.top and found.all_terms:
+            if self.objective.top and (self.terms or found.all_terms):
                 raise ConfigError(
                     f"objective '{self.objective.name}' ranks all negatives of a row by similarity: it takes no negatives= and "
                     "no hard_negative_mask=."

@@ -5,7 +5,7 @@ It must not know objectives or engines, and of a strategy only what it reads.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -176,7 +176,7 @@ class Reader:
             rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard}
             for name in sorted(self.negatives & given.keys()):
                 local = check_row_argument(name, given[name], rows)
-                views.row_arguments[name] = {part: (each, each) for part, each in sorted(local.items())}
+                views.row_arguments[name] = {part: (local[part], local[part]) for part in sorted(local)}
         if joins:
             views.joined = views.all_joined = anchors
         else:
@@ -221,7 +221,10 @@ class Reader:
         queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
         extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
         labels = check_integers("labels", given.get("labels"), device, size)
-        index = check_integers("index", given.get("index"), device, size)
+        index = given.get("index")
+        if isinstance(index, Mapping) and "index" in self.negatives:
+            index = index.get("view_a")
+        index = check_integers("index", index, device, size)
         uncertainty = check_uncertainty(given.get("uncertainty"), device, size)
         hard, mask = given.get("hard_negatives"), given.get("hard_negative_mask")
         if mask is not None:
