@@ -16,7 +16,9 @@ from oracle_cases import (
     LAYOUTS,
     OBJECTIVES,
     ONE_POSITIVE,
+    RAGGED,
     STRATEGIES,
+    TERMS,
     build,
     compare,
     cut_into,
@@ -28,11 +30,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tempplug
 from tempplug import ContrastiveLoss, create_strategy
+from tempplug.arguments import parse_spec
 from tempplug.errors import TensorError
 from tempplug.testing import oracle_loss, oracle_row_losses
 from tempplug.types import EngineName
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*below its floor:RuntimeWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*below its floor:RuntimeWarning", "ignore:layout '.*' leaves .* without a negative:RuntimeWarning"
+)
 
 # One spec of each strategy.
 EACH = list({spec.partition(":")[0]: spec for spec in reversed(STRATEGIES)}.values())
@@ -44,29 +49,49 @@ SIZES = [(2, 3), (2, 16), (3, 3), (14, 6), (17, 1), (17, 3), (33, 16), (66, 130)
 ROWS = ["as they are", "some of zeros"]
 AROUND = [name for name, context in CONTEXTS.items() if context.backward != "none" and not context.compiled]
 # What else a call can have is one more list here, and one more name in the test.
-CASES = every_pair(STRATEGIES, LAYOUTS, OBJECTIVES, WAYS, DTYPES, SIZES, ROWS, AROUND)
+CASES = every_pair(STRATEGIES, [*LAYOUTS, *RAGGED], OBJECTIVES, WAYS, DTYPES, SIZES, ROWS, AROUND, TERMS)
 AMCL = [spec for spec in STRATEGIES if spec.startswith("amcl")]
 TOP = ["amcl-top:top_k=1,beta=0.02", "amcl-top:top_k=3,beta=0.5"]
-CASES += every_pair(AMCL, [*ONE_POSITIVE, "masks-one"], TOP, WAYS, DTYPES[:1], [(14, 6), (17, 3)], ROWS[:1], AROUND)
+CASES += every_pair(AMCL, [*ONE_POSITIVE, "masks-one"], TOP, WAYS, DTYPES[:1], [(14, 6), (17, 3)], ROWS[:1], AROUND, TERMS[:1])
 # Several tiles a side of the engine's own size.
 CASES += [
-    (strategy, layout, objective, ("tiled", ""), dtype, size, ROWS[0], "plain")
-    for strategy, layout, objective, dtype, size in [
-        ("learnable", "two-view", "infonce", torch.float32, (1000, 3)),
-        ("temperature-free", "two-view+hard", "reweighted", torch.float64, (1000, 130)),
-        ("dystress:profile=cosine", "symmetric", "dclw", torch.float64, (1000, 130)),
-        ("macl", "queue+hard", "dual-temperature", torch.float32, (1000, 3)),
-        (HEAD_TAIL, "labels", "infonce", torch.float64, (1000, 3)),
-        ("uncertainty", "masks", "infonce", torch.float32, (1000, 3)),
-        ("amcl:dimension=D", "two-view", "dcl", torch.float64, (1000, 3)),
+    (strategy, layout, objective, ("tiled", ""), dtype, size, ROWS[0], "plain", negatives)
+    for strategy, layout, objective, dtype, size, negatives in [
+        ("learnable", "two-view", "infonce", torch.float32, (1000, 3), ""),
+        ("temperature-free", "two-view+hard", "reweighted", torch.float64, (1000, 130), "same-key"),
+        ("dystress:profile=cosine", "symmetric", "dclw", torch.float64, (1000, 130), ""),
+        ("macl", "queue+hard", "dual-temperature", torch.float32, (1000, 3), ""),
+        (HEAD_TAIL, "labels", "infonce", torch.float64, (1000, 3), ""),
+        ("uncertainty", "masks", "infonce", torch.float32, (1000, 3), ""),
+        ("amcl:dimension=D", "two-view", "dcl", torch.float64, (1000, 3), ""),
+        ("learnable", "cross-view:directions=ab+aa+ba+bb+ragged", "infonce", torch.float64, (1001, 3), "guide"),
     ]
 ]
+# Blocks that share a softmax, and which hard negatives an anchor sees.
+DIRECTIONS = ["+".join(("ab", *more)) for count in range(4) for more in itertools.combinations(("aa", "ba", "bb"), count)]
+
+
+def stands(directions: str, softmax: str, hard: str, in_batch: str, extra: str) -> bool:
+    """Whether a layout has such options, with such hard negatives."""
+    of_its_own = softmax == "joint" or directions in ("ab", "ab+ba")
+    return of_its_own and (in_batch == "true" or (directions == "ab" and extra != ""))
+
+
+OPTIONS = [DIRECTIONS, ["joint", "separate"], ["shared", "ab", "own"], ["true", "false"], ["", "+hard", "+ragged"]]
+CROSS = [
+    f"cross-view:directions={directions},softmax={softmax},hard={hard},in_batch={in_batch}{extra}"
+    for directions, softmax, hard, in_batch, extra in every_pair(*OPTIONS, allowed=stands)
+]
+# Of one block alone, the last one.
+OF_BLOCK = ["false-negatives:margin=-0.3,blocks=LAST", "hardness:strength=9,blocks=LAST"]
+CASES += every_pair(EACH, CROSS, OBJECTIVES, WAYS, DTYPES, SIZES[3:], ROWS, AROUND, [*TERMS, *OF_BLOCK])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)).replace(COUNTS, "…"))
 def test_row_losses_and_gradients_are_those_of_the_oracle(case: tuple[Any, ...]) -> None:
-    strategy, layout, objective, (engine, cut), dtype, size, rows, around = case
-    call = make_call(layout, strategy, *size, dtype)
+    strategy, layout, objective, (engine, cut), dtype, size, rows, around, negatives = case
+    last = str(parse_spec(layout)[1].get("directions", "")).split("+")[-1]
+    call = make_call(layout, strategy, *size, dtype, negatives.replace("LAST", last))
     if rows == "some of zeros":
         zero_rows(call)
     # A row loss is a difference of logits, of up to 250 nats at the smallest temperature, each rounded to float32. Log-odds and
