@@ -223,8 +223,8 @@ def of_rows(call: Call, generator: torch.Generator) -> dict[str, Any]:
             del found["groups"]["hard_negatives"]  # they have those of their rows
     if "log-q:size" in words:
         items = {part: torch.arange(shape.numel()).view(shape) * 7 % (rows + 1) for part, shape in shapes.items()}
+        items["view_a"] = call.inputs.get("index", items["view_a"])  # a strategy's
         found["index"] = items if shapes.keys() - {"view_a", "view_b"} or call.layout == "masks" else items["view_a"]
-        found["index"] = call.inputs.get("index", found["index"])
     elif "log-q" in words:
         found["candidate_log_q"] = {
             part: -5 * torch.rand(shape, generator=generator, dtype=torch.float64) for part, shape in shapes.items()

@@ -24,6 +24,7 @@ from oracle_cases import (
     cut_into,
     make_call,
     oracle_arguments,
+    roles_of,
     zero_rows,
 )
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -33,6 +34,7 @@ from tempplug import ContrastiveLoss, create_strategy
 from tempplug.arguments import parse_spec
 from tempplug.errors import TensorError
 from tempplug.testing import oracle_loss, oracle_row_losses
+from tempplug.testing.oracle_negatives import oracle_term
 from tempplug.types import EngineName
 
 pytestmark = pytest.mark.filterwarnings(
@@ -117,38 +119,52 @@ def test_reductions_leave_out_anchors_without_a_positive_and_records_hold_the_me
 
 
 @pytest.mark.parametrize(
-    ("strategy", "layout"),
+    ("strategy", "layout", "negatives"),
     every_pair(
         ["fixed:temperature=0.07", "macl", "dystress", "temperature-free", "uncertainty"],
-        ["two-view+hard", "cross-view", "queue", "labels"],
+        ["two-view+hard", "cross-view", "queue+ragged", "labels", "cross-view:directions=ab+aa+ba+bb,hard=own+ragged"],
+        TERMS,
     ),
 )
-def test_record_is_that_of_the_oracle(strategy: str, layout: str) -> None:
-    call = make_call(layout, strategy, 17, 3, torch.float64)
+def test_record_is_that_of_the_oracle(strategy: str, layout: str, negatives: str) -> None:
+    call = make_call(layout, strategy, 17, 3, torch.float64, negatives)
     loss_fn = build(strategy, "dcl", call, "mean")
     loss_fn(*call.views, **call.inputs)
     record = loss_fn.record.numbers()
     arguments = oracle_arguments(strategy, "infonce", call, loss_fn)
+    rows = dict(zip(("view_a", "view_b"), call.views, strict=False))
+    left_out, weights = [], []
+    for blocks in roles_of(call):
+        for each in blocks:
+            term = oracle_term(arguments["negatives"], each, blocks[0], {**call.inputs, **rows})[each.negative]
+            left_out.append(term == -torch.inf)
+            weights.append(term[term > -torch.inf].exp())
+    assert record["negatives_left_out"] == pytest.approx(torch.cat(left_out).double().mean().item(), abs=1e-12)
+    assert record["negative_weight"] == pytest.approx(torch.cat(weights).mean().item(), rel=1e-10)
     assert record["infonce"] == pytest.approx(oracle_loss(*call.views, **arguments).item(), rel=1e-10)
     assert record["loss"] == pytest.approx(oracle_loss(*call.views, **{**arguments, "objective": "dcl"}).item(), rel=1e-10)
-    if layout != "labels":
+    if layout != "labels" and "directions" not in layout:
         probability = torch.exp(-oracle_row_losses(*call.views, **arguments)[0]).mean().item()
         assert record["positive_probability"] == pytest.approx(probability, rel=1e-10)
         assert record["gradient_scale"] == pytest.approx(1 - probability, rel=1e-10)
 
 
 UNKNOWN = [
-    *every_pair(["individual:size=40"], ["infonce"], [*LAYOUTS, "labels+hard"], list(CUTS)),
-    *every_pair(["learnable", "dystress", "uncertainty"], ["dcl"], ["labels+hard", "labels-one-view+hard"], list(CUTS)),
+    *every_pair(["individual:size=40"], ["infonce"], [*LAYOUTS, "labels+hard"], list(CUTS), [""]),
+    *every_pair(["individual:size=40"], ["infonce"], [*RAGGED, *CROSS[:3], "labels"], list(CUTS), TERMS[1:]),
+    *every_pair(["learnable", "dystress", "uncertainty"], ["dcl"], ["labels+hard", "labels-one-view+hard"], list(CUTS), [""]),
 ]
 
 
-@pytest.mark.parametrize(("strategy", "objective", "layout", "cut"), UNKNOWN)
-def test_engines_agree_where_the_oracle_has_no_formula(strategy: str, objective: str, layout: str, cut: str) -> None:
+@pytest.mark.parametrize(("strategy", "objective", "layout", "cut", "negatives"), UNKNOWN)
+def test_engines_agree_where_the_oracle_has_no_formula(
+    strategy: str, objective: str, layout: str, cut: str, negatives: str
+) -> None:
     """In loss, gradient, state and record; the gradient is the same once more where the graph is kept."""
     found = []
     for engine in ("dense", "tiled"):
-        call = make_call(layout, strategy, 16, 5, torch.float64)
+        # An odd number of rows has hard negatives of its own, which some terms need.
+        call = make_call(layout, strategy, 16 if not negatives else 17, 5, torch.float64, negatives)
         if layout.startswith("labels-one-view"):
             call.inputs["labels"][:2] = torch.tensor([100, 10**9])  # two anchors without a positive
         loss_fn = build(strategy, objective, call, "none", engine)
@@ -205,7 +221,8 @@ def test_deterministic_algorithms_change_no_digit(layout: Any, rows: int) -> Non
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
-def test_every_strategy_and_objective_is_among_them() -> None:
+def test_every_strategy_objective_and_term_is_among_them() -> None:
     names = {create_strategy(spec.replace("=D", "=6")).name for spec in EACH}
     assert names == {info.name for info in tempplug.strategies()} - {"individual"}
     assert {spec.partition(":")[0] for spec in [*OBJECTIVES, *TOP]} == {info.name for info in tempplug.objectives()}
+    assert {spec.partition(":")[0] for spec in TERMS[1:]} == {info.name for info in tempplug.negatives()}
