@@ -108,7 +108,7 @@ def statistics_of(
     """
     first, last = prepared[0], prepared[-1]
     # The sums of a block and its mirror image come from one pass.
-    alike = maps[-1] is maps[0] and not (wanted.more or first.all_terms or last.all_terms)
+    alike = maps[-1] is maps[0] and not (wanted.more or len(first.all_terms + last.all_terms))
     mirrored = last.direction.mirrored and alike
     found, used = row_statistics(engine, first.block, maps[0], mirrored=mirrored, wanted=wanted, terms=first.all_terms)
     for each, logit_map in zip(prepared[len(found) :], maps[len(found) :], strict=True):
@@ -157,7 +157,16 @@ def _total(sums: Tensor, pair_function: PairFunction | None) -> Tensor:
 def with_row_terms(
     terms: Sequence[NegativeTerm], statistics: RowStatistics, roles: PairRoles, logit_map: LogitMap
 ) -> RowStatistics:
-    """Returns the statistics of rows after `NegativeTerm.negative_lse` of each term."""
+    """Returns the statistics of rows after `NegativeTerm.negative_lse` of each term.
+
+    Raises:
+        ConfigError: the map has no smallest logit of a row.
+    """
+    if logit_map.products:
+        raise ConfigError(
+            f"negative term '{terms[0].name}' needs the smallest logit of a row, which strategies with a temperature for each "
+            "pair, such as 'amcl', do not have: use another strategy."
+        )
     lowest = torch.full_like(statistics.positive_similarity.detach(), -1.0)
     if not logit_map.uniform:
         rows = torch.arange(roles.anchors, device=roles.device)

@@ -1,9 +1,9 @@
 """What a graph of `torch.compile` or `torch.export` takes in of the loss, and what stays outside of it, in Python.
 
 Inside are blocks of all pairs at once, as plain operations that a compiler fuses; outside is what looks at values: labels,
-masks, strategies that learn from batches, and the tiles of large blocks. `torch.compiler.disable` leaves a function outside,
-too, but it loads the compiler, which takes longer than all the rest of tempplug, and wraps the function for good, which costs
-a small batch as much as an operation on tensors.
+masks, strategies and terms that learn from batches, and the tiles of large blocks. `torch.compiler.disable` leaves a function
+outside, too, but it loads the compiler, which takes longer than all the rest of tempplug, and wraps the function for good,
+which costs a small batch as much as an operation on tensors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LARGEST = 1 << 22
 """Pairs of a block that a graph takes in with ``engine="auto"``."""
 OUTSIDE = (
     "this call of the loss stays outside of graphs, as do engine='tiled' and 'triton', 'auto' with more than 4 million pairs, "
-    "layouts 'labels' and 'masks', gather=True over processes, and strategies in training that learn from every batch"
+    "layouts 'labels' and 'masks', gather=True over processes, and strategies or terms in training that learn from every batch"
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,7 +48,8 @@ def takes_in(
         given: the other arguments of the call.
     """
     layout = loss_fn.layout
-    if not layout.by_position or (loss_fn.training and loss_fn.strategy.observes) or (loss_fn.gather and distributed.active()):
+    observes = loss_fn.strategy.observes or any(term.observes for term in loss_fn.terms)
+    if not layout.by_position or (loss_fn.training and observes) or (loss_fn.gather and distributed.active()):
         return False
     candidates = [view_b, given.get("queue"), given.get("hard_negatives")]
     of_one_head = [each if isinstance(each, Tensor) else each[0] for each in (view_a, *candidates) if each is not None]

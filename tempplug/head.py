@@ -61,7 +61,7 @@ class Head:
         reader = Reader(self.layout, loss_fn._read_by_negatives, loss_fn.gather, loss_fn.engine == "dense", checked)
         views, zero = reader.read(self.strategy, view_a, view_b, given)
         self.step.zero_norm += zero
-        return self._of_views(views, given)
+        return self._of_views(views)
 
     def of_scores(self, scores: Tensor, _: None, given: dict[str, Any]) -> Tensor:
         """Returns the loss of similarities that the caller computed, reduced.
@@ -70,13 +70,15 @@ class Head:
             scores: [N, M].
             given: the other arguments of the call, without those that were left out.
         """
-        return self._of_views(views_of_scores(self.loss_fn, scores, given), given)
+        return self._of_views(views_of_scores(self.loss_fn, scores, given))
 
-    def _of_views(self, views: Views, given: dict[str, Any]) -> Tensor:
+    def _of_views(self, views: Views) -> Tensor:
         loss_fn, step, objective = self.loss_fn, self.step, self.objective
-        if self.terms and loss_fn.training and not recomputing():
-            for term in self.terms:
-                term.observe(given)
+        counting = [term for term in self.terms if term.observes] if loss_fn.training else []
+        if counting and not recomputing():
+            given_of_rows = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
+            for term in counting:
+                term.observe(given_of_rows)
         prepared = self._prepared(views)
         if prepared is None:
             lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
@@ -121,7 +123,7 @@ class Head:
                 similarity = found.block.positive_similarity
                 found.terms, pairs = terms_of(self.terms, direction, views, similarity, None if direction.paired else main)
                 main = main or pairs
-            if self.objective.top and found.all_terms:
+            if self.objective.top and (self.terms or found.all_terms):
                 raise ConfigError(
                     f"objective '{self.objective.name}' ranks all negatives of a row by similarity: it takes no negatives= and "
                     "no hard_negative_mask=."

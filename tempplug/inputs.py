@@ -269,6 +269,17 @@ def check_row_argument(name: str, value: object, rows: Mapping[str, Tensor | Non
     return found
 
 
+def check_row_integers(name: str, values: Tensor) -> Tensor:
+    """Returns what a call gives of some of its rows as int64, one integer a row.
+
+    Raises:
+        ShapeError: it is something else.
+    """
+    if values.ndim != 1 or values.dtype not in _INTEGERS:
+        raise ShapeError(f"{name}= holds {values.dtype} of shape {list(values.shape)}; wanted an integer a row.")
+    return values.long()
+
+
 def check_finite(name: str, values: Tensor) -> None:
     """Raises where rows hold NaN or infinite values; on CUDA it would wait for the device, so it is skipped there.
 

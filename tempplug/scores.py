@@ -49,7 +49,7 @@ def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, A
         )
     check_read(given, loss_fn.strategy, loss_fn.layout, loss_fn._read_by_negatives)
     check_finite("scores", scores)
-    labels, index, uncertainty = check_rows(given, device, size, columns)
+    labels, index, uncertainty = check_rows(given, device, size, columns, loss_fn._read_by_negatives)
     scores = at_least_float32(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
     anchors, candidates = scores[:, :0], scores.T[:, :0]

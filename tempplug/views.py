@@ -223,10 +223,12 @@ class Reader:
             if hard is None or hard.ndim != 3:
                 raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
             check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
-        return queue, extra, *check_rows(given, device, size, size if view_b is None else view_b.shape[0])
+        return queue, extra, *check_rows(given, device, size, size if view_b is None else view_b.shape[0], self.negatives)
 
 
-def check_rows(given: Mapping[str, Any], device: torch.device, size: int, candidates: int) -> tuple[Any, ...]:
+def check_rows(
+    given: Mapping[str, Any], device: torch.device, size: int, candidates: int, negatives: Set[str]
+) -> tuple[Any, ...]:
     """Returns labels and index as int64, and uncertainty; each None where it was not given.
 
     Args:
@@ -234,6 +236,7 @@ def check_rows(given: Mapping[str, Any], device: torch.device, size: int, candid
         device: of view_a.
         size: rows of view_a.
         candidates: columns of the masks.
+        negatives: arguments that terms on negatives read.
 
     Raises:
         TensorError: see `tempplug.inputs.check_tensor`.
@@ -241,7 +244,10 @@ def check_rows(given: Mapping[str, Any], device: torch.device, size: int, candid
     """
     for name in ("positive_mask", "negative_mask"):
         check_mask(name, given.get(name), device, (size, candidates))
-    labels, index = (check_integers(name, given.get(name), device, size) for name in ("labels", "index"))
+    labels, index = given.get("labels"), given.get("index")
+    if isinstance(index, Mapping) and "index" in negatives:
+        index = index.get("view_a")
+    labels, index = check_integers("labels", labels, device, size), check_integers("index", index, device, size)
     return labels, index, check_uncertainty(given.get("uncertainty"), device, size)
 
 
@@ -256,4 +262,4 @@ def read_row_arguments(
         rows: embeddings of the call by name.
     """
     found = {name: check_row_argument(name, given[name], rows) for name in sorted(names & given.keys())}
-    return {name: {part: (each, each) for part, each in sorted(local.items())} for name, local in found.items()}
+    return {name: {part: (local[part], local[part]) for part in sorted(local)} for name, local in found.items()}

@@ -51,7 +51,7 @@ def dense_statistics(
     left_out = roles.left_out(*indices)
     without = roles.without_negatives
     if terms:
-        left_out |= of_negatives.detach() == -torch.inf
+        left_out = left_out | (of_negatives.detach() == -torch.inf)
         without = left_out.all(1)
         of_negatives = torch.where(without[:, None], logits, of_negatives)
     if without is not None:

@@ -71,7 +71,7 @@ def row_statistics(
     inside = plain_only()
     if inside and engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{engine}' has no rule for the transforms of torch.func: use engine='dense', or 'auto'.")
-    only_sums = not (wanted.more or wanted.pair_function or terms)
+    only_sums = not (wanted.more or wanted.pair_function or len(terms))
     if engine == "auto":
         plain = inside or block.scores is not None
         engine = "dense" if plain else "triton" if only_sums and _measured(block, logit_map) else "tiled"

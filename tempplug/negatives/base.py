@@ -37,7 +37,6 @@ class Pairs:
         of_candidates: the same of the candidates, [M, ...]; with ``of_row=True`` hard negatives [B, k, D] have what their row
             of view_a has, unless the call gave theirs.
         main: the block that holds the positives of these anchors; None where it is this one.
-        training: whether the loss is in training mode.
     """
 
     anchors: Tensor
@@ -51,7 +50,6 @@ class Pairs:
     of_anchors: Callable[..., Tensor]
     of_candidates: Callable[..., Tensor]
     main: Pairs | None = None
-    training: bool = False
 
     def own(self) -> Keys:
         """Returns keys that are equal where a candidate belongs to the anchor's example: its positive, its hard negatives."""
@@ -187,8 +185,17 @@ class NegativeTerm(Configured, nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} must implement prepare(pairs) -> TermMap.")
 
-    def observe(self, given: Mapping[str, Tensor]) -> None:
-        """Sees the arguments that the term takes as the call gave them, once a call, in training mode only."""
+    def observe(self, given: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Sees the arguments that the term takes, once a call, in training mode only, before `prepare`.
+
+        Args:
+            given: what the call gave, by the name of the argument and of the embeddings: of this process's rows.
+        """
+
+    @property
+    def observes(self) -> bool:
+        """Whether `observe` does anything."""
+        return type(self).observe is not NegativeTerm.observe
 
     def negative_lse(self, lse: Tensor, positive_logit: Tensor, count: Tensor, lowest: Tensor) -> Tensor:
         """Returns what becomes of the log-sum-exp of each row's negatives, [N]; the same unless overridden.

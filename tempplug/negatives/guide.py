@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ShapeError
+from tempplug.inputs import check_finite
 from tempplug.negatives.base import Pairs, TermMap
 from tempplug.negatives.false_negatives import AboveThreshold, FalseNegatives
 from tempplug.options import Choice, Number, Text
@@ -57,4 +58,5 @@ def _unit(rows: Tensor) -> Tensor:
     """Returns unit rows of the guide's embeddings."""
     if rows.ndim != 2 or not rows.is_floating_point():
         raise ShapeError(f"guide= holds {rows.dtype} of shape {list(rows.shape)}; wanted floating-point embeddings [B, E].")
+    check_finite("guide", rows)
     return unit_rows(rows.detach())[0]

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.errors import ConfigError, ShapeError, TensorError
-from tempplug.inputs import outside
+from tempplug.inputs import check_finite, check_row_integers, outside
 from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap
 from tempplug.options import Number
+from tempplug.transforms import valueless
 
 
 class LogQ(NegativeTerm):
@@ -20,7 +21,8 @@ class LogQ(NegativeTerm):
 
     Without ``size`` the call passes ``candidate_log_q=``: [B] ln q of the rows of view_b, or a dictionary of those of
     ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``. With ``size`` q is counted: the call passes ``index=`` [B], the
-    number of each row in the data set (its item), and q is the item's share of all rows of the training so far.
+    number of each row in the data set (its item), or a dictionary as before, and q is the item's share of all rows of view_b
+    (of view_a where there is no other) in the training so far.
 
     Args:
         size: how many different items there are, from 1 to 1e10; none: the call gives ln q.
@@ -52,22 +54,32 @@ class LogQ(NegativeTerm):
         if self.size is not None:
             self.register_buffer("counts", torch.zeros(self.size, dtype=torch.int64))
 
-    def observe(self, given: Mapping[str, Tensor]) -> None:
+    @property
+    def observes(self) -> bool:
+        """Whether it counts."""
+        return self.size is not None
+
+    def observe(self, given: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Counts the items of a batch, those of all processes."""
-        if self.size is None:
+        rows = given.get("index", {})
+        index = rows.get("view_b", rows.get("view_a"))
+        if self.size is None or index is None:
             return
-        index = given["index"]
+        index = check_row_integers("index", index)
         if index.device != self.counts.device:
             raise TensorError(
                 f"counts of negative term '{self.name}' are on {self.counts.device}, the embeddings on {index.device}: "
                 "move the loss, loss_fn.to(view_a.device)."
             )
         everyone = distributed.gather(index, distributed.share_rows(len(index), index.device, gather=True))
-        # On CUDA the count itself refuses what lies outside; asking here would wait for the device.
-        found = None if index.is_cuda else outside("index", everyone, self.size)
+        self.counts += torch.bincount(self._inside(everyone, self.size), minlength=self.size)
+
+    def _inside(self, index: Tensor, size: int) -> Tensor:
+        # On CUDA the operations themselves refuse what lies outside; asking here would wait for the device.
+        found = None if index.is_cuda or valueless() else outside("index", index, size)
         if found is not None:
-            raise ConfigError(f"index holds {found}; {self.where('size', self.size)} allows 0 to {self.size - 1}.")
-        self.counts += torch.bincount(everyone, minlength=self.size)
+            raise ConfigError(f"index holds {found}; {self.where('size', size)} allows 0 to {size - 1}.")
+        return index
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term of each candidate."""
@@ -77,9 +89,11 @@ class LogQ(NegativeTerm):
                 raise ShapeError(
                     f"candidate_log_q= holds {log_q.dtype} of shape {list(log_q.shape)}; wanted a floating-point number a row."
                 )
+            check_finite("candidate_log_q", log_q)
             return OfCandidate(-log_q.detach().to(pairs.candidates.dtype))
+        index = self._inside(check_row_integers("index", pairs.of_candidates("index")), self.size)
         # An item that was never counted, as in evaluation, has been met once at most.
-        count, total = self.counts[pairs.of_candidates("index")].clamp(min=1), self.counts.sum().clamp(min=1)
+        count, total = self.counts[index].clamp(min=1), self.counts.sum().clamp(min=1)
         return OfCandidate((total.double() / count).log().to(pairs.candidates.dtype))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tempplug.inputs import check_row_integers
 from tempplug.negatives.base import Keys, LeftOut, NegativeTerm, Pairs, TermMap
 
 
@@ -30,7 +31,8 @@ class SameKey(NegativeTerm):
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term that compares keys."""
-        return LeftOut(Keys(pairs.of_anchors("keys"), pairs.of_candidates("keys")))
+        keys = (check_row_integers("keys", each("keys")) for each in (pairs.of_anchors, pairs.of_candidates))
+        return LeftOut(Keys(*keys))
 
 
 class WithinGroup(NegativeTerm):
@@ -51,5 +53,6 @@ class WithinGroup(NegativeTerm):
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term that compares groups."""
-        groups = Keys(pairs.of_anchors("groups"), pairs.of_candidates("groups", of_row=True))
+        of_anchors, of_candidates = pairs.of_anchors("groups"), pairs.of_candidates("groups", of_row=True)
+        groups = Keys(check_row_integers("groups", of_anchors), check_row_integers("groups", of_candidates))
         return LeftOut(groups, equal=False)

@@ -114,8 +114,8 @@ class Individual(Strategy):
         index, mean_similarity = self._index(batch), statistics.negative_similarity
         if mean_similarity is None:
             raise RuntimeError("the engine did not return the mean similarity of the negatives.")
-        # An example without a negative has nothing to learn from.
-        seen = statistics.negative_count > 0
+        # An example without a negative has nothing to learn from, nor has one of which a term left all of them out.
+        seen = (statistics.negative_count > 0) & (statistics.negative_lse > -torch.inf)
         index, mean_similarity, counts = index[seen], mean_similarity[seen], statistics.negative_count[seen]
         log_mean = statistics.negative_lse[seen] - counts.to(statistics.negative_lse.dtype).log()
         rows = distributed.share_rows(len(index), index.device, gather=True)

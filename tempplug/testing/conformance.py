@@ -1,4 +1,4 @@
-"""The contract of strategies as one call: what a third party writes as its whole test. `objective_conformance` has the other.
+"""The contract of strategies as one call: what a third party writes as its whole test. The others stand beside it.
 
 Checks only what the contract says, on a small random batch; the formulas of a strategy are its own tests' business. This
 module must not know any particular strategy.
@@ -7,8 +7,8 @@ module must not know any particular strategy.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, product
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tempplug.create import create_objective
 from tempplug.errors import TempplugError
 from tempplug.loss import ContrastiveLoss
+from tempplug.negatives.base import TermMap
 from tempplug.objectives.base import Objective
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
@@ -28,7 +29,7 @@ TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, tor
 
 
 class ConformanceError(TempplugError):
-    """A strategy or an objective breaks its contract; the message says which part of it."""
+    """A strategy, an objective or a term breaks its contract; the message says which part of it."""
 
 
 def require(holds: bool | Tensor, message: str) -> None:
@@ -53,27 +54,28 @@ def tolerance_of(*modules: nn.Module) -> float:
     return max((TOLERANCES[each] for each in _types(*modules)), default=TOLERANCES[torch.float64])
 
 
-def _random(*shape: int, seed: int) -> Tensor:
+def random_rows(*shape: int, seed: int) -> Tensor:
+    """Returns normal numbers in float64."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def _known(dtype: torch.dtype) -> dict[str, Tensor]:
+def known_of_anchors(dtype: torch.dtype) -> dict[str, Tensor]:
     """Returns what a call may tell of each anchor: labels 0 and 1, indices 0 to 15, an uncertainty."""
     return {
         "labels": torch.arange(ROWS) % 2,
         "index": torch.arange(ROWS),
-        "uncertainty": _random(ROWS, seed=1).to(dtype),
+        "uncertainty": random_rows(ROWS, seed=1).to(dtype),
     }
 
 
 def _batch(strategy: Strategy, dtype: torch.dtype) -> Batch:
     """Returns anchors that are their own candidates, and of what is known of them what the strategy takes."""
-    rows = torch.nn.functional.normalize(_random(ROWS, DIMENSION, seed=0)).to(dtype)
+    rows = torch.nn.functional.normalize(random_rows(ROWS, DIMENSION, seed=0)).to(dtype)
     return Batch(
         positive_similarity=torch.linspace(0.2, 0.9, ROWS, dtype=dtype),
         anchors=rows,
         candidates=rows,
-        **{name: value for name, value in _known(dtype).items() if name in strategy.takes},
+        **{name: value for name, value in known_of_anchors(dtype).items() if name in strategy.takes},
     )
 
 
@@ -128,7 +130,7 @@ def _check_temperature(logit_map: LogitMap, dtype: torch.dtype, tolerance: float
 
 
 def _check_slope(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
-    whole, s = whole_of(logit_map), (0.97 * torch.tanh(_random(ROWS, ROWS, seed=3))).to(dtype).requires_grad_()
+    whole, s = whole_of(logit_map), (0.97 * torch.tanh(random_rows(ROWS, ROWS, seed=3))).to(dtype).requires_grad_()
     logit = whole.logit(s)
     require(logit.requires_grad, "logit(s) carries no gradient of s.")
     (expected,) = torch.autograd.grad(logit.sum(), s)
@@ -155,19 +157,34 @@ def _same(left: Tensor, right: Tensor, *, tolerance: float) -> bool:
     return left.shape == right.shape and torch.allclose(left, right, rtol=tolerance, atol=tolerance)
 
 
-def _check_tiles(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
-    whole, s = whole_of(logit_map), similarities_of(dtype)
+def check_tiles(
+    unbound: LogitMap | TermMap, names: Sequence[str], s: Tensor, tolerance: float, counted: Tensor | None = None
+) -> None:
+    """Holds where functions of tiles and of index pairs are those of the whole.
+
+    Args:
+        unbound: whose methods they are.
+        names: of the methods.
+        s: [N, M] similarities, at least 16 of each.
+        tolerance: as of `tolerance_of`.
+        counted: [N, M] booleans, pairs that are compared; None for all.
+    """
     rows, columns = torch.tensor([3, 0, 9, 3]), torch.tensor([1, 15, 9, 2])
-    for name in ("logit", "slope", "temperature"):
-        expected: Tensor = getattr(whole, name)(s)
-        found = (
-            ("a tile, at(slice, slice),", logit_map.at(slice(5, 12), slice(2, 6)), s[5:12, 2:6], expected[5:12, 2:6]),
-            ("a tile, at(index, index),", logit_map.at(rows, columns), s[rows][:, columns], expected[rows][:, columns]),
-            ("pairs, at(paired=True),", logit_map.at(rows, columns, paired=True), s[rows, columns], expected[rows, columns]),
-        )
-        for what, bound, similarity, part in found:
-            same = _same(getattr(bound, name)(similarity), part, tolerance=tolerance)
-            require(same, f"{name} of {what} is not that of the whole.")
+    parts: list[tuple[str, LogitMap | TermMap, Callable[[Tensor], Tensor]]] = [
+        ("a tile, at(slice, slice),", unbound.at(slice(5, 12), slice(2, 6)), lambda whole: whole[5:12, 2:6]),
+        ("a tile, at(index, index),", unbound.at(rows, columns), lambda whole: whole[rows][:, columns]),
+        ("pairs, at(paired=True),", unbound.at(rows, columns, paired=True), lambda whole: whole[rows, columns]),
+    ]
+    for (what, bound, part), name in product(parts, names):
+        whole: Tensor = getattr(unbound.at(slice(0, len(s)), slice(0, s.shape[1])), name)(s)
+        message, expected = f"{name} of {what} is not that of the whole.", part(whole.expand_as(s))
+        try:
+            found = getattr(bound, name)(part(s)).expand_as(expected)
+        except RuntimeError as error:
+            raise ConformanceError(message) from error
+        if counted is not None:
+            found, expected = (torch.where(part(counted), each, 0.0) for each in (found, expected))
+        require(_same(found, expected, tolerance=tolerance), message)
 
 
 def _check_flags(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
@@ -225,10 +242,10 @@ def check_training(strategy: Strategy, objective: Objective) -> None:
     for engine in PORTABLE_ENGINES:
         loss_fn = ContrastiveLoss(copy.deepcopy(strategy), copy.deepcopy(objective), "cross-view", engine=engine)
         loss_fn.set_progress(epoch=1.0)
-        rows, noise = (_random(ROWS, DIMENSION, seed=seed).to(dtype) for seed in (4, 5))
+        rows, noise = (random_rows(ROWS, DIMENSION, seed=seed).to(dtype) for seed in (4, 5))
         a, b = rows.clone().requires_grad_(), (rows + 0.5 * noise).requires_grad_()
         try:
-            loss = loss_fn(a, b, **loss_fn.accepted(**_known(dtype)))
+            loss = loss_fn(a, b, **loss_fn.accepted(**known_of_anchors(dtype)))
             loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConformanceError(f"the loss on the engine '{engine}' raised {error!r}.") from error
@@ -277,7 +294,7 @@ def check_strategy(strategy: Strategy) -> None:
         _check_values(logit_map, dtype)
         _check_slope(logit_map, dtype, tolerance)
         _check_temperature(logit_map, dtype, tolerance)
-        _check_tiles(logit_map, dtype, tolerance)
+        check_tiles(logit_map, ("logit", "slope", "temperature"), similarities_of(dtype), tolerance)
         _check_flags(logit_map, dtype, tolerance)
         if not strategy.cosines_only:
             _check_scores(prepared, dtype)

@@ -1,7 +1,7 @@
-"""The oracle: every strategy, objective and layout again, in float64, dense, straight from the papers' formulas.
+"""The oracle: every strategy, objective, term on negatives and layout again, in float64, dense, from the papers' formulas.
 
 It is slow on purpose: the whole similarity matrix, boolean masks, one log-sum-exp a row, gradients by autograd. The fast
-engines are tested against it, so it must not know them, nor the strategies, objectives, layouts or the loss.
+engines are tested against it, so it must not know them, nor the strategies, objectives, terms, layouts or the loss.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from torch.nn import functional as F
 from tempplug.errors import ConfigError
 from tempplug.testing.oracle_layouts import Direction, Uncertainty, directions, unit_rows
 from tempplug.testing.oracle_logits import SCALAR_STRATEGIES, oracle_logit
+from tempplug.testing.oracle_negatives import debiased_lse, oracle_term
 
+Negatives = Mapping[str, Mapping[str, Any]]
 # Those that are defined by the mean logit and the log-sum-exp of the positives; the others weigh the one positive.
 SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce")
 # Those whose formula holds without a negative: the positive is all that its anchor can be told from.
@@ -39,7 +41,7 @@ def _per_gradient_scale(d: Tensor) -> Tensor:
 
 
 class _Rows:
-    """The quantities of one direction, for the anchors that its objective has a loss for.
+    """The quantities of one softmax, for the anchors that its objective has a loss for.
 
     Attributes:
         kept: which those are: the ones with a positive, and, unless the objective is defined without them, with a negative.
@@ -47,25 +49,37 @@ class _Rows:
         positive_similarity: the same of those that are kept.
     """
 
-    def __init__(self, direction: Direction, objective: str) -> None:
-        paired = direction.positive.any(dim=1)
-        self.kept = paired & (direction.negative.any(dim=1) | (objective in WITHOUT_NEGATIVES))
-        self.similarity = direction.anchors @ direction.candidates.T
-        self.positive = direction.positive
-        of_all = self._mean(self.similarity).detach()
-        self.everyone, self.positive_similarity = of_all[paired], of_all[self.kept]
-        self.positive = direction.positive[self.kept]
-        self.negative = direction.negative[self.kept]
+    def __init__(self, blocks: Sequence[Direction], objective: str, negatives: Negatives, given: Mapping[str, Any]) -> None:
+        first = blocks[0]
+        similarities = [each.anchors @ each.candidates.T for each in blocks]
+        term = torch.cat([oracle_term(negatives, each, first, given) for each in blocks], dim=1)
+        positive, negative = (torch.cat([getattr(each, of) for each in blocks], 1) for of in ("positive", "negative"))
+        count, negative = negative.sum(dim=1), negative & (term > -torch.inf)
+        paired = first.positive.any(dim=1)
+        self.kept = kept = paired & (negative.any(dim=1) | (objective in WITHOUT_NEGATIVES))
+        self.similarity = torch.cat(similarities, dim=1)
+        self.first = first.positive
+        of_all = self._mean(similarities[0]).detach()
+        self.everyone, self.positive_similarity = of_all[paired], of_all[kept]
+        self.first, self.positive, self.negative = first.positive[kept], positive[kept], negative[kept]
+        self.term, self.count = term.masked_fill(term == -torch.inf, 0.0)[kept], count[kept]
+        self.debiased = negatives.get("debiased")
 
     def _mean(self, values: Tensor) -> Tensor:
-        return torch.where(self.positive, values, 0.0).sum(dim=1) / self.positive.sum(dim=1)
+        """Returns the mean over the positives of the first block, which each loss is about."""
+        values = values[:, : self.first.shape[1]]
+        return torch.where(self.first, values, 0.0).sum(dim=1) / self.first.sum(dim=1)
 
-    def read(self, logits: Tensor) -> None:
-        """Takes the logits of the whole matrix: first the map, then the masks."""
+    def read(self, logits: Tensor, lowest: Tensor) -> None:
+        """Takes the logits of the whole matrix, first the map, then the masks; and those of the similarity -1."""
         logits = logits[self.kept]
         self.positive_logit = self._mean(logits)
         self.positive_lse = torch.logsumexp(logits.masked_fill(~self.positive, -torch.inf), dim=1)
-        self.negative_lse = torch.logsumexp(logits.masked_fill(~self.negative, -torch.inf), dim=1)
+        self.negative_lse = torch.logsumexp((logits + self.term).masked_fill(~self.negative, -torch.inf), dim=1)
+        if self.debiased is not None:
+            some, lse = self.negative.any(dim=1), self.negative_lse
+            rows = torch.where(some, lse, 0.0), self.positive_logit, self.count, lowest[self.kept, 0]
+            self.negative_lse = torch.where(some, debiased_lse(*rows, **self.debiased), lse)
         self.d = self.negative_lse - self.positive_logit
         self.logits = logits
 
@@ -103,53 +117,65 @@ def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[s
     raise ConfigError(f"objective='{name}' is unknown to the oracle.")
 
 
-def _second_temperature(strategy: str, options: Mapping[str, Any], logit_of: Any) -> float:
-    """Returns the option, or ten times the one temperature of the strategy."""
+def _second_temperature(options: Mapping[str, Any], scale: Tensor) -> float:
+    """Returns the option, or ten times the one temperature of the strategy, whose logits of the similarity 1 are ``scale``."""
     given = options.get("second_temperature")
-    if given is not None:
-        return float(given)
-    if strategy not in SCALAR_STRATEGIES:
-        raise ConfigError(f"second_temperature=None: strategy '{strategy}' has no single temperature to take ten times.")
-    return 10 / float(logit_of(torch.ones(1, 1, dtype=torch.float64)).detach())
+    return 10 / float(scale.detach().flatten()[0]) if given is None else float(given)
 
 
-def _direction_losses(
-    direction: Direction,
+def _softmax_losses(
+    blocks: Sequence[Direction],
     strategy: str,
     strategy_options: Mapping[str, Any],
     objective: str,
     objective_options: Mapping[str, Any],
     epoch: float,
     learned: Sequence[Tensor],
+    negatives: Negatives,
+    given: Mapping[str, Any],
 ) -> tuple[Tensor, Tensor]:
-    if objective not in SEVERAL_POSITIVES and bool((direction.positive.sum(dim=1) > 1).any()):
+    """Returns the loss of each anchor of one softmax, and which have one."""
+    if objective not in SEVERAL_POSITIVES and bool((blocks[0].positive.sum(dim=1) > 1).any()):
         raise ConfigError(f"objective '{objective}' has no form for several positives.")
-    rows = _Rows(direction, objective)
-    losses = torch.zeros(len(direction.anchors), dtype=torch.float64)
+    scalar = strategy in SCALAR_STRATEGIES or objective_options.get("second_temperature") is not None
+    if objective == "dual-temperature" and not scalar:
+        raise ConfigError(f"second_temperature=None: strategy '{strategy}' has no single temperature to take ten times.")
+    if objective == "amcl-top" and (negatives or len(blocks) > 1):
+        raise ConfigError("objective 'amcl-top' ranks the negatives of one block, without terms on them.")
+    if strategy == "amcl" and "debiased" in negatives:
+        raise ConfigError("debiased needs the smallest logit of a row, and strategy 'amcl' has one for each pair.")
+    rows = _Rows(blocks, objective, negatives, given)
+    losses = torch.zeros(len(blocks[0].anchors), dtype=torch.float64)
     if not bool(rows.kept.any()):
         return losses + 0 * rows.similarity.sum(), rows.kept
     if objective == "amcl-top":
         strategy_options = {**strategy_options, "beta": objective_options["beta"]}
 
     def logit_of(similarity: Tensor) -> Tensor:
-        return oracle_logit(
-            strategy,
-            similarity,
-            positive_similarity=rows.everyone,
-            labels=direction.labels,
-            uncertainty=direction.uncertainty,
-            epoch=epoch,
-            learned=learned,
-            anchors=direction.anchors,
-            candidates=direction.candidates,
-            **strategy_options,
-        )
+        parts = torch.split(similarity, [len(each.candidates) for each in blocks], dim=1)
+        logits = [
+            oracle_logit(
+                strategy,
+                part,
+                positive_similarity=rows.everyone,
+                labels=each.labels,
+                uncertainty=each.uncertainty,
+                epoch=epoch,
+                learned=learned,
+                anchors=each.anchors,
+                candidates=each.candidates,
+                **strategy_options,
+            )
+            for part, each in zip(parts, blocks, strict=True)
+        ]
+        return torch.cat(logits, dim=1)
 
-    second = None
+    lowest, second = torch.full_like(rows.similarity, -1.0), None
     if objective == "dual-temperature":
-        rows.read(rows.similarity / _second_temperature(strategy, objective_options, logit_of))
+        temperature = _second_temperature(objective_options, logit_of(-lowest))
+        rows.read(rows.similarity / temperature, lowest / temperature)
         second = rows.d.detach()
-    rows.read(logit_of(rows.similarity))
+    rows.read(logit_of(rows.similarity), logit_of(lowest))
     losses = losses.masked_scatter(rows.kept, _objective(objective, rows, second, objective_options))
     return losses, rows.kept
 
@@ -163,15 +189,19 @@ def oracle_row_losses(
     objective: str = "infonce",
     objective_options: Mapping[str, Any] | None = None,
     layout: str = "two-view",
+    layout_options: Mapping[str, Any] | None = None,
     symmetric: bool = False,
+    negatives: Negatives | None = None,
     queue: Tensor | None = None,
     hard_negatives: Tensor | None = None,
+    hard_negative_mask: Tensor | None = None,
     labels: Tensor | None = None,
     uncertainty: Uncertainty | None = None,
     positive_mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
     epoch: float = 0.0,
     learned: Sequence[Tensor] = (),
+    **of_rows: Any,
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss of every anchor, 0 where it has none, and which anchors have one.
 
@@ -186,15 +216,20 @@ def oracle_row_losses(
         objective: name of an objective.
         objective_options: its options.
         layout: ``two-view``, ``cross-view``, ``queue``, ``labels`` or ``masks``.
+        layout_options: those of ``cross-view``.
         symmetric: for ``cross-view``, the average of both directions.
+        negatives: options of each term on negatives, by its name.
         queue: [K, D] past candidates.
         hard_negatives: [H, D] or [B, k, D] negatives of every view_a anchor.
+        hard_negative_mask: [B, k] boolean, which of them there are; all by default.
         labels: [B] class of each row; in both views the same.
         uncertainty: [B] scalar of each anchor; a pair of them where both views are anchors.
         positive_mask: [N, M] boolean, for ``masks``.
         negative_mask: [N, M] boolean, for ``masks``; a pair in neither is ignored.
         epoch: epochs done, for schedules.
         learned: the parameters of the strategy, see `oracle_logit`.
+        of_rows: what terms read, such as ``keys``, as a call of the loss takes it; and ``counts`` [size], those of earlier
+            batches, for ``log-q:size=…``, which counts this one as well.
 
     Returns:
         losses: float64, [2B] for ``two-view`` and ``labels`` with two views, [B] otherwise; differentiable.
@@ -203,15 +238,18 @@ def oracle_row_losses(
     Raises:
         ConfigError: unknown names, or an input that the layout or the strategy needs is missing.
     """
-    a, b, past, hard = (None if rows is None else unit_rows(rows) for rows in (view_a, view_b, queue, hard_negatives))
-    if a is None:
-        raise ConfigError("view_a=None: the oracle needs anchors.")
-    found = directions(layout, symmetric, a, b, past, labels, uncertainty, positive_mask, negative_mask)
-    found[0] = found[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(a))
-    results = [
-        _direction_losses(each, strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned)
-        for each in found
-    ]
+    given = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard_negatives}
+    found = directions(
+        layout,
+        {"directions": "ab+ba", "softmax": "separate"} if symmetric else layout_options or {},
+        {name: unit_rows(rows) for name, rows in given.items() if rows is not None},
+        labels=labels,
+        uncertainty=uncertainty,
+        masks=(positive_mask, negative_mask),
+        hard_negative_mask=hard_negative_mask,
+    )
+    settings = strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned, negatives or {}
+    results = [_softmax_losses(each, *settings, {**of_rows, **given}) for each in found]
     kept = torch.stack([kept for _, kept in results]).sum(dim=0)
     return torch.stack([losses for losses, _ in results]).sum(dim=0) / kept.clamp(min=1), kept > 0
 

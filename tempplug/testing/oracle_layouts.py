@@ -5,7 +5,9 @@ It must not know the layouts that are tested against it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +19,12 @@ Uncertainty = Tensor | tuple[Tensor, Tensor] | list[Tensor]
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction: unit rows, which pairs are positives and negatives, and what belongs to each anchor."""
+    """One block: unit rows, which pairs are positives and negatives, and what belongs to each anchor.
+
+    Attributes:
+        sources: arguments of the call that the anchors come from, and the candidates, one behind the other.
+        name: of the block, in the layout ``cross-view``.
+    """
 
     anchors: Tensor
     candidates: Tensor
@@ -25,13 +32,13 @@ class Direction:
     negative: Tensor
     labels: Tensor | None
     uncertainty: Tensor | None
+    sources: tuple[tuple[str, ...], tuple[str, ...]]
+    name: str = ""
 
-    def with_hard_negatives(self, rows: Tensor | None, count: int) -> Direction:
-        """Adds candidates that are negatives of the first ``count`` anchors and ignored by the others."""
-        if rows is None:
-            return self
+    def with_hard_negatives(self, rows: Tensor, seen: Tensor) -> Direction:
+        """Adds candidates [H, D] that are negatives of the first n anchors where ``seen`` [n, H] is true, and else ignored."""
         added = torch.zeros(len(self.anchors), len(rows), dtype=torch.bool)
-        added[:count] = True
+        added[: len(seen)] = seen
         return Direction(
             self.anchors,
             torch.cat([self.candidates, rows]),
@@ -39,6 +46,8 @@ class Direction:
             torch.cat([self.negative, added], dim=1),
             self.labels,
             self.uncertainty,
+            (self.sources[0], (*self.sources[1], "hard_negatives")),
+            self.name,
         )
 
 
@@ -54,36 +63,92 @@ def _join(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     return None if first is None or second is None else torch.cat([first, second])
 
 
+def _seen(count: int, hard: Tensor, mask: Tensor | None, owners: str) -> Tensor:
+    """Returns which hard negatives each anchor sees, [count, H]: of ``every`` row, of its ``own`` or of the ``others``."""
+    seen = torch.ones(count, hard.shape[:-1].numel(), dtype=torch.bool)
+    if hard.ndim == 3 and owners != "every":
+        own = torch.arange(count)[:, None] == torch.arange(count).repeat_interleave(hard.shape[1])
+        seen = own if owners == "own" else ~own
+    elif owners == "own":
+        raise ConfigError("hard=own: the oracle needs hard_negatives [B, k, D], which belong to rows.")
+    return seen if mask is None else seen & mask.flatten()
+
+
+def _cross_view(
+    a: Tensor,
+    b: Tensor,
+    hard: Tensor | None,
+    mask: Tensor | None,
+    labels: Tensor | None,
+    uncertainty: tuple[Tensor | None, Tensor | None],
+    *,
+    directions: str = "ab",
+    softmax: str = "joint",
+    hard_option: str = "shared",
+    in_batch: bool = True,
+) -> list[list[Direction]]:
+    own = torch.eye(len(a), dtype=torch.bool)
+    views = {"a": (a, "view_a", uncertainty[0]), "b": (b, "view_b", uncertainty[1])}
+    found = []
+    for name in directions.split("+"):
+        (anchors, source, of_anchors), (candidates, other, _) = (views[letter] for letter in name)
+        positive = own if name in ("ab", "ba") else torch.zeros_like(own)
+        negative = ~own if in_batch else torch.zeros_like(own)
+        block = Direction(anchors, candidates, positive, negative, labels, of_anchors, ((source,), (other,)), name)
+        owners = {"ab": "own" if hard_option == "own" else "every", "bb": "others" if hard_option == "shared" else ""}.get(name)
+        if hard is not None and owners:
+            block = block.with_hard_negatives(hard.flatten(0, -2), _seen(len(a), hard, mask, owners))
+        found.append(block)
+    return [found] if softmax == "joint" else [[each] for each in found]
+
+
 def directions(
     layout: str,
-    symmetric: bool,
-    a: Tensor,
-    b: Tensor | None,
-    queue: Tensor | None,
-    labels: Tensor | None,
-    uncertainty: Uncertainty | None,
-    positive_mask: Tensor | None,
-    negative_mask: Tensor | None,
-) -> list[Direction]:
-    """Returns the directions of a layout, without hard negatives."""
+    options: Mapping[str, Any],
+    rows: Mapping[str, Tensor],
+    *,
+    labels: Tensor | None = None,
+    uncertainty: Uncertainty | None = None,
+    masks: Sequence[Tensor | None] = (None, None),
+    hard_negative_mask: Tensor | None = None,
+) -> list[list[Direction]]:
+    """Returns the blocks of each softmax of a row; the first one of each holds the positives that its loss is about.
+
+    Args:
+        layout: its name.
+        options: those of ``cross-view``.
+        rows: unit rows of view_a, view_b, queue and hard_negatives, by name.
+        labels: as of `tempplug.testing.oracle_row_losses`, as the others.
+        uncertainty: of each anchor.
+        masks: of positives and of negatives.
+        hard_negative_mask: which hard negatives there are.
+    """
     of_a, of_b = uncertainty if isinstance(uncertainty, tuple | list) else (uncertainty, uncertainty)
-    own = torch.eye(len(a), dtype=torch.bool)
+    a, b, queue, hard = (rows.get(name) for name in ("view_a", "view_b", "queue", "hard_negatives"))
+    if a is None:
+        raise ConfigError("view_a=None: the oracle needs anchors.")
+    own, both = torch.eye(len(a), dtype=torch.bool), ("view_a", "view_b")
+    if layout == "cross-view" and b is not None:
+        options = {"hard_option" if name == "hard" else name: value for name, value in options.items()}
+        return _cross_view(a, b, hard, hard_negative_mask, labels, (of_a, of_b), **options)
     if layout == "two-view" and b is not None:
         self_pairs = torch.eye(2 * len(a), dtype=torch.bool)
-        positive = self_pairs.roll(len(a), dims=1)
-        z = torch.cat([a, b])
-        return [Direction(z, z, positive, ~positive & ~self_pairs, _join(labels, labels), _join(of_a, of_b))]
-    if layout == "cross-view" and b is not None:
-        forth = Direction(a, b, own, ~own, labels, of_a)
-        return [forth, Direction(b, a, own, ~own, labels, of_b)] if symmetric else [forth]
-    if layout == "queue" and b is not None and queue is not None:
-        none, all_of_it = torch.zeros(len(a), len(queue), dtype=torch.bool), torch.ones(len(a), len(queue), dtype=torch.bool)
-        positive, negative = torch.cat([own, none], dim=1), torch.cat([torch.zeros_like(own), all_of_it], dim=1)
-        return [Direction(a, torch.cat([b, queue]), positive, negative, labels, of_a)]
-    if layout == "labels" and labels is not None:
+        positive, z = self_pairs.roll(len(a), dims=1), torch.cat([a, b])
+        negative = ~positive & ~self_pairs
+        found = Direction(z, z, positive, negative, _join(labels, labels), _join(of_a, of_b), (both, both))
+    elif layout == "queue" and b is not None and queue is not None:
+        none = torch.zeros(len(a), len(queue), dtype=torch.bool)
+        positive, negative = torch.cat([own, none], dim=1), torch.cat([torch.zeros_like(own), ~none], dim=1)
+        found = Direction(a, torch.cat([b, queue]), positive, negative, labels, of_a, (("view_a",), ("view_b", "queue")))
+    elif layout == "labels" and labels is not None:
         z, classes = (a, labels) if b is None else (torch.cat([a, b]), torch.cat([labels, labels]))
         same, self_pairs = classes[:, None] == classes[None, :], torch.eye(len(z), dtype=torch.bool)
-        return [Direction(z, z, same & ~self_pairs, ~same, classes, of_a if b is None else _join(of_a, of_b))]
-    if layout == "masks" and b is not None and positive_mask is not None and negative_mask is not None:
-        return [Direction(a, b, positive_mask, negative_mask, labels, of_a)]
-    raise ConfigError(f"layout='{layout}' is unknown to the oracle, or lacks an input that it needs.")
+        names = both if b is not None else ("view_a",)
+        found = Direction(z, z, same & ~self_pairs, ~same, classes, of_a if b is None else _join(of_a, of_b), (names, names))
+    elif layout == "masks" and b is not None and masks[0] is not None and masks[1] is not None:
+        found = Direction(a, b, masks[0], masks[1], labels, of_a, (("view_a",), ("view_b",)))
+    else:
+        raise ConfigError(f"layout='{layout}' is unknown to the oracle, or lacks an input that it needs.")
+    if hard is not None:
+        found = found.with_hard_negatives(hard.flatten(0, -2), _seen(len(a), hard, hard_negative_mask, "every"))
+    return [[found]]

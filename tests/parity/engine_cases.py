@@ -60,7 +60,7 @@ def make_case(name: str) -> Case:
 
     with patch("tempplug.blocks.row_statistics", seen):
         build("fixed", "infonce", call, "none")(*call.views, **call.inputs)
-    direction = roles_of(call)[0]
+    direction = roles_of(call)[0][0]
     return Case(blocks[0], direction.positive, direction.negative, call.leaves())
 
 

@@ -56,6 +56,23 @@ STRATEGIES = [
 OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1.5", "dual-temperature"]
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
 LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
+RAGGED = ["two-view+ragged", "symmetric+ragged", "queue+ragged", "labels-pairs+ragged"]
+TERMS = [
+    "",
+    "false-negatives:margin=-0.2",
+    "false-negatives:margin=-0.3,rule=relative,weight=0.5",
+    "guide:margin=-0.1",
+    "guide:margin=-0.05,rule=relative,weight=0.25",
+    "same-key",
+    "within-group",
+    "hardness:strength=9",
+    "hardness:of=hard",
+    "hardness:strength=9,of=in-batch",
+    "log-q",
+    "log-q:size=4000",
+    "debiased:prior=0.2",
+    "false-negatives:margin=-0.3+hardness:of=in-batch+log-q+debiased",
+]
 
 
 class Context(NamedTuple):
@@ -140,6 +157,7 @@ class Call:
     symmetric: bool
     views: list[Tensor]
     inputs: dict[str, Any] = field(default_factory=dict)
+    negatives: str = ""
 
     def leaves(self) -> list[Tensor]:
         given = [*self.views, self.inputs.get("queue"), self.inputs.get("hard_negatives")]
@@ -148,18 +166,20 @@ class Call:
         return [each for each in given if each is not None]
 
 
-def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.dtype) -> Call:
+def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.dtype, negatives: str = "") -> Call:
+    """A call of a layout, behind which ``+hard`` gives it hard negatives, and ``+ragged`` those of which some are absent."""
     generator = torch.Generator().manual_seed(1000 * rows + dimension)
 
     def leaf(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
 
-    base, _, hard = case.partition("+")
+    base = case.removesuffix("+hard").removesuffix("+ragged")
+    hard, ragged = base != case, case.endswith("+ragged")
     layout = {"symmetric": "cross-view"}.get(base, base.partition("-")[0] if base[0] in "lm" else base)
     rows = max(rows, 3) if base in ("labels-one-view", "masks") else rows
     a = leaf(rows, dimension)
     b = (a.detach() + 0.7 * leaf(rows, dimension).detach()).requires_grad_()
-    call = Call(layout, base == "symmetric", [a] if base == "labels-one-view" else [a, b])
+    call = Call(layout, base == "symmetric", [a] if base == "labels-one-view" else [a, b], negatives=negatives)
     classes = torch.arange(rows) * 7 % (max(2, rows // 3) if base in ("labels", "labels-one-view") else rows)
     if strategy.startswith("head-tail"):
         classes %= COUNTS.count("/") + 1
@@ -170,9 +190,12 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
     if strategy.startswith("individual"):
         call.inputs["index"] = torch.arange(rows) * 2
     if hard:
-        call.inputs["hard_negatives"] = leaf(rows, 2, dimension) if rows % 2 else leaf(5, dimension)
+        owned = rows % 2 or ragged or "hard=own" in base
+        call.inputs["hard_negatives"] = leaf(rows, 2, dimension) if owned else leaf(5, dimension)
+    if ragged:
+        call.inputs["hard_negative_mask"] = torch.rand(rows, 2, generator=generator) < 0.6
     if strategy.startswith("uncertainty"):
-        both = base in ("two-view", "symmetric", "labels", "labels-pairs")
+        both = base in ("two-view", "symmetric", "labels", "labels-pairs") or "+b" in base
         call.inputs["uncertainty"] = (leaf(rows), leaf(rows)) if both else leaf(rows)
     if layout == "masks":
         call.views = [a, leaf(rows + 2, dimension)]
@@ -181,17 +204,47 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
         positive = own if base == "masks-one" else own | (other & (torch.arange(rows) % 2 == 0)[:, None])
         call.inputs |= {"positive_mask": positive, "negative_mask": ~positive & ~own.roll(2, dims=1)}
         positive[-1] = False  # an anchor without a positive, and pairs without a role
+    call.inputs |= of_rows(call, generator)
     return call
 
 
-def roles_of(call: Call) -> list[Direction]:
-    """The oracle's roles of each direction of a call."""
-    views, rest = [unit_rows(view) for view in call.views], call.inputs
-    queue, hard = (None if (rows := rest.get(name)) is None else unit_rows(rows) for name in ("queue", "hard_negatives"))
-    masks, first = (rest.get("positive_mask"), rest.get("negative_mask")), views[1] if len(views) > 1 else None
-    every = directions(call.layout, call.symmetric, views[0], first, queue, rest.get("labels"), None, *masks)
-    every[0] = every[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(views[0]))
-    return every
+def of_rows(call: Call, generator: torch.Generator) -> dict[str, Any]:
+    """What the terms of a call read of its rows."""
+    rows, found, words = len(call.views[0]), {}, call.negatives
+    parts = {**dict(zip(("view_a", "view_b"), call.views, strict=False)), **call.inputs}
+    shapes = {part: parts[part].shape[:-1] for part in ("view_a", "view_b", "queue", "hard_negatives") if part in parts}
+    if "guide" in words:
+        found["guide"] = {part: torch.randn(*shape, 5, generator=generator) for part, shape in shapes.items()}
+    if "same-key" in words:
+        found["keys"] = {part: torch.randint(2 * rows, shape, generator=generator) for part, shape in shapes.items()}
+    if "within-group" in words:
+        found["groups"] = {part: torch.arange(shape.numel()).view(shape) % 3 for part, shape in shapes.items()}
+        if len(shapes.get("hard_negatives", ())) == 2:
+            del found["groups"]["hard_negatives"]  # they have those of their rows
+    if "log-q:size" in words:
+        items = {part: torch.arange(shape.numel()).view(shape) * 7 % (rows + 1) for part, shape in shapes.items()}
+        items["view_a"] = call.inputs.get("index", items["view_a"])  # a strategy's
+        found["index"] = items if shapes.keys() - {"view_a", "view_b"} or call.layout == "masks" else items["view_a"]
+    elif "log-q" in words:
+        found["candidate_log_q"] = {
+            part: -5 * torch.rand(shape, generator=generator, dtype=torch.float64) for part, shape in shapes.items()
+        }
+    return found
+
+
+def roles_of(call: Call) -> list[list[Direction]]:
+    """The oracle's roles of the blocks of each softmax of a call."""
+    rest, (name, options) = call.inputs, parse_spec(call.layout)
+    rows = {**dict(zip(("view_a", "view_b"), call.views, strict=False))}
+    rows |= {each: rest[each] for each in ("queue", "hard_negatives") if each in rest}
+    return directions(
+        name,
+        {"directions": "ab+ba", "softmax": "separate"} if call.symmetric else options,
+        {each: unit_rows(tensor) for each, tensor in rows.items()},
+        labels=rest.get("labels"),
+        masks=(rest.get("positive_mask"), rest.get("negative_mask")),
+        hard_negative_mask=rest.get("hard_negative_mask"),
+    )
 
 
 @torch.no_grad()
@@ -210,7 +263,8 @@ def of_dimension(strategy: str, call: Call) -> str:
 def build(strategy: str, objective: str, call: Call, reduction: str, engine: str = "auto") -> ContrastiveLoss:
     torch.manual_seed(5)  # of parameters that start at random
     strategy = of_dimension(strategy, call)
-    loss_fn = ContrastiveLoss(strategy, objective, call.layout, symmetric=call.symmetric, reduction=reduction, engine=engine)
+    options: dict[str, Any] = {"symmetric": call.symmetric, "reduction": reduction, "engine": engine}
+    loss_fn = ContrastiveLoss(strategy, objective, call.layout, negatives=call.negatives or None, **options)
     loss_fn.set_progress(epoch=EPOCH)
     if call.views[0].dtype == torch.float64:
         loss_fn.double()
@@ -229,8 +283,9 @@ def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: Contras
         "strategy_options": options,
         "objective": objective_name,
         "objective_options": objective_options,
-        "layout": call.layout,
+        **dict(zip(("layout", "layout_options"), parse_spec(call.layout), strict=True)),
         "symmetric": call.symmetric,
+        "negatives": dict(map(parse_spec, filter(None, call.negatives.split("+")))),
         "epoch": EPOCH,
         "learned": [each.detach().double().requires_grad_() for each in loss_fn.parameters()],
         **call.inputs,
@@ -262,10 +317,11 @@ def compare(
     if context.backward == "none":
         return
     ours = context.gradients((rows * weights.to(rows.dtype)).sum(), leaves)
-    theirs = torch.autograd.grad((expected * weights).sum(), references)
+    theirs = torch.autograd.grad((expected * weights).sum(), references, allow_unused=True)
     for position, (left, right, leaf) in enumerate(zip(ours, theirs, leaves, strict=True)):
         assert left is not None
         assert left.dtype == leaf.dtype
+        right = torch.zeros_like(left) if right is None else right
         right = right.double()
         bound = tolerance * right.abs().max().clamp(min=1) + torch.finfo(leaf.dtype).eps * right.abs()
         excess = ((left.double() - right).abs() - bound).max().item()

@@ -16,23 +16,30 @@ from oracle_cases import (
     LAYOUTS,
     OBJECTIVES,
     ONE_POSITIVE,
+    RAGGED,
     STRATEGIES,
+    TERMS,
     build,
     compare,
     cut_into,
     make_call,
     oracle_arguments,
+    roles_of,
     zero_rows,
 )
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tempplug
 from tempplug import ContrastiveLoss, create_strategy
+from tempplug.arguments import parse_spec
 from tempplug.errors import TensorError
 from tempplug.testing import oracle_loss, oracle_row_losses
+from tempplug.testing.oracle_negatives import oracle_term
 from tempplug.types import EngineName
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*below its floor:RuntimeWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*below its floor:RuntimeWarning", "ignore:layout '.*' leaves .* without a negative:RuntimeWarning"
+)
 
 # One spec of each strategy.
 EACH = list({spec.partition(":")[0]: spec for spec in reversed(STRATEGIES)}.values())
@@ -44,29 +51,49 @@ SIZES = [(2, 3), (2, 16), (3, 3), (14, 6), (17, 1), (17, 3), (33, 16), (66, 130)
 ROWS = ["as they are", "some of zeros"]
 AROUND = [name for name, context in CONTEXTS.items() if context.backward != "none" and not context.compiled]
 # What else a call can have is one more list here, and one more name in the test.
-CASES = every_pair(STRATEGIES, LAYOUTS, OBJECTIVES, WAYS, DTYPES, SIZES, ROWS, AROUND)
+CASES = every_pair(STRATEGIES, [*LAYOUTS, *RAGGED], OBJECTIVES, WAYS, DTYPES, SIZES, ROWS, AROUND, TERMS)
 AMCL = [spec for spec in STRATEGIES if spec.startswith("amcl")]
 TOP = ["amcl-top:top_k=1,beta=0.02", "amcl-top:top_k=3,beta=0.5"]
-CASES += every_pair(AMCL, [*ONE_POSITIVE, "masks-one"], TOP, WAYS, DTYPES[:1], [(14, 6), (17, 3)], ROWS[:1], AROUND)
+CASES += every_pair(AMCL, [*ONE_POSITIVE, "masks-one"], TOP, WAYS, DTYPES[:1], [(14, 6), (17, 3)], ROWS[:1], AROUND, TERMS[:1])
 # Several tiles a side of the engine's own size.
 CASES += [
-    (strategy, layout, objective, ("tiled", ""), dtype, size, ROWS[0], "plain")
-    for strategy, layout, objective, dtype, size in [
-        ("learnable", "two-view", "infonce", torch.float32, (1000, 3)),
-        ("temperature-free", "two-view+hard", "reweighted", torch.float64, (1000, 130)),
-        ("dystress:profile=cosine", "symmetric", "dclw", torch.float64, (1000, 130)),
-        ("macl", "queue+hard", "dual-temperature", torch.float32, (1000, 3)),
-        (HEAD_TAIL, "labels", "infonce", torch.float64, (1000, 3)),
-        ("uncertainty", "masks", "infonce", torch.float32, (1000, 3)),
-        ("amcl:dimension=D", "two-view", "dcl", torch.float64, (1000, 3)),
+    (strategy, layout, objective, ("tiled", ""), dtype, size, ROWS[0], "plain", negatives)
+    for strategy, layout, objective, dtype, size, negatives in [
+        ("learnable", "two-view", "infonce", torch.float32, (1000, 3), ""),
+        ("temperature-free", "two-view+hard", "reweighted", torch.float64, (1000, 130), "same-key"),
+        ("dystress:profile=cosine", "symmetric", "dclw", torch.float64, (1000, 130), ""),
+        ("macl", "queue+hard", "dual-temperature", torch.float32, (1000, 3), ""),
+        (HEAD_TAIL, "labels", "infonce", torch.float64, (1000, 3), ""),
+        ("uncertainty", "masks", "infonce", torch.float32, (1000, 3), ""),
+        ("amcl:dimension=D", "two-view", "dcl", torch.float64, (1000, 3), ""),
+        ("learnable", "cross-view:directions=ab+aa+ba+bb+ragged", "infonce", torch.float64, (1001, 3), "guide"),
     ]
 ]
+# Blocks that share a softmax, and which hard negatives an anchor sees.
+DIRECTIONS = ["+".join(("ab", *more)) for count in range(4) for more in itertools.combinations(("aa", "ba", "bb"), count)]
+
+
+def stands(directions: str, softmax: str, hard: str, in_batch: str, extra: str) -> bool:
+    """Whether a layout has such options, with such hard negatives."""
+    of_its_own = softmax == "joint" or directions in ("ab", "ab+ba")
+    return of_its_own and (in_batch == "true" or (directions == "ab" and extra != ""))
+
+
+OPTIONS = [DIRECTIONS, ["joint", "separate"], ["shared", "ab", "own"], ["true", "false"], ["", "+hard", "+ragged"]]
+CROSS = [
+    f"cross-view:directions={directions},softmax={softmax},hard={hard},in_batch={in_batch}{extra}"
+    for directions, softmax, hard, in_batch, extra in every_pair(*OPTIONS, allowed=stands)
+]
+# Of one block alone, the last one.
+OF_BLOCK = ["false-negatives:margin=-0.3,blocks=LAST", "hardness:strength=9,blocks=LAST"]
+CASES += every_pair(EACH, CROSS, OBJECTIVES, WAYS, DTYPES, SIZES[3:], ROWS, AROUND, [*TERMS, *OF_BLOCK])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)).replace(COUNTS, "…"))
 def test_row_losses_and_gradients_are_those_of_the_oracle(case: tuple[Any, ...]) -> None:
-    strategy, layout, objective, (engine, cut), dtype, size, rows, around = case
-    call = make_call(layout, strategy, *size, dtype)
+    strategy, layout, objective, (engine, cut), dtype, size, rows, around, negatives = case
+    last = str(parse_spec(layout)[1].get("directions", "")).split("+")[-1]
+    call = make_call(layout, strategy, *size, dtype, negatives.replace("LAST", last))
     if rows == "some of zeros":
         zero_rows(call)
     # A row loss is a difference of logits, of up to 250 nats at the smallest temperature, each rounded to float32. Log-odds and
@@ -92,38 +119,52 @@ def test_reductions_leave_out_anchors_without_a_positive_and_records_hold_the_me
 
 
 @pytest.mark.parametrize(
-    ("strategy", "layout"),
+    ("strategy", "layout", "negatives"),
     every_pair(
         ["fixed:temperature=0.07", "macl", "dystress", "temperature-free", "uncertainty"],
-        ["two-view+hard", "cross-view", "queue", "labels"],
+        ["two-view+hard", "cross-view", "queue+ragged", "labels", "cross-view:directions=ab+aa+ba+bb,hard=own+ragged"],
+        TERMS,
     ),
 )
-def test_record_is_that_of_the_oracle(strategy: str, layout: str) -> None:
-    call = make_call(layout, strategy, 17, 3, torch.float64)
+def test_record_is_that_of_the_oracle(strategy: str, layout: str, negatives: str) -> None:
+    call = make_call(layout, strategy, 17, 3, torch.float64, negatives)
     loss_fn = build(strategy, "dcl", call, "mean")
     loss_fn(*call.views, **call.inputs)
     record = loss_fn.record.numbers()
     arguments = oracle_arguments(strategy, "infonce", call, loss_fn)
+    rows = dict(zip(("view_a", "view_b"), call.views, strict=False))
+    left_out, weights = [], []
+    for blocks in roles_of(call):
+        for each in blocks:
+            term = oracle_term(arguments["negatives"], each, blocks[0], {**call.inputs, **rows})[each.negative]
+            left_out.append(term == -torch.inf)
+            weights.append(term[term > -torch.inf].exp())
+    assert record["negatives_left_out"] == pytest.approx(torch.cat(left_out).double().mean().item(), abs=1e-12)
+    assert record["negative_weight"] == pytest.approx(torch.cat(weights).mean().item(), rel=1e-10)
     assert record["infonce"] == pytest.approx(oracle_loss(*call.views, **arguments).item(), rel=1e-10)
     assert record["loss"] == pytest.approx(oracle_loss(*call.views, **{**arguments, "objective": "dcl"}).item(), rel=1e-10)
-    if layout != "labels":
+    if layout != "labels" and "directions" not in layout:
         probability = torch.exp(-oracle_row_losses(*call.views, **arguments)[0]).mean().item()
         assert record["positive_probability"] == pytest.approx(probability, rel=1e-10)
         assert record["gradient_scale"] == pytest.approx(1 - probability, rel=1e-10)
 
 
 UNKNOWN = [
-    *every_pair(["individual:size=40"], ["infonce"], [*LAYOUTS, "labels+hard"], list(CUTS)),
-    *every_pair(["learnable", "dystress", "uncertainty"], ["dcl"], ["labels+hard", "labels-one-view+hard"], list(CUTS)),
+    *every_pair(["individual:size=40"], ["infonce"], [*LAYOUTS, "labels+hard"], list(CUTS), [""]),
+    *every_pair(["individual:size=40"], ["infonce"], [*RAGGED, *CROSS[:3], "labels"], list(CUTS), TERMS[1:]),
+    *every_pair(["learnable", "dystress", "uncertainty"], ["dcl"], ["labels+hard", "labels-one-view+hard"], list(CUTS), [""]),
 ]
 
 
-@pytest.mark.parametrize(("strategy", "objective", "layout", "cut"), UNKNOWN)
-def test_engines_agree_where_the_oracle_has_no_formula(strategy: str, objective: str, layout: str, cut: str) -> None:
+@pytest.mark.parametrize(("strategy", "objective", "layout", "cut", "negatives"), UNKNOWN)
+def test_engines_agree_where_the_oracle_has_no_formula(
+    strategy: str, objective: str, layout: str, cut: str, negatives: str
+) -> None:
     """In loss, gradient, state and record; the gradient is the same once more where the graph is kept."""
     found = []
     for engine in ("dense", "tiled"):
-        call = make_call(layout, strategy, 16, 5, torch.float64)
+        # An odd number of rows has hard negatives of its own, which some terms need.
+        call = make_call(layout, strategy, 16 if not negatives else 17, 5, torch.float64, negatives)
         if layout.startswith("labels-one-view"):
             call.inputs["labels"][:2] = torch.tensor([100, 10**9])  # two anchors without a positive
         loss_fn = build(strategy, objective, call, "none", engine)
@@ -180,7 +221,8 @@ def test_deterministic_algorithms_change_no_digit(layout: Any, rows: int) -> Non
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
-def test_every_strategy_and_objective_is_among_them() -> None:
+def test_every_strategy_objective_and_term_is_among_them() -> None:
     names = {create_strategy(spec.replace("=D", "=6")).name for spec in EACH}
     assert names == {info.name for info in tempplug.strategies()} - {"individual"}
     assert {spec.partition(":")[0] for spec in [*OBJECTIVES, *TOP]} == {info.name for info in tempplug.objectives()}
+    assert {spec.partition(":")[0] for spec in TERMS[1:]} == {info.name for info in tempplug.negatives()}

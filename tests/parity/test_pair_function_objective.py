@@ -21,10 +21,11 @@ from tempplug.types import EngineName
 def expected_rows(call: Call, scale: Tensor, bias: Tensor) -> Tensor:
     """The mean over the directions in which an anchor has a positive, of pairs whose roles are those of the oracle."""
     found = []
-    for each in roles_of(call):
-        logits = scale * each.anchors @ each.candidates.T + bias
-        rows = softplus(logits, threshold=40) * each.negative + softplus(-logits, threshold=40) * each.positive
-        found.append(rows.sum(1) * each.positive.any(1))
+    for blocks in roles_of(call):
+        logits = scale * torch.cat([each.anchors @ each.candidates.T for each in blocks], 1) + bias
+        negative, positive = (torch.cat([getattr(each, of) for each in blocks], 1) for of in ("negative", "positive"))
+        rows = softplus(logits, threshold=40) * negative + softplus(-logits, threshold=40) * positive
+        found.append(rows.sum(1) * positive.any(1))
     return torch.stack(found).mean(0)
 
 

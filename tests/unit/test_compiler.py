@@ -55,9 +55,21 @@ SPECS = [
     "individual:size=50",
 ]
 LAYOUTS = ["two-view", "two-view+hard", "cross-view", "cross-view+hard", "symmetric", "queue+hard"]
+CROSS = ["cross-view:directions=ab+aa+ba+bb+ragged", "cross-view:directions=ab,hard=own,in_batch=false+ragged"]
+# Every term, and every part of one that a tracer may stumble over.
+TERMS = [
+    "",
+    "false-negatives:margin=-0.3+within-group+hardness:of=hard",
+    "guide:weight=0.5+same-key+hardness:of=in-batch",
+    "log-q+debiased+hardness",
+    "log-q:size=4000",
+]
 OBJECTIVES = ["infonce", "dcl", "dclw", "reweighted", "flatnce", "dual-temperature:second_temperature=2"]
 # The compiler looks at what it is given.
-quiet = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+quiet = pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf",
+    "ignore:layout '.*' leaves .* without a negative:RuntimeWarning",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -74,12 +86,13 @@ def run(script: str) -> str:
 Made = tuple[ContrastiveLoss, list[Tensor], dict[str, Any]]
 
 
-def made(strategy: str, layout: str = "two-view", objective: str = "infonce") -> Made:
+def made(strategy: str, layout: str = "two-view", objective: str = "infonce", negatives: str = "") -> Made:
     """A loss, its views and its other inputs."""
-    call = make_call(layout, strategy, ROWS, DIMENSION, torch.float32)
+    call = make_call(layout, strategy, ROWS, DIMENSION, torch.float32, negatives)
     loss_fn = build(strategy, objective, call, "mean")
-    # Temperatures that a strategy learns from batches are fixed where it is not trained.
-    return loss_fn.train(not loss_fn.strategy.observes), call.views, call.inputs
+    # What is learned or counted from batches is fixed where it is not trained.
+    counts = loss_fn.strategy.observes or any(term.observes for term in loss_fn.terms)
+    return loss_fn.train(not counts), call.views, call.inputs
 
 
 def views(seed: int = 0) -> list[Tensor]:
@@ -87,9 +100,9 @@ def views(seed: int = 0) -> list[Tensor]:
     return [torch.randn(ROWS, DIMENSION).requires_grad_() for _ in range(2)]
 
 
-def compare(strategy: str, layout: str, objective: str, backend: str) -> None:
+def compare(strategy: str, layout: str, objective: str, backend: str, negatives: str = "") -> None:
     """Asserts that a compiled twin has the same loss, gradients, buffers and record."""
-    loss_fn, inputs, given = made(strategy, layout, objective)
+    loss_fn, inputs, given = made(strategy, layout, objective, negatives)
     twin = copy.deepcopy(loss_fn)
     expected = loss_fn(*inputs, **given)
     found = torch.compile(twin, backend=backend, fullgraph=True)(*inputs, **given)
@@ -114,9 +127,17 @@ def test_graphs_end_before_tiles_and_go_on_behind_them(before: str, lean: bool) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "layout", "objective"), every_pair(SPECS, LAYOUTS, OBJECTIVES))
-def test_a_compiled_loss_has_the_same_value_gradients_and_record(strategy: str, layout: str, objective: str) -> None:
-    compare(strategy, layout, objective, "aot_eager")
+@quiet
+@pytest.mark.parametrize(
+    ("strategy", "layout", "objective", "negatives"),
+    every_pair(SPECS, [*LAYOUTS, *CROSS], OBJECTIVES, TERMS),
+)
+def test_a_compiled_loss_has_the_same_value_gradients_and_record(
+    strategy: str, layout: str, objective: str, negatives: str
+) -> None:
+    if strategy.startswith("amcl"):
+        negatives = negatives.replace("+debiased", "")
+    compare(strategy, layout, objective, "aot_eager", negatives)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +149,12 @@ def test_a_compiled_loss_has_the_same_value_gradients_and_record(strategy: str, 
 )
 def test_some_strategies_and_objectives_can_be_compiled(strategy: str, layout: str, objective: str) -> None:
     compare(strategy, layout, objective, "eager")
+
+
+@quiet
+@pytest.mark.parametrize(("layout", "negatives"), list(zip([*CROSS, *LAYOUTS[::2]], TERMS, strict=True)))
+def test_terms_and_directions_can_be_compiled(layout: str, negatives: str) -> None:
+    compare("learnable", layout, "infonce", "eager", negatives)
 
 
 @pytest.mark.slow
@@ -233,8 +260,9 @@ def test_transforms_may_be_compiled_and_leave_no_record() -> None:
         ("fixed", {"layout": "labels"}, {"labels": torch.arange(ROWS) % 3}),
         ("fixed", {"layout": "masks"}, {"positive_mask": torch.eye(ROWS) > 0, "negative_mask": torch.eye(ROWS) < 1}),
         ("individual:size=50", {}, {"index": torch.arange(ROWS)}),
+        ("fixed", {"negatives": "log-q:size=50"}, {"index": torch.arange(ROWS)}),
     ],
-    ids=["tiled", "labels", "masks", "individual"],
+    ids=["tiled", "labels", "masks", "individual", "counted log-q"],
 )
 def test_what_looks_at_values_stays_outside(strategy: str, arguments: Any, given: Any, fullgraph: bool) -> None:
     loss_fn = ContrastiveLoss(strategy, **arguments)
@@ -272,9 +300,14 @@ class Model(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "layout", "strict"), every_pair(SPECS, LAYOUTS, [False, True]))
-def test_a_model_and_its_loss_can_be_exported(strategy: str, layout: str, strict: bool) -> None:
-    loss_fn, inputs, given = made(strategy, layout)
+@quiet
+@pytest.mark.parametrize(
+    ("strategy", "layout", "strict", "negatives"), every_pair(SPECS, [*LAYOUTS, *CROSS], [False, True], TERMS)
+)
+def test_a_model_and_its_loss_can_be_exported(strategy: str, layout: str, strict: bool, negatives: str) -> None:
+    if strategy.startswith("amcl"):
+        negatives = negatives.replace("+debiased", "")
+    loss_fn, inputs, given = made(strategy, layout, negatives=negatives)
     model = Model(loss_fn)
     expected = copy.deepcopy(model)(*inputs, given)
     program = torch.export.export(model, (*inputs, given), strict=strict)

@@ -25,7 +25,16 @@ from tempplug.types import EngineName
 ENGINES: list[EngineName] = ["dense", "tiled"]
 STRATEGIES = ["learnable", "dystress:detach=false", "temperature-free"]
 LAYOUTS = ["two-view", "cross-view", "labels"]
-LABELS = torch.arange(33) // 2
+# What each engine does with the logits of negatives, with the sums of rows, and with blocks that share a softmax.
+TERMS = [None, "false-negatives:margin=-0.2,weight=0.5", "same-key+hardness:of=in-batch+log-q", "guide+debiased"]
+JOINT = "cross-view:directions=ab+aa+ba+bb"
+KNOWN = {
+    "labels": torch.arange(33) // 2,
+    "keys": torch.arange(33) % 20,
+    "guide": {name: torch.randn(33, 3, generator=torch.Generator().manual_seed(len(name))) for name in ("view_a", "view_b")},
+    "candidate_log_q": -torch.linspace(0, 4, 33),
+    "index": torch.arange(33) % 5,
+}
 
 
 def views(rows: int = 33, dimension: int = 6, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -37,11 +46,15 @@ def assert_same(found: Any, expected: Any) -> None:
     torch.testing.assert_close(list(found), list(expected), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("engine", "strategy", "layout"), every_pair(ENGINES, STRATEGIES, LAYOUTS))
-def test_autocast_reaches_neither_pass_of_the_loss(engine: EngineName, strategy: str, layout: Any) -> None:
+@pytest.mark.parametrize(
+    ("engine", "strategy", "layout", "negatives"), every_pair(ENGINES, STRATEGIES, [*LAYOUTS, JOINT], TERMS)
+)
+def test_autocast_reaches_neither_pass_of_the_loss(
+    engine: EngineName, strategy: str, layout: Any, negatives: str | None
+) -> None:
     a, b = views()
-    loss_fn = ContrastiveLoss(strategy, layout=layout, engine=engine)
-    given = loss_fn.accepted(labels=LABELS)
+    loss_fn = ContrastiveLoss(strategy, layout=layout, engine=engine, negatives=negatives)
+    given = loss_fn.accepted(**KNOWN)
     expected = loss_fn(a, b, **given)
     of_expected = torch.autograd.grad(expected, [a, b])
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -100,24 +113,50 @@ def test_constant_scales_are_shared_and_of_no_inference_mode() -> None:
     assert constant_scale(0.123, torch.float32, cpu).scale.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("strategy", "layout"), every_pair([*STRATEGIES, "amcl:dimension=2"], ["two-view", "cross-view"]))
-def test_the_dense_engine_has_second_derivatives(strategy: str, layout: Any) -> None:
-    """Of the embeddings, through their normalisation."""
+@pytest.mark.filterwarnings("ignore:layout '.*' leaves .* without a negative:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("strategy", "layout", "negatives"),
+    [
+        *every_pair(
+            STRATEGIES, ["two-view", "cross-view", JOINT], [None, "same-key+debiased", "false-negatives:margin=-0.5+log-q"]
+        ),
+        ("amcl:dimension=2", "two-view", "guide"),
+        ("amcl:dimension=2", "cross-view", None),
+    ],
+)
+def test_the_dense_engine_has_second_derivatives(strategy: str, layout: Any, negatives: str | None) -> None:
+    """Of the embeddings, through their normalisation; terms without gradient have none of either order."""
     a, b = views(3, 2, torch.float64)
     torch.manual_seed(0)
-    loss_fn = ContrastiveLoss(strategy, layout=layout, engine="dense").double()
-    assert torch.autograd.gradcheck(loss_fn, (a, b))
-    assert torch.autograd.gradgradcheck(loss_fn, (a, b))
+    loss_fn = ContrastiveLoss(strategy, layout=layout, engine="dense", negatives=negatives).double()
+    known = {
+        "keys": torch.tensor([1, 1, 2]),
+        "candidate_log_q": -torch.ones(3),
+        "guide": {"view_a": b.detach(), "view_b": a.detach()},
+    }
+    given = loss_fn.accepted(**known)
+
+    def loss(*views: Tensor) -> Tensor:
+        return loss_fn(*views, **given)
+
+    assert torch.autograd.gradcheck(loss, (a, b))
+    assert torch.autograd.gradgradcheck(loss, (a, b))
 
 
-@pytest.mark.parametrize(("engine", "strategy", "mode"), every_pair(ENGINES, STRATEGIES, [torch.no_grad, torch.inference_mode]))
-def test_no_gradients_no_graph_and_the_same_loss(engine: EngineName, strategy: str, mode: Any) -> None:
-    a, b = views(35)
+@pytest.mark.parametrize(
+    ("engine", "strategy", "mode", "layout", "negatives"),
+    every_pair(ENGINES, STRATEGIES, [torch.no_grad, torch.inference_mode], ["two-view", JOINT], [*TERMS, "log-q:size=9"]),
+)
+def test_no_gradients_no_graph_and_the_same_loss(
+    engine: EngineName, strategy: str, mode: Any, layout: Any, negatives: str | None
+) -> None:
+    a, b = views()
+    first, second = (ContrastiveLoss(strategy, layout=layout, engine=engine, negatives=negatives) for _ in range(2))
     with mode():
-        loss = ContrastiveLoss(strategy, engine=engine)(a, b)
+        loss = first(a, b, **first.accepted(**KNOWN))
     assert not loss.requires_grad
     # The first call may have made what later ones use again: tensors of inference mode must not be among that.
-    again = ContrastiveLoss(strategy, engine=engine)(a, b)
+    again = second(a, b, **second.accepted(**KNOWN))
     again.backward()
     assert torch.equal(again, loss)
 
@@ -128,7 +167,7 @@ def test_gradients_of_sums_and_means_are_those_of_the_rows(engine: EngineName, l
     for reduction in ("none", "sum", "mean"):
         a, b = views(33, 6, torch.float64)
         loss_fn = ContrastiveLoss("fixed", layout=layout, engine=engine, reduction=reduction)  # type: ignore[arg-type]
-        loss = loss_fn(a, b, **loss_fn.accepted(labels=LABELS))
+        loss = loss_fn(a, b, **loss_fn.accepted(**KNOWN))
         found[reduction] = [loss.detach().sum(), *torch.autograd.grad(loss.sum(), [a, b])]
     rows = 33 if layout == "cross-view" else 66
     torch.testing.assert_close(found["sum"], found["none"], rtol=1e-12, atol=1e-12)
@@ -137,14 +176,19 @@ def test_gradients_of_sums_and_means_are_those_of_the_rows(engine: EngineName, l
 
 @pytest.mark.parametrize(
     ("strategy", "layout", "engine", "hard"),
-    every_pair(["learnable", "amcl:dimension=4"], ["two-view", "cross-view", "symmetric", "queue"], ENGINES, [False, True]),
+    every_pair(
+        ["learnable", "amcl:dimension=4"], ["two-view", "cross-view", "symmetric", "queue", JOINT], ENGINES, [False, True]
+    ),
 )
 def test_what_is_frozen_changes_no_gradient_of_the_others(strategy: str, layout: str, engine: EngineName, hard: bool) -> None:
     """Every choice of what learns: an encoder may be frozen, and the temperature learn alone."""
     names = ["view_a", "view_b", *(["queue"] if layout == "queue" else []), *(["hard_negatives"] if hard else [])]
     name: Any = "cross-view" if layout == "symmetric" else layout
     torch.manual_seed(0)
-    loss_fn = ContrastiveLoss(strategy, layout=name, symmetric=layout == "symmetric", engine=engine).double()
+    negatives = "hardness" if hard else None
+    loss_fn = ContrastiveLoss(
+        strategy, layout=name, symmetric=layout == "symmetric", engine=engine, negatives=negatives
+    ).double()
     values = {name: torch.randn(9, 4, dtype=torch.float64) for name in names}
 
     def gradients(learning: tuple[str, ...]) -> dict[str, list[Tensor]]:
@@ -160,14 +204,18 @@ def test_what_is_frozen_changes_no_gradient_of_the_others(strategy: str, layout:
                 torch.testing.assert_close(gradient, everything[name], rtol=1e-12, atol=1e-14, msg=f"{name} of {learning}")
 
 
-@pytest.mark.parametrize(("engine", "strategy"), every_pair(ENGINES, STRATEGIES))
-def test_a_loss_that_ran_can_be_copied_and_pickled(engine: EngineName, strategy: str) -> None:
-    """As averages of weights do, in the middle of training."""
-    loss_fn = ContrastiveLoss(strategy, engine=engine)
+@pytest.mark.parametrize(("engine", "strategy", "negatives"), every_pair(ENGINES, STRATEGIES, [*TERMS, "log-q:size=9"]))
+def test_a_loss_that_ran_can_be_copied_and_pickled(engine: EngineName, strategy: str, negatives: str | None) -> None:
+    """As averages of weights do, in the middle of training; and another that loads its state goes on as it does."""
+    loss_fn, resumed = (ContrastiveLoss(strategy, layout=JOINT, engine=engine, negatives=negatives) for _ in range(2))
     a, b = views()
-    loss = loss_fn(a, b)
-    for copied in (copy.deepcopy(loss_fn), pickle.loads(pickle.dumps(loss_fn))):
-        assert torch.equal(copied(a, b), loss)
+    given = loss_fn.accepted(**KNOWN)
+    loss_fn(b, a, **{**given, **loss_fn.accepted(index=KNOWN["index"] // 2)})
+    resumed.load_state_dict(loss_fn.state_dict())
+    copies = copy.deepcopy(loss_fn), pickle.loads(pickle.dumps(loss_fn)), resumed
+    loss = loss_fn(a, b, **given)
+    for copied in copies:
+        assert torch.equal(copied(a, b, **given), loss)
 
 
 PEAK = """

@@ -19,20 +19,33 @@ KNOWN = {
     "index": torch.arange(5),
     "labels": torch.tensor([0, 0, 1, 1, 0]),
     "uncertainty": (torch.linspace(-1, 1, 5).double(), torch.zeros(5).double()),
+    "keys": torch.tensor([3, 1, 4, 1, 5]),
+    "groups": torch.tensor([0, 0, 1, 1, 1]),
+    "guide": {view: torch.randn(5, 3, generator=GENERATOR) for view in ("view_a", "view_b")},
+    "candidate_log_q": -torch.linspace(0, 3, 5).double(),
 }
+TERMS = ["false-negatives:margin=-0.3+within-group", "guide+same-key", "hardness+log-q", "hardness:of=in-batch+log-q:size=9"]
 SPECS = ["fixed", "learnable", "macl", "dystress", "temperature-free", "uncertainty", "amcl:dimension=4"]
 SPECS += ["head-tail:class_counts=3/2", "individual:size=9"]
 
 
-def make(spec: str, layout: Any, engine: Any = "auto", objective: str = "infonce") -> tuple[ContrastiveLoss, dict[str, Any]]:
+def make(
+    spec: str, layout: Any, engine: Any = "auto", objective: str = "infonce", negatives: str | None = None
+) -> tuple[ContrastiveLoss, dict[str, Any]]:
     torch.manual_seed(0)
-    loss_fn = ContrastiveLoss(spec, objective, layout, engine=engine).double().eval()
+    loss_fn = ContrastiveLoss(spec, objective, layout, engine=engine, negatives=negatives).double().eval()
     return loss_fn, loss_fn.accepted(**KNOWN)
 
 
-@pytest.mark.parametrize(("spec", "layout", "engine"), every_pair(SPECS, ["two-view", "labels"], ["auto", "dense"]))
-def test_gradients_and_batches_are_those_of_autograd_and_a_loop(spec: str, layout: str, engine: str) -> None:
-    loss_fn, given = make(spec, layout, engine)
+@pytest.mark.filterwarnings("ignore:layout '.*' leaves .* without a negative:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("spec", "layout", "engine", "negatives"),
+    every_pair(SPECS, ["two-view", "labels", "cross-view:directions=ab+aa+ba+bb"], ["auto", "dense"], [None, *TERMS]),
+)
+def test_gradients_and_batches_are_those_of_autograd_and_a_loop(
+    spec: str, layout: str, engine: str, negatives: str | None
+) -> None:
+    loss_fn, given = make(spec, layout, engine, negatives=negatives)
     first = A[0].clone().requires_grad_()
     (expected,) = torch.autograd.grad(loss_fn(first, B[0], **given), first)
     torch.testing.assert_close(grad(lambda x: loss_fn(x, B[0], **given))(A[0]), expected, rtol=1e-9, atol=1e-12)

@@ -1,0 +1,168 @@
+"""The oracle's terms on negatives: what is added to the logit of each pair, as a dense matrix in float64.
+
+It must not know the terms that are tested against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError
+from tempplug.testing.oracle_layouts import Direction, unit_rows
+
+Given = Mapping[str, Any]
+"""What the call gives of rows: a tensor of those of both views, or a dictionary of tensors by the name of the embeddings."""
+
+
+def _of_rows(given: Given, name: str, sources: tuple[str, ...], rows: Tensor | None = None) -> Tensor:
+    """Returns an argument of some rows; ``rows`` stand in where nothing is given of hard negatives."""
+    value = given.get(name)
+    parts: Mapping[str, Any] = value if isinstance(value, Mapping) else dict.fromkeys(("view_a", "view_b"), value)
+    if rows is not None:
+        parts = {"hard_negatives": rows, **parts}
+    found = [parts[each] for each in sources if parts.get(each) is not None]
+    if len(found) < len(sources):
+        raise ConfigError(f"{name}=: the oracle's negatives need it of {', '.join(sources)}.")
+    hard = given.get("hard_negatives")
+    if hard is not None and hard.ndim == 3 and sources[-1] == "hard_negatives" and found[-1].shape[:2] == hard.shape[:2]:
+        found[-1] = found[-1].flatten(0, 1)
+    return torch.cat(found)
+
+
+def _numbers(block: Direction, given: Given) -> tuple[Tensor, Tensor]:
+    """Returns the number of the example of each anchor and of each candidate, -1 where there is none."""
+    hard = given.get("hard_negatives")
+    k = hard.shape[1] if hard is not None and hard.ndim == 3 else 0
+
+    def of(sources: tuple[str, ...], total: int) -> Tensor:
+        size = {name: len(given[name]) for name in ("view_a", "view_b", "queue") if given.get(name) is not None}
+        owners = torch.arange(size["view_a"]).repeat_interleave(k) if k else torch.full((total,), -1)
+        known = {"view_a": torch.arange(size["view_a"]), "view_b": torch.arange(size.get("view_b", 0))}
+        known |= {"queue": torch.full((size.get("queue", 0),), -1), "hard_negatives": owners}
+        return torch.cat([known[name] for name in sources])[:total]
+
+    return of(block.sources[0], len(block.anchors)), of(block.sources[1], len(block.candidates))
+
+
+def _mean_positive(similarity: Tensor, positive: Tensor) -> Tensor:
+    return torch.where(positive, similarity, 0.0).sum(1) / positive.sum(1).clamp(min=1)
+
+
+def _above(judged: Tensor, positive: Tensor, margin: float, rule: str, weight: float) -> Tensor:
+    threshold = positive + margin * (positive.abs() if rule == "relative" else 1.0)
+    return torch.zeros_like(judged).masked_fill(judged > threshold[:, None], math.log(weight) if weight else -math.inf)
+
+
+def _false_negatives(
+    block: Direction, main: Direction, given: Given, *, margin: float = 0.1, rule: str = "absolute", weight: float = 0.0
+) -> Tensor:
+    positive = _mean_positive(main.anchors @ main.candidates.T, main.positive)
+    return _above(block.anchors @ block.candidates.T, positive, margin, rule, weight)
+
+
+def _guide(
+    block: Direction, main: Direction, given: Given, *, margin: float = 0.0, rule: str = "absolute", weight: float = 0.0
+) -> Tensor:
+    sides = [[unit_rows(_of_rows(given, "guide", sources)) for sources in each.sources] for each in (block, main)]
+    judged, of_main = (left @ right.T for left, right in sides)
+    return _above(judged, _mean_positive(of_main, main.positive), margin, rule, weight)
+
+
+def _equal(left: Tensor, right: Tensor) -> Tensor:
+    return left[:, None] == right[None, :]
+
+
+def _same_key(block: Direction, main: Direction, given: Given) -> Tensor:
+    equal = _equal(*(_of_rows(given, "keys", sources) for sources in block.sources))
+    return torch.where(equal, -math.inf, 0.0).double()
+
+
+def _within_group(block: Direction, main: Direction, given: Given) -> Tensor:
+    value, hard = given.get("groups"), given.get("hard_negatives")
+    of_a = value.get("view_a") if isinstance(value, Mapping) else value
+    of_hard = of_a.repeat_interleave(hard.shape[1]) if of_a is not None and hard is not None and hard.ndim == 3 else None
+    equal = _equal(*(_of_rows(given, "groups", sources, of_hard) for sources in block.sources))
+    return torch.where(equal, 0.0, -math.inf).double()
+
+
+def _hardness(block: Direction, main: Direction, given: Given, *, strength: float = 5.0, of: str = "all") -> Tensor:
+    term = strength * (block.anchors @ block.candidates.T)
+    if of == "all":
+        return term
+    hard = given.get("hard_negatives")
+    if hard is not None and hard.ndim == 2:
+        raise ConfigError(f"hardness of={of}: the oracle needs hard_negatives [B, k, D], which belong to rows.")
+    own = _equal(*_numbers(block, given))
+    if of == "in-batch":
+        return torch.where(own, 0.0, term)
+    behind = len(block.candidates) - (hard.shape[:-1].numel() if hard is not None else 0)
+    is_hard = (torch.arange(len(block.candidates)) >= behind) & ("hard_negatives" in block.sources[1])
+    return torch.where(own & is_hard, term, 0.0)
+
+
+def _log_q(block: Direction, main: Direction, given: Given, *, size: int | None = None) -> Tensor:
+    if size is None:
+        log_q = _of_rows(given, "candidate_log_q", block.sources[1]).double()
+    else:
+        index = given.get("index")
+        counted = index.get("view_b", index.get("view_a")) if isinstance(index, Mapping) else index
+        if counted is None:
+            raise ConfigError("index=None: the oracle's log-q needs it.")
+        counts = torch.bincount(counted, minlength=size).double() + given.get("counts", 0)
+        log_q = (counts[_of_rows(given, "index", block.sources[1])].clamp(min=1) / counts.sum()).log()
+    return -log_q.expand(len(block.anchors), -1)
+
+
+_TERMS: dict[str, Callable[..., Tensor]] = {
+    "false-negatives": _false_negatives,
+    "guide": _guide,
+    "same-key": _same_key,
+    "within-group": _within_group,
+    "hardness": _hardness,
+    "log-q": _log_q,
+}
+
+
+def oracle_term(negatives: Mapping[str, Mapping[str, Any]], block: Direction, main: Direction, given: Given) -> Tensor:
+    """Returns what is added to the logits of a block's negatives, [N, M] float64 in nats, -inf where a pair is left out.
+
+    Args:
+        negatives: options of each term by its name; ``debiased`` works on rows and adds nothing here.
+        block: of the pairs.
+        main: the block with the positives of the same anchors.
+        given: what the call gives of rows, and ``counts`` [size] of earlier batches for ``log-q``.
+
+    Raises:
+        ConfigError: no formula of that name, or an input that it needs is missing.
+    """
+    total = torch.zeros(len(block.anchors), len(block.candidates), dtype=torch.float64)
+    for name, options in negatives.items():
+        chosen = dict(options)
+        blocks = chosen.pop("blocks", None)
+        if name != "debiased" and name not in _TERMS:
+            raise ConfigError(f"negatives='{name}' has no oracle: known are debiased, {', '.join(_TERMS)}.")
+        if name != "debiased" and (blocks is None or block.name in blocks.split("/")):
+            total = total + _TERMS[name](block, main, given, **chosen).detach()
+    return total
+
+
+def debiased_lse(lse: Tensor, positive_logit: Tensor, count: Tensor, lowest: Tensor, *, prior: float = 0.1) -> Tensor:
+    """Returns ln max((e^lse - π·n·e^l⁺)/(1 - π), n·e^l(-1)) of each row that has negatives, [N].
+
+    Args:
+        lse: [N] of the negatives, finite.
+        positive_logit: [N] mean logit of the positives.
+        count: [N] n, the number of negatives.
+        lowest: [N] logit of the similarity -1.
+        prior: π.
+    """
+    floor = (count.double().log() + lowest).detach()
+    # In units of e^lse, so that nothing overflows.
+    rest = (1 - prior * count.double() * (positive_logit - lse).clamp(max=700).exp()) / (1 - prior)
+    above = rest > (floor - lse).clamp(max=700).exp()
+    return torch.where(above, lse + torch.where(above, rest, 1.0).log(), floor)
