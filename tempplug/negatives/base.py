@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tempplug.errors import ConfigError
 from tempplug.options import Configured
 from tempplug.roles import PairRoles
+from tempplug.transforms import transformed
 
 Rows = slice | Tensor
 
@@ -80,7 +81,14 @@ class Keys:
             like: [R, C] or [P].
             other: whether pairs of different keys are marked.
         """
-        return (torch.ne if other else torch.eq)(self.of_anchors, self.of_candidates, out=torch.empty_like(like))
+        return marks(torch.ne if other else torch.eq, self.of_anchors, self.of_candidates, like)
+
+
+def marks(compare: Callable[..., Tensor], left: Tensor, right: Tensor, like: Tensor) -> Tensor:
+    """Returns 1 where a comparison of torch holds and 0 elsewhere, in the shape and type of ``like``."""
+    if transformed():
+        return compare(left, right).to(like.dtype)
+    return compare(left, right, out=torch.empty_like(like))  # several times faster than booleans
 
 
 class TermMap(ABC):

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap, WeightMap
+from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap, WeightMap, marks
 from tempplug.options import Choice, Number, Text
 
 
@@ -87,5 +87,5 @@ class AboveThreshold(WeightMap):
     def weight(self, similarity: Tensor) -> Tensor:
         """Returns w or 1."""
         judged = similarity if self.judged is None else self.judged
-        weight = torch.le(judged, self.threshold, out=torch.empty_like(similarity))
+        weight = marks(torch.le, judged, self.threshold, similarity)
         return weight.mul_(1 - self.above).add_(self.above) if self.above else weight

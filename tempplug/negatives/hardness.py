@@ -78,5 +78,5 @@ class TimesSimilarity(TermMap):
         """Returns α·s or 0."""
         if self.own is None:
             return similarity * self.strength
-        meant = self.own.equal(similarity, other=self.hard is None).mul_(similarity).mul_(self.strength)
+        meant = (similarity * self.own.equal(similarity, other=self.hard is None)).mul_(self.strength)
         return meant if self.hard is None else meant.mul_(self.hard)
