@@ -69,7 +69,7 @@ ARGUMENTS: dict[str, Argument] = {
     "queue": Argument(FLOATS, "[K, D]", "layout 'queue' does"),
     "hard_negatives": Argument(FLOATS, "[H, D]", "every layout but 'masks' does"),
     "labels": Argument(INTEGERS, "[B]", "layout 'labels' (supervised contrastive learning) and strategy 'head-tail' do"),
-    "index": Argument(INTEGERS, "[B]", "strategy 'individual' does"),
+    "index": Argument(INTEGERS, "[B]", "strategy 'individual' and objective 'sogclr' do"),
     "uncertainty": Argument(FLOATS, "[B]", "strategy 'uncertainty' does"),
     "positive_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
     "negative_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
@@ -209,7 +209,7 @@ def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int
 
 
 def check_read(
-    given: Mapping[str, object], strategy: Reader, layout: Reader | None = None, negatives: Set[str] = frozenset()
+    given: Mapping[str, object], strategy: Reader, layout: Reader | None = None, others: Set[str] = frozenset()
 ) -> None:
     """Raises where an argument was given that is not read: what it says would be ignored.
 
@@ -217,16 +217,16 @@ def check_read(
         given: arguments by name, None where left out.
         strategy: of the loss.
         layout: of the loss, None where it reads nothing.
-        negatives: arguments that the terms on negatives read.
+        others: arguments that the objective and the terms on negatives read.
 
     Raises:
         ConfigError: the message says what would read it.
     """
     for name, value in given.items():
-        if value is None or name in strategy.takes or name in negatives:
+        if value is None or name in strategy.takes or name in others:
             continue
         if name not in ARGUMENTS:
-            known = sorted({*ARGUMENTS, *negatives})
+            known = sorted({*ARGUMENTS, *others})
             raise ConfigError(
                 f"{name}= is no argument of this loss, and negatives= names no term that reads it.{nearest(name, known)}"
             )

@@ -31,4 +31,7 @@ def tempplug_register_objectives() -> list[ObjectiveInfo]:
             "Zhang et al. 2022 (SimCo)",
         ),
         _info("amcl-top", "amcl_top:AMCLTop", "the most similar negatives' mean logit, for amcl", "Wang et al. 2024 (AMCL)"),
+        _info(
+            "sogclr", "sogclr:SogCLR", "denominators from moving averages, one for each example", "Yuan et al. 2022 (SogCLR)"
+        ),
     ]
