@@ -6,7 +6,7 @@ Every process updates them from the rows of all processes, because DDP copies th
 from __future__ import annotations
 
 import math
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -27,8 +27,8 @@ Relative = Annotated[bool, Flag(help="whether s⁺ is subtracted from the simila
 class Owner(Protocol):
     """A strategy or an objective with a state for every example."""
 
-    name: str
-    kind: str
+    name: ClassVar[str]
+    kind: ClassVar[str]
     size: int
     per_view: bool
 

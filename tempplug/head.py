@@ -137,8 +137,8 @@ class Head:
         if counts is not None and not self.objective.several_positives:
             self._refuse_several(counts, rows)
         anchors, candidates = direction.anchors, direction.candidates
-        own = direction.parts[0]
-        of_view_a = sum(part.size for part in own if part.name == "view_a") if own else None
+        parts = direction.parts[0]
+        of_view_a = sum(part.size for part in parts if part.name == "view_a") if parts else None
         batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty, of_view_a)
         block = Block(anchors, candidates, bare, roles, similarity, views.precision)
         if shared is not None and shared.logit_map.uniform and (joint or shared.logit_map.symmetric):

@@ -46,7 +46,7 @@ class SogCLR(Objective):
             and neither `set_length` nor `set_progress` called.
 
     Source: Yuan et al. 2022, algorithm 1 (``relative=false,per_view=false``); Qiu et al. 2023, algorithm 1; Wei et al. 2024
-    (FastCLIP), eq. 2 to 4.
+    (FastCLIP).
     """
 
     name: ClassVar[str] = "sogclr"
@@ -139,7 +139,8 @@ class SogCLR(Objective):
         logit_map = None if auxiliary is None else auxiliary.logit_map
         if logit_map is None or not logit_map.linear:
             return value + (source - source.detach())
-        temperature = logit_map.scale.to(value).reciprocal()  # type: ignore[attr-defined]
+        scale: Tensor = logit_map.scale  # type: ignore[attr-defined]
+        temperature = scale.to(value).reciprocal()
         return temperature * value + temperature.detach() * (source - source.detach())
 
     def _log_g(self, statistics: RowStatistics) -> Tensor:

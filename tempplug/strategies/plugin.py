@@ -44,4 +44,8 @@ def tempplug_register_strategies() -> list[StrategyInfo]:
             "divided by each anchor's learned confidence",
             "Zhang et al. 2021 (Temperature as Uncertainty)",
         ),
+        _info("tempnet", "tempnet:TempNet", "chosen by a network from each anchor's embedding", "Qiu et al. 2024 (TempNet)"),
+        _info(
+            "mm-ts", "mm_ts:MMTS", "a schedule for each example, by the size of its cluster", "Sheludzko et al. 2026 (MM-TS)"
+        ),
     ]

@@ -76,7 +76,7 @@ def test_learnable_starts_at_its_temperature_and_is_brought_back_to_its_bound() 
         (
             "head-tail:class_counts=9/3",
             {"labels": torch.tensor([0, 2])},
-            "labels holds the class 2; strategy 'head-tail' knows",
+            "labels holds the class 2; strategy 'head-tail' has",
         ),
         ("uncertainty", {}, "'uncertainty' needs the learned uncertainty of each anchor: pass uncertainty="),
     ],
