@@ -37,7 +37,7 @@ class SogCLR(Objective):
         rho: ρ, from 0 to 1e6.
         decay: share of the training, from 0 to 1, in which γ falls from 1 to ``gamma``, along half a cosine.
         per_view: whether the anchors of view_b, such as texts, have averages of their own, at ``size`` and behind; else the two
-            views of an example share one.
+            views of an example share one, which the two directions of ``cross-view`` move one after the other.
         relative: whether g_i is relative to the positive; false is SogCLR's first form, -s⁺ + τ·ln u_i with g_i the mean of
             exp(s_ij/τ), where only the negatives are weighted by g_i/u_i.
 

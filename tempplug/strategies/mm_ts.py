@@ -43,7 +43,8 @@ class MMTS(Periodic):
     name: ClassVar[str] = "mm-ts"
     formula: ClassVar[str] = "l_ij = s_ij / τ_i(t), τ_i(t) = (α/2)·cos(2πt/T) + τmin + (τmax - τmin)·(c_i - cmin)/(cmax - cmin)"
     source: ClassVar[str] = (
-        "Sheludzko et al. 2026, MM-TS: Multi-Modal Temperature and Margin Schedules for Contrastive Learning with Long-Tail Data"
+        "Sheludzko et al. 2026, MM-TS: Multi-Modal Temperature and Margin Schedules for Contrastive Learning with Long-Tail "
+        "Data"
     )
     takes: ClassVar[frozenset[str]] = frozenset({"labels"})
 

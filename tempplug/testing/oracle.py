@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from tempplug.errors import ConfigError
 from tempplug.testing.oracle_layouts import Direction, Uncertainty, directions, unit_rows
-from tempplug.testing.oracle_logits import SCALAR_STRATEGIES, oracle_logit
+from tempplug.testing.oracle_logits import ROW_STRATEGIES, SCALAR_STRATEGIES, oracle_logit
 
 # Those that are defined by the mean logit and the log-sum-exp of the positives; the others weigh the one positive.
-SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce")
+SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce", "sogclr")
 # Those whose formula holds without a negative: the positive is all that its anchor can be told from.
 WITHOUT_NEGATIVES = ("infonce",)
 
@@ -103,6 +103,28 @@ def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[s
     raise ConfigError(f"objective='{name}' is unknown to the oracle.")
 
 
+def _sogclr(
+    rows: _Rows,
+    old: Tensor,
+    temperature: Tensor,
+    *,
+    gamma: float = 0.9,
+    eps: float = 0.0,
+    rho: float = 0.0,
+    relative: bool = True,
+    **of_the_state: object,
+) -> Tensor:
+    """Returns τ·(ln(ε + u) + ρ) with the gradient of τ·g/sg(ε + u), and of the value along τ; ``old`` u is 0 where none is."""
+    positive = rows.positive_logit
+    logits = rows.logits - positive[:, None] if relative else rows.logits
+    g = torch.where(rows.negative, logits, -torch.inf).exp().sum(dim=1) / rows.negative.sum(dim=1)
+    u = torch.where(old > 0, (1 - gamma) * old + gamma * g, g).detach() + eps
+    value, source = torch.log(u) + rho, g / u
+    if not relative:
+        value, source = value - positive.detach(), source - positive
+    return temperature * value + temperature.detach() * (source - source.detach())
+
+
 def _second_temperature(strategy: str, options: Mapping[str, Any], logit_of: Any) -> float:
     """Returns the option, or ten times the one temperature of the strategy."""
     given = options.get("second_temperature")
@@ -150,6 +172,13 @@ def _direction_losses(
         rows.read(rows.similarity / _second_temperature(strategy, objective_options, logit_of))
         second = rows.d.detach()
     rows.read(logit_of(rows.similarity))
+    if objective == "sogclr":
+        if direction.averages is None:
+            raise ConfigError("averages=None: the oracle of objective 'sogclr' needs them.")
+        scale = logit_of(torch.ones_like(rows.similarity)) if strategy in (*SCALAR_STRATEGIES, *ROW_STRATEGIES) else None
+        temperature = torch.ones((), dtype=torch.float64) if scale is None else 1 / scale[rows.kept, 0]
+        found = _sogclr(rows, direction.averages[rows.kept].double(), temperature, **objective_options)
+        return losses.masked_scatter(rows.kept, found), rows.kept
     losses = losses.masked_scatter(rows.kept, _objective(objective, rows, second, objective_options))
     return losses, rows.kept
 
@@ -170,6 +199,7 @@ def oracle_row_losses(
     uncertainty: Uncertainty | None = None,
     positive_mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
+    averages: Uncertainty | None = None,
     epoch: float = 0.0,
     learned: Sequence[Tensor] = (),
 ) -> tuple[Tensor, Tensor]:
@@ -193,6 +223,8 @@ def oracle_row_losses(
         uncertainty: [B] scalar of each anchor; a pair of them where both views are anchors.
         positive_mask: [N, M] boolean, for ``masks``.
         negative_mask: [N, M] boolean, for ``masks``; a pair in neither is ignored.
+        averages: [B] moving average u of each row before the call, 0 where it has none (``sogclr``); a pair of them where both
+            views are anchors.
         epoch: epochs done, for schedules.
         learned: the parameters of the strategy, see `oracle_logit`.
 
@@ -206,7 +238,7 @@ def oracle_row_losses(
     a, b, past, hard = (None if rows is None else unit_rows(rows) for rows in (view_a, view_b, queue, hard_negatives))
     if a is None:
         raise ConfigError("view_a=None: the oracle needs anchors.")
-    found = directions(layout, symmetric, a, b, past, labels, uncertainty, positive_mask, negative_mask)
+    found = directions(layout, symmetric, a, b, past, labels, uncertainty, positive_mask, negative_mask, averages)
     found[0] = found[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(a))
     results = [
         _direction_losses(each, strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned)
