@@ -20,11 +20,11 @@ from tempplug.types import Batch
 class MMTS(Periodic):
     """Divides row i by (α/2)·cos(2πt/T) + τ_i, τ_i between temperature_min and temperature_max by the size of i's cluster.
 
-    The call passes ``labels=`` [B], the cluster of each row. The smallest cluster has temperature_min, the largest
-    temperature_max.
+    The call passes ``labels=`` [B], the cluster of each row. The smallest cluster has temperature_min, as have all of one size,
+    and the largest temperature_max.
 
     Args:
-        class_counts: examples of each cluster, of at least two sizes.
+        class_counts: examples of each cluster, at least 2 clusters.
         temperature_min: from 1e-9 to 1e9, greater than half of ``amplitude``.
         temperature_max: at least ``temperature_min``.
         amplitude: α, from the highest to the lowest temperature of one example, at least 0.
@@ -59,8 +59,8 @@ class MMTS(Periodic):
         class_counts: Annotated[
             Sequence[int], Numbers(Number(at_least=0, integer=True), minimum_length=2, help="examples of each cluster")
         ],
-        temperature_min: Annotated[float, Temperature(search=(0.01, 0.2), help="τ of the smallest cluster")] = 0.05,
-        temperature_max: Annotated[float, Temperature(search=(0.1, 2), help="τ of the largest cluster")] = 0.2,
+        temperature_min: Annotated[float, Temperature(search=(0.05, 0.2), help="τ of the smallest cluster")] = 0.05,
+        temperature_max: Annotated[float, Temperature(search=(0.2, 2), help="τ of the largest cluster")] = 0.2,
         amplitude: Annotated[float, Number(at_least=0, at_most=1e9, help="α, how far τ moves in a period")] = 0.08,
         period: Period = None,
     ) -> None:
@@ -77,13 +77,7 @@ class MMTS(Periodic):
                 f"{self.amplitude:g}, and at most temperature_max={self.temperature_max:g}."
             )
         counts = torch.tensor(self.class_counts, dtype=torch.float64, device="cpu")
-        least, spread = counts.min(), counts.max() - counts.min()
-        if not spread > 0:
-            raise ConfigError(
-                f"class_counts of strategy '{self.name}' are all {self.class_counts[0]}, so that no cluster is larger than "
-                "another: use strategy 'schedule'."
-            )
-        share = (counts - least) / spread
+        share = (counts - counts.min()) / (counts.max() - counts.min()).clamp(min=1)
         temperatures = self.temperature_min + (self.temperature_max - self.temperature_min) * share
         self.register_buffer("temperatures", temperatures.to(torch.get_default_device()), persistent=False)
 

@@ -59,8 +59,8 @@ class TempNet(Strategy):
     def __init__(
         self,
         dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")],
-        temperature_min: Annotated[float, Temperature(search=(0.001, 0.1), help="lower bound of τ")] = 0.01,
-        temperature_max: Annotated[float, Temperature(search=(0.05, 2), help="upper bound of τ")] = 0.05,
+        temperature_min: Annotated[float, Temperature(search=(0.001, 0.03), help="lower bound of τ")] = 0.01,
+        temperature_max: Annotated[float, Temperature(search=(0.03, 1), help="upper bound of τ")] = 0.05,
         prototypes: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="M")] = 256,
         per_view: PerView = False,
     ) -> None:

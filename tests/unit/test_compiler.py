@@ -53,9 +53,11 @@ SPECS = [
     "dystress:profile=shifted,shift=0.3,detach=false",
     "schedule:period=5",
     "individual:size=50",
+    f"tempnet:dimension={DIMENSION}",
+    HEAD_TAIL.replace("head-tail", "mm-ts") + ",period=5",
 ]
 LAYOUTS = ["two-view", "two-view+hard", "cross-view", "cross-view+hard", "symmetric", "queue+hard"]
-OBJECTIVES = ["infonce", "dcl", "dclw", "reweighted", "flatnce", "dual-temperature:second_temperature=2"]
+OBJECTIVES = ["infonce", "dcl", "dclw", "reweighted", "flatnce", "dual-temperature:second_temperature=2", "sogclr:size=2100"]
 # The compiler looks at what it is given.
 quiet = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
@@ -78,8 +80,8 @@ def made(strategy: str, layout: str = "two-view", objective: str = "infonce") ->
     """A loss, its views and its other inputs."""
     call = make_call(layout, strategy, ROWS, DIMENSION, torch.float32)
     loss_fn = build(strategy, objective, call, "mean")
-    # Temperatures that a strategy learns from batches are fixed where it is not trained.
-    return loss_fn.train(not loss_fn.strategy.observes), call.views, call.inputs
+    # What is learned from batches is fixed where it is not trained.
+    return loss_fn.train(not (loss_fn.strategy.observes or loss_fn.objective.observes)), call.views, call.inputs
 
 
 def views(seed: int = 0) -> list[Tensor]:
