@@ -100,7 +100,8 @@ def test_list_prints_every_kind(run_command: Run) -> None:
         for line, info in zip(lines, infos, strict=True):
             assert line.startswith(f"  {info.name}  ")
             assert info.summary in line
-            assert not info.reference or line.endswith(f"[{info.reference}]")
+            note = "; ".join(filter(None, (info.reference, info.status)))
+            assert not note or line.endswith(f"[{note}]")
 
 
 def shown(out: str) -> tuple[dict[str, str], dict[str, list[str]]]:
