@@ -131,8 +131,7 @@ class SogCLR(Objective):
         if auxiliary is not None and auxiliary.observed is not None:
             level = torch.where(auxiliary.observed.isfinite(), auxiliary.observed, level)
         level = torch.logaddexp(level, level.new_full((), self._log_eps))
-        # u is at least γ·g; rounding must not say otherwise where logits are millions.
-        weight = (log_g.detach() - level).clamp(max=-math.log(self.gamma)).exp()
+        weight = torch.exp(log_g.detach() - level)
         value, source = level + self.rho, weight * log_g
         if not self.relative:
             value, source = value - statistics.positive_logit.detach(), source - statistics.positive_logit
