@@ -126,7 +126,8 @@ def _list(kind: str | None) -> None:
     blocks = []
     for name in [kind] if kind else KINDS:
         infos = registry().all(KINDS[name])
-        rows = [(info.name, f"{info.summary}  [{info.reference}]" if info.reference else info.summary) for info in infos]
+        notes = ["; ".join(filter(None, (info.reference, info.status))) for info in infos]
+        rows = [(info.name, info.summary + (f"  [{note}]" if note else "")) for info, note in zip(infos, notes, strict=True)]
         blocks.append("\n".join([name, *_columns(rows)]))
     print("\n\n".join(blocks))
 
@@ -192,6 +193,7 @@ def _explain(info: Info) -> str:
     target = load_class(info)
     options = options_of(target)
     rows = [("formula", target.formula or "-"), ("source", target.source or info.reference or "-")]
+    rows += [("status", info.status)] if info.status else []
     rows += [("spec", _example(info.name, options)), ("options", "" if options else "none")]
     return "\n".join([*lines, *_columns(rows), *_options(options)])
 

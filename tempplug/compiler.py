@@ -30,7 +30,8 @@ LARGEST = 1 << 22
 """Pairs of a block that a graph takes in with ``engine="auto"``."""
 OUTSIDE = (
     "this call of the loss stays outside of graphs, as do engine='tiled' and 'triton', 'auto' with more than 4 million pairs, "
-    "layouts 'labels' and 'masks', gather=True over processes, and strategies or terms in training that learn from every batch"
+    "layouts 'labels' and 'masks', gather=True over processes, and strategies, objectives or terms in training that learn from "
+    "every batch"
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,8 +49,9 @@ def takes_in(
         given: the other arguments of the call.
     """
     layout = loss_fn.layout
-    observes = loss_fn.strategy.observes or any(term.observes for term in loss_fn.terms)
-    if not layout.by_position or (loss_fn.training and observes) or (loss_fn.gather and distributed.active()):
+    learns = loss_fn.strategy.observes or loss_fn.objective.observes or any(term.observes for term in loss_fn.terms)
+    observes = loss_fn.training and learns
+    if not layout.by_position or observes or (loss_fn.gather and distributed.active()):
         return False
     candidates = [view_b, given.get("queue"), given.get("hard_negatives")]
     of_one_head = [each if isinstance(each, Tensor) else each[0] for each in (view_a, *candidates) if each is not None]

@@ -59,7 +59,7 @@ class Head:
         loss_fn = self.loss_fn
         checked = None if torch.compiler.is_compiling() else loss_fn._checked
         reader = Reader(self.layout, loss_fn._read_by_negatives, loss_fn.gather, loss_fn.engine == "dense", checked)
-        views, zero = reader.read(self.strategy, view_a, view_b, given)
+        views, zero = reader.read(self.strategy, self.objective, view_a, view_b, given)
         self.step.zero_norm += zero
         return self._of_views(views)
 
@@ -97,8 +97,10 @@ class Head:
             each = prepared[number]
             if each.fresh:
                 self.strategy.observe(each.batch, rows)
+            auxiliary = Auxiliary(each.batch.positive_similarity, None if second is None else second[number], each.logit_map)
+            auxiliary.observed = self._observed(each.batch, rows)
             without = self._without_negatives(each, rows)
-            losses.append(self._row_losses(each, rows, None if second is None else second[number], without))
+            losses.append(self._row_losses(rows, auxiliary, without))
             valid.append(with_loss(each.block.roles, rows.positive_count, without, objective, views.rows.world == 1))
         for number, each in enumerate(prepared):
             own = statistics[number].detached() if number < len(statistics) else None
@@ -158,7 +160,9 @@ class Head:
         if counts is not None and not self.objective.several_positives:
             self._refuse_several(counts, rows)
         anchors, candidates = direction.anchors, direction.candidates
-        batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty)
+        parts = direction.parts[0]
+        of_view_a = sum(part.size for part in parts if part.name == "view_a") if parts else None
+        batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty, of_view_a)
         if scores is not None:
             batch.anchors = batch.candidates = None
         block = Block(anchors, candidates, bare, roles, similarity, views.precision, scores)
@@ -170,7 +174,7 @@ class Head:
             return Prepared(direction, block, recalled, batch, False)
         logit_map = self.objective.first_map(self.strategy.prepare(batch))
         if self.observing:
-            replay.remember(batch, logit_map)
+            replay.remember(batch, None if logit_map.tensors() else logit_map)
         return Prepared(direction, block, logit_map, batch, self.observing)
 
     def _statistics(self, prepared: list[Prepared], wanted: Wanted, maps: list[LogitMap] | None = None) -> list[RowStatistics]:
@@ -212,14 +216,22 @@ class Head:
                 self.loss_fn._warn("negative", message)
         return without
 
-    def _row_losses(
-        self, prepared: Prepared, statistics: RowStatistics, second: RowStatistics | None, without: Tensor | None
-    ) -> Tensor:
+    def _observed(self, batch: Batch, statistics: RowStatistics) -> Tensor | None:
+        """Returns what the objective says of the rows that it observes, of a second computation what it said in the first."""
+        if not (self.loss_fn.training and self.objective.observes):
+            return None
+        replay = self.loss_fn._replay_of_rows
+        found = replay.recall(batch, self.objective.name) if recomputing() else None
+        if found is None and (found := self.objective.observe(batch, statistics)) is not None:
+            replay.remember(batch, found)
+        return found
+
+    def _row_losses(self, statistics: RowStatistics, auxiliary: Auxiliary, without: Tensor | None) -> Tensor:
         if without is not None and not self.objective.without_negatives:
             # Dropped later; until then any number does that has no infinite one to be subtracted from.
             level = statistics.positive_lse.detach()
             statistics = replace(statistics, negative_lse=torch.where(without, level, statistics.negative_lse))
-        return self.objective.row_loss(statistics, Auxiliary(prepared.batch.positive_similarity, second))
+        return self.objective.row_loss(statistics, auxiliary)
 
     def _refuse_several(self, counts: Tensor, rows: distributed.Rows) -> None:
         # Asked of all processes, because one that raises alone leaves the others waiting.

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError, TensorError, nearest
+from tempplug.precision import at_least_float32
 from tempplug.transforms import valueless
 
 _FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -70,7 +71,7 @@ ARGUMENTS: dict[str, Argument] = {
     "queue": Argument(FLOATS, "[K, D]", "layout 'queue' does"),
     "hard_negatives": Argument(FLOATS, "[H, D]", "every layout but 'masks' does"),
     "labels": Argument(INTEGERS, "[B]", "layout 'labels' (supervised contrastive learning) and strategy 'head-tail' do"),
-    "index": Argument(INTEGERS, "[B]", "strategy 'individual' does"),
+    "index": Argument(INTEGERS, "[B]", "strategy 'individual' and objective 'sogclr' do"),
     "uncertainty": Argument(FLOATS, "[B]", "strategy 'uncertainty' does"),
     "positive_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
     "negative_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
@@ -210,7 +211,7 @@ def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int
 
 
 def check_read(
-    given: Mapping[str, object], strategy: Reader, layout: Reader | None = None, negatives: Set[str] = frozenset()
+    given: Mapping[str, object], strategy: Reader, layout: Reader | None = None, others: Set[str] = frozenset()
 ) -> None:
     """Raises where an argument was given that is not read: what it says would be ignored.
 
@@ -218,16 +219,16 @@ def check_read(
         given: arguments by name, None where left out.
         strategy: of the loss.
         layout: of the loss, None where it reads nothing.
-        negatives: arguments that the terms on negatives read.
+        others: arguments that the objective and the terms on negatives read.
 
     Raises:
         ConfigError: the message says what would read it.
     """
     for name, value in given.items():
-        if value is None or name in strategy.takes or name in negatives:
+        if value is None or name in strategy.takes or name in others:
             continue
         if name not in ARGUMENTS:
-            known = sorted({*ARGUMENTS, *negatives})
+            known = sorted({*ARGUMENTS, *others})
             raise ConfigError(
                 f"{name}= is no argument of this loss, and negatives= names no term that reads it.{nearest(name, known)}"
             )
@@ -335,4 +336,4 @@ def _one_a_row(name: str, values: Tensor, size: int) -> Tensor:
 def _scalars(shown: str, value: object, device: torch.device, size: int) -> Tensor:
     values = _one_a_row(shown, check_tensor("uncertainty", value, device, shown), size)
     check_finite(shown, values)
-    return values
+    return at_least_float32(values)  # here and once, so that the gradient is rounded once

@@ -28,6 +28,7 @@ from tempplug.record import Step, build_record
 from tempplug.reduction import blame
 from tempplug.replay import Replay
 from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
 from tempplug.types import EngineName, LayoutName, Reduction, StepRecord
 from tempplug.unchanged import Unchanged
@@ -106,7 +107,8 @@ class ContrastiveLoss(nn.Module):
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
         self._checked: set[Hashable] = set()
-        self._replay = Replay()
+        self._replay = Replay[LogitMap]()
+        self._replay_of_rows = Replay[Tensor]()
         self._unlearned: Unlearned | None = Unlearned()
         self._warned: set[str] = set()
 
@@ -133,7 +135,7 @@ class ContrastiveLoss(nn.Module):
             queue: [K, D] past candidates, for ``queue``.
             hard_negatives: [H, D], or [B, k, D] taken as [B·k, D]; all of them join the candidates of every anchor of view_a.
             labels: [B] class of each row, serving both views.
-            index: [B] position of each row in the data set.
+            index: [B] position of each row in the data set, from 0.
             uncertainty: [B], or a pair of them where both views hold anchors.
             positive_mask: [B, M] boolean, for ``masks``.
             negative_mask: [B, M] boolean, for ``masks``.
@@ -250,8 +252,11 @@ class ContrastiveLoss(nn.Module):
 
     @property
     def takes(self) -> frozenset[str]:
-        """The names of the optional arguments of a call that layout, strategy or negatives read; others are refused."""
-        return self.layout.takes | self.strategy.takes | self._read_by_negatives
+        """The names of the optional arguments of a call that layout, strategy, objective or negatives read.
+
+        Others are refused.
+        """
+        return self.layout.takes | self.strategy.takes | self.objective.takes | self._read_by_negatives
 
     @property
     def terms(self) -> list[NegativeTerm]:
@@ -282,12 +287,14 @@ class ContrastiveLoss(nn.Module):
         return cast(StepRecord, record)
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Tells a schedule how far training is: epochs done (fractions allowed), and optimizer steps done."""
+        """Tells schedules how far training is: epochs done (fractions allowed), and optimizer steps done."""
         self.strategy.set_progress(epoch, step)
+        self.objective.set_progress(epoch, step)
 
     def set_length(self, epochs: float) -> None:
-        """Tells a schedule how long the training will be, in epochs (fractions allowed)."""
+        """Tells schedules how long the training will be, in epochs (fractions allowed)."""
         self.strategy.set_length(epochs)
+        self.objective.set_length(epochs)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare (timm's convention)."""
@@ -296,7 +303,13 @@ class ContrastiveLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the last call behind: copies and pickles start without a record."""
-        return {**self.__dict__, "_last": [None, None], "_replay": Replay(), "_unlearned": Unlearned()}
+        return {
+            **self.__dict__,
+            "_last": [None, None],
+            "_replay": Replay(),
+            "_replay_of_rows": Replay(),
+            "_unlearned": Unlearned(),
+        }
 
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""
@@ -313,6 +326,10 @@ class ContrastiveLoss(nn.Module):
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):
             heads = split_heads(view_a, view_b)
+            if len(heads) > 1 and self.objective.observes:
+                raise ConfigError(
+                    f"objective '{self.objective.name}' has one state for each example: it takes one head, not {len(heads)}."
+                )
         device = heads[0][0].device.type if isinstance(heads[0][0], Tensor) else "cpu"
         if device != "meta" and torch.is_autocast_enabled(device):
             # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
@@ -347,11 +364,12 @@ class ContrastiveLoss(nn.Module):
         if torch.compiler.is_compiling():
             raise ConfigError(f"{OUTSIDE}: leave it out of what is exported.")
         refuse_fake(heads, *given.values())
-        if self.training and self.strategy.observes:
-            raise ConfigError(
-                f"strategy '{self.strategy.name}' learns from every batch, which no transform of torch.func allows: call "
-                "loss_fn.eval(), or use autograd."
-            )
+        for part in (self.strategy, self.objective):
+            if self.training and part.observes:
+                raise ConfigError(
+                    f"{part.kind} '{part.name}' learns from every batch, which no transform of torch.func allows: call "
+                    "loss_fn.eval(), or use autograd."
+                )
         with explained(self.layout.name, self.strategy.name):
             return torch.stack([of_head(Head(self, Step(None)), *each, given) for each in heads]).sum(0)
 

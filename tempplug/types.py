@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
 from tempplug.pair_functions import PairFunction
+
+if TYPE_CHECKING:
+    from tempplug.strategies.logit_map import LogitMap
 
 LayoutName = Literal["two-view", "cross-view", "queue", "labels", "masks"]
 """Pair layouts by name, see `tempplug.layouts`."""
@@ -35,6 +38,7 @@ class Batch:
         labels: [N] class of each anchor, where the caller gave labels.
         index: [N] position of each anchor in the data set, where the caller gave it.
         uncertainty: [N] the learned scalar of each anchor (TaU), where the caller gave it.
+        of_view_a: how many of the anchors, the first ones, are rows of view_a; None: all.
     """
 
     positive_similarity: Tensor
@@ -43,6 +47,7 @@ class Batch:
     labels: Tensor | None = None
     index: Tensor | None = None
     uncertainty: Tensor | None = None
+    of_view_a: int | None = None
 
 
 @dataclass(slots=True)
@@ -118,10 +123,14 @@ class Auxiliary:
     Attributes:
         positive_similarity: [G] as in `Batch`.
         second: the statistics of a second, gradient-free pass, where the objective asked for one.
+        logit_map: of the rows.
+        observed: [N] what `tempplug.Objective.observe` returned; None in evaluation mode.
     """
 
     positive_similarity: Tensor
     second: RowStatistics | None = None
+    logit_map: LogitMap | None = None
+    observed: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The arguments of a call of the loss, checked, as unit rows of all processes: what a layout works on.
 
-It must not know objectives or engines, and of a strategy only what it reads.
+It must not know engines, and of strategies and objectives only what they read.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tempplug.inputs import (
     common_type,
 )
 from tempplug.layouts import PairLayout, Views
+from tempplug.objectives.base import Objective
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake
 
@@ -69,12 +70,13 @@ class Reader:
         self.layout, self.negatives, self.gather, self.twice, self.checked = layout, negatives, gather, twice, checked
 
     def read(
-        self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
+        self, strategy: Strategy, objective: Objective, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
     ) -> tuple[Views, list[Tensor]]:
         """Returns the views, and for every input that held rows without norm which rows those are.
 
         Args:
             strategy: that will read some of the arguments.
+            objective: likewise.
             view_a: [B, D] raw embeddings.
             view_b: [B, D] or [M, D] raw embeddings, or None.
             given: the optional arguments of the call by name, without those that were left out.
@@ -87,10 +89,10 @@ class Reader:
         """
         zero: list[Tensor] = []
         if not self.gather:
-            return self._own(strategy, view_a, view_b, given, zero), zero
+            return self._own(strategy, objective, view_a, view_b, given, zero), zero
         device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
         with distributed.refused_together(device, True):
-            views = self._own(strategy, view_a, view_b, given, zero)
+            views = self._own(strategy, objective, view_a, view_b, given, zero)
         # Nothing that this process alone could refuse comes after this line.
         views.rows = rows = distributed.share_rows(views.size, device, True)
         if rows.world > 1:
@@ -117,17 +119,23 @@ class Reader:
         return views, zero
 
     def _own(
-        self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], zero: list[Tensor]
+        self,
+        strategy: Strategy,
+        objective: Objective,
+        view_a: Tensor,
+        view_b: Tensor | None,
+        given: dict[str, Any],
+        zero: list[Tensor],
     ) -> Views:
         """Returns the views of this process alone."""
-        key = None if self.checked is None else self._kind(strategy, view_a, view_b, given)
+        key = None if self.checked is None else self._kind(strategy, objective, view_a, view_b, given)
         precision, uncertainty = None, None
         queue, extra = given.get("queue"), given.get("hard_negatives")
         labels, index = given.get("labels"), given.get("index")
         if self.checked is None or key is None or key not in self.checked:
             refuse_fake(view_a, view_b, *given.values())
             before = view_a, view_b, queue, extra, labels, index
-            queue, extra, labels, index, uncertainty = self._check(strategy, view_a, view_b, given)
+            queue, extra, labels, index, uncertainty = self._check(strategy, objective, view_a, view_b, given)
             precision, (first, view_b, queue, extra) = common_type(view_a, view_b, queue, extra)
             view_a = view_a if first is None else first
             after = view_a, view_b, queue, extra, labels, index
@@ -195,9 +203,11 @@ class Reader:
             views.all_b = views.view_b
         return views
 
-    def _kind(self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Hashable:
+    def _kind(
+        self, strategy: Strategy, objective: Objective, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
+    ) -> Hashable:
         """Returns what the checks of shapes depend on; None where an argument is no ordinary tensor."""
-        kind: list[Hashable] = [self.layout, strategy.name]
+        kind: list[Hashable] = [self.layout, strategy.name, objective.name]
         for name, each in (("view_a", view_a), ("view_b", view_b), *given.items()):
             if each is not None:
                 if type(each) not in _PLAIN or each.is_nested or each.layout is not torch.strided:
@@ -205,7 +215,9 @@ class Reader:
                 kind.extend((name, each.shape, each.dtype, each.device))
         return tuple(kind)
 
-    def _check(self, strategy: Strategy, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> tuple[Any, ...]:
+    def _check(
+        self, strategy: Strategy, objective: Objective, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
+    ) -> tuple[Any, ...]:
         """Raises what is wrong; returns queue, hard negatives [H, D], labels and index as int64, and uncertainty."""
         device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
         size, dimension = check_embeddings("view_a", view_a, device).shape
@@ -215,7 +227,7 @@ class Reader:
                 raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
         if not given:
             return None, None, None, None, None
-        check_read(given, strategy, self.layout, self.negatives)
+        check_read(given, strategy, self.layout, self.negatives | objective.takes)
         queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
         extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
         hard, mask = given.get("hard_negatives"), given.get("hard_negative_mask")

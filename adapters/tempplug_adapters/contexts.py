@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import tempplug
 from tempplug.arguments import parse_spec
 from tempplug.options import options_of
-from tempplug.plugins import StrategyInfo, registry
+from tempplug.plugins import ObjectiveInfo, StrategyInfo, registry
 
 if TYPE_CHECKING:
-    from tempplug import Strategy
+    from tempplug import Objective, Strategy
 
 Temperatures = Mapping[str, Mapping[str, Any]]
 """Options by strategy."""
@@ -36,5 +36,20 @@ def in_context(strategy: str | Strategy, temperatures: Temperatures, **known: An
     if not isinstance(strategy, str):
         return tempplug.create_strategy(strategy)
     name, options = filled(strategy, temperatures)
-    taken = {each.name for each in options_of(registry().load(registry().get(StrategyInfo, name)))}
-    return tempplug.create_strategy(name, **{key: value for key, value in known.items() if key in taken} | options)
+    return tempplug.create_strategy(name, **_taken(StrategyInfo, name, known) | options)
+
+
+def objective_in_context(objective: str, **known: Any) -> Objective:
+    """Returns the objective of a spec string; options ``known`` from the data are used as `in_context` does.
+
+    >>> objective_in_context("sogclr:gamma=0.8", size=50).size
+    50
+    """
+    name, options = parse_spec(objective)
+    return tempplug.create_objective(name, **_taken(ObjectiveInfo, name, known) | options)
+
+
+def _taken(kind: type[StrategyInfo | ObjectiveInfo], name: str, known: dict[str, Any]) -> dict[str, Any]:
+    """Returns those of the options that a strategy or an objective has."""
+    names = {each.name for each in options_of(registry().load(registry().get(kind, name)))}
+    return {key: value for key, value in known.items() if key in names}

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tempplug.arguments import parse_options
+from tempplug.arguments import parse_options, parse_spec
 from tempplug.errors import ConfigError, UnknownNameError, nearest
 from tempplug.options import format_spec, format_value, options_of
-from tempplug.plugins import StrategyInfo, registry
+from tempplug.plugins import ObjectiveInfo, StrategyInfo, registry
 from tempplug_adapters.contexts import filled
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.papers import PaperRow
@@ -140,32 +140,32 @@ def resolve(arm: Arm, recipe: Recipe) -> Specs:
     """
     if not arm.parts:
         return Specs()
-    from tempplug import create_objective
-
     strategy, objective = arm.parts
     epochs = recipe.changed(**arm.changes).num_train_epochs
-    resolved = _strategy(*filled(strategy, recipe.loss.temperatures), epochs)
-    return Specs(resolved, None if objective == NO_OBJECTIVE else create_objective(objective).spec())
+    resolved = _spec(StrategyInfo, *filled(strategy, recipe.loss.temperatures), epochs)
+    return Specs(resolved, None if objective == NO_OBJECTIVE else _spec(ObjectiveInfo, *parse_spec(objective), epochs))
 
 
-def _strategy(name: str, given: Mapping[str, Any], epochs: float) -> str:
-    from tempplug import create_strategy
+def _spec(kind: type[StrategyInfo | ObjectiveInfo], name: str, given: Mapping[str, Any], epochs: float) -> str:
+    from tempplug import create_objective, create_strategy
 
-    options = options_of(registry().load(registry().get(StrategyInfo, name)))
+    options = options_of(registry().load(registry().get(kind, name)))
     known = [each.name for each in options]
     if all(each.name in given for each in options if each.required):
-        strategy = create_strategy(name, **given)
-        strategy.set_length(epochs)
-        return strategy.spec()
+        made = create_strategy(name, **given) if kind is StrategyInfo else create_objective(name, **given)
+        made.set_length(epochs)
+        return made.spec()
     # Options that depend on the data, such as class counts, are checked after the data have been read.
     for key in given:
         if key not in known:
-            raise UnknownNameError(f"strategy '{name}' has no option '{key}'.{nearest(key, known)} It has: {', '.join(known)}.")
+            raise UnknownNameError(
+                f"{kind.word} '{name}' has no option '{key}'.{nearest(key, known)} It has: {', '.join(known)}."
+            )
     written = {}
     for each in options:
         if each.name in given or not each.required:
             value = given.get(each.name, each.default)
             if each.kind is not None:
-                value = each.kind.check(f"{each.name}={format_value(value)} of strategy '{name}'", value)
+                value = each.kind.check(f"{each.name}={format_value(value)} of {kind.word} '{name}'", value)
             written[each.name] = value
     return format_spec(name, written)

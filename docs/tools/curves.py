@@ -73,9 +73,9 @@ def _above_zero(label: str, curve: Curve) -> Line:
     return Line(label, curve.similarity[::4][slope > 0], slope[slope > 0])
 
 
-def scale_of(strategy: tempplug.Strategy, positive_similarity: float = 0.0) -> float:
-    """The temperature that a strategy with one for all pairs has now."""
-    batch = tempplug.Batch(positive_similarity=torch.tensor([positive_similarity], dtype=torch.float64))
+def scale_of(strategy: tempplug.Strategy, positive_similarity: float = 0.0, labels: Tensor | None = None) -> float:
+    """The temperature that a strategy with one for all pairs, or for all of one row, has now."""
+    batch = tempplug.Batch(positive_similarity=torch.tensor([positive_similarity], dtype=torch.float64), labels=labels)
     with torch.no_grad():
         return float(strategy.prepare(batch).temperature(torch.zeros(1, 1, dtype=torch.float64)))
 
@@ -91,16 +91,17 @@ def of_positives(labels: dict[str, str]) -> list[Panel]:
     return [Panel("temperature τ", "mean similarity A of the batch's positives", lines)]
 
 
-def of_epochs(labels: dict[str, str]) -> list[Panel]:
-    """Temperature over the epochs of a training."""
+def of_epochs(labels: dict[str, str], clusters: Sequence[int] = (0,)) -> list[Panel]:
+    """Temperature over the epochs of a training, of each cluster where it differs."""
     x = torch.linspace(0, 20, 401, dtype=torch.float64)
     lines = []
     for label, spec in labels.items():
-        strategy, values = tempplug.create_strategy(spec), []
-        for epoch in x.tolist():
-            strategy.set_progress(epoch)
-            values.append(scale_of(strategy))
-        lines.append(Line(label, x, torch.tensor(values)))
+        for cluster in clusters:
+            strategy, values = tempplug.create_strategy(spec), []
+            for epoch in x.tolist():
+                strategy.set_progress(epoch)
+                values.append(scale_of(strategy, labels=torch.tensor([cluster])))
+            lines.append(Line(label.format(*strategy.options.get("class_counts", ())[cluster:]), x, torch.tensor(values)))
     return [Panel("temperature τ", "epochs done", lines)]
 
 
@@ -130,18 +131,26 @@ def learned() -> list[Panel]:
     return [Panel("temperature τ", "steps, the embeddings held", lines, log=True)]
 
 
-def of_examples() -> list[Panel]:
+def of_examples(spec: str, objective: str) -> list[Panel]:
     """The mean temperature, over steps, of examples in four clusters and of examples without similar ones."""
+    torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     directions = torch.randn(68, 32, generator=generator, dtype=torch.float64)
     whose = torch.cat([torch.arange(4).repeat(16), torch.arange(4, 68)])
     common = directions[whose] + 0.5 * torch.randn(128, 32, generator=generator, dtype=torch.float64)
     other = common + 0.2 * torch.randn(128, 32, generator=generator, dtype=torch.float64)
-    loss_fn = tempplug.ContrastiveLoss("individual:size=128", layout="cross-view").double()
-    seen = []
+    loss_fn = tempplug.ContrastiveLoss(spec, objective, layout="cross-view").double()
+    learned, seen = list(loss_fn.parameters()), []
+    optimizer = torch.optim.Adam(learned, lr=0.003) if learned else None
+    rows = torch.nn.functional.normalize(common)
+    batch = tempplug.Batch(rows[:, 0], rows, rows, index=torch.arange(128))
     for _ in range(301):
-        seen.append(loss_fn.strategy.temperatures.clone())
-        loss_fn(common, other, index=torch.arange(128))
+        seen.append(loss_fn.strategy.prepare(batch).temperature(torch.zeros(128, dtype=torch.float64)).clone())
+        loss = loss_fn(common, other, index=torch.arange(128))
+        if optimizer is not None:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
     course, x = torch.stack(seen), torch.arange(301.0)
     lines = [
         Line("64 examples of four crowds, mean", x, course[:, :64].mean(1)),
@@ -173,7 +182,9 @@ def pictures() -> dict[str, list[Panel]]:
         "schedule": of_epochs({name: f"schedule:shape={name},period=10" for name in ("cosine", "triangle", "step", "random")}),
         "head-tail": of_similarity({"": "head-tail:class_counts=450/270/162"}),
         "amcl": of_products(),
-        "individual": of_examples(),
+        "individual": of_examples("individual:size=128", "sogclr:size=128"),
+        "tempnet": of_examples("tempnet:dimension=32,temperature_min=0.05,temperature_max=1", "sogclr:size=128,rho=0.3"),
+        "mm-ts": of_epochs({"cluster of {}": "mm-ts:class_counts=450/270/162,period=10"}, clusters=(0, 1, 2)),
         "uncertainty": of_similarity({"": "uncertainty"}),
     }
 

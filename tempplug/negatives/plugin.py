@@ -7,7 +7,9 @@ from tempplug.plugins.info import NegativeInfo
 
 
 def _info(name: str, target: str, summary: str, reference: str) -> NegativeInfo:
-    return NegativeInfo(name=name, target=f"tempplug.negatives.{target}", summary=summary, reference=reference)
+    return NegativeInfo(
+        name=name, target=f"tempplug.negatives.{target}", summary=summary, reference=reference, status="implemented"
+    )
 
 
 @hookimpl

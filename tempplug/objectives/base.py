@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tempplug.options import Configured
 from tempplug.pair_functions import PairFunction
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import Auxiliary, RowStatistics
+from tempplug.types import Auxiliary, Batch, RowStatistics
 
 
 class Objective(Configured, nn.Module):
@@ -22,6 +22,8 @@ class Objective(Configured, nn.Module):
         several_positives: whether `row_loss` is defined for anchors with more than one positive.
         without_negatives: whether `row_loss` is defined for anchors without a negative, whose ``negative_lse`` is -inf; where
             it is not, such anchors leave the mean, and whatever `row_loss` returns for them is dropped.
+        takes: which of the arguments ``labels``, ``index`` and ``uncertainty`` of the loss `observe` reads, as of
+            `tempplug.Strategy`.
         top: how many of each anchor's most similar negatives `row_loss` reads, which costs more than the log-sum-exp.
         pair_function: f whose sums over a row's pairs `row_loss` reads in place of log-sum-exps, as the sigmoid loss does with
             softplus; see `tempplug.pair_functions`.
@@ -34,6 +36,7 @@ class Objective(Configured, nn.Module):
     source: ClassVar[str] = ""
     several_positives: ClassVar[bool] = False
     without_negatives: ClassVar[bool] = False
+    takes: ClassVar[frozenset[str]] = frozenset()
     top: int = 0
     pair_function: PairFunction | None = None
     learning_rate: float | None = None
@@ -58,6 +61,31 @@ class Objective(Configured, nn.Module):
     def second_map(self, logit_map: LogitMap) -> LogitMap | None:
         """Returns the map of a second, gradient-free pass over the same similarities; None asks for no such pass."""
         return None
+
+    def observe(self, batch: Batch, statistics: RowStatistics) -> Tensor | None:
+        """Sees the statistics of the batch, in training mode only, before `row_loss`; for what is counted in buffers.
+
+        Returns what `row_loss` finds as ``observed`` of its auxiliary, [N], without gradient.
+
+        Args:
+            batch: as a strategy sees it.
+            statistics: of its rows.
+
+        Raises:
+            ConfigError: the batch lacks an input that this objective needs.
+        """
+        return None
+
+    @property
+    def observes(self) -> bool:
+        """Whether `observe` does anything."""
+        return type(self).observe is not Objective.observe
+
+    def set_progress(self, epoch: float, step: int | None = None) -> None:
+        """Tells how far training is, as of `tempplug.Strategy`; objectives that do not depend on it ignore it."""
+
+    def set_length(self, epochs: float) -> None:
+        """Tells how long the training will be, as of `tempplug.Strategy`; most objectives ignore it."""
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare; all of them unless overridden."""

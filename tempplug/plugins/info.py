@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from tempplug.errors import ConfigError
 
+STATUSES = ("implemented", "measured", "reproduced")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
@@ -17,6 +19,9 @@ class Info:
         target: ``package.module:Attribute``, imported on first use.
         summary: one line for listings.
         reference: paper, section or equation; empty where there is none.
+        status: of strategies, objectives and terms, how far they were checked: ``implemented``: the formula, against the
+            oracle; ``measured``: a committed benchmark trains with it, too; ``reproduced``: such a benchmark has numbers of its
+            paper, within their spread. Empty where nothing is said.
         requires: import names of the frameworks that the target needs beyond torch.
         extra: the extra of the distribution that installs them, for the pip command in an error.
         distribution: the distribution that ``extra`` belongs to.
@@ -31,6 +36,7 @@ class Info:
     target: str
     summary: str
     reference: str = ""
+    status: str = ""
     requires: tuple[str, ...] = ()
     extra: str = ""
     distribution: str = "tempplug"
@@ -39,6 +45,8 @@ class Info:
         for field in ("name", "target", "summary", "reference", "extra", "distribution"):
             if not isinstance(getattr(self, field), str):
                 raise ConfigError(f"{field}={getattr(self, field)!r} of {self.word} {self.name!r} must be a string.")
+        if self.status not in ("", *STATUSES):
+            raise ConfigError(f"status={self.status!r} of {self.word} '{self.name}' must be one of {', '.join(STATUSES)}.")
         if not self.name or self.name != " ".join(self.name.split()) or set(self.name) & set(":,="):
             raise ConfigError(f"name={self.name!r} of a {self.word} must be words without ':', ',' and '='.")
         if not all(self.target.split(":")) or self.target.count(":") > 1:

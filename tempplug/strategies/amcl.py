@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tempplug.embeddings import unit_rows
-from tempplug.errors import ShapeError
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, PairTemperatureMap
@@ -114,13 +113,7 @@ class AMCL(Strategy):
         return PairTemperatureMap(anchors, candidates, self.span, self.floor, self.beta)
 
     def _project(self, rows: Tensor, share: float = 1.0) -> Tensor:
-        if rows.shape[-1] != self.dimension:
-            raise ShapeError(
-                f"{self.where('dimension', self.dimension)} must be {rows.shape[-1]}, the dimension of the embeddings."
-            )
-        if rows.device != self.phi.weight.device:
-            raise self.elsewhere("phi", self.phi.weight, rows.device)
-        weight, bias = (each.to(rows.dtype) for each in (self.phi.weight, self.phi.bias))
+        weight, bias = self.layer_for(rows, self.phi, "phi")
         if share != 1:
             weight, bias = (each.detach() + share * (each - each.detach()) for each in (weight, bias))
         return F.linear(rows, weight, bias)

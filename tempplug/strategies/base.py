@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tempplug.errors import ConfigError, TensorError
+from tempplug.errors import ConfigError, ShapeError, TensorError
 from tempplug.options import Configured
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import Batch, RowStatistics
@@ -102,6 +102,26 @@ class Strategy(Configured, nn.Module):
             f"{name} of strategy '{self.name}' is on {tensor.device} where the embeddings are on {device}: move the loss, "
             "loss_fn.to(view_a.device)."
         )
+
+    def layer_for(self, rows: Tensor, layer: nn.Linear, name: str) -> tuple[Tensor, Tensor]:
+        """Returns weight and bias of a layer of embeddings, in the type of these.
+
+        Args:
+            rows: [N, D].
+            layer: of the option ``dimension``.
+            name: of the layer, for the message.
+
+        Raises:
+            ShapeError: D is not ``dimension``.
+            TensorError: the layer is on another device.
+        """
+        if rows.shape[-1] != layer.in_features:
+            raise ShapeError(
+                f"{self.where('dimension', layer.in_features)} must be {rows.shape[-1]}, the dimension of the embeddings."
+            )
+        if rows.device != layer.weight.device:
+            raise self.elsewhere(name, layer.weight, rows.device)
+        return layer.weight.to(rows.dtype), layer.bias.to(rows.dtype)
 
     def extra_repr(self) -> str:
         """Shows the spec string in ``print(loss)``."""

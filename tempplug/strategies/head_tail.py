@@ -84,15 +84,30 @@ class HeadTail(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's class."""
-        if batch.labels is None:
-            raise self.missing("the class of each anchor", "labels")
-        labels = batch.labels
-        if labels.device != self.scales.device:
-            raise self.elsewhere("scales", self.scales, labels.device)
-        found = outside("labels", labels, len(self.class_counts))
-        if found is not None:
-            raise ConfigError(
-                f"labels holds the class {found}; strategy 'head-tail' knows the classes 0 to {len(self.class_counts) - 1} "
-                "of class_counts."
-            )
-        return ScaleMap(self.scales[labels].to(batch.positive_similarity.dtype))
+        return ScaleMap(of_class(self, batch, self.scales))
+
+
+def of_class(strategy: Strategy, batch: Batch, values: Tensor) -> Tensor:
+    """Returns the value of each anchor's class, [N].
+
+    Args:
+        strategy: that has ``class_counts``, for messages.
+        batch: that holds ``labels``.
+        values: [C] of each class.
+
+    Raises:
+        ConfigError: labels are missing, or outside of ``class_counts``.
+        TensorError: the values are on another device.
+    """
+    labels = batch.labels
+    if labels is None:
+        raise strategy.missing("the class of each anchor", "labels")
+    if labels.device != values.device:
+        raise strategy.elsewhere("class_counts", values, labels.device)
+    found = outside("labels", labels, len(values))
+    if found is not None:
+        raise ConfigError(
+            f"labels holds the class {found}; strategy '{strategy.name}' has the classes 0 to {len(values) - 1} of "
+            "class_counts."
+        )
+    return values[labels].to(batch.positive_similarity.dtype)

@@ -7,16 +7,14 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from tempplug import distributed
+from tempplug.averages import EMPTY, PerView, Relative, Size, entries, log_means, moved, of_all_processes
 from tempplug.errors import ConfigError
-from tempplug.inputs import outside
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch, RowStatistics
 
 GRADIENT_LIMIT = 3.0
-EMPTY = -torch.inf
 
 
 class Individual(Strategy):
@@ -27,8 +25,9 @@ class Individual(Strategy):
     ±3, u_i ← (1-m)·u_i + m·gradient, τ_i ← τ_i - lr·u_i within its bounds. All of it is kept as logarithms, so that no
     temperature overflows, in buffers of the length of the data set.
 
-    The temperatures are all of it: an objective weighs the rows. iSogCLR's own loss has, for each row, the gradient of
-    ``dcl`` with its negatives weighted by τ_i·g_i/s_i and its positive by τ_i.
+    The temperatures are all of it: an objective weighs the rows. iSogCLR as released for one encoder is this strategy beside
+    ``sogclr:relative=false,per_view=false`` of the same γ; for images and texts it is this with ``per_view=true,relative=true``
+    beside ``sogclr``.
 
     Args:
         size: examples of the data set, from 1 to 1e10; the call passes ``index=`` [B], which example each row is.
@@ -39,6 +38,8 @@ class Individual(Strategy):
         gamma: γ, in (0, 1].
         momentum: m, weight of the newest gradient, in (0, 1].
         learning_rate: lr of the temperatures, greater than 0.
+        per_view: whether the anchors of view_b, such as texts, have temperatures of their own, at ``size`` and behind.
+        relative: whether s - s⁺ stands in the place of s in all averages, as in the paper.
 
     Raises:
         ConfigError: an option is out of range; at a call, ``index`` is missing or outside the data set.
@@ -65,13 +66,15 @@ class Individual(Strategy):
     gamma: float
     momentum: float
     learning_rate: float
+    per_view: bool
+    relative: bool
     temperatures: Tensor
     log_means: Tensor
     velocities: Tensor
 
     def __init__(
         self,
-        size: Annotated[int, Number(at_least=1, at_most=1e10, integer=True, help="examples of the data set")],
+        size: Size,
         temperature_init: Annotated[float, Temperature(search=None, help="τ before the first step")] = 0.1,
         temperature_min: Annotated[float, Temperature(search=(0.01, 0.1), help="lower bound of τ")] = 0.05,
         temperature_max: Annotated[float, Temperature(search=(0.1, 2), help="upper bound of τ")] = 1.0,
@@ -79,6 +82,8 @@ class Individual(Strategy):
         gamma: Annotated[float, Number(above=0, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.8,
         momentum: Annotated[float, Number(above=0, at_most=1, help="weight of the newest gradient")] = 0.9,
         learning_rate: Annotated[float, Number(above=0, search=(1e-3, 0.1), help="of the temperatures")] = 0.01,
+        per_view: PerView = False,
+        relative: Relative = False,
     ) -> None:
         super().__init__(
             size=size,
@@ -89,15 +94,18 @@ class Individual(Strategy):
             gamma=gamma,
             momentum=momentum,
             learning_rate=learning_rate,
+            per_view=per_view,
+            relative=relative,
         )
         if not self.temperature_min <= self.temperature_init <= self.temperature_max:
             raise ConfigError(
                 f"{self.where('temperature_init', self.temperature_init)} must lie between temperature_min="
                 f"{self.temperature_min:g} and temperature_max={self.temperature_max:g}."
             )
-        self.register_buffer("temperatures", torch.full((self.size,), self.temperature_init))
-        self.register_buffer("log_means", torch.full((self.size,), EMPTY))
-        self.register_buffer("velocities", torch.zeros(self.size))
+        length = self.size * (1 + self.per_view)
+        self.register_buffer("temperatures", torch.full((length,), self.temperature_init))
+        self.register_buffer("log_means", torch.full((length,), EMPTY))
+        self.register_buffer("velocities", torch.zeros(length))
 
     def bounds(self) -> dict[str, float]:
         """Returns both ends of the range that the temperatures are kept in."""
@@ -105,37 +113,26 @@ class Individual(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's example."""
-        index = self._index(batch)
-        return ScaleMap(self.temperatures[index].reciprocal().to(batch.positive_similarity.dtype))
+        return ScaleMap(self.temperatures[self._entries(batch)].reciprocal().to(batch.positive_similarity.dtype))
 
     @torch.no_grad()
     def observe(self, batch: Batch, statistics: RowStatistics) -> None:
         """Moves the averages and temperatures of this batch's examples, on every process those of all processes."""
-        index, mean_similarity = self._index(batch), statistics.negative_similarity
-        if mean_similarity is None:
+        rows, similarity = self._entries(batch), statistics.negative_similarity
+        if similarity is None:
             raise RuntimeError("the engine did not return the mean similarity of the negatives.")
-        # An example without a negative has nothing to learn from, nor has one of which a term left all of them out.
-        seen = (statistics.negative_count > 0) & (statistics.negative_lse > -torch.inf)
-        index, mean_similarity, counts = index[seen], mean_similarity[seen], statistics.negative_count[seen]
-        log_mean = statistics.negative_lse[seen] - counts.to(statistics.negative_lse.dtype).log()
-        rows = distributed.share_rows(len(index), index.device, gather=True)
-        index, log_mean, mean_similarity = (
-            distributed.gather(each.detach().contiguous(), rows) for each in (index, log_mean, mean_similarity)
-        )
-        examples, position = torch.unique(index, return_inverse=True)
+        log_mean = statistics.negative_lse - statistics.negative_count.clamp(min=1).to(similarity.dtype).log()
+        # An example without a negative has nothing to learn from.
+        seen = log_mean.isfinite()
+        if self.relative:
+            seen &= statistics.positive_count > 0
+            log_mean, similarity = log_mean - statistics.positive_logit, similarity - statistics.positive_similarity
+        rows, log_mean, similarity = of_all_processes(*(each[seen] for each in (rows, log_mean, similarity)))
+        examples, position = torch.unique(rows, return_inverse=True)
         dtype = self.temperatures.dtype
-        # Means over the anchors of one example; those of exp(s/τ) through the largest, so that nothing overflows.
-        log_mean, mean_similarity = log_mean.to(dtype), mean_similarity.to(dtype)
-        start = log_mean.new_full((len(examples),), EMPTY)
-        highest = start.scatter_reduce(0, position, log_mean, "amax")
-        share = torch.exp(log_mean - highest[position])
-        zeros = log_mean.new_zeros(len(examples))
-        total = zeros.index_add(0, position, share)
-        weighted = zeros.index_add(0, position, share * mean_similarity) / total
-        log_g = highest + torch.log(total / zeros.index_add(0, position, torch.ones_like(share)))
-        old = self.log_means[examples]
-        moved = torch.logaddexp(old + self._log(1 - self.gamma), log_g + self._log(self.gamma))
-        new = torch.where(old == EMPTY, log_g, moved)
+        log_g, share = log_means(log_mean.to(dtype), position, len(examples))
+        weighted = torch.zeros_like(log_g).index_add(0, position, share * similarity.to(dtype))
+        new = moved(self.log_means[examples], log_g, self.gamma)
         temperature = self.temperatures[examples]
         gradient = new + self.rho - torch.exp(log_g - new) * weighted / temperature
         velocity = (1 - self.momentum) * self.velocities[examples] + self.momentum * gradient.clamp(
@@ -147,20 +144,5 @@ class Individual(Strategy):
             self.temperature_min, self.temperature_max
         )
 
-    @staticmethod
-    def _log(share: float) -> float:
-        return float(torch.tensor(share, dtype=torch.float64, device="cpu").log())
-
-    def _index(self, batch: Batch) -> Tensor:
-        if batch.index is None:
-            raise self.missing("the position of each row in the data set", "index")
-        index = batch.index
-        if index.device != self.temperatures.device:
-            raise self.elsewhere("temperatures", self.temperatures, index.device)
-        # On CUDA the lookup itself refuses what lies outside; asking here would wait for the device.
-        found = None if index.is_cuda else outside("index", index, self.size)
-        if found is not None:
-            raise ConfigError(
-                f"index holds {found}; strategy 'individual' has size={self.size}, so positions run from 0 to {self.size - 1}."
-            )
-        return index
+    def _entries(self, batch: Batch) -> Tensor:
+        return entries(self, batch, self.temperatures)

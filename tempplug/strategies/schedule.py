@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Annotated, Any, ClassVar
-
-import torch
-from torch import Tensor
+from typing import Annotated, ClassVar
 
 from tempplug.errors import ConfigError
 from tempplug.options import Choice, Number, Temperature
-from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
+from tempplug.strategies.periodic import LONGEST, Period, Periodic
 from tempplug.types import Batch
 
-PERIODS = 5
-"""In a training whose length is told: 2,000 epochs with periods of 400 (Kukleva et al. 2023, section 4)."""
-LONGEST = 400.0
-"""Epochs of a period of a training whose length is not given."""
 FEWEST_EPOCHS = 20
 """Of a period that is sampled once an epoch."""
 FEWEST_TEMPERATURES = 4
@@ -29,7 +22,7 @@ ENOUGH_STEPS = 12
 """Of a period: every shape then takes `FEWEST_TEMPERATURES`, and leaves out less than `MISSED`."""
 
 
-class Schedule(Strategy):
+class Schedule(Periodic):
     """Divides by τ(t), t the epoch told by `set_progress`; the epoch is saved with the state.
 
     ``cosine`` and ``triangle`` start at temperature_max and reach temperature_min at half a period; ``step`` starts at
@@ -72,7 +65,6 @@ class Schedule(Strategy):
     shape: str
     temperature_min: float
     temperature_max: float
-    period: float | None
     seed: int
     granularity: str
 
@@ -81,10 +73,7 @@ class Schedule(Strategy):
         shape: Annotated[str, Choice(("cosine", "triangle", "step", "random"), help="curve over the epochs")] = "cosine",
         temperature_min: Annotated[float, Temperature(search=(0.01, 0.2), help="lowest τ")] = 0.1,
         temperature_max: Annotated[float, Temperature(search=(0.2, 2), help="highest τ, at least temperature_min")] = 1.0,
-        period: Annotated[
-            float | None,
-            Number(above=0, optional=True, help="T, epochs; none: a fifth of the training, 400 where its length is not told"),
-        ] = None,
+        period: Period = None,
         seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0,
         granularity: Annotated[
             str, Choice(("step", "epoch"), search=False, help="when τ moves; epoch: once an epoch, where a period has 20")
@@ -103,40 +92,6 @@ class Schedule(Strategy):
                 f"{self.where('temperature_max', self.temperature_max)} must be at least "
                 f"temperature_min={self.temperature_min:g}."
             )
-        self.epoch: float | None = None
-        # A tensor, so that a graph follows it.
-        self._scale: Tensor | None = None
-        self._follows_length = self.period is None
-
-    def set_length(self, epochs: float) -> None:
-        """Makes the period a fifth of the training where none was given; 0 epochs change nothing.
-
-        Args:
-            epochs: of the whole training, at least 0; fractions allowed.
-
-        Raises:
-            ConfigError: it is negative or not finite.
-        """
-        if not math.isfinite(epochs) or epochs < 0:
-            raise ConfigError(f"epochs={epochs} of set_length must be a finite number of at least 0.")
-        if self._follows_length and epochs:
-            self.configure(**{**self.options, "period": epochs / PERIODS})
-            self._follow()
-
-    def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Sets the epoch; idempotent.
-
-        Args:
-            epoch: epochs done, at least 0; fractions allowed.
-            step: not used.
-
-        Raises:
-            ConfigError: the epoch is negative or not finite.
-        """
-        if not math.isfinite(epoch) or epoch < 0:
-            raise ConfigError(f"epoch={epoch} of set_progress must be a finite number of at least 0.")
-        self.epoch = float(epoch)
-        self._follow()
 
     def temperature(self) -> float:
         """Returns τ at the epoch last told.
@@ -184,11 +139,8 @@ class Schedule(Strategy):
             f"{self.temperature_max:g}: {why}. The remedy: {remedy}."
         )
 
-    def _untold(self) -> ConfigError:
-        return ConfigError(
-            "strategy 'schedule' was never told its progress: call set_progress(epoch=...) on the loss before every epoch or "
-            "step (our adapters do)."
-        )
+    def _value(self, epoch: float) -> float:
+        return 1 / self._between(self._height(epoch))
 
     def _between(self, height: float) -> float:
         return self.temperature_min + (self.temperature_max - self.temperature_min) * height
@@ -209,21 +161,4 @@ class Schedule(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ(t) for every pair."""
-        if self._scale is None:
-            raise self._untold()
-        return ScaleMap(self._scale.to(batch.positive_similarity))
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """Returns the epoch, as part of ``state_dict``."""
-        return {"epoch": self.epoch}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restores the epoch."""
-        self.epoch = state["epoch"]
-        self._follow()
-
-    def _follow(self) -> None:
-        self._scale = None
-        if self.epoch is not None:
-            with torch.inference_mode(False):
-                self._scale = torch.tensor(1 / self.temperature(), dtype=torch.float64, device="cpu")
+        return ScaleMap(self.now().to(batch.positive_similarity))

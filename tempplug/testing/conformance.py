@@ -71,12 +71,9 @@ def known_of_anchors(dtype: torch.dtype) -> dict[str, Tensor]:
 def _batch(strategy: Strategy, dtype: torch.dtype) -> Batch:
     """Returns anchors that are their own candidates, and of what is known of them what the strategy takes."""
     rows = torch.nn.functional.normalize(random_rows(ROWS, DIMENSION, seed=0)).to(dtype)
-    return Batch(
-        positive_similarity=torch.linspace(0.2, 0.9, ROWS, dtype=dtype),
-        anchors=rows,
-        candidates=rows,
-        **{name: value for name, value in known_of_anchors(dtype).items() if name in strategy.takes},
-    )
+    known = {name: value for name, value in known_of_anchors(dtype).items() if name in strategy.takes}
+    similarity = torch.linspace(0.2, 0.9, ROWS, dtype=dtype)
+    return Batch(similarity, rows, rows, known.get("labels"), known.get("index"), known.get("uncertainty"))
 
 
 def similarities_of(dtype: torch.dtype, limit: float = 1.0) -> Tensor:

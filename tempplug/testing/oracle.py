@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 from tempplug.errors import ConfigError
 from tempplug.testing.oracle_layouts import Direction, Uncertainty, directions, unit_rows
-from tempplug.testing.oracle_logits import SCALAR_STRATEGIES, oracle_logit
+from tempplug.testing.oracle_logits import ROW_STRATEGIES, SCALAR_STRATEGIES, oracle_logit
 from tempplug.testing.oracle_negatives import debiased_lse, oracle_term
 
 Negatives = Mapping[str, Mapping[str, Any]]
 # Those that are defined by the mean logit and the log-sum-exp of the positives; the others weigh the one positive.
-SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce")
+SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce", "sogclr")
 # Those whose formula holds without a negative: the positive is all that its anchor can be told from.
 WITHOUT_NEGATIVES = ("infonce",)
 
@@ -117,6 +117,27 @@ def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[s
     raise ConfigError(f"objective='{name}' is unknown to the oracle.")
 
 
+def _sogclr(
+    rows: _Rows,
+    old: Tensor,
+    temperature: Tensor,
+    *,
+    gamma: float = 0.9,
+    eps: float = 0.0,
+    rho: float = 0.0,
+    relative: bool = True,
+    **of_the_state: object,
+) -> Tensor:
+    """Returns τ·(ln(ε + u) + ρ) with the gradient of τ·g/sg(ε + u), and of the value along τ; ``old`` u is 0 where none is."""
+    positive = rows.positive_logit
+    g = (rows.negative_lse - positive if relative else rows.negative_lse).exp() / rows.count
+    u = torch.where(old > 0, (1 - gamma) * old + gamma * g, g).detach() + eps
+    value, source = torch.log(u) + rho, g / u
+    if not relative:
+        value, source = value - positive.detach(), source - positive
+    return temperature * value + temperature.detach() * (source - source.detach())
+
+
 def _second_temperature(options: Mapping[str, Any], scale: Tensor) -> float:
     """Returns the option, or ten times the one temperature of the strategy, whose logits of the similarity 1 are ``scale``."""
     given = options.get("second_temperature")
@@ -176,6 +197,13 @@ def _softmax_losses(
         rows.read(rows.similarity / temperature, lowest / temperature)
         second = rows.d.detach()
     rows.read(logit_of(rows.similarity), logit_of(lowest))
+    if objective == "sogclr":
+        if blocks[0].averages is None:
+            raise ConfigError("averages=None: the oracle of objective 'sogclr' needs them.")
+        scale = logit_of(torch.ones_like(rows.similarity)) if strategy in (*SCALAR_STRATEGIES, *ROW_STRATEGIES) else None
+        of_rows = torch.ones((), dtype=torch.float64) if scale is None else 1 / scale[rows.kept, 0]
+        found = _sogclr(rows, blocks[0].averages[rows.kept].double(), of_rows, **objective_options)
+        return losses.masked_scatter(rows.kept, found), rows.kept
     losses = losses.masked_scatter(rows.kept, _objective(objective, rows, second, objective_options))
     return losses, rows.kept
 
@@ -199,6 +227,7 @@ def oracle_row_losses(
     uncertainty: Uncertainty | None = None,
     positive_mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
+    averages: Uncertainty | None = None,
     epoch: float = 0.0,
     learned: Sequence[Tensor] = (),
     **of_rows: Any,
@@ -226,6 +255,8 @@ def oracle_row_losses(
         uncertainty: [B] scalar of each anchor; a pair of them where both views are anchors.
         positive_mask: [N, M] boolean, for ``masks``.
         negative_mask: [N, M] boolean, for ``masks``; a pair in neither is ignored.
+        averages: [B] moving average u of each row before the call, 0 where it has none (``sogclr``); a pair of them where both
+            views are anchors.
         epoch: epochs done, for schedules.
         learned: the parameters of the strategy, see `oracle_logit`.
         of_rows: what terms read, such as ``keys``, as a call of the loss takes it; and ``counts`` [size], those of earlier
@@ -247,6 +278,7 @@ def oracle_row_losses(
         uncertainty=uncertainty,
         masks=(positive_mask, negative_mask),
         hard_negative_mask=hard_negative_mask,
+        averages=averages,
     )
     settings = strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned, negatives or {}
     results = [_softmax_losses(each, *settings, {**of_rows, **given}) for each in found]

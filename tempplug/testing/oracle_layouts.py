@@ -34,6 +34,7 @@ class Direction:
     uncertainty: Tensor | None
     sources: tuple[tuple[str, ...], tuple[str, ...]]
     name: str = ""
+    averages: Tensor | None = None
 
     def with_hard_negatives(self, rows: Tensor, seen: Tensor) -> Direction:
         """Adds candidates [H, D] that are negatives of the first n anchors where ``seen`` [n, H] is true, and else ignored."""
@@ -48,6 +49,7 @@ class Direction:
             self.uncertainty,
             (self.sources[0], (*self.sources[1], "hard_negatives")),
             self.name,
+            self.averages,
         )
 
 
@@ -61,6 +63,15 @@ def unit_rows(embeddings: Tensor) -> Tensor:
 
 def _join(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     return None if first is None or second is None else torch.cat([first, second])
+
+
+def _pair(values: Uncertainty | None) -> tuple[Tensor | None, Tensor | None]:
+    """Returns the values of view_a's rows and of view_b's, converted once so that their gradient is rounded once."""
+    if isinstance(values, Tensor):
+        values = values.double()
+        return values, values
+    of_a, of_b = (None, None) if values is None else values
+    return None if of_a is None else of_a.double(), None if of_b is None else of_b.double()
 
 
 def _seen(count: int, hard: Tensor, mask: Tensor | None, owners: str) -> Tensor:
@@ -81,6 +92,7 @@ def _cross_view(
     mask: Tensor | None,
     labels: Tensor | None,
     uncertainty: tuple[Tensor | None, Tensor | None],
+    averages: tuple[Tensor | None, Tensor | None],
     *,
     directions: str = "ab",
     softmax: str = "joint",
@@ -88,13 +100,13 @@ def _cross_view(
     in_batch: bool = True,
 ) -> list[list[Direction]]:
     own = torch.eye(len(a), dtype=torch.bool)
-    views = {"a": (a, "view_a", uncertainty[0]), "b": (b, "view_b", uncertainty[1])}
+    views = {"a": (a, "view_a", uncertainty[0], averages[0]), "b": (b, "view_b", uncertainty[1], averages[1])}
     found = []
     for name in directions.split("+"):
-        (anchors, source, of_anchors), (candidates, other, _) = (views[letter] for letter in name)
+        (anchors, source, of_anchors, kept), (candidates, other, *_) = (views[letter] for letter in name)
         positive = own if name in ("ab", "ba") else torch.zeros_like(own)
         negative = ~own if in_batch else torch.zeros_like(own)
-        block = Direction(anchors, candidates, positive, negative, labels, of_anchors, ((source,), (other,)), name)
+        block = Direction(anchors, candidates, positive, negative, labels, of_anchors, ((source,), (other,)), name, kept)
         owners = {"ab": "own" if hard_option == "own" else "every", "bb": "others" if hard_option == "shared" else ""}.get(name)
         if hard is not None and owners:
             block = block.with_hard_negatives(hard.flatten(0, -2), _seen(len(a), hard, mask, owners))
@@ -111,6 +123,7 @@ def directions(
     uncertainty: Uncertainty | None = None,
     masks: Sequence[Tensor | None] = (None, None),
     hard_negative_mask: Tensor | None = None,
+    averages: Uncertainty | None = None,
 ) -> list[list[Direction]]:
     """Returns the blocks of each softmax of a row; the first one of each holds the positives that its loss is about.
 
@@ -122,31 +135,38 @@ def directions(
         uncertainty: of each anchor.
         masks: of positives and of negatives.
         hard_negative_mask: which hard negatives there are.
+        averages: of each anchor.
     """
-    of_a, of_b = uncertainty if isinstance(uncertainty, tuple | list) else (uncertainty, uncertainty)
+    (of_a, of_b), (kept_of_a, kept_of_b) = _pair(uncertainty), _pair(averages)
+    kept_of_both = _join(kept_of_a, kept_of_b)
     a, b, queue, hard = (rows.get(name) for name in ("view_a", "view_b", "queue", "hard_negatives"))
     if a is None:
         raise ConfigError("view_a=None: the oracle needs anchors.")
     own, both = torch.eye(len(a), dtype=torch.bool), ("view_a", "view_b")
     if layout == "cross-view" and b is not None:
         options = {"hard_option" if name == "hard" else name: value for name, value in options.items()}
-        return _cross_view(a, b, hard, hard_negative_mask, labels, (of_a, of_b), **options)
+        return _cross_view(a, b, hard, hard_negative_mask, labels, (of_a, of_b), (kept_of_a, kept_of_b), **options)
     if layout == "two-view" and b is not None:
         self_pairs = torch.eye(2 * len(a), dtype=torch.bool)
         positive, z = self_pairs.roll(len(a), dims=1), torch.cat([a, b])
         negative = ~positive & ~self_pairs
-        found = Direction(z, z, positive, negative, _join(labels, labels), _join(of_a, of_b), (both, both))
+        found = Direction(
+            z, z, positive, negative, _join(labels, labels), _join(of_a, of_b), (both, both), averages=kept_of_both
+        )
     elif layout == "queue" and b is not None and queue is not None:
         none = torch.zeros(len(a), len(queue), dtype=torch.bool)
         positive, negative = torch.cat([own, none], dim=1), torch.cat([torch.zeros_like(own), ~none], dim=1)
-        found = Direction(a, torch.cat([b, queue]), positive, negative, labels, of_a, (("view_a",), ("view_b", "queue")))
+        found = Direction(
+            a, torch.cat([b, queue]), positive, negative, labels, of_a, (("view_a",), ("view_b", "queue")), averages=kept_of_a
+        )
     elif layout == "labels" and labels is not None:
         z, classes = (a, labels) if b is None else (torch.cat([a, b]), torch.cat([labels, labels]))
         same, self_pairs = classes[:, None] == classes[None, :], torch.eye(len(z), dtype=torch.bool)
         names = both if b is not None else ("view_a",)
-        found = Direction(z, z, same & ~self_pairs, ~same, classes, of_a if b is None else _join(of_a, of_b), (names, names))
+        of_all, kept = (of_a, kept_of_a) if b is None else (_join(of_a, of_b), kept_of_both)
+        found = Direction(z, z, same & ~self_pairs, ~same, classes, of_all, (names, names), averages=kept)
     elif layout == "masks" and b is not None and masks[0] is not None and masks[1] is not None:
-        found = Direction(a, b, masks[0], masks[1], labels, of_a, (("view_a",), ("view_b",)))
+        found = Direction(a, b, masks[0], masks[1], labels, of_a, (("view_a",), ("view_b",)), averages=kept_of_a)
     else:
         raise ConfigError(f"layout='{layout}' is unknown to the oracle, or lacks an input that it needs.")
     if hard is not None:

@@ -155,6 +155,34 @@ def _amcl(s: Tensor, context: _Context, *, dimension: int, span: float = 2.0, fl
     return s / tau - beta * (dimension / 2 * torch.log(tau) + 1 / tau)
 
 
+def _mm_ts(
+    s: Tensor,
+    context: _Context,
+    *,
+    class_counts: Sequence[float],
+    temperature_min: float = 0.05,
+    temperature_max: float = 0.2,
+    amplitude: float = 0.08,
+    period: float = 400.0,
+) -> Tensor:
+    sizes = torch.tensor([class_counts[int(label)] for label in _given(context.labels, "labels", "mm-ts")], dtype=s.dtype)
+    share = (sizes - min(class_counts)) / (max(class_counts) - min(class_counts))
+    tau = amplitude / 2 * math.cos(2 * math.pi * context.epoch / period)
+    return s / (tau + share * (temperature_max - temperature_min) + temperature_min)[:, None]
+
+
+def _tempnet(
+    s: Tensor, context: _Context, *, temperature_min: float = 0.01, temperature_max: float = 0.05, **sizes: object
+) -> Tensor:
+    prototypes, log_sharpness, readout, weight, bias = (each.double() for each in context.learned)
+    x = _given(context.anchors, "anchors", "tempnet").detach()
+    hidden = 1 / (1 + torch.exp(-(x @ weight.T + bias)))
+    p = hidden @ (prototypes / prototypes.norm(dim=1, keepdim=True)).T
+    share = (p / log_sharpness.exp()).softmax(dim=1) - 1 / len(prototypes)
+    height = (share / (1 + torch.exp(-p)) * readout[1:]).sum(dim=1) + readout[0]
+    return s / ((temperature_max - temperature_min) / (1 + torch.exp(-height)) + temperature_min)[:, None]
+
+
 _LOGITS: dict[str, Callable[..., Tensor]] = {
     "fixed": _fixed,
     "learnable": _learnable,
@@ -165,7 +193,10 @@ _LOGITS: dict[str, Callable[..., Tensor]] = {
     "head-tail": _head_tail,
     "uncertainty": _uncertainty,
     "amcl": _amcl,
+    "mm-ts": _mm_ts,
+    "tempnet": _tempnet,
 }
+ROW_STRATEGIES = ("head-tail", "uncertainty", "mm-ts", "tempnet")
 SCALAR_STRATEGIES = ("fixed", "learnable", "macl", "schedule")
 
 
@@ -188,12 +219,13 @@ def oracle_logit(
         strategy: the name of a built-in strategy.
         similarity: cosine similarities in [-1, 1]; [N, M] where the temperature is one per anchor.
         positive_similarity: [N] similarity of each anchor to its positives (``macl``).
-        labels: [N] class of each anchor (``head-tail``).
+        labels: [N] class of each anchor (``head-tail``, ``mm-ts``).
         uncertainty: [N] learned scalar of each anchor (``uncertainty``).
-        epoch: epochs done, at least 0 (``schedule``).
+        epoch: epochs done, at least 0 (``schedule``, ``mm-ts``).
         learned: the parameters of the strategy: ln(1/τ) [] of ``learnable`` (absent, that of ``initial_temperature``); weight
-            [D, D] and bias [D] of ``amcl``'s φ.
-        anchors: [N, D] unit rows (``amcl``).
+            [D, D] and bias [D] of ``amcl``'s φ; of ``tempnet`` prototypes [M, D], ln κ [1], bias and weights of the readout
+            [1 + M], W [D, D] and b [D].
+        anchors: [N, D] unit rows (``amcl``, ``tempnet``).
         candidates: [M, D] unit rows (``amcl``).
         **options: the options of the strategy, by their public names and with their public defaults.
 

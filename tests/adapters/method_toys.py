@@ -98,10 +98,18 @@ class ToyMethod(Method[ToyRecipe, Points]):
 
 
 def run(folder: Path, strategy: str = "fixed", *, data: Points | None = None, **more: Any) -> dict[str, Any]:
-    """Trains on points; what is no setting of the recipe goes to `train`."""
+    """Trains on points, with ``strategy+objective``; what is no setting of the recipe goes to `train`."""
+    strategy, _, objective = strategy.partition("+")
     method = METHOD.load()
     settings = {name: more.pop(name) for name in list(more) if name in ToyRecipe.kinds()}
-    return train(method, METHOD.recipe(**settings), data or Points(), TemperatureArguments(strategy, [], None), folder, **more)
+    return train(
+        method,
+        METHOD.recipe(**settings),
+        data or Points(),
+        TemperatureArguments(strategy, [], objective or None),
+        folder,
+        **more,
+    )
 
 
 class Killed(Exception):

@@ -79,6 +79,7 @@ def test_what_the_data_know_is_filled_in_where_the_strategy_takes_it_and_the_fla
     options = arguments.create_loss(class_counts=[3, 9], temperature_head=0.7, period=80).strategy.options
     assert (options["class_counts"], options["temperature_head"], "period" in options) == ((3, 9), 0.5, False)
     assert parse("--temperature-strategy schedule").create_loss(period=80).strategy.options["period"] == 80
+    assert parse("--contrastive-objective sogclr:gamma=0.5").create_loss(size=7).objective.options["size"] == 7
 
 
 def test_a_learning_rate_is_that_of_all_that_the_strategy_learns() -> None:

@@ -29,6 +29,7 @@ from transformers import HfArgumentParser, Trainer, TrainerCallback
 import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface import TemperatureArguments, TemperatureTrainerMixin, Views
+from tempplug_adapters.huggingface.length import set_training_length
 
 MODELS_RATE = "learnable:learning_rate=none"
 PLAIN_SGD: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
@@ -136,6 +137,13 @@ def test_what_the_loss_learns_has_a_rate_of_its_own_that_follows_the_schedule(tm
     shares = (0, 1, 2 / 3, 1 / 3)
     assert rates == [(pytest.approx(0.02 * share), pytest.approx(rate * share)) for share in shares]
     assert logged(trainer, "learning_rate") == pytest.approx([0.02 * share for share in shares])
+
+
+def test_an_objective_goes_by_the_run_too() -> None:
+    loss = tempplug.ContrastiveLoss(objective="sogclr:size=4,decay=0.5")
+    set_training_length(loss, 6.0, log=True)
+    loss.set_progress(epoch=3)
+    assert loss.objective.current_gamma() == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(

@@ -162,12 +162,12 @@ def test_a_learned_temperature_trains_and_is_saved_with_the_contrast_model(gcl: 
     assert any(not torch.equal(after[name], before[name]) for name in before)
 
 
-NEEDY = {"head-tail", "uncertainty", "individual"}  # need labels, a learned scalar or an index of each anchor
+NEEDY = {"head-tail", "mm-ts", "uncertainty", "individual"}  # need labels, a learned scalar or an index of each anchor
 
 
 @pytest.mark.parametrize("strategy", [info.name for info in tempplug.strategies() if info.name not in NEEDY])
 def test_every_strategy_works_where_anchors_have_several_positives(gcl: Any, strategy: str) -> None:
-    loss = PyGCLLoss("amcl:dimension=6" if strategy == "amcl" else strategy)
+    loss = PyGCLLoss(f"{strategy}:dimension=6" if strategy in ("amcl", "tempnet") else strategy)
     loss.contrastive_loss.set_progress(epoch=1.0)
     given = inputs("G2L")
     value = dual(gcl, loss, "G2L", given=given)

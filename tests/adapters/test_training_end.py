@@ -94,7 +94,9 @@ def test_a_run_killed_at_its_end_is_only_measured_again(
 
 
 @pytest.mark.usefixtures("chance")
-@pytest.mark.parametrize(("strategy", "step"), [(SCHEDULE, 1), ("learnable", 5), ("individual", 6), (SCHEDULE, 8)])
+@pytest.mark.parametrize(
+    ("strategy", "step"), [(SCHEDULE, 1), ("learnable+sogclr:gamma=0.3,decay=0.9,rho=1", 5), ("individual", 6), (SCHEDULE, 8)]
+)
 def test_a_run_killed_in_the_middle_ends_as_if_it_had_not_been(tmp_path: Path, strategy: str, step: int) -> None:
     run(tmp_path / "whole", strategy, training=STEPS)
     with pytest.raises(Killed):

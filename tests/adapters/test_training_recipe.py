@@ -60,7 +60,7 @@ def test_options_stand_around_a_methods_temperature() -> None:
     assert table["macl"] == {"base_temperature": 0.05}
     assert table["dystress"] == {"temperature_min": 0.2, "temperature_max": 0.4}
     for name, options in table.items():
-        needed = {"size": 4} if name == "individual" else {}
+        needed = {"individual": {"size": 4}, "tempnet": {"dimension": 4}, "mm-ts": {"class_counts": (3, 9)}}.get(name, {})
         created = tempplug.create_strategy(name, **options, **needed)
         assert {option: created.options[option] for option in options} == options
     temperatures = LossRecipe(temperatures=around(0.2)).temperatures

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+import statistics
 from pathlib import Path
 
 import pytest
-from committed_results import RESULTS, ROOT
+from committed_results import RESULTS, ROOT, values
 
+import tempplug
 from tempplug_benchmarks.kinds import reports
 from tempplug_benchmarks.report.pages import page
 
@@ -29,3 +33,28 @@ def test_the_tables_are_what_the_results_give(folder: Path, monkeypatch: pytest.
     (report,) = reports(folder.relative_to(ROOT))
     file = RESULTS / f"{folder.parent.name}_{folder.name}.md"
     assert file.read_text(encoding="utf-8") == report.markdown(), "the tables are stale: run `make report`"
+
+
+def test_statuses_are_those_of_the_committed_results() -> None:
+    """What is called measured or reproduced has arms with seeds, and what is called implemented has none."""
+    arms = {json.loads(file.read_text(encoding="utf-8")).get("arm", "") for file in RESULTS.glob("*/*/*/*/seed-0.json")}
+    parts = {part for arm in arms for part in re.split(r"\+(?=[a-z])", arm.partition("@")[0])}
+    trained = {part.partition(":")[0] for part in parts}
+    for info in [*tempplug.strategies(), *tempplug.objectives()]:
+        assert (info.status in ("measured", "reproduced")) == (info.name in trained), info.name
+
+
+@pytest.mark.parametrize(
+    ("place", "arm", "metric", "reported", "spread"),
+    [
+        ("node/paper/citeseer", "temperature-free+infonce", "F1-micro", 67.95, 2.10),
+        ("graph/paper/imdb-binary", "macl+dcl", "accuracy", 71.42, 1.05),
+        ("graph/paper/nci1", "macl+dcl", "accuracy", 78.41, 0.47),
+    ],
+)
+def test_what_is_called_reproduced_has_numbers_of_its_paper(
+    place: str, arm: str, metric: str, reported: float, spread: float
+) -> None:
+    found = [each[metric] for each in values(place)[arm].values()]
+    assert abs(statistics.mean(found) - reported) <= spread
+    assert next(info for info in tempplug.strategies() if info.name == arm.partition("+")[0]).status == "reproduced"

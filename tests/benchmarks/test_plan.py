@@ -60,6 +60,12 @@ def task(measured: dict[str, float] | None = None, **changes: Any) -> Task:
         # what the data decide is left out until they are read
         ("amcl+none", "amcl+none", "amcl:span=2,floor=0.05,beta=1", None),
         (
+            "temperature-free+sogclr:gamma=0.5",
+            "temperature-free+sogclr:gamma=0.5",
+            "temperature-free:eps=0.0001",
+            "sogclr:gamma=0.5,eps=0,rho=0,decay=0,per_view=true,relative=true",
+        ),
+        (
             "head-tail:head_classes=3",
             "head-tail:head_classes=3+dcl",
             "head-tail:temperature_head=1,temperature_tail=0.1,head_classes=3",

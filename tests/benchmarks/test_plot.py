@@ -14,9 +14,9 @@ from tempplug.cli import main
 from tempplug.errors import ConfigError
 from tempplug_benchmarks.plot import curves, draw
 
-NEEDED = {"head-tail": "head-tail:class_counts=450/270/162"}
-# Their temperature belongs to two embeddings or to an example, not to a similarity.
-WITHOUT_CURVE = ("amcl", "individual")
+NEEDED = {name: f"{name}:class_counts=450/270/162" for name in ("head-tail", "mm-ts")}
+# Their temperature belongs to embeddings or to an example, not to a similarity.
+WITHOUT_CURVE = ("amcl", "individual", "tempnet")
 
 
 @pytest.mark.slow

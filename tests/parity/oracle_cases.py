@@ -51,9 +51,17 @@ STRATEGIES = [
     "amcl:dimension=D",
     "amcl:dimension=D,beta=0",
     "amcl:dimension=D,span=0.5,floor=0.01,beta=0.01",
+    f"mm-ts:class_counts={COUNTS}",
+    f"mm-ts:class_counts={COUNTS},amplitude=0.3,temperature_min=0.2,temperature_max=0.3,period=100",
+    "tempnet:dimension=D,temperature_min=0.02,temperature_max=0.4,prototypes=5",
 ]
 # The last one takes ten times the strategy's temperature, where it has one.
 OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1.5", "dual-temperature"]
+SIZE = 2100
+OBJECTIVES[4:4] = [
+    f"sogclr:size={SIZE},gamma=0.3",
+    f"sogclr:size={SIZE},gamma=0.6,eps=0.01,rho=2,relative=false",
+]
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
 LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
 RAGGED = ["two-view+ragged", "symmetric+ragged", "queue+ragged", "labels-pairs+ragged"]
@@ -181,9 +189,9 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
     b = (a.detach() + 0.7 * leaf(rows, dimension).detach()).requires_grad_()
     call = Call(layout, base == "symmetric", [a] if base == "labels-one-view" else [a, b], negatives=negatives)
     classes = torch.arange(rows) * 7 % (max(2, rows // 3) if base in ("labels", "labels-one-view") else rows)
-    if strategy.startswith("head-tail"):
+    if strategy.startswith(("head-tail", "mm-ts")):
         classes %= COUNTS.count("/") + 1
-    if layout == "labels" or strategy.startswith("head-tail"):
+    if layout == "labels" or strategy.startswith(("head-tail", "mm-ts")):
         call.inputs["labels"] = classes
     if base == "queue":
         call.inputs["queue"] = leaf(11 if rows < 1000 else 1100, dimension)
@@ -268,6 +276,13 @@ def build(strategy: str, objective: str, call: Call, reduction: str, engine: str
     loss_fn.set_progress(epoch=EPOCH)
     if call.views[0].dtype == torch.float64:
         loss_fn.double()
+    if objective.startswith("sogclr"):
+        call.inputs.setdefault("index", torch.arange(len(call.views[0])) * 2)
+        with torch.no_grad():
+            state = loss_fn.objective.log_averages
+            state.copy_(torch.linspace(-2, 3, len(state)).roll(SIZE // 2)).masked_fill_(
+                torch.arange(len(state)) % 3 == 0, -torch.inf
+            )
     if "max_scale" in strategy:
         with torch.no_grad():
             next(loss_fn.parameters()).fill_(3.0)  # above the bound: the next call clamps it
@@ -278,6 +293,13 @@ def build(strategy: str, objective: str, call: Call, reduction: str, engine: str
 def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: ContrastiveLoss) -> dict[str, Any]:
     name, options = parse_spec(of_dimension(strategy, call))
     objective_name, objective_options = parse_spec(objective)
+    inputs = dict(call.inputs)
+    if objective_name == "sogclr":
+        index, state = inputs["index"], loss_fn.objective.log_averages.double().exp()
+        index = index["view_a"] if isinstance(index, dict) else index
+        if "log-q:size" not in call.negatives:
+            del inputs["index"]
+        inputs["averages"] = state[index], state[index + SIZE]
     return {
         "strategy": name,
         "strategy_options": options,
@@ -288,7 +310,7 @@ def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: Contras
         "negatives": dict(map(parse_spec, filter(None, call.negatives.split("+")))),
         "epoch": EPOCH,
         "learned": [each.detach().double().requires_grad_() for each in loss_fn.parameters()],
-        **call.inputs,
+        **inputs,
     }
 
 

@@ -98,7 +98,11 @@ def test_row_losses_and_gradients_are_those_of_the_oracle(case: tuple[Any, ...])
         zero_rows(call)
     # A row loss is a difference of logits, of up to 250 nats at the smallest temperature, each rounded to float32. Log-odds and
     # their slope divide by 1 - |s|, down to eps, of which the float32 rounding of s alone is 1e-3.
-    reduced = 1e-4 if strategy.startswith(("amcl", "temperature-free:", "fixed:temperature=0.004")) else 2e-5
+    reduced = (
+        1e-4
+        if strategy.startswith(("amcl", "temperature-free:", "fixed:temperature=0.004", "macl:base_temperature=0.05"))
+        else 2e-5
+    )
     reduced = 2e-3 if strategy == "temperature-free" else reduced
     with cut_into(cut):
         compare(strategy, objective, call, 1e-10 if dtype == torch.float64 else reduced, engine, CONTEXTS[around])

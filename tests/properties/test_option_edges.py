@@ -21,6 +21,9 @@ NEEDED: dict[str, dict[str, object]] = {
     "amcl": {"dimension": 6},
     "individual": {"size": 60},
     "head-tail": {"class_counts": "20/13"},
+    "mm-ts": {"class_counts": "20/13"},
+    "tempnet": {"dimension": 6},
+    "sogclr": {"size": 60},
     "amcl-top": {"top_k": 2, "beta": 1},
 }
 KINDS = {info.name: options_of(load_class(info)) for info in (*tempplug.strategies(), *tempplug.objectives())}
@@ -47,8 +50,8 @@ def is_finite(strategy: str, objective: str, layout: str, dtype: torch.dtype, ro
     b = a + 0.3 * torch.randn(rows, 6, generator=generator)
     b[1], a[2], a[1] = b[0], -a[3], a[0]
     a, b = a.to(dtype).requires_grad_(), b.to(dtype).requires_grad_()
-    given: dict[str, Any] = {"labels": torch.arange(rows) % 2} if layout == "labels" or "head-tail" in strategy else {}
-    if "individual" in strategy:
+    given: dict[str, Any] = {"labels": torch.arange(rows) % 2} if layout == "labels" or "class_counts" in strategy else {}
+    if "size" in strategy + objective:
         given["index"] = torch.arange(rows)
     if "uncertainty" in strategy:
         both = torch.randn(2, rows, generator=generator, dtype=torch.float32).to(dtype).unbind()

@@ -31,7 +31,10 @@ schedule:shape=cosine,temperature_min=0.1,temperature_max=1,seed=0,granularity=s
 head-tail:class_counts=100/100,temperature_head=1,temperature_tail=0.1
 amcl:dimension=100,span=2,floor=0.05,beta=1
 uncertainty:base_temperature=0.1
-individual:size=100,temperature_init=0.1,temperature_min=0.05,temperature_max=1,rho=0.3,gamma=0.8,momentum=0.9,learning_rate=0.01
+individual:size=100,temperature_init=0.1,temperature_min=0.05,temperature_max=1,rho=0.3,gamma=0.8,momentum=0.9,learning_rate=0.01,per_view=false,relative=false
+tempnet:dimension=100,temperature_min=0.01,temperature_max=0.05,prototypes=256,per_view=false
+mm-ts:class_counts=100/100,temperature_min=0.05,temperature_max=0.2,amplitude=0.08
+sogclr:size=100,gamma=0.9,eps=0,rho=0,decay=0,per_view=true,relative=true
 infonce
 dcl
 dclw:sigma=0.5
@@ -97,7 +100,8 @@ def test_list_prints_every_kind(run_command: Run) -> None:
         for line, info in zip(lines, infos, strict=True):
             assert line.startswith(f"  {info.name}  ")
             assert info.summary in line
-            assert not info.reference or line.endswith(f"[{info.reference}]")
+            note = "; ".join(filter(None, (info.reference, info.status)))
+            assert not note or line.endswith(f"[{note}]")
 
 
 def shown(out: str) -> tuple[dict[str, str], dict[str, list[str]]]:

@@ -29,6 +29,9 @@ STRATEGIES = [
     "uncertainty",
     "amcl:dimension=8",
     "individual:size=16",
+    "individual:size=16,per_view=true,relative=true",
+    "mm-ts:class_counts=5/2",
+    "tempnet:dimension=8,per_view=true",
 ]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 

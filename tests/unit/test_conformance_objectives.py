@@ -21,7 +21,11 @@ from tempplug.types import Auxiliary
 
 
 @pytest.mark.parametrize(
-    "spec", ["infonce", "dcl", "flatnce", "reweighted", "dual-temperature", "dual-temperature:second_temperature=2"]
+    "spec",
+    [
+        *("infonce", "dcl", "flatnce", "reweighted", "dual-temperature", "dual-temperature:second_temperature=2"),
+        *("sogclr:size=16", "sogclr:size=16,relative=false"),
+    ],
 )
 def test_built_in_objectives_conform(spec: str) -> None:
     check_objective(create_objective(spec))

@@ -30,6 +30,8 @@ CASES = {
     "amcl": ("two-view", "amcl:dimension=6", "dcl", {}),
     "amcl-top": ("cross-view", "amcl:dimension=6", "amcl-top:top_k=2,beta=0.1", {"symmetric": True}),
     "individual": ("two-view", "individual:size=20", "dcl", {}),
+    "sogclr": ("cross-view", "learnable", "sogclr:size=20,gamma=0.4,rho=1", {"symmetric": True}),
+    "sogclr-shared": ("two-view", "fixed", "sogclr:size=20,per_view=false,relative=false", {}),
 }
 
 
@@ -50,7 +52,7 @@ def step(case: str, rows: slice, total: int, gather: bool) -> tuple[Tensor, nn.M
     given: dict[str, Any] = {}
     if case.startswith("labels"):
         given["labels"] = everything["labels"][rows]
-    if case == "individual":
+    if case.startswith(("individual", "sogclr")):
         given["index"] = torch.arange(0, 2 * total, 2)[rows]
     if case == "hard":
         given["hard_negatives"] = encoder(everything["hard"][rows])

@@ -172,7 +172,7 @@ def test_values_that_are_not_finite_are_named_with_their_row(name: str, bad: flo
     ("strategy", "layout", "argument", "reader"),
     [
         ("fixed", "two-view", "labels", "layout 'labels' (supervised contrastive learning) and strategy 'head-tail' do"),
-        ("macl", "cross-view", "index", "strategy 'individual' does"),
+        ("macl", "cross-view", "index", "strategy 'individual' and objective 'sogclr' do"),
         ("dystress", "queue", "uncertainty", "strategy 'uncertainty' does"),
         ("individual:size=9", "masks", "labels", "layout 'labels'"),
         ("fixed", "masks", "hard_negatives", "every layout but 'masks' does"),

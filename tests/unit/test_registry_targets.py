@@ -201,6 +201,7 @@ def test_the_registry_of_the_process_is_made_once(monkeypatch: pytest.MonkeyPatc
         ({"target": "a:b:c"}, "target='a:b:c' of strategy 'mine' must be written"),
         ({"target": "a:"}, "target='a:' of strategy 'mine' must be written"),
         ({"summary": None}, "summary=None of strategy 'mine' must be a string"),
+        ({"status": "proved"}, "status='proved' of strategy 'mine' must be one of implemented, measured, reproduced."),
         ({"requires": "torch"}, "requires='torch' of strategy 'mine' must be a tuple of import names"),
         ({"requires": (3,)}, r"requires=\(3,\) of strategy 'mine' must be a tuple"),
     ],

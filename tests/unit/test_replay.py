@@ -22,6 +22,9 @@ CASES: list[tuple[str, str, Any, bool]] = [
     ("macl:alpha=2,threshold=0.9", "reweighted", "two-view", False),
     ("temperature-free", "infonce", "labels", False),
     ("amcl:dimension=4", "dcl", "two-view", False),
+    ("learnable", "sogclr:size=9,gamma=0.3,rho=1", "cross-view", True),
+    ("individual:size=9,learning_rate=0.3", "sogclr:size=9,gamma=0.3,per_view=false", "two-view", False),
+    ("fixed", "sogclr:size=9,gamma=0.3", "cross-view:directions=ab+aa+ba+bb", False),
 ]
 
 

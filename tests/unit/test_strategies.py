@@ -76,14 +76,56 @@ def test_learnable_starts_at_its_temperature_and_is_brought_back_to_its_bound() 
         (
             "head-tail:class_counts=9/3",
             {"labels": torch.tensor([0, 2])},
-            "labels holds the class 2; strategy 'head-tail' knows",
+            "labels holds the class 2; strategy 'head-tail' has",
         ),
+        ("mm-ts:class_counts=9/3", {"labels": torch.tensor([0, 1])}, "'mm-ts' was never told its progress: call set_progress"),
+        ("mm-ts:class_counts=9/3", {"labels": torch.tensor([0, -1])}, "labels holds the class -1; strategy 'mm-ts' has"),
+        ("mm-ts:class_counts=9/3,amplitude=0.1", {}, "temperature_min=0.05 of strategy 'mm-ts' must be greater than half of"),
+        ("tempnet:dimension=4,temperature_max=0.001", {}, "temperature_max=0.001 of strategy 'tempnet' must be at least"),
         ("uncertainty", {}, "'uncertainty' needs the learned uncertainty of each anchor: pass uncertainty="),
     ],
 )
 def test_a_batch_that_does_not_serve_is_refused(spec: str, given: dict[str, torch.Tensor], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         create_strategy(spec).prepare(batch(0.3, **given))
+
+
+def test_each_view_has_a_network_of_its_own() -> None:
+    """Published for images and texts; one way, the other network has a gradient of 0."""
+    rows = torch.nn.functional.normalize(torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    torch.manual_seed(0)
+    strategy = create_strategy("tempnet:dimension=4,per_view=true,temperature_max=0.4").double()
+    assert strategy.no_weight_decay() == {name for name, _ in strategy.named_parameters()}
+
+    def scales(of_view_a: int | None) -> torch.Tensor:
+        return strategy.prepare(Batch(rows[:, 0], rows, rows, of_view_a=of_view_a)).scale
+
+    torch.testing.assert_close(scales(3), torch.cat([scales(None)[:3], scales(0)[3:]]), rtol=1e-12, atol=0)
+    assert not torch.equal(scales(None), scales(0))
+    gradients = torch.autograd.grad(scales(None).sum(), list(strategy.parameters()))
+    half = len(gradients) // 2
+    assert [bool(each.any()) for each in gradients] == [True] * half + [False] * half
+
+
+def test_an_example_has_one_temperature_for_each_view() -> None:
+    """LibAUC's update for images and texts, written out: s - s⁺ in the place of s, nothing shared by the two directions."""
+    a, b = (torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    spec = "individual:size=6,per_view=true,relative=true,temperature_init=0.5,gamma=0.4,rho=1,learning_rate=0.1"
+    loss_fn = ContrastiveLoss(spec, "dcl", "cross-view", symmetric=True).double()
+    index, tau, u, v = [5, 0, 2, 3], torch.full((2, 6), 0.5).double(), torch.zeros(2, 6).double(), torch.zeros(2, 6).double()
+    similarity = torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=2)
+    for _ in range(3):
+        loss_fn(a, b, index=torch.tensor(index))
+        for side, rows in enumerate((similarity, similarity.T)):
+            for place, example in enumerate(index):
+                h = torch.cat([rows[place, :place], rows[place, place + 1 :]]) - rows[place, place]
+                t = tau[side, example].clone()
+                g = torch.exp(h / t).mean()
+                u[side, example] = 0.6 * u[side, example] + 0.4 * g if u[side, example] else g
+                slope = u[side, example].log() + 1 - (torch.exp(h / t) * h / t).mean() / u[side, example]
+                v[side, example] = 0.1 * v[side, example] + 0.9 * slope.clamp(-3, 3)
+                tau[side, example] = (t - 0.1 * v[side, example]).clamp(0.05, 1)
+    torch.testing.assert_close(loss_fn.strategy.temperatures, tau.flatten(), rtol=1e-10, atol=0)
 
 
 def test_shifted_dystress_defaults_to_the_width_that_ends_at_the_maximum_and_warns_of_another() -> None:

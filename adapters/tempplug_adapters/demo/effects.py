@@ -156,7 +156,7 @@ def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> Non
 
 
 @torch.no_grad()
-def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor], begins: float | None = None) -> Effect:
+def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, Any], begins: float | None = None) -> Effect:
     batch = Batch(positive_similarity=pairs.positives, anchors=pairs.view_a, candidates=pairs.view_b, **given)
     # the output shows temperatures at floors and bounds
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):

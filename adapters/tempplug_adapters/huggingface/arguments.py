@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from torch import distributed
 
 import tempplug
-from tempplug.arguments import merge_spec
+from tempplug.arguments import merge_spec, parse_spec
 from tempplug.errors import ConfigError
 from tempplug.options import Number, Option, format_spec, format_value, options_of
 from tempplug.plugins import AdapterInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
 from tempplug.types import LayoutName
-from tempplug_adapters.contexts import Temperatures, in_context
+from tempplug_adapters.contexts import Temperatures, in_context, objective_in_context
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_transformers import TemperatureRankingLoss
@@ -80,12 +80,13 @@ class TemperatureArguments:
         _RATE.check(f"temperature_learning_rate={rate}", rate)
         if self.temperature_strategy is not None:
             name, options = self._merged()
-            required = {option.name for option in _options(name) if option.required}
             # options from the data, such as class counts, are added later, and the others can be checked only then
-            if required <= options.keys():
+            if _required(StrategyInfo, name) <= options.keys():
                 self._set_learning_rate(tempplug.create_strategy(name, **options))
         if self.contrastive_objective is not None:
-            tempplug.create_objective(self.contrastive_objective)
+            name, options = parse_spec(self.contrastive_objective)
+            if _required(ObjectiveInfo, name) <= options.keys():
+                tempplug.create_objective(name, **options)
 
     def create_loss(
         self,
@@ -104,8 +105,8 @@ class TemperatureArguments:
             gather: whether candidates come from all processes; None gathers if there are several.
             temperatures: default options by strategy, such as those of `tempplug_adapters.training.recipe.around`; for
                 example, with ``around(0.05)`` the default of ``fixed`` is 0.05. None keeps the strategies' own defaults (0.1).
-            **known: options determined by the data, such as ``class_counts``; used if the strategy has them and neither the
-                flags nor ``temperatures`` set them.
+            **known: options determined by the data, such as ``class_counts``; used if strategy or objective have them and
+                neither the flags nor ``temperatures`` set them.
 
         Raises:
             UnknownNameError: as in the constructor.
@@ -113,7 +114,7 @@ class TemperatureArguments:
         """
         return tempplug.ContrastiveLoss(
             strategy=self._set_learning_rate(in_context(format_spec(*self._merged()), temperatures or {}, **known)),
-            objective=self.contrastive_objective or "infonce",
+            objective=objective_in_context(self.contrastive_objective or "infonce", **known),
             layout=layout,
             symmetric=symmetric,
             gather=_several_processes() if gather is None else gather,
@@ -149,7 +150,9 @@ class TemperatureArguments:
     def _merged(self) -> tuple[str, dict[str, Any]]:
         """Returns the name and the options of the strategy, including the learning rate if that is an option."""
         name, options = merge_spec(self.temperature_strategy or "fixed", self.temperature_args)
-        if self.temperature_learning_rate is None or "learning_rate" not in {option.name for option in _options(name)}:
+        if self.temperature_learning_rate is None or "learning_rate" not in {
+            each.name for each in _options(StrategyInfo, name)
+        }:
             return name, options
         if "learning_rate" in options:
             raise ConfigError(
@@ -177,6 +180,11 @@ def _several_processes() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def _options(strategy: str) -> tuple[Option, ...]:
-    """Returns the options of a strategy; raises UnknownNameError if it is unknown."""
-    return options_of(registry().load(registry().get(StrategyInfo, strategy)))
+def _required(kind: type[Info], name: str) -> set[str]:
+    """Returns the options that have no default."""
+    return {option.name for option in _options(kind, name) if option.required}
+
+
+def _options(kind: type[Info], name: str) -> tuple[Option, ...]:
+    """Returns the options of a strategy or an objective; raises UnknownNameError if it is unknown."""
+    return options_of(registry().load(registry().get(kind, name)))

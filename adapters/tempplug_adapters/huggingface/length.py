@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from transformers import TrainingArguments
 
-from tempplug import Strategy
+from tempplug import Objective, Strategy
 from tempplug.strategies.schedule import Schedule
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def epochs_of(args: TrainingArguments, batches: Any) -> float:
 
 
 def set_training_length(module: nn.Module, epochs: float, *, steps: int = 0, log: bool) -> None:
-    """Sets the length of the training in every strategy of a module.
+    """Sets the length of the training in every strategy and objective of a module.
 
     Args:
         module: a loss, or a module with losses.
@@ -40,6 +40,8 @@ def set_training_length(module: nn.Module, epochs: float, *, steps: int = 0, log
         steps: its number of optimizer steps; 0 if unknown.
         log: whether to log options that depend on the length, and schedules that need more steps.
     """
+    for objective in (each for each in module.modules() if isinstance(each, Objective)):
+        objective.set_length(epochs)
     for strategy in (each for each in module.modules() if isinstance(each, Strategy)):
         before = strategy.spec()
         strategy.set_length(epochs)

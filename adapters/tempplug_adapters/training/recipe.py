@@ -45,8 +45,8 @@ _TRAINING = (
 def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
     """Returns options of every strategy relative to a method's fixed temperature, in the proportions of their papers.
 
-    DySTreSS's range ends at this temperature and has a ratio of two; a schedule goes from half to twice of it; MACL has its
-    slope and threshold for images and graphs.
+    DySTreSS's range ends at this temperature and has a ratio of two; schedules and TempNet go from half to twice of it; MACL
+    has its slope and threshold for images and graphs.
 
     Args:
         temperature: fixed temperature of the method's paper, greater than 0.
@@ -62,6 +62,13 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
         "dystress": {"temperature_min": temperature / 2, "temperature_max": temperature},
         "schedule": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
         "uncertainty": {"base_temperature": temperature},
+        "tempnet": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
+        # proportions of the paper's example, whose fixed temperature is taken to be 0.1
+        "mm-ts": {
+            "temperature_min": temperature / 2,
+            "temperature_max": 2 * temperature,
+            "amplitude": 0.8 * temperature,
+        },
         # iSogCLR's lowest temperature, or half of the method's if that is lower, so that it can decrease
         "individual": {"temperature_init": temperature, "temperature_min": min(0.05, temperature / 2)},
         **own,

@@ -1,0 +1,95 @@
+"""Moving averages of one number for every example of a data set, kept as logarithms so that nothing overflows.
+
+Every process updates them from the rows of all processes, because DDP copies the buffers of the first to the others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from tempplug import distributed
+from tempplug.errors import ConfigError, TensorError
+from tempplug.inputs import outside
+from tempplug.options import Flag, Number
+from tempplug.types import Batch
+
+EMPTY = -torch.inf
+"""Of an example that was not met yet."""
+Size = Annotated[int, Number(at_least=1, at_most=1e10, integer=True, help="examples of the data set")]
+PerView = Annotated[bool, Flag(help="whether anchors of view_b have their own state")]
+Relative = Annotated[bool, Flag(help="whether s⁺ is subtracted from the similarities of negatives")]
+
+
+class Owner(Protocol):
+    """A strategy or an objective with a state for every example."""
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    size: int
+    per_view: bool
+
+
+def entries(owner: Owner, batch: Batch, state: Tensor) -> Tensor:
+    """Returns where the state of each anchor lies, [N]: at the number of its example, ``size`` behind for those of view_b.
+
+    Args:
+        owner: whose state it is; with ``per_view`` the two views' anchors have one each.
+        batch: that holds ``index``.
+        state: [size], or [2·size] with ``per_view``.
+
+    Raises:
+        ConfigError: the call has no index, or one outside the data set.
+        TensorError: the state is on another device.
+    """
+    index = batch.index
+    if index is None:
+        raise ConfigError(
+            f"{owner.kind} '{owner.name}' needs the position of each row in the data set: pass index= to the loss."
+        )
+    if index.device != state.device:
+        raise TensorError(
+            f"the state of {owner.kind} '{owner.name}' is on {state.device} where the embeddings are on {index.device}: move "
+            "the loss, loss_fn.to(view_a.device)."
+        )
+    if index.is_cuda:
+        # Looking at values would wait for the device.
+        torch._assert_async(((index >= 0) & (index < owner.size)).all())
+    elif (found := outside("index", index, owner.size)) is not None:
+        raise ConfigError(
+            f"index holds {found}; {owner.kind} '{owner.name}' has size={owner.size}, so positions run from 0 to "
+            f"{owner.size - 1}."
+        )
+    if not owner.per_view or batch.of_view_a is None:
+        return index
+    return torch.cat([index[: batch.of_view_a], index[batch.of_view_a :] + owner.size])
+
+
+def moved(old: Tensor, log_values: Tensor, gamma: float) -> Tensor:
+    """Returns ln((1-γ)·e^old + γ·e^value); the value where there is no old one."""
+    kept = math.log1p(-gamma) if gamma < 1 else EMPTY
+    return torch.where(old == EMPTY, log_values, torch.logaddexp(old + kept, log_values + math.log(gamma)))
+
+
+def of_all_processes(*values: Tensor) -> list[Tensor]:
+    """Returns the rows of all processes, without gradient."""
+    rows = distributed.share_rows(len(values[0]), values[0].device, gather=True)
+    return [distributed.gather(each.detach().contiguous(), rows) for each in values]
+
+
+def log_means(log_values: Tensor, position: Tensor, examples: int) -> tuple[Tensor, Tensor]:
+    """Returns ln of the mean of e^value over the rows of each example, [E], and each row's share in its sum, [P].
+
+    Args:
+        log_values: [P], finite.
+        position: [P] which example a row belongs to, below E.
+        examples: E.
+    """
+    # Through the largest of each example, so that nothing overflows.
+    highest = log_values.new_full((examples,), EMPTY).scatter_reduce(0, position, log_values, "amax")
+    powers, zeros = torch.exp(log_values - highest[position]), log_values.new_zeros(examples)
+    total, count = zeros.index_add(0, position, powers), zeros.index_add(0, position, torch.ones_like(powers))
+    return highest + torch.log(total / count), powers / total[position]
