@@ -57,7 +57,7 @@ class ContrastiveLoss(nn.Module):
 
     Raises:
         UnknownNameError: no such strategy, objective, option or layout.
-        ConfigError: an option, the reduction or the engine is not allowed.
+        ConfigError: an option, the reduction or the engine is not allowed, or two parts do not go together.
 
     >>> loss_fn = ContrastiveLoss("macl:base_temperature=0.05,alpha=2,threshold=0.8", layout="cross-view")
     >>> view_a = torch.eye(3)
@@ -83,6 +83,11 @@ class ContrastiveLoss(nn.Module):
         self.layout = create_layout(layout, symmetric)
         self.negatives = nn.ModuleList(create_negatives(negatives))
         self._read_by_negatives: frozenset[str] = frozenset().union(*(each.takes for each in self.terms))
+        if self.strategy.needs_negative_similarity and self.objective.pair_function is not None:
+            raise ConfigError(
+                f"strategy '{self.strategy.name}' reads a mean similarity that a softmax weighs, and objective "
+                f"'{self.objective.name}' has no softmax: use another strategy, or another objective."
+            )
         if not isinstance(reduction, str) or reduction not in get_args(Reduction):
             raise ConfigError(f"reduction={reduction!r} must be one of {', '.join(get_args(Reduction))}.")
         if not isinstance(gather, bool):

@@ -1,6 +1,6 @@
 """What becomes of the logit of a pair before a row is summed: exp in softmax losses, softplus in the sigmoid loss.
 
-A function here works element by element on any tile and knows neither rows nor roles.
+A function here works element by element on any tile and must not depend on rows or roles.
 """
 
 from __future__ import annotations
@@ -10,9 +10,18 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 from torch.nn import functional as F
 
+from tempplug.strategies.logit_map import LogitMap
+
 
 class PairFunction(ABC):
-    """f of a logit; an objective that sets one as its ``pair_function`` gets sums of f in place of log-sum-exps."""
+    """f of a logit; an objective that sets one as its ``pair_function`` gets sums of f in place of log-sum-exps.
+
+    Summed are f(l + offset) over the negatives of a row and f(-(l + offset)) over its positives.
+    """
+
+    def offset(self, logit_map: LogitMap) -> Tensor | float:
+        """Returns the number that is added to all logits of a map, []; a tensor may carry gradient. 0 unless overridden."""
+        return 0.0
 
     @abstractmethod
     def value(self, logit: Tensor) -> Tensor:

@@ -134,6 +134,7 @@ class Pass:
         mirrored: whether the columns' sums are wanted.
         wanted: of each row.
         terms: on negatives.
+        offset: of all logits before the pair function.
 
     Attributes:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
@@ -149,9 +150,12 @@ class Pass:
         mirrored: bool,
         wanted: Wanted,
         terms: Sequence[TermMap],
+        offset: Tensor | float,
     ) -> None:
         self.roles = roles = block.roles
         self.map, self.wanted, self.terms, self.mirrored = logit_map, wanted, terms, mirrored
+        self.shifts = isinstance(offset, Tensor) and offset.requires_grad
+        self.offset = offset.detach() if isinstance(offset, Tensor) else offset
         anchors = block.bare[0]
         self.products = [block.bare]
         for left, right in logit_map.products:
@@ -187,7 +191,8 @@ class Pass:
         self.logit = anchors.new_zeros(anchors.shape[0]) if several and not self.map.linear else None
         self.top: tuple[Tensor, Tensor, Tensor] | None = None
         # Of one slope alone, weights are kept with it in them, where they are not wanted apart.
-        self.folded = not (several or self.around or self.learned or self.wanted.top or len(self.products) > 1)
+        apart = several or self.around or self.learned or self.wanted.top or self.shifts
+        self.folded = not (apart or len(self.products) > 1)
         slopes = 0 if self.map.linear or self.folded else len(self.products)
         self.keeps = keep and self.plan.pairs * (1 + slopes) <= KEPT
         for found in in_order(self._sums_of, self.plan.tiles, self.threads):
@@ -204,7 +209,7 @@ class Pass:
 
     def _sums_of(self, tile: Tile) -> list[Addition]:
         """Returns what a tile adds to each sum, and keeps what the backward pass needs of it."""
-        found, turns = self.tile(tile), tile.both and tile.turns
+        found, turns = self.tile(tile, weighed=self.keeps), tile.both and tile.turns
         of_negatives = found.values
         additions: list[Addition] = []
         if found.positive is not None and self.positive is not None:
@@ -234,8 +239,14 @@ class Pass:
         if self.logit is not None:
             part(self.logit, rows).add_(more)
 
-    def tile(self, tile: Tile) -> Values:
-        """Returns what a tile holds."""
+    def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
+        """Returns what a tile holds.
+
+        Args:
+            tile: where.
+            summed: whether the values of a pair function are wanted.
+            weighed: whether its weights are.
+        """
         left, right = self.products[0]
         if tile.rows is not None:
             left = left[tile.rows]
@@ -257,10 +268,17 @@ class Pass:
             for term in terms:
                 # Of a single positive, whose place is blank below, it does not matter.
                 values.add_(term if positive is None else torch.where(positive > 0, 0.0, term), alpha=LOG2E)
-            logit = values * LN2 if pair or self.wanted.top or self.logit is not None else None
+            logit = values * LN2 if self.wanted.top or self.logit is not None else None
             weights = values
-            if pair is not None and logit is not None:
-                values, weights = pair.value(logit).contiguous(), pair.slope(logit).contiguous()
+            if pair is not None:
+                shifted = values.mul_(LN2).add_(self.offset)
+                sign = None if positive is None else positive.mul(-2).add_(1)
+                if sign is not None:
+                    shifted.mul_(sign)
+                values = pair.value(shifted).contiguous() if summed else shifted
+                weights = pair.slope(shifted).contiguous() if weighed else values
+                if sign is not None and weighed:
+                    weights = weights * sign
             elif self.around:
                 fill = -math.inf
             else:
@@ -270,7 +288,7 @@ class Pass:
             self.marks.blank_(found.values, tile, fill)
         elif tile.blank is not None:
             found.values.view(-1).index_fill_(0, tile.blank, fill)
-        if pair is not None:  # elsewhere values are weights
+        if found.weights is not found.values:
             if self.marks is not None:
                 self.marks.blank_(found.weights, tile, fill)
             elif tile.blank is not None:

@@ -31,4 +31,7 @@ def tempplug_register_objectives() -> list[ObjectiveInfo]:
             "Zhang et al. 2022 (SimCo)",
         ),
         _info("amcl-top", "amcl_top:AMCLTop", "the most similar negatives' mean logit, for amcl", "Wang et al. 2024 (AMCL)"),
+        _info(
+            "sigmoid", "sigmoid:Sigmoid", "every pair by itself with a learned bias, no softmax", "Zhai et al. 2023 (SigLIP)"
+        ),
     ]

@@ -18,9 +18,9 @@ from tempplug.testing.oracle_layouts import Direction, Uncertainty, directions, 
 from tempplug.testing.oracle_logits import SCALAR_STRATEGIES, oracle_logit
 
 # Those that are defined by the mean logit and the log-sum-exp of the positives; the others weigh the one positive.
-SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce")
+SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce", "sigmoid")
 # Those whose formula holds without a negative: the positive is all that its anchor can be told from.
-WITHOUT_NEGATIVES = ("infonce",)
+WITHOUT_NEGATIVES = ("infonce", "sigmoid")
 
 
 def _softplus(d: Tensor) -> Tensor:
@@ -103,6 +103,18 @@ def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[s
     raise ConfigError(f"objective='{name}' is unknown to the oracle.")
 
 
+def _sigmoid(rows: _Rows, strategy: str, bias: Tensor | None, options: Mapping[str, Any], logit_of: Any) -> Tensor:
+    """Returns Σ -ln σ(l + b) over the positives and Σ -ln σ(-(l + b)) over the negatives of each anchor."""
+    relative = options.get("relative_bias", False)
+    if bias is None:
+        bias = torch.tensor(options.get("initial_bias", 1 if relative else -10), dtype=torch.float64)
+    if relative and strategy not in SCALAR_STRATEGIES:
+        raise ConfigError(f"relative_bias=True: strategy '{strategy}' has no single scale.")
+    logits = rows.logits + (-bias * logit_of(torch.ones(1, 1, dtype=torch.float64)) if relative else bias)
+    pairs = torch.where(rows.positive, F.logsigmoid(logits), 0.0) + torch.where(rows.negative, F.logsigmoid(-logits), 0.0)
+    return -pairs.sum(dim=1)
+
+
 def _second_temperature(strategy: str, options: Mapping[str, Any], logit_of: Any) -> float:
     """Returns the option, or ten times the one temperature of the strategy."""
     given = options.get("second_temperature")
@@ -121,6 +133,7 @@ def _direction_losses(
     objective_options: Mapping[str, Any],
     epoch: float,
     learned: Sequence[Tensor],
+    bias: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     if objective not in SEVERAL_POSITIVES and bool((direction.positive.sum(dim=1) > 1).any()):
         raise ConfigError(f"objective '{objective}' has no form for several positives.")
@@ -150,8 +163,11 @@ def _direction_losses(
         rows.read(rows.similarity / _second_temperature(strategy, objective_options, logit_of))
         second = rows.d.detach()
     rows.read(logit_of(rows.similarity))
-    losses = losses.masked_scatter(rows.kept, _objective(objective, rows, second, objective_options))
-    return losses, rows.kept
+    if objective == "sigmoid":
+        found = _sigmoid(rows, strategy, bias, objective_options, logit_of)
+    else:
+        found = _objective(objective, rows, second, objective_options)
+    return losses.masked_scatter(rows.kept, found), rows.kept
 
 
 def oracle_row_losses(
@@ -172,10 +188,11 @@ def oracle_row_losses(
     negative_mask: Tensor | None = None,
     epoch: float = 0.0,
     learned: Sequence[Tensor] = (),
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss of every anchor, 0 where it has none, and which anchors have one.
 
-    An anchor has a loss where it has a positive and, under every objective but ``infonce``, a negative. Of a symmetric layout
+    An anchor has a loss where it has a positive and, under every objective but ``infonce`` and ``sigmoid``, a negative. Of a symmetric layout
     it is the mean over the directions in which it has one.
 
     Args:
@@ -195,6 +212,7 @@ def oracle_row_losses(
         negative_mask: [N, M] boolean, for ``masks``; a pair in neither is ignored.
         epoch: epochs done, for schedules.
         learned: the parameters of the strategy, see `oracle_logit`.
+        bias: [1] what ``sigmoid`` has learned; None: its initial bias.
 
     Returns:
         losses: float64, [2B] for ``two-view`` and ``labels`` with two views, [B] otherwise; differentiable.
@@ -209,7 +227,7 @@ def oracle_row_losses(
     found = directions(layout, symmetric, a, b, past, labels, uncertainty, positive_mask, negative_mask)
     found[0] = found[0].with_hard_negatives(None if hard is None else hard.flatten(0, -2), len(a))
     results = [
-        _direction_losses(each, strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned)
+        _direction_losses(each, strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned, bias)
         for each in found
     ]
     kept = torch.stack([kept for _, kept in results]).sum(dim=0)

@@ -34,6 +34,7 @@ STRATEGIES = [
     "learnable",
     "learnable:initial_temperature=0.02",
     "learnable:initial_temperature=0.2,max_scale=8",
+    "learnable:initial_temperature=0.009,max_scale=none",
     "macl",
     "macl:base_temperature=0.05,alpha=2,threshold=0.8",
     *[f"dystress:profile={profile}" for profile in DYSTRESS],
@@ -52,8 +53,10 @@ STRATEGIES = [
     "amcl:dimension=D,beta=0",
     "amcl:dimension=D,span=0.5,floor=0.01,beta=0.01",
 ]
+SIGMOID = ["sigmoid", "sigmoid:initial_bias=-3", "sigmoid:relative_bias=true,initial_bias=0.2"]
 # The last one takes ten times the strategy's temperature, where it has one.
-OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1.5", "dual-temperature"]
+DUAL = ["dual-temperature:second_temperature=1.5", "dual-temperature"]
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", *SIGMOID, *DUAL]
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
 LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
 
@@ -214,7 +217,7 @@ def build(strategy: str, objective: str, call: Call, reduction: str, engine: str
     loss_fn.set_progress(epoch=EPOCH)
     if call.views[0].dtype == torch.float64:
         loss_fn.double()
-    if "max_scale" in strategy:
+    if "max_scale=8" in strategy:
         with torch.no_grad():
             next(loss_fn.parameters()).fill_(3.0)  # above the bound: the next call clamps it
         loss_fn.strategy.warned_of_bounds = True
@@ -232,7 +235,8 @@ def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: Contras
         "layout": call.layout,
         "symmetric": call.symmetric,
         "epoch": EPOCH,
-        "learned": [each.detach().double().requires_grad_() for each in loss_fn.parameters()],
+        "learned": [each.detach().double().requires_grad_() for each in loss_fn.strategy.parameters()],
+        **{name: each.detach().double().requires_grad_() for name, each in loss_fn.objective.named_parameters()},
         **call.inputs,
     }
 
@@ -258,7 +262,7 @@ def compare(
 
     weights = torch.rand(len(rows), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     leaves = [*call.leaves(), *loss_fn.parameters()]
-    references = [*call.leaves(), *arguments["learned"]]
+    references = [*call.leaves(), *arguments["learned"], *(arguments[name] for name, _ in loss_fn.objective.named_parameters())]
     if context.backward == "none":
         return
     ours = context.gradients((rows * weights.to(rows.dtype)).sum(), leaves)

@@ -55,7 +55,7 @@ SPECS = [
     "individual:size=50",
 ]
 LAYOUTS = ["two-view", "two-view+hard", "cross-view", "cross-view+hard", "symmetric", "queue+hard"]
-OBJECTIVES = ["infonce", "dcl", "dclw", "reweighted", "flatnce", "dual-temperature:second_temperature=2"]
+OBJECTIVES = ["infonce", "dcl", "dclw", "reweighted", "flatnce", "dual-temperature:second_temperature=2", "sigmoid"]
 # The compiler looks at what it is given.
 quiet = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
