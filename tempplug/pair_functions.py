@@ -6,11 +6,13 @@ A function here works element by element on any tile and must not depend on rows
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from tempplug.strategies.logit_map import LogitMap
+if TYPE_CHECKING:
+    from tempplug.strategies.logit_map import LogitMap
 
 
 class PairFunction(ABC):

@@ -23,8 +23,8 @@ class Objective(Configured, nn.Module):
         without_negatives: whether `row_loss` is defined for anchors without a negative, whose ``negative_lse`` is -inf; where
             it is not, such anchors leave the mean, and whatever `row_loss` returns for them is dropped.
         top: how many of each anchor's most similar negatives `row_loss` reads, which costs more than the log-sum-exp.
-        pair_function: f that `row_loss` reads sums of in place of log-sum-exps: of f(l) over negatives, as ``negative_lse``, and
-            of f(-l) over positives, as ``positive_lse``; see `tempplug.pair_functions`.
+        pair_function: f of which `row_loss` reads sums in place of log-sum-exps: f(l) over the negatives is ``negative_lse``,
+            f(-l) over the positives is ``positive_lse``; see `tempplug.pair_functions`.
         learning_rate: at which an optimizer is to move what this objective learns, as of `tempplug.Strategy`; None: that of the
             model.
     """

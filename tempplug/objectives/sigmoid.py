@@ -11,8 +11,7 @@ from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective
 from tempplug.options import Flag, Number
 from tempplug.pair_functions import Softplus
-from tempplug.strategies.logit_map import LogitMap
-from tempplug.strategies.maps import ScaleMap
+from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Auxiliary, RowStatistics
 
 

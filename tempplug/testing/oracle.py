@@ -192,8 +192,8 @@ def oracle_row_losses(
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss of every anchor, 0 where it has none, and which anchors have one.
 
-    An anchor has a loss where it has a positive and, under every objective but ``infonce`` and ``sigmoid``, a negative. Of a symmetric layout
-    it is the mean over the directions in which it has one.
+    An anchor has a loss where it has a positive and, under every objective but ``infonce`` and ``sigmoid``, a negative. Of a
+    symmetric layout it is the mean over the directions in which it has one.
 
     Args:
         view_a: [B, D] raw embeddings, the anchors of every layout.

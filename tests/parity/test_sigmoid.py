@@ -1,4 +1,4 @@
-"""The sigmoid objective beside SigLIP's formula in float64, where the oracle's array does not go: blocks, terms, derivatives."""
+"""The sigmoid objective beside SigLIP's formula in float64: what the oracle's array leaves out, such as blocks and terms."""
 
 from __future__ import annotations
 
