@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,9 +22,9 @@ class PairFunction(ABC):
     Summed are f(l + offset) over the negatives of a row and f(-(l + offset)) over its positives.
     """
 
-    def offset(self, logit_map: LogitMap) -> Tensor | float:
-        """Returns the number that is added to all logits of a map, []; a tensor may carry gradient. 0 unless overridden."""
-        return 0.0
+    def offset(self, logit_map: LogitMap) -> Tensor:
+        """Returns the number that is added to all logits of a map, [], which may carry gradient; 0 unless overridden."""
+        return torch.zeros((), device="cpu")
 
     @abstractmethod
     def value(self, logit: Tensor) -> Tensor:

@@ -37,7 +37,6 @@ def dense_statistics(
         similarity: [N, M] of all pairs but those of columns that hold no negatives; None to have it computed.
     """
     roles, pair = block.roles, wanted.pair_function
-    offset = 0.0 if pair is None else pair.offset(logit_map)
     columns = slice(roles.negatives_start, None)
     if similarity is None:
         similarity = dense_similarity(block)
@@ -60,7 +59,7 @@ def dense_statistics(
     if pair is None:
         negative = torch.logsumexp(masked, 1)
     else:
-        negative = torch.where(left_out, 0.0, pair.value(of_negatives + offset)).sum(1)
+        negative = torch.where(left_out, 0.0, pair.value(of_negatives + pair.offset(logit_map))).sum(1)
     if without is not None:
         negative = negative.masked_fill(without, -torch.inf if pair is None else 0.0)
     mean_negative = (torch.softmax(masked, 1) * similarity).sum(1).detach() if wanted.negative_similarity else None
@@ -84,7 +83,7 @@ def dense_statistics(
         return RowStatistics(
             positive_logit=positive_logit,
             positive_similarity=positive_similarity,
-            positive_lse=positive_logit if pair is None else pair.value(-(positive_logit + offset)),
+            positive_lse=positive_logit if pair is None else pair.value(-(positive_logit + pair.offset(logit_map))),
             negative_lse=negative,
             positive_count=roles.positive_count(),
             negative_count=negative_count,
@@ -100,7 +99,7 @@ def dense_statistics(
     if pair is None:
         of_positives = torch.logsumexp(logits.masked_fill(~counted, -torch.inf), 1)
     else:
-        of_positives = torch.where(positive, pair.value(-(logits + offset)), 0.0).sum(1)
+        of_positives = torch.where(positive, pair.value(-(logits + pair.offset(logit_map))), 0.0).sum(1)
     return RowStatistics(
         positive_logit=torch.where(positive, logits, 0.0).sum(1) / divisor,
         positive_similarity=torch.where(positive, similarity, 0.0).sum(1) / divisor,

@@ -134,7 +134,7 @@ class Pass:
         mirrored: whether the columns' sums are wanted.
         wanted: of each row.
         terms: on negatives.
-        offset: of all logits before the pair function.
+        offset: [] of all logits before the pair function; None without one.
 
     Attributes:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
@@ -150,12 +150,12 @@ class Pass:
         mirrored: bool,
         wanted: Wanted,
         terms: Sequence[TermMap],
-        offset: Tensor | float,
+        offset: Tensor | None,
     ) -> None:
         self.roles = roles = block.roles
         self.map, self.wanted, self.terms, self.mirrored = logit_map, wanted, terms, mirrored
-        self.shifts = isinstance(offset, Tensor) and offset.requires_grad
-        self.offset = offset.detach() if isinstance(offset, Tensor) else offset
+        self.shifts = offset is not None and offset.requires_grad
+        self.offset = None if offset is None else offset.detach()
         anchors = block.bare[0]
         self.products = [block.bare]
         for left, right in logit_map.products:
@@ -270,8 +270,8 @@ class Pass:
                 values.add_(term if positive is None else torch.where(positive > 0, 0.0, term), alpha=LOG2E)
             logit = values * LN2 if self.wanted.top or self.logit is not None else None
             weights = values
-            if pair is not None:
-                shifted = values.mul_(LN2).add_(self.offset)
+            if pair is not None and self.offset is not None:
+                shifted = torch.add(self.offset, values, alpha=LN2, out=values)
                 sign = None if positive is None else positive.mul(-2).add_(1)
                 if sign is not None:
                     shifted.mul_(sign)

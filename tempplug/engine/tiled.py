@@ -45,7 +45,7 @@ def tiled_statistics(
     """
     roles, learned = block.roles, logit_map.tensors()
     pair = wanted.pair_function
-    offset = 0.0 if pair is None else pair.offset(logit_map)
+    offset = None if pair is None else pair.offset(logit_map)
     work = Pass(block, logit_map, learned, mirrored, wanted, terms, offset)
     candidates = None if block.candidates is block.anchors else block.candidates
     similarity, logit, positive, negative, columns, top = apply_rows(
@@ -59,7 +59,7 @@ def tiled_statistics(
         logit = bound.logit(similarity)
     counts = roles.positive_count()
     if positive is None:
-        positive = logit if pair is None else pair.value(-(logit + offset))
+        positive = logit if pair is None or offset is None else pair.value(-(logit + offset))
     elif pair is None and roles.fewest_positives < 2:
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Of none any number does.
         positive = torch.where(counts <= 1, logit, positive)
@@ -73,20 +73,20 @@ class Rows(torch.autograd.Function):
     """A pass, with gradient."""
 
     @staticmethod
-    def forward(ctx: Any, work: Pass, keep: bool, *operands: Any) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, work: Pass, keep: bool, *operands: Tensor | None) -> tuple[Tensor | None, ...]:
         """Returns what `Pass.forward` does.
 
         Args:
             ctx: of autograd.
             work: to be done.
             keep: whether gradients may be wanted.
-            operands: anchors, candidates (None where they are the anchors), the offset of logits, a tensor or a number, and
-                what the map learns.
+            operands: anchors, candidates (None where they are the anchors), the offset of logits (or None),
+                and what the map learns.
         """
         ctx.work = work
         ctx.set_materialize_grads(False)
         # Kept for what autograd checks: that they were not changed in place, and that the graph still exists.
-        ctx.save_for_backward(*(each if isinstance(each, Tensor) else None for each in operands))
+        ctx.save_for_backward(*operands)
         return work.forward(keep and any(ctx.needs_input_grad))
 
     @staticmethod
