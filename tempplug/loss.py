@@ -272,9 +272,7 @@ class ContrastiveLoss(nn.Module):
             self._unlearned = None
         step = Step(Unchanged(given, self.layout.takes) if given else None)
         self._last[:] = step, None
-        objective = self.objective
-        if objective._parameters or objective._modules:
-            step.learned = {name: number.detach().clone() for name, number in objective.learned().items()}
+        step.learned = self._learned()
         total = Head(self, step).loss(*heads[0], given)
         if len(heads) > 1:
             total = torch.stack([total, *(Head(self, step).loss(*each, given) for each in heads[1:])]).sum(0)
@@ -306,9 +304,17 @@ class ContrastiveLoss(nn.Module):
         step = Step(None)
         if not torch.compiler.is_exporting():
             self._last[:] = None if transformed() else step, None
+            step.learned = self._learned()
         heads = split_heads(view_a, view_b)
         with plain_precision(heads[0][0].device.type):
             return torch.stack([Head(self, step).loss(*each, given) for each in heads]).sum(0)
+
+    def _learned(self) -> dict[str, Tensor]:
+        """Returns copies of what the objective learns, as they are in this call."""
+        objective = self.objective
+        if not (objective._parameters or objective._modules):
+            return {}
+        return {name: number.detach().clone() for name, number in objective.learned().items()}
 
     def _warn(self, kind: str, message: str) -> None:
         """Warns once in the life of this module."""

@@ -114,7 +114,10 @@ def test_graphs_end_before_tiles_and_go_on_behind_them(before: str, lean: bool) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "layout", "objective"), every_pair(SPECS, LAYOUTS, OBJECTIVES))
+@pytest.mark.parametrize(
+    ("strategy", "layout", "objective"),
+    every_pair(SPECS, LAYOUTS, OBJECTIVES, allowed=lambda *case: (case[0][:10], case[2]) != ("individual", "sigmoid")),
+)
 def test_a_compiled_loss_has_the_same_value_gradients_and_record(strategy: str, layout: str, objective: str) -> None:
     compare(strategy, layout, objective, "aot_eager")
 

@@ -30,7 +30,7 @@ CASES = {
     "amcl": ("two-view", "amcl:dimension=6", "dcl", {}),
     "amcl-top": ("cross-view", "amcl:dimension=6", "amcl-top:top_k=2,beta=0.1", {"symmetric": True}),
     "sigmoid": ("cross-view", "learnable:initial_temperature=0.1,max_scale=none", "sigmoid:relative_bias=true", {}),
-    "sigmoid-labels": ("labels", "learnable", "sigmoid", {}),
+    "labels-sigmoid": ("labels", "learnable", "sigmoid", {}),
     "individual": ("two-view", "individual:size=20", "dcl", {}),
 }
 
