@@ -35,9 +35,8 @@ class Sigmoid(Objective):
 
     Source: Zhai et al. 2023, eq. 1 and Algorithm 1; of the relative bias, arXiv 2509.18552.
 
-    >>> sigmoid = Sigmoid()
-    >>> sigmoid.spec(), sigmoid.bias.item()
-    ('sigmoid:initial_bias=-10,relative_bias=false,learning_rate=0.01', -10.0)
+    >>> Sigmoid().bias.item(), Sigmoid(relative_bias=True).bias.item(), Sigmoid(initial_bias=-16.5).bias.item()
+    (-10.0, 1.0, -16.5)
     """
 
     name: ClassVar[str] = "sigmoid"
@@ -46,7 +45,7 @@ class Sigmoid(Objective):
     several_positives: ClassVar[bool] = True
     without_negatives: ClassVar[bool] = True
 
-    initial_bias: float
+    initial_bias: float | None
     relative_bias: bool
     learning_rate: float | None
 
@@ -60,10 +59,9 @@ class Sigmoid(Objective):
             float | None, Number(above=0, optional=True, help="of b in the optimizer; none: that of the model")
         ] = 0.01,
     ) -> None:
-        if initial_bias is None:
-            initial_bias = 1.0 if relative_bias else -10.0
         super().__init__(initial_bias=initial_bias, relative_bias=relative_bias, learning_rate=learning_rate)
-        self.bias = nn.Parameter(torch.tensor([self.initial_bias]))
+        default = 1.0 if self.relative_bias else -10.0
+        self.bias = nn.Parameter(torch.tensor([default if self.initial_bias is None else self.initial_bias]))
 
     @property
     def pair_function(self) -> Logistic:  # type: ignore[override]
