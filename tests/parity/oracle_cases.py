@@ -241,6 +241,11 @@ def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: Contras
     }
 
 
+def learned_of(arguments: dict[str, Any]) -> list[Tensor]:
+    """Returns the oracle's learned numbers in the order of the loss's parameters."""
+    return [*arguments["learned"], *([arguments["bias"]] if "bias" in arguments else [])]
+
+
 def compare(
     strategy: str, objective: str, call: Call, tolerance: float, engine: str = "auto", context: Context = CONTEXTS["plain"]
 ) -> None:
@@ -262,7 +267,7 @@ def compare(
 
     weights = torch.rand(len(rows), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     leaves = [*call.leaves(), *loss_fn.parameters()]
-    references = [*call.leaves(), *arguments["learned"], *(arguments[name] for name, _ in loss_fn.objective.named_parameters())]
+    references = [*call.leaves(), *learned_of(arguments)]
     if context.backward == "none":
         return
     ours = context.gradients((rows * weights.to(rows.dtype)).sum(), leaves)
