@@ -59,7 +59,7 @@ class ContrastiveLoss(nn.Module):
 
     Raises:
         UnknownNameError: no such strategy, objective, option or layout.
-        ConfigError: an option, the reduction or the engine is not allowed.
+        ConfigError: an option, the reduction or the engine is not allowed, or two parts do not go together.
 
     >>> loss_fn = ContrastiveLoss("macl:base_temperature=0.05,alpha=2,threshold=0.8", layout="cross-view")
     >>> view_a = torch.eye(3)
@@ -85,6 +85,11 @@ class ContrastiveLoss(nn.Module):
         self.layout = create_layout(layout, symmetric)
         self.negatives = nn.ModuleList(create_negatives(negatives))
         self._read_by_negatives: frozenset[str] = frozenset().union(*(each.takes for each in self.terms))
+        if self.strategy.needs_negative_similarity and self.objective.pair_function is not None:
+            raise ConfigError(
+                f"strategy '{self.strategy.name}' reads a mean similarity that a softmax weighs, and objective "
+                f"'{self.objective.name}' has no softmax: use another strategy, or another objective."
+            )
         if not isinstance(reduction, str) or reduction not in get_args(Reduction):
             raise ConfigError(f"reduction={reduction!r} must be one of {', '.join(get_args(Reduction))}.")
         if not isinstance(gather, bool):
@@ -341,9 +346,7 @@ class ContrastiveLoss(nn.Module):
             self._unlearned = None
         step = Step(Unchanged(given, self.layout.takes) if given else None)
         self._last[:] = step, None
-        objective = self.objective
-        if objective._parameters or objective._modules:
-            step.learned = {name: number.detach().clone() for name, number in objective.learned().items()}
+        step.learned = self._learned()
         total = of_head(Head(self, step), *heads[0], given)
         if len(heads) > 1:
             total = torch.stack([total, *(of_head(Head(self, step), *each, given) for each in heads[1:])]).sum(0)
@@ -378,9 +381,17 @@ class ContrastiveLoss(nn.Module):
         step = Step(None)
         if not torch.compiler.is_exporting():
             self._last[:] = None if transformed() else step, None
+            step.learned = self._learned()
         heads = split_heads(view_a, view_b)
         with plain_precision(heads[0][0].device.type):
             return torch.stack([Head(self, step).loss(*each, given) for each in heads]).sum(0)
+
+    def _learned(self) -> dict[str, Tensor]:
+        """Returns copies of what the objective learns, as they are in this call."""
+        objective = self.objective
+        if not (objective._parameters or objective._modules):
+            return {}
+        return {name: number.detach().clone() for name, number in objective.learned().items()}
 
     def _warn(self, kind: str, message: str) -> None:
         """Warns once in the life of this module."""

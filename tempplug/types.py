@@ -83,8 +83,8 @@ class RowStatistics:
         positive_similarity: [N] mean similarity over the anchor's positives (0 where it has none).
         positive_lse: [N] log-sum-exp of the logits of the positives.
         negative_lse: [N] log-sum-exp of the logits of the negatives, -inf where there are none, or where terms of negatives
-            leave them all out. Where the objective has a ``pair_function``, this and ``positive_lse`` are sums of its values
-            instead.
+            leave them all out. Where the objective has a ``pair_function`` f, this is the sum of f(l) over the negatives
+            instead, and ``positive_lse`` that of f(-l) over the positives.
         positive_count: [N] number of positives.
         negative_count: [N] number of negatives.
         negative_similarity: [N] softmax-weighted mean similarity of the negatives, only where it is wanted.

@@ -88,8 +88,13 @@ class Backward:
     Args:
         work: the pass that went forward.
         gradients: of what its `forward` returned; None means 0.
-        wants: whether those of anchors, of candidates, and of each thing that the map learns are wanted.
+        wants: whether those of anchors, of candidates, of the offset, and of each thing that the map learns are wanted.
+
+    Attributes:
+        of_offset: the gradient of the offset, after `run`; None where it is not wanted.
     """
+
+    of_offset: Tensor | None = None
 
     def __init__(self, work: Pass, gradients: Sequence[Tensor | None], wants: Sequence[bool]) -> None:
         self.work = work
@@ -110,7 +115,7 @@ class Backward:
         self.of_class, self.in_tiles = None, self.of_each
         if roles.anchor_labels is not None:
             self.of_class, self.in_tiles = self.of_each, None
-        self.of_learned: list[Tensor | None] = [None] * (len(wants) - 2)
+        self.of_learned: list[Tensor | None] = [None] * (len(wants) - 3)
         (anchors, candidates), *others = work.products
         self.alone, self.triangle = candidates is anchors, work.plan.triangle
         self.scaled = scale is not None and bool(self.of_learned)
@@ -154,11 +159,14 @@ class Backward:
             weights, slopes = work.kept.pop(tile)
             positive = None if work.marks is None else work.marks.positive(tile, weights)
         else:
-            found = work.tile(tile)
+            found = work.tile(tile, summed=False)
             weights, slopes, positive = found.weights, found.slopes, found.positive
             if work.folded and slopes:  # as where they are kept, to the last digit
                 weights, slopes = weights.mul_(slopes[0]), ()
-        weights = self._of_logits(tile, weights, positive)
+        weights = self._of_sums(tile, weights, positive)
+        if work.shifts:
+            additions.append((self._add_offset, tile.rows, self._of_rows(tile, weights)))
+        self._add_others(tile, weights, positive)
         if work.learned:
             additions.append((self._add_learned, None, self._of_what_is_learned(tile, weights)))
         for index, (left, right) in enumerate(work.products):
@@ -175,22 +183,38 @@ class Backward:
                 additions.append((across.add, tile.outer, product))
         return additions
 
-    def _of_logits(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> Tensor:
-        """Returns the gradient of a tile's logits, times the slope where that is in the weights, in their place."""
-        work = self.work
-        if work.around:
-            weights = self._softmaxes(tile, weights, positive)
-        elif positive is None or self.z is None:
-            weights.mul_(spread(self.x.factor, self.y.factor, tile))
-        else:
-            # Exactly the one or the other, as marks are 0 and 1.
-            at_negative, at_positive = spread(self.x.factor, self.y.factor, tile), spread(self.z.factor, self.z.factor, tile)
-            weights.mul_(torch.lerp(at_negative, at_positive, positive))
+    def _of_sums(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> Tensor:
+        """Returns what the sums are to a tile's logits, times the slope where that is in the weights, in their place."""
+        if self.work.around:
+            return self._softmaxes(tile, weights, positive)
+        if positive is None or self.z is None:
+            return weights.mul_(spread(self.x.factor, self.y.factor, tile))
+        # Exactly the one or the other, as marks are 0 and 1.
+        at_negative, at_positive = spread(self.x.factor, self.y.factor, tile), spread(self.z.factor, self.z.factor, tile)
+        return weights.mul_(torch.lerp(at_negative, at_positive, positive))
+
+    def _add_others(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> None:
+        """Adds the gradients of mean logits and top logits to that of a tile's logits."""
+        scale = self.work.scale
         if positive is not None and self.of_logit is not None:
             weights.addcmul_(spread(self.of_logit, self.of_logit, tile), positive)
         if self.of_top is not None:
-            self._add_top(tile, weights, self.of_top if work.scale is None else self.of_top * work.scale.reshape(-1, 1))
-        return weights
+            self._add_top(tile, weights, self.of_top if scale is None else self.of_top * scale.reshape(-1, 1))
+
+    def _of_rows(self, tile: Tile, weights: Tensor) -> Tensor:
+        """Returns the sums of a tile's rows, [R]; of pairs that the tile holds both ways round, half of each."""
+        sums = weights.sum(1)
+        if not (tile.both and self.triangle):
+            return sums
+        if tile.turns:
+            return (sums + weights[:, tile.inner or EVERY].sum(1)) / 2
+        return sums / 2
+
+    def _add_offset(self, rows: slice | None, more: Tensor) -> None:
+        scale = self.work.scale
+        if scale is not None:
+            more = more / (part(scale, rows) if scale.ndim else scale)
+        self.of_offset = more.sum() if self.of_offset is None else self.of_offset + more.sum()
 
     def _softmaxes(self, tile: Tile, logits: Tensor, positive: Tensor | None) -> Tensor:
         """Returns each pair's share in the sum of its row, and of its column if that is an anchor, times their gradients."""

@@ -58,7 +58,10 @@ def dense_statistics(
         # Over everything first, and then none: an empty log-sum-exp has NaN for a gradient, which anomaly detection reports.
         left_out.masked_fill_(without[:, None], False)
     masked = of_negatives.masked_fill(left_out, -torch.inf)
-    negative = torch.logsumexp(masked, 1) if pair is None else torch.where(left_out, 0.0, pair.value(of_negatives)).sum(1)
+    if pair is None:
+        negative = torch.logsumexp(masked, 1)
+    else:
+        negative = torch.where(left_out, 0.0, pair.value(of_negatives + pair.offset(logit_map))).sum(1)
     if without is not None:
         negative = negative.masked_fill(without, -torch.inf if pair is None else 0.0)
     mean_negative = (torch.softmax(masked, 1) * similarity).sum(1).detach() if wanted.negative_similarity else None
@@ -82,7 +85,7 @@ def dense_statistics(
         return RowStatistics(
             positive_logit=positive_logit,
             positive_similarity=positive_similarity,
-            positive_lse=positive_logit if pair is None else pair.value(positive_logit),
+            positive_lse=positive_logit if pair is None else pair.value(-(positive_logit + pair.offset(logit_map))),
             negative_lse=negative,
             positive_count=roles.positive_count(),
             negative_count=negative_count,
@@ -98,7 +101,7 @@ def dense_statistics(
     if pair is None:
         of_positives = torch.logsumexp(logits.masked_fill(~counted, -torch.inf), 1)
     else:
-        of_positives = torch.where(positive, pair.value(logits), 0.0).sum(1)
+        of_positives = torch.where(positive, pair.value(-(logits + pair.offset(logit_map))), 0.0).sum(1)
     return RowStatistics(
         positive_logit=torch.where(positive, logits, 0.0).sum(1) / divisor,
         positive_similarity=torch.where(positive, similarity, 0.0).sum(1) / divisor,

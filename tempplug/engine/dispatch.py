@@ -54,14 +54,9 @@ def row_statistics(
         terms: that are added to the logits of negatives.
 
     Raises:
-        ConfigError: the engine that was asked for cannot do this block; the mean similarity of the negatives is wanted beside a
-            pair function; or a term that is not symmetric would have to serve both directions.
+        ConfigError: the engine that was asked for cannot do this block, or a term that is not symmetric would have to serve
+            both directions.
     """
-    if wanted.negative_similarity and wanted.pair_function is not None:
-        raise ConfigError(
-            "negative_similarity, which the strategy reads, is weighted by a softmax, and the objective's pair_function "
-            f"{type(wanted.pair_function).__name__} has none: use another strategy, or another objective."
-        )
     one_way = [type(each).__name__ for each in terms if not each.symmetric] if mirrored else []
     if one_way:
         raise ConfigError(

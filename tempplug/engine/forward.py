@@ -134,6 +134,7 @@ class Pass:
         mirrored: whether the columns' sums are wanted.
         wanted: of each row.
         terms: on negatives.
+        offset: [] of all logits before the pair function; None without one.
 
     Attributes:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
@@ -149,9 +150,12 @@ class Pass:
         mirrored: bool,
         wanted: Wanted,
         terms: Sequence[TermMap],
+        offset: Tensor | None,
     ) -> None:
         self.roles = roles = block.roles
         self.map, self.wanted, self.terms, self.mirrored = logit_map, wanted, terms, mirrored
+        self.shifts = offset is not None and offset.requires_grad
+        self.offset = None if offset is None else offset.detach()
         anchors = block.bare[0]
         self.products = [block.bare]
         for left, right in logit_map.products:
@@ -187,7 +191,8 @@ class Pass:
         self.logit = anchors.new_zeros(anchors.shape[0]) if several and not self.map.linear else None
         self.top: tuple[Tensor, Tensor, Tensor] | None = None
         # Of one slope alone, weights are kept with it in them, where they are not wanted apart.
-        self.folded = not (several or self.around or self.learned or self.wanted.top or len(self.products) > 1)
+        apart = several or self.around or self.learned or self.wanted.top or self.shifts
+        self.folded = not (apart or len(self.products) > 1)
         slopes = 0 if self.map.linear or self.folded else len(self.products)
         self.keeps = keep and self.plan.pairs * (1 + slopes) <= KEPT
         for found in in_order(self._sums_of, self.plan.tiles, self.threads):
@@ -204,7 +209,7 @@ class Pass:
 
     def _sums_of(self, tile: Tile) -> list[Addition]:
         """Returns what a tile adds to each sum, and keeps what the backward pass needs of it."""
-        found, turns = self.tile(tile), tile.both and tile.turns
+        found, turns = self.tile(tile, weighed=self.keeps), tile.both and tile.turns
         of_negatives = found.values
         additions: list[Addition] = []
         if found.positive is not None and self.positive is not None:
@@ -234,8 +239,14 @@ class Pass:
         if self.logit is not None:
             part(self.logit, rows).add_(more)
 
-    def tile(self, tile: Tile) -> Values:
-        """Returns what a tile holds."""
+    def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
+        """Returns what a tile holds.
+
+        Args:
+            tile: where.
+            summed: whether the values of a pair function are wanted.
+            weighed: whether its weights are.
+        """
         left, right = self.products[0]
         if tile.rows is not None:
             left = left[tile.rows]
@@ -244,16 +255,16 @@ class Pass:
         bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
         pair, fill = self.wanted.pair_function, 0.0
-        summed = not (self.around or pair)  # as exp, which weights multiply
+        exponential = not (self.around or pair)  # which weights multiply
         terms: list[Tensor] = []
         weights_of: list[Tensor] = []
         for each in self.terms:
             of_tile = each.at(tile.rows or EVERY, tile.columns or EVERY)
-            if summed and isinstance(of_tile, WeightMap):
+            if exponential and isinstance(of_tile, WeightMap):
                 weights_of.append(of_tile.weight(similarity))
             else:
                 terms.append(of_tile.term(similarity))
-        if summed and not (terms or self.wanted.more or self.logit is not None):
+        if exponential and not (terms or self.wanted.more or self.logit is not None):
             values, *slopes = bound.exponential_and_slopes_(similarity)
             values = values.contiguous()
             found = Values(similarity, None, values, values, tuple(slopes), positive)
@@ -265,10 +276,17 @@ class Pass:
             for term in terms:
                 # Of a single positive, whose place is blank below, it does not matter.
                 values.add_(term if positive is None else torch.where(positive > 0, 0.0, term), alpha=LOG2E)
-            logit = values * LN2 if pair or self.wanted.top or self.logit is not None else None
+            logit = values * LN2 if self.wanted.top or self.logit is not None else None
             weights = values
-            if pair is not None and logit is not None:
-                values, weights = pair.value(logit).contiguous(), pair.slope(logit).contiguous()
+            if pair is not None and self.offset is not None:
+                shifted = torch.add(self.offset, values, alpha=LN2, out=values)
+                sign = None if positive is None else positive.mul(-2).add_(1)
+                if sign is not None:
+                    shifted.mul_(sign)
+                values = pair.value(shifted).contiguous() if summed else shifted
+                weights = pair.slope(shifted).contiguous() if weighed else values
+                if sign is not None and weighed:
+                    weights = weights * sign
             elif self.around:
                 fill = -math.inf
             else:
@@ -280,7 +298,7 @@ class Pass:
             self.marks.blank_(found.values, tile, fill)
         elif tile.blank is not None:
             found.values.view(-1).index_fill_(0, tile.blank, fill)
-        if pair is not None:  # elsewhere values are weights
+        if found.weights is not found.values:
             if self.marks is not None:
                 self.marks.blank_(found.weights, tile, fill)
             elif tile.blank is not None:

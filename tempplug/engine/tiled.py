@@ -44,10 +44,12 @@ def tiled_statistics(
         terms: that are added to the logits of negatives.
     """
     roles, learned = block.roles, logit_map.tensors()
-    work = Pass(block, logit_map, learned, mirrored, wanted, terms)
+    pair = wanted.pair_function
+    offset = None if pair is None else pair.offset(logit_map)
+    work = Pass(block, logit_map, learned, mirrored, wanted, terms, offset)
     candidates = None if block.candidates is block.anchors else block.candidates
     similarity, logit, positive, negative, columns, top = apply_rows(
-        work, torch.is_grad_enabled(), block.anchors, candidates, *learned
+        work, torch.is_grad_enabled(), block.anchors, candidates, offset, *learned
     )
     if logit is None:
         bound = logit_map
@@ -57,8 +59,8 @@ def tiled_statistics(
         logit = bound.logit(similarity)
     counts = roles.positive_count()
     if positive is None:
-        positive = logit if wanted.pair_function is None else wanted.pair_function.value(logit)
-    elif wanted.pair_function is None and roles.fewest_positives < 2:
+        positive = logit if pair is None or offset is None else pair.value(-(logit + offset))
+    elif pair is None and roles.fewest_positives < 2:
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Of none any number does.
         positive = torch.where(counts <= 1, logit, positive)
     found = [RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count(), work.mean, top)]
@@ -78,7 +80,8 @@ class Rows(torch.autograd.Function):
             ctx: of autograd.
             work: to be done.
             keep: whether gradients may be wanted.
-            operands: anchors, candidates (None where they are the anchors), and what the map learns.
+            operands: anchors, candidates (None where they are the anchors), the offset of logits (or None),
+                and what the map learns.
         """
         ctx.work = work
         ctx.set_materialize_grads(False)
@@ -98,13 +101,14 @@ class Rows(torch.autograd.Function):
             # Tiles are float32 also where the backward pass is called inside an autocast region.
             with torch.autocast(device, enabled=False):
                 return Rows.backward(ctx, *gradients)
-        ((of_anchors, of_candidates), *others), of_learned = Backward(ctx.work, gradients, ctx.needs_input_grad[2:]).run()
+        backward = Backward(ctx.work, gradients, ctx.needs_input_grad[2:])
+        ((of_anchors, of_candidates), *others), of_learned = backward.run()
         if others:  # rows that one product or another was made from
             found: dict[int, Tensor] = {}
             for rows, both in zip(ctx.work.map.products, others, strict=True):
                 found |= {id(each): of_each for each, of_each in zip(rows, both, strict=True) if of_each is not None}
             of_learned = [found.get(id(each)) for each in ctx.work.map.tensors()]
-        return None, None, of_anchors, of_candidates if ctx.needs_input_grad[3] else None, *of_learned
+        return None, None, of_anchors, of_candidates if ctx.needs_input_grad[3] else None, backward.of_offset, *of_learned
 
 
 # Without what `torch.autograd.Function` does for the transforms of `torch.func`, which take the dense engine.

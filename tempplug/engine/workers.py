@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
@@ -19,6 +20,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 # Below so many pairs one thread is done before others have started.
 WORTH_THREADS = 1 << 20
+# Tiles of each thread whose results may wait for the caller.
+AHEAD = 3
 _lock = threading.Lock()
 _pool: tuple[int, int, ThreadPoolExecutor] | None = None
 
@@ -44,9 +47,18 @@ def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], threads: int
     pool, own = _lone_threads(threads), torch.get_num_threads()
     # MKL's number of threads is that of the process, so meanwhile the caller has one as well.
     torch.set_num_threads(1)
+    waiting: deque[Future[Result]] = deque()
     try:
-        yield from pool.map(alone, tasks)
+        for task in tasks:
+            waiting.append(pool.submit(alone, task))
+            # Results that wait for a caller without a core of its own would add up to the memory of the whole matrix.
+            if len(waiting) > AHEAD * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
+        for each in waiting:
+            each.cancel()
         torch.set_num_threads(own)
 
 

@@ -25,8 +25,8 @@ class Objective(Configured, nn.Module):
         takes: which of the arguments ``labels``, ``index`` and ``uncertainty`` of the loss `observe` reads, as of
             `tempplug.Strategy`.
         top: how many of each anchor's most similar negatives `row_loss` reads, which costs more than the log-sum-exp.
-        pair_function: f whose sums over a row's pairs `row_loss` reads in place of log-sum-exps, as the sigmoid loss does with
-            softplus; see `tempplug.pair_functions`.
+        pair_function: f of which `row_loss` reads sums in place of log-sum-exps: f(l) over the negatives is ``negative_lse``,
+            f(-l) over the positives is ``positive_lse``; see `tempplug.pair_functions`.
         learning_rate: at which an optimizer is to move what this objective learns, as of `tempplug.Strategy`; None: that of the
             model.
     """

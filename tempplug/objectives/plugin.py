@@ -42,4 +42,7 @@ def tempplug_register_objectives() -> list[ObjectiveInfo]:
         _info(
             "sogclr", "sogclr:SogCLR", "denominators from moving averages, one for each example", "Yuan et al. 2022 (SogCLR)"
         ),
+        _info(
+            "sigmoid", "sigmoid:Sigmoid", "every pair by itself with a learned bias, no softmax", "Zhai et al. 2023 (SigLIP)"
+        ),
     ]

@@ -25,7 +25,7 @@ class Learnable(Strategy):
 
     Args:
         initial_temperature: τ at the start, from 1e-9 to 1e9; t₀ = ln(1/τ).
-        max_scale: upper bound of exp(t) = 1/τ, from 1e-9 to 1e9.
+        max_scale: upper bound of exp(t) = 1/τ, from 1e-9 to 1e9; None: no bound, as in SigLIP.
         learning_rate: of t, greater than 0, for the code that makes the optimizer, such as our commands; None: that of the
             model. t is a logarithm, so that a step of Adam changes τ by at most about this share, whatever the model needs.
 
@@ -52,20 +52,22 @@ class Learnable(Strategy):
     remedy: ClassVar[str] = "raise max_scale, or train the temperature with a smaller learning rate"
 
     initial_temperature: float
-    max_scale: float
+    max_scale: float | None
     learning_rate: float | None
 
     def __init__(
         self,
         initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07,
-        max_scale: Annotated[float, Temperature(search=None, help="upper bound of 1/τ")] = 100.0,
+        max_scale: Annotated[
+            float | None, Temperature(optional=True, search=None, help="upper bound of 1/τ; none: no bound")
+        ] = 100.0,
         learning_rate: Annotated[
             float | None,
             Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ in the optimizer; none: that of the model"),
         ] = 0.01,
     ) -> None:
         super().__init__(initial_temperature=initial_temperature, max_scale=max_scale, learning_rate=learning_rate)
-        if 1 / self.initial_temperature > self.max_scale * (1 + 1e-9):
+        if self.max_scale is not None and 1 / self.initial_temperature > self.max_scale * (1 + 1e-9):
             raise ConfigError(
                 f"{self.where('initial_temperature', self.initial_temperature)} must be at least 1/max_scale = "
                 f"{1 / self.max_scale:g}."
@@ -73,15 +75,18 @@ class Learnable(Strategy):
         self.log_scale = nn.Parameter(torch.tensor([-math.log(self.initial_temperature)]))
 
     def bounds(self) -> dict[str, float]:
-        """Returns the temperature that exp(t) = max_scale is."""
-        return {"1/max_scale": 1 / self.max_scale}
+        """Returns the temperature that exp(t) = max_scale is, if there is a bound."""
+        return {} if self.max_scale is None else {"1/max_scale": 1 / self.max_scale}
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns exp(t)·s, with t brought back to its bound first."""
         return ScaleMap(self._bounded().to(batch.positive_similarity.dtype).exp().squeeze())
 
     def _bounded(self) -> Tensor:
-        bound, own = math.log(self.max_scale), self.log_scale
+        own = self.log_scale
+        if self.max_scale is None:
+            return own
+        bound = math.log(self.max_scale)
         if transformed():
             return own.clamp(max=bound)
         if torch.compiler.is_compiling() or own.untyped_storage().nbytes() == own.nbytes:

@@ -45,7 +45,7 @@ def _statistics(objective: Objective, positive: Tensor, negative_lse: Tensor, *,
     return RowStatistics(
         positive_logit=positive,
         positive_similarity=similarity,
-        positive_lse=positive if pair is None else pair.value(positive),
+        positive_lse=positive if pair is None else pair.value(-positive),
         negative_lse=negative_lse,
         positive_count=one,
         negative_count=count * one,

@@ -20,9 +20,9 @@ from tempplug.testing.oracle_negatives import debiased_lse, oracle_term
 
 Negatives = Mapping[str, Mapping[str, Any]]
 # Those that are defined by the mean logit and the log-sum-exp of the positives; the others weigh the one positive.
-SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce", "sogclr")
+SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce", "sigmoid", "sogclr")
 # Those whose formula holds without a negative: the positive is all that its anchor can be told from.
-WITHOUT_NEGATIVES = ("infonce",)
+WITHOUT_NEGATIVES = ("infonce", "sigmoid")
 
 
 def _softplus(d: Tensor) -> Tensor:
@@ -117,6 +117,19 @@ def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[s
     raise ConfigError(f"objective='{name}' is unknown to the oracle.")
 
 
+def _sigmoid(rows: _Rows, strategy: str, bias: Tensor | None, options: Mapping[str, Any], logit_of: Any) -> Tensor:
+    """Returns Σ -ln σ(l + b) over the positives and Σ -ln σ(-(l + b)) over the negatives of each anchor."""
+    relative = options.get("relative_bias", False)
+    if bias is None:
+        bias = torch.tensor(options.get("initial_bias", 1 if relative else -10), dtype=torch.float64)
+    if relative and strategy not in SCALAR_STRATEGIES:
+        raise ConfigError(f"relative_bias=True: strategy '{strategy}' has no single scale.")
+    logits = rows.logits + (-bias * logit_of(torch.ones_like(rows.similarity))[:1, :1] if relative else bias)
+    of_negatives = F.logsigmoid(-(logits + rows.term))
+    pairs = torch.where(rows.positive, F.logsigmoid(logits), 0.0) + torch.where(rows.negative, of_negatives, 0.0)
+    return -pairs.sum(dim=1)
+
+
 def _sogclr(
     rows: _Rows,
     old: Tensor,
@@ -153,6 +166,7 @@ def _softmax_losses(
     epoch: float,
     learned: Sequence[Tensor],
     negatives: Negatives,
+    bias: Tensor | None,
     given: Mapping[str, Any],
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss of each anchor of one softmax, and which have one."""
@@ -163,6 +177,8 @@ def _softmax_losses(
         raise ConfigError(f"second_temperature=None: strategy '{strategy}' has no single temperature to take ten times.")
     if objective == "amcl-top" and (negatives or len(blocks) > 1):
         raise ConfigError("objective 'amcl-top' ranks the negatives of one block, without terms on them.")
+    if objective == "sigmoid" and "debiased" in negatives:
+        raise ConfigError("debiased estimates a sum of exp, which objective 'sigmoid' has not.")
     if strategy == "amcl" and "debiased" in negatives:
         raise ConfigError("debiased needs the smallest logit of a row, and strategy 'amcl' has one for each pair.")
     rows = _Rows(blocks, objective, negatives, given)
@@ -203,9 +219,11 @@ def _softmax_losses(
         scale = logit_of(torch.ones_like(rows.similarity)) if strategy in (*SCALAR_STRATEGIES, *ROW_STRATEGIES) else None
         of_rows = torch.ones((), dtype=torch.float64) if scale is None else 1 / scale[rows.kept, 0]
         found = _sogclr(rows, blocks[0].averages[rows.kept].double(), of_rows, **objective_options)
-        return losses.masked_scatter(rows.kept, found), rows.kept
-    losses = losses.masked_scatter(rows.kept, _objective(objective, rows, second, objective_options))
-    return losses, rows.kept
+    elif objective == "sigmoid":
+        found = _sigmoid(rows, strategy, bias, objective_options, logit_of)
+    else:
+        found = _objective(objective, rows, second, objective_options)
+    return losses.masked_scatter(rows.kept, found), rows.kept
 
 
 def oracle_row_losses(
@@ -230,12 +248,13 @@ def oracle_row_losses(
     averages: Uncertainty | None = None,
     epoch: float = 0.0,
     learned: Sequence[Tensor] = (),
+    bias: Tensor | None = None,
     **of_rows: Any,
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss of every anchor, 0 where it has none, and which anchors have one.
 
-    An anchor has a loss where it has a positive and, under every objective but ``infonce``, a negative. Of a symmetric layout
-    it is the mean over the directions in which it has one.
+    An anchor has a loss where it has a positive and, under every objective but ``infonce`` and ``sigmoid``, a negative. Of a
+    symmetric layout it is the mean over the directions in which it has one.
 
     Args:
         view_a: [B, D] raw embeddings, the anchors of every layout.
@@ -259,6 +278,7 @@ def oracle_row_losses(
             views are anchors.
         epoch: epochs done, for schedules.
         learned: the parameters of the strategy, see `oracle_logit`.
+        bias: [1] what ``sigmoid`` has learned; None: its initial bias.
         of_rows: what terms read, such as ``keys``, as a call of the loss takes it; and ``counts`` [size], those of earlier
             batches, for ``log-q:size=…``, which counts this one as well.
 
@@ -280,7 +300,7 @@ def oracle_row_losses(
         hard_negative_mask=hard_negative_mask,
         averages=averages,
     )
-    settings = strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned, negatives or {}
+    settings = strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned, negatives or {}, bias
     results = [_softmax_losses(each, *settings, {**of_rows, **given}) for each in found]
     kept = torch.stack([kept for _, kept in results]).sum(dim=0)
     return torch.stack([losses for losses, _ in results]).sum(dim=0) / kept.clamp(min=1), kept > 0

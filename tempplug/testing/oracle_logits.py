@@ -40,10 +40,12 @@ def _fixed(s: Tensor, context: _Context, *, temperature: float = 0.1) -> Tensor:
     return s / temperature
 
 
-def _learnable(s: Tensor, context: _Context, *, initial_temperature: float = 0.07, max_scale: float = 100.0) -> Tensor:
+def _learnable(s: Tensor, context: _Context, *, initial_temperature: float = 0.07, max_scale: float | None = 100.0) -> Tensor:
     if not context.learned:
         return s / initial_temperature
     t = context.learned[0].double()
+    if max_scale is None:
+        return s * torch.exp(t)
     # CLIP clamps the parameter after the step: its gradient at the bound is that of the bound, not zero.
     return s * torch.exp(t + (t.clamp(max=math.log(max_scale)) - t).detach())
 

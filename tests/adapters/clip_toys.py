@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
-from transformers import CLIPConfig, CLIPModel, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, CLIPConfig, CLIPModel, PreTrainedTokenizerFast, SiglipConfig, SiglipModel
 
 SPECIAL = ["<pad>", "<unk>", "<bos>", "<eos>"]
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (20, 40, 220), "yellow": (230, 220, 20), "white": (230,) * 3}
@@ -40,6 +40,24 @@ def save_clip(folder: Path, words: list[str], *, scale: float = 2.0, size: int =
         torch.manual_seed(seed)
         CLIPModel(config).save_pretrained(folder)
     fast.save_pretrained(folder)
+    return folder
+
+
+def save_siglip(folder: Path, clip: Path, *, scale: float = 4.7215, bias: float = -16.5) -> Path:
+    """Writes the folder of a random SigLIP with the tokenizer of a CLIP, and returns it."""
+    layers = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ends = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
+    config = SiglipConfig(
+        text_config={**layers, **ends, "vocab_size": 40, "max_position_embeddings": 12, "projection_size": 16},
+        vision_config={**layers, "image_size": SIZE, "patch_size": 4},
+    )
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        model = SiglipModel(config)
+        model.logit_scale.fill_(scale)
+        model.logit_bias.fill_(bias)
+        model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(clip).save_pretrained(folder)
     return folder
 
 

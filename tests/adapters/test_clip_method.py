@@ -11,10 +11,10 @@ from typing import Any
 import datasets
 import pytest
 import torch
-from clip_toys import COLOURS, SIZE, WORDS, save_clip, save_pictures
+from clip_toys import COLOURS, SIZE, WORDS, save_clip, save_pictures, save_siglip
 from method_toys import Kill, Killed, weights, without_seconds
 from PIL import Image
-from transformers import AutoTokenizer, CLIPModel, SiglipConfig, SiglipModel
+from transformers import AutoTokenizer, CLIPModel, SiglipModel
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.clip.captions import load_pairs
@@ -32,6 +32,11 @@ FAST = {"learning_rate": 3e-3, "warmup_steps": 0, "per_device_train_batch_size":
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_clip(tmp_path_factory.mktemp("clip"), [*WORDS, *map(str, range(10))])
+
+
+@pytest.fixture(scope="module")
+def siglip(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_siglip(tmp_path_factory.mktemp("siglip"), model)
 
 
 @pytest.fixture(scope="module")
@@ -197,23 +202,62 @@ def test_each_of_several_captions_is_drawn(model: Path, pictures: Path) -> None:
     assert method.keys(recipe, data) is None
 
 
-def test_an_encoder_without_masks_gets_texts_of_full_length(model: Path, pictures: Path, tmp_path: Path) -> None:
-    layers = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    ends = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
-    config = SiglipConfig(
-        text_config={**layers, **ends, "vocab_size": 40, "max_position_embeddings": 12, "projection_size": 16},
-        vision_config={**layers, "image_size": SIZE, "patch_size": 4},
-    )
-    SiglipModel(config).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(model).save_pretrained(tmp_path)
-    method, recipe, data = load(tmp_path, pictures)
-    module = method.build(recipe, data, loss_of(method, recipe, data, "learnable"))
+def test_siglip_is_trained_as_transformers_does(siglip: Path, pictures: Path) -> None:
+    """From its own scale of 112 and bias, with texts of full length."""
+    method, recipe, data = load(siglip, pictures)
+    module = method.build(recipe, data, loss_of(method, recipe, data, "learnable")).double()
     batch = method.collate(recipe, data, torch.arange(6))
     assert batch["input_ids"].shape == (6, 12)
     assert "attention_mask" not in batch
-    module(**batch).backward()
+    loss = module(**batch)
+    loss.backward()
+    theirs = SiglipModel.from_pretrained(siglip).double()
+    pixels = (batch["pixels"] / 255 - module.mean) / module.std
+    expected = theirs(pixel_values=pixels, input_ids=batch["input_ids"], return_loss=True).loss
+    expected.backward()
+    # the temperature is an option, which has the digits of float32
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    own = {f"encoder.{name}": name for name, _ in theirs.named_parameters()}
+    own |= {
+        "loss_fn.strategy.log_scale": own.pop("encoder.logit_scale"),
+        "loss_fn.objective.bias": own.pop("encoder.logit_bias"),
+    }
+    ours, gradients = dict(module.named_parameters()), {name: each.grad for name, each in theirs.named_parameters()}
+    for name, of_theirs in own.items():
+        torch.testing.assert_close(ours[name].grad, gradients[of_theirs], rtol=1e-5, atol=1e-7)
     unlearned = {name for name, each in module.named_parameters() if not each.requires_grad}
     assert unlearned == {"encoder.logit_scale", "encoder.logit_bias"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "objective", "specs"),
+    [
+        (None, None, ("learnable:initial_temperature=0.0089", "sigmoid:initial_bias=-16.5,")),
+        ("fixed", "sigmoid:relative_bias=true", ("fixed:temperature=0.0089", "sigmoid:initial_bias=0.1468")),
+        ("dystress", "sigmoid:initial_bias=-3", ("dystress:temperature_min=0.0044", "sigmoid:initial_bias=-3,")),
+        ("individual", None, ("individual:size=20,temperature_init=0.0089", "infonce")),
+    ],
+)
+def test_scale_and_bias_of_siglip_are_written_back(
+    strategy: str | None, objective: str | None, specs: tuple[str, str], siglip: Path, pictures: Path, tmp_path: Path
+) -> None:
+    """Neither clamped nor left as they were; only an objective without a bias leaves that of the checkpoint."""
+    method, recipe, data = load(siglip, pictures, num_train_epochs=1, learning_rate=1e-3)
+    given = TemperatureArguments(strategy, [], objective)
+    seen = train(method, recipe, data, given, tmp_path, dataset=str(pictures))
+    assert [seen["strategy"][: len(specs[0])], seen["objective"][: len(specs[1])]] == list(specs)
+    written, state = SiglipModel.from_pretrained(tmp_path).requires_grad_(False), weights(tmp_path)
+    scale, bias = written.logit_scale.exp().item(), written.logit_bias.item()
+    if strategy is None:
+        assert 100 < scale == pytest.approx(state["loss_fn.strategy.log_scale"].exp().item(), rel=1e-6)
+    if specs[1] == "infonce":
+        assert bias == -16.5
+    else:
+        learned = state["loss_fn.objective.bias"].item()
+        assert bias != -16.5
+        assert bias == pytest.approx(-scale * learned if objective and "relative" in objective else learned, rel=1e-5)
+    again = Checkpoint.read(str(tmp_path))
+    assert (again.temperature, again.bias) == pytest.approx((1 / scale, bias))
 
 
 def test_faults_are_named(model: Path, tiny_bert: Path, tmp_path: Path) -> None:

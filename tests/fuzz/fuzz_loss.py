@@ -11,7 +11,18 @@ from typing import Any
 
 import torch
 from fuzzing import Verdict
-from oracle_cases import CONTEXTS, LAYOUTS, OBJECTIVES, STRATEGIES, Call, build, make_call, oracle_arguments, zero_rows
+from oracle_cases import (
+    CONTEXTS,
+    LAYOUTS,
+    OBJECTIVES,
+    STRATEGIES,
+    Call,
+    build,
+    learned_of,
+    make_call,
+    oracle_arguments,
+    zero_rows,
+)
 from torch import Tensor
 
 from tempplug.arguments import parse_spec
@@ -82,7 +93,7 @@ def case(number: int) -> Verdict:
     except Exception as error:
         return Verdict("wrong", told, f"{type(error).__name__}: {str(error)[:200]}")
     theirs = reduced(rows, kept, reduction)
-    leaves, references = [*call.leaves(), *loss_fn.parameters()], [*call.leaves(), *arguments["learned"]]
+    leaves, references = [*call.leaves(), *loss_fn.parameters()], [*call.leaves(), *learned_of(arguments)]
     weights = torch.rand(theirs.shape, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
     found = CONTEXTS[context].gradients((ours * weights.to(ours.dtype)).sum(), leaves)
     expected = torch.autograd.grad((theirs * weights).sum(), references, allow_unused=True) if theirs.requires_grad else None

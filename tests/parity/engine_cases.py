@@ -81,7 +81,7 @@ def plain_statistics(case: Case, logits: Tensor, of_negatives: Tensor, wanted: W
         # A pair that a term leaves out has no logit, and would have no derivative.
         left = case.negative & (of_negatives > -torch.inf)
         negative = torch.where(left, function.value(torch.where(left, of_negatives, 0.0)), 0.0).sum(1)
-        positive = torch.where(case.positive, function.value(logits), 0.0).sum(1)
+        positive = torch.where(case.positive, function.value(-logits), 0.0).sum(1)
     found = {
         "positive_logit": torch.where(case.positive, logits, 0.0).sum(1) / count,
         "positive_similarity": torch.where(case.positive, s, 0.0).sum(1) / count,

@@ -34,6 +34,7 @@ STRATEGIES = [
     "learnable",
     "learnable:initial_temperature=0.02",
     "learnable:initial_temperature=0.2,max_scale=8",
+    "learnable:initial_temperature=0.009,max_scale=none",
     "macl",
     "macl:base_temperature=0.05,alpha=2,threshold=0.8",
     *[f"dystress:profile={profile}" for profile in DYSTRESS],
@@ -55,13 +56,12 @@ STRATEGIES = [
     f"mm-ts:class_counts={COUNTS},amplitude=0.3,temperature_min=0.2,temperature_max=0.3,period=100",
     "tempnet:dimension=D,temperature_min=0.02,temperature_max=0.4,prototypes=5",
 ]
+SIGMOID = ["sigmoid", "sigmoid:initial_bias=-3", "sigmoid:relative_bias=true,initial_bias=0.2"]
 # The last one takes ten times the strategy's temperature, where it has one.
-OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1.5", "dual-temperature"]
+DUAL = ["dual-temperature:second_temperature=1.5", "dual-temperature"]
 SIZE = 2100
-OBJECTIVES[4:4] = [
-    f"sogclr:size={SIZE},gamma=0.3",
-    f"sogclr:size={SIZE},gamma=0.6,eps=0.01,rho=2,relative=false",
-]
+GLOBAL = [f"sogclr:size={SIZE},gamma=0.3", f"sogclr:size={SIZE},gamma=0.6,eps=0.01,rho=2,relative=false"]
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", *GLOBAL, "reweighted", *SIGMOID, *DUAL]
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
 LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
 RAGGED = ["two-view+ragged", "symmetric+ragged", "queue+ragged", "labels-pairs+ragged"]
@@ -283,7 +283,7 @@ def build(strategy: str, objective: str, call: Call, reduction: str, engine: str
             state.copy_(torch.linspace(-2, 3, len(state)).roll(SIZE // 2)).masked_fill_(
                 torch.arange(len(state)) % 3 == 0, -torch.inf
             )
-    if "max_scale" in strategy:
+    if "max_scale=8" in strategy:
         with torch.no_grad():
             next(loss_fn.parameters()).fill_(3.0)  # above the bound: the next call clamps it
         loss_fn.strategy.warned_of_bounds = True
@@ -309,9 +309,15 @@ def oracle_arguments(strategy: str, objective: str, call: Call, loss_fn: Contras
         "symmetric": call.symmetric,
         "negatives": dict(map(parse_spec, filter(None, call.negatives.split("+")))),
         "epoch": EPOCH,
-        "learned": [each.detach().double().requires_grad_() for each in loss_fn.parameters()],
+        "learned": [each.detach().double().requires_grad_() for each in loss_fn.strategy.parameters()],
+        **{name: each.detach().double().requires_grad_() for name, each in loss_fn.objective.named_parameters()},
         **inputs,
     }
+
+
+def learned_of(arguments: dict[str, Any]) -> list[Tensor]:
+    """Returns the oracle's learned numbers in the order of the loss's parameters."""
+    return [*arguments["learned"], *([arguments["bias"]] if "bias" in arguments else [])]
 
 
 def compare(
@@ -335,7 +341,7 @@ def compare(
 
     weights = torch.rand(len(rows), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     leaves = [*call.leaves(), *loss_fn.parameters()]
-    references = [*call.leaves(), *arguments["learned"]]
+    references = [*call.leaves(), *learned_of(arguments)]
     if context.backward == "none":
         return
     ours = context.gradients((rows * weights.to(rows.dtype)).sum(), leaves)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -51,6 +52,9 @@ SIZES = [(2, 3), (2, 16), (3, 3), (14, 6), (17, 1), (17, 3), (33, 16), (66, 130)
 ROWS = ["as they are", "some of zeros"]
 AROUND = [name for name, context in CONTEXTS.items() if context.backward != "none" and not context.compiled]
 # What else a call can have is one more list here, and one more name in the test.
+STEEP = ("amcl", "temperature-free:", "fixed:temperature=0.004", "macl:base_temperature=0.05")
+
+
 CASES = every_pair(STRATEGIES, [*LAYOUTS, *RAGGED], OBJECTIVES, WAYS, DTYPES, SIZES, ROWS, AROUND, TERMS)
 AMCL = [spec for spec in STRATEGIES if spec.startswith("amcl")]
 TOP = ["amcl-top:top_k=1,beta=0.02", "amcl-top:top_k=3,beta=0.5"]
@@ -92,18 +96,17 @@ CASES += every_pair(EACH, CROSS, OBJECTIVES, WAYS, DTYPES, SIZES[3:], ROWS, AROU
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)).replace(COUNTS, "…"))
 def test_row_losses_and_gradients_are_those_of_the_oracle(case: tuple[Any, ...]) -> None:
     strategy, layout, objective, (engine, cut), dtype, size, rows, around, negatives = case
+    if objective.startswith("sigmoid"):  # which has no sum of exp to estimate
+        negatives = re.sub(r"\+?debiased(:prior=0.2)?$", "", negatives)
     last = str(parse_spec(layout)[1].get("directions", "")).split("+")[-1]
     call = make_call(layout, strategy, *size, dtype, negatives.replace("LAST", last))
     if rows == "some of zeros":
         zero_rows(call)
     # A row loss is a difference of logits, of up to 250 nats at the smallest temperature, each rounded to float32. Log-odds and
     # their slope divide by 1 - |s|, down to eps, of which the float32 rounding of s alone is 1e-3.
-    reduced = (
-        1e-4
-        if strategy.startswith(("amcl", "temperature-free:", "fixed:temperature=0.004", "macl:base_temperature=0.05"))
-        else 2e-5
-    )
-    reduced = 2e-3 if strategy == "temperature-free" else reduced
+    reduced = 1e-4 if strategy.startswith(STEEP) else 2e-5
+    # The network of tempnet divides products by 0.01.
+    reduced = 2e-3 if strategy == "temperature-free" or strategy.startswith("tempnet") else reduced
     with cut_into(cut):
         compare(strategy, objective, call, 1e-10 if dtype == torch.float64 else reduced, engine, CONTEXTS[around])
 

@@ -39,7 +39,7 @@ EXTREME = [
     "temperature-free:eps=1.2e-7",
     "schedule:temperature_min=0.005,temperature_max=0.005",
 ]
-OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1"]
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1", "sigmoid"]
 seeds = st.integers(0, 10_000)
 
 

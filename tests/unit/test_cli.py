@@ -42,6 +42,7 @@ flatnce
 reweighted
 dual-temperature
 amcl-top:top_k=100,beta=1
+sigmoid:relative_bias=false,learning_rate=0.01
 false-negatives:margin=0.1,rule=absolute,weight=0
 guide:margin=0,rule=absolute,weight=0
 same-key

@@ -8,7 +8,6 @@ import pytest
 import torch
 from covering import every_pair
 from objective_toys import Biased
-from sigmoid_toys import Sigmoid
 from torch import Tensor, nn
 
 from tempplug import LogitMap, Objective, RowStatistics, create_objective
@@ -177,8 +176,8 @@ class Summed(Objective):
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         assert statistics.negative_lse.min() > 0
-        torch.testing.assert_close(statistics.positive_lse, statistics.positive_logit.exp())
-        return (statistics.negative_lse / statistics.positive_lse).log1p()
+        torch.testing.assert_close(statistics.positive_lse, statistics.positive_logit.neg().exp())
+        return (statistics.negative_lse * statistics.positive_lse).log1p()
 
 
 class Unbounded(Summed):
@@ -191,8 +190,8 @@ class Unbounded(Summed):
 def test_an_objective_with_a_pair_function_is_given_sums_of_its_values() -> None:
     """And no shift of them, which changes every such loss."""
     check_objective(Summed())
-    check_objective(Sigmoid())
-    check_objective(Sigmoid(), strategy="learnable:initial_temperature=0.01")
+    check_objective(create_objective("sigmoid"))
+    check_objective(create_objective("sigmoid:relative_bias=true"), strategy="learnable:initial_temperature=0.01")
     check_objective(Unbounded())
     with pytest.raises(ConformanceError, match=r"row_loss is not finite for every logit from -100 to 100 in torch.float32"):
         check_objective(Unbounded(), strategy="fixed:temperature=0.01")

@@ -39,6 +39,16 @@ def test_tasks_run_at_once() -> None:
     assert list(in_order(lambda task: both.wait(timeout=60) >= 0, range(4), 2)) == [True] * 4
 
 
+def test_few_results_wait_for_a_slow_caller() -> None:
+    """Each holds products of a tile."""
+    begun: list[int] = []
+    results = in_order(begun.append, range(100), 2)
+    next(results)
+    time.sleep(0.2)
+    assert len(begun) <= 1 + workers.AHEAD * 2
+    assert len(list(results)) == 99
+
+
 def test_an_error_reaches_the_caller_and_leaves_threads_as_they_were() -> None:
     torch.set_num_threads(3)
 

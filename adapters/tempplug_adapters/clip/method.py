@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tempplug.arguments import parse_spec
+from tempplug.options import format_spec
 from tempplug_adapters.clip.captions import CaptionedImages, load_pairs
 from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_encoder
 from tempplug_adapters.clip.recipe import ClipRecipe
@@ -50,7 +52,10 @@ class Pairs:
 class ClipMethod(Method[ClipRecipe, Pairs]):
     """Contrasts the images and texts of a batch with each other; the loss is the mean of both directions.
 
-    Source: Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision.
+    A checkpoint with a ``logit_bias`` (SigLIP, SigLIP 2) is trained with ``sigmoid`` by default, from its own scale and bias.
+
+    Source: Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision; Zhai et al. 2023,
+    Sigmoid Loss for Language Image Pre-Training.
     """
 
     def load(self, recipe: ClipRecipe, source: Source) -> Pairs:
@@ -85,8 +90,17 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         return data.train.keys if recipe.batch_sampler == "no_duplicates" else None
 
     def create_loss(self, recipe: ClipRecipe, data: Pairs, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
-        """Returns the loss of the flags; default temperatures are derived from the checkpoint's own."""
-        loss = replace(recipe.loss, temperatures=_around(data.checkpoint.temperature))
+        """Returns the loss of the flags; default temperatures, and those of SigLIP objective and bias, are the checkpoint's."""
+        checkpoint = data.checkpoint
+        loss = replace(recipe.loss, temperatures=_around(checkpoint))
+        if checkpoint.bias is not None:
+            # iSogCLR has no form without a softmax.
+            loss = replace(loss, objective="sigmoid", objectives={"individual": "infonce"})
+            default = loss.objective_of(temperature.temperature_strategy or loss.strategy)
+            name, options = parse_spec(temperature.contrastive_objective or default)
+            if name == "sigmoid":
+                own = -checkpoint.bias * checkpoint.temperature if options.get("relative_bias") else checkpoint.bias
+                temperature = replace(temperature, contrastive_objective=format_spec(name, {"initial_bias": own} | options))
         return super().create_loss(replace(recipe, loss=loss), data, temperature, gather=gather)
 
     def build(self, recipe: ClipRecipe, data: Pairs, loss: Any) -> DualEncoder:
@@ -149,9 +163,12 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         write_into(output_dir, write)
 
 
-def _around(temperature: float) -> Temperatures:
+def _around(checkpoint: Checkpoint) -> Temperatures:
+    temperature = checkpoint.temperature
+    learnable = {"initial_temperature": temperature} | ({} if checkpoint.bias is None else {"max_scale": None})
     # The lowest temperature of iSogCLR is 0.05 by default, which is above CLIP's temperatures.
-    return around(temperature, individual={"temperature_init": temperature, "temperature_min": temperature / 2})
+    individual = {"temperature_init": temperature, "temperature_min": temperature / 2}
+    return around(temperature, learnable=learnable, individual=individual)
 
 
 @torch.no_grad()

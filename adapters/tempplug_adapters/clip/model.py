@@ -20,6 +20,7 @@ from transformers import AutoModel
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError
+from tempplug.strategies.maps import ScaleMap
 from tempplug_adapters.huggingface.loading import load_image_settings, load_pretrained, load_tokenizer
 from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.storage.files import write_json
@@ -45,7 +46,8 @@ class Checkpoint:
 
     Attributes:
         tokenizer: of its texts.
-        temperature: 1/exp(logit_scale), at least CLIP's bound of 1/100.
+        temperature: 1/exp(logit_scale); without ``bias`` at least CLIP's bound of 1/100.
+        bias: logit_bias of a model that was trained with the sigmoid loss, as SigLIP and SigLIP 2; None of others.
         dimension: of the embeddings.
         image_size: pixels of each side.
         max_length: most tokens of a text, with special tokens.
@@ -55,6 +57,7 @@ class Checkpoint:
 
     tokenizer: Any
     temperature: float
+    bias: float | None
     dimension: int
     image_size: int
     max_length: int
@@ -74,9 +77,12 @@ class Checkpoint:
         """
         model, tokenizer = load_dual_encoder(name), load_tokenizer(name)
         text, vision = model.config.text_config, model.config.vision_config
+        bias = float(model.logit_bias.detach()) if isinstance(getattr(model, "logit_bias", None), Tensor) else None
+        temperature = math.exp(-float(model.logit_scale.detach()))
         return cls(
             tokenizer,
-            max(0.01, math.exp(-float(model.logit_scale.detach()))),
+            max(0.01, temperature) if bias is None else temperature,
+            bias,
             getattr(model.config, "projection_dim", None) or vision.hidden_size,
             vision.image_size,
             min(max_length or text.max_position_embeddings, text.max_position_embeddings),
@@ -111,7 +117,7 @@ def _processor(name: str) -> dict[str, Any]:
 class DualEncoder(nn.Module):
     """Images and texts to the loss.
 
-    The checkpoint's own ``logit_scale`` is not trained; the strategy has the temperature.
+    The checkpoint's own ``logit_scale`` and ``logit_bias`` are not trained; strategy and objective have scale and bias.
 
     Args:
         model: of `load_dual_encoder`.
@@ -166,10 +172,11 @@ class DualEncoder(nn.Module):
 
     @torch.no_grad()
     def exported(self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, **texts: Tensor) -> dict[str, Tensor]:
-        """Returns the model's weights, with the temperature of the trained loss as ``logit_scale``.
+        """Returns the model's weights, with the temperature of the trained loss as ``logit_scale``, and its bias.
 
         For strategies with many temperatures (``macl``, ``amcl``, ...) it is their mean over the pairs of this batch, which
-        changes only the scale of the probabilities, not the order of similarities.
+        changes only the scale of the probabilities, not the order of similarities. What ``sigmoid`` adds to logits is
+        written as ``logit_bias`` if the model has one; a model without one, as CLIP, has no place for it.
 
         Args:
             index: of a batch, as of a call.
@@ -184,7 +191,11 @@ class DualEncoder(nn.Module):
         loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **loss_fn.accepted(index=index, labels=labels))
         self.encoder.train(training)
         state: dict[str, Tensor] = dict(self.encoder.state_dict())
-        state["logit_scale"] = -loss_fn.record.temperature_mean.log().to(state["logit_scale"]).expand_as(state["logit_scale"])
+        scale = -loss_fn.record.temperature_mean.log()
+        state["logit_scale"] = scale.to(state["logit_scale"]).expand_as(state["logit_scale"])
+        pair = loss_fn.objective.pair_function
+        if pair is not None and "logit_bias" in state:
+            state["logit_bias"] = pair.offset(ScaleMap(scale.exp())).to(state["logit_bias"]).expand_as(state["logit_bias"])
         return state
 
 

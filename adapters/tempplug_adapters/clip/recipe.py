@@ -17,6 +17,8 @@ _LOSS = LossRecipe(layout="cross-view", strategy="learnable", symmetric=True)
 class ClipRecipe(Recipe):
     """How a pretrained dual encoder is fine-tuned on image–text pairs; temperatures begin at that of its checkpoint.
 
+    A checkpoint with a bias of its logits (SigLIP) is trained with ``sigmoid`` by default.
+
     Source: Radford et al. 2021 (CLIP), section 2.5: a learned temperature, both directions, no decay of gains and biases; the
     other settings are those of Goyal et al. 2023 (Finetune Like You Pretrain) for CLIP on ImageNet, except that the learning
     rate rises over a tenth of the training instead of 500 steps.
