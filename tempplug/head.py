@@ -110,8 +110,8 @@ class Head:
                 main = main or pairs
             if self.objective.top and (self.terms or found.all_terms):
                 raise ConfigError(
-                    f"objective '{self.objective.name}' ranks all negatives of a row by similarity: it takes no negatives= and "
-                    "no hard_negative_mask=."
+                    f"objective '{self.objective.name}' ranks all negatives of a row by similarity: it takes no negatives=, no "
+                    "hard_negative_mask= and no layout with hard=own."
                 )
             prepared.append(found)
         return prepared
