@@ -20,13 +20,14 @@ from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.head import Head
 from tempplug.layouts import PairLayout, create_layout
-from tempplug.negatives.base import NegativeTerm
+from tempplug.negatives.base import NegativeTerm, TermMap
 from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, build_record
 from tempplug.reduction import blame
 from tempplug.replay import Replay
 from tempplug.strategies.base import Strategy
+from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
 from tempplug.types import EngineName, LayoutName, Reduction, StepRecord
 from tempplug.unchanged import Unchanged
@@ -105,7 +106,8 @@ class ContrastiveLoss(nn.Module):
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
         self._checked: set[Hashable] = set()
-        self._replay = Replay()
+        self._replay: Replay[tuple[LogitMap, ...]] = Replay()
+        self._counted: Replay[tuple[TermMap, ...]] = Replay()
         self._unlearned: Unlearned | None = Unlearned()
         self._warned: set[str] = set()
 
@@ -245,7 +247,7 @@ class ContrastiveLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the last call behind: copies and pickles start without a record."""
-        return {**self.__dict__, "_last": [None, None], "_replay": Replay(), "_unlearned": Unlearned()}
+        return {**self.__dict__, "_last": [None, None], "_replay": Replay(), "_counted": Replay(), "_unlearned": Unlearned()}
 
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""
