@@ -13,6 +13,7 @@ from typing import Any
 from tempplug.errors import ConfigError, quoted
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 # Python refuses to read integers of thousands of digits; as a number such a one is infinite.
 _DIGITS = 400
 
@@ -30,7 +31,7 @@ def parse_value(text: str) -> Any:
         return None
     if _NUMBER.fullmatch(text):
         return int(text) if text.lstrip("+-").isdigit() and len(text) <= _DIGITS else float(text)
-    if lowered.lstrip("+-") in ("nan", "inf", "infinity"):
+    if _NO_NUMBER.fullmatch(text):
         return float(text)
     items = text.removesuffix("/").split("/")
     if all(_NUMBER.fullmatch(item) for item in items):

@@ -46,25 +46,29 @@ class Prepared:
         return self.terms + self.direction.hidden
 
 
-def terms_of(
-    terms: Sequence[NegativeTerm], direction: Direction, views: Views, similarity: Tensor, main: Pairs | None
-) -> tuple[tuple[TermMap, ...], Pairs]:
-    """Returns the terms of a block, and what they saw of it.
-
-    Args:
-        terms: of the loss.
-        direction: the block.
-        views: of the call.
-        similarity: [N] of the anchors and their positives.
-        main: what terms saw of the block with the positives, None where it is this one.
+def made_of(terms: Sequence[NegativeTerm], pairs: Pairs) -> tuple[TermMap, ...]:
+    """Returns what the terms make of the pairs of a block.
 
     Raises:
         ShapeError: the call gave an argument of some rows and not of others.
     """
+    found = [term.prepare(pairs) for term in terms]
+    return tuple(each for each in found if each is not None)
+
+
+def pairs_of(direction: Direction, views: Views, similarity: Tensor, main: Pairs | None) -> Pairs:
+    """Returns a block as terms see it.
+
+    Args:
+        direction: the block.
+        views: of the call.
+        similarity: [N] of the anchors and their positives.
+        main: the block with the positives, None where it is this one.
+    """
     of_anchors, of_candidates = direction.parts
     hard = [torch.full((part.size,), part.name == "hard_negatives", device=views.device) for part in of_candidates]
     anchors, candidates = direction.bare()
-    pairs = Pairs(
+    return Pairs(
         anchors=anchors,
         candidates=candidates,
         roles=direction.roles,
@@ -77,8 +81,6 @@ def terms_of(
         owned=views.hard_negatives is None or views.hard_rows is not None,
         main=main,
     )
-    maps = [term.prepare(pairs) for term in terms if not term.blocks or direction.name in term.blocks]
-    return tuple(each for each in maps if each is not None), pairs
 
 
 def _argument(views: Views, parts: tuple[Part, ...], name: str, of_row: bool = False) -> Tensor:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.blocks import Prepared, joined, statistics_of, terms_of, with_row_terms
+from tempplug.blocks import Prepared, joined, made_of, pairs_of, statistics_of, with_row_terms
 from tempplug.errors import ConfigError
 from tempplug.layouts import Direction, Views
-from tempplug.negatives.base import Pairs
+from tempplug.negatives.base import Pairs, TermMap
 from tempplug.record import Step, Trace
 from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss
 from tempplug.roles import Block
@@ -47,6 +47,7 @@ class Head:
             loss_fn.terms,
         )
         self.observing = loss_fn.training and loss_fn.strategy.observes
+        self.counting = [term for term in self.terms if term.observes] if loss_fn.training else []
 
     def loss(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss, reduced.
@@ -74,11 +75,6 @@ class Head:
 
     def _of_views(self, views: Views) -> Tensor:
         loss_fn, step, objective = self.loss_fn, self.step, self.objective
-        counting = [term for term in self.terms if term.observes] if loss_fn.training else []
-        if counting and not recomputing():
-            given_of_rows = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
-            for term in counting:
-                term.observe(given_of_rows)
         prepared = self._prepared(views)
         if prepared is None:
             lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
@@ -122,16 +118,32 @@ class Head:
             if found is None:
                 return None
             if self.terms:
-                similarity = found.block.positive_similarity
-                found.terms, pairs = terms_of(self.terms, direction, views, similarity, None if direction.paired else main)
+                pairs = pairs_of(direction, views, found.block.positive_similarity, None if direction.paired else main)
+                found.terms = self._terms(found, pairs, views, first=not prepared)
                 main = main or pairs
             if self.objective.top and (self.terms or found.all_terms):
                 raise ConfigError(
-                    f"objective '{self.objective.name}' ranks all negatives of a row by similarity: it takes no negatives= and "
-                    "no hard_negative_mask=."
+                    f"objective '{self.objective.name}' ranks all negatives of a row by similarity: it takes no negatives=, no "
+                    "hard_negative_mask= and no layout with hard=own."
                 )
             prepared.append(found)
         return prepared
+
+    def _terms(self, found: Prepared, pairs: Pairs, views: Views, first: bool) -> tuple[TermMap, ...]:
+        """Returns the terms of a block; those that count have seen the call, and of a second computation are as they were."""
+        meant = [term for term in self.terms if not term.blocks or found.direction.name in term.blocks]
+        if not self.counting:
+            return made_of(meant, pairs)
+        replay = self.loss_fn._counted
+        counted = replay.recall(found.batch) if recomputing() else None
+        if counted is None:
+            if first and not self.step.row_losses:  # once for all heads
+                given = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
+                for term in self.counting:
+                    term.observe(given)
+            counted = made_of([term for term in meant if term.observes], pairs)
+            replay.remember(found.batch, counted)
+        return counted + made_of([term for term in meant if not term.observes], pairs)
 
     def _prepare(self, direction: Direction, views: Views, first: Prepared | None) -> Prepared | None:
         """Returns a block with its map and batch; None where no anchor of any process has a positive.
@@ -169,12 +181,17 @@ class Head:
         if shared is not None and shared.logit_map.uniform and (joint or shared.logit_map.symmetric):
             return Prepared(direction, block, shared.logit_map, batch, shared.fresh)
         replay = self.loss_fn._replay
-        recalled = replay.recall(batch, self.strategy.name) if self.observing and recomputing() else None
+        recalled = replay.recall(batch) if self.observing and recomputing() else None
         if recalled is not None:
-            return Prepared(direction, block, recalled, batch, False)
+            if not recalled:
+                raise ConfigError(
+                    f"strategy '{self.strategy.name}' both learns and observes batches, so a checkpoint cannot compute its "
+                    "logits again: call the loss outside of torch.utils.checkpoint."
+                )
+            return Prepared(direction, block, recalled[0], batch, False)
         logit_map = self.objective.first_map(self.strategy.prepare(batch))
         if self.observing:
-            replay.remember(batch, None if logit_map.tensors() else logit_map)
+            replay.remember(batch, () if logit_map.tensors() else (logit_map,))  # of one that learns, that there was one
         return Prepared(direction, block, logit_map, batch, self.observing)
 
     def _statistics(self, prepared: list[Prepared], wanted: Wanted, maps: list[LogitMap] | None = None) -> list[RowStatistics]:
@@ -221,7 +238,7 @@ class Head:
         if not (self.loss_fn.training and self.objective.observes):
             return None
         replay = self.loss_fn._replay_of_rows
-        found = replay.recall(batch, self.objective.name) if recomputing() else None
+        found = replay.recall(batch) if recomputing() else None
         if found is None and (found := self.objective.observe(batch, statistics)) is not None:
             replay.remember(batch, found)
         return found

@@ -171,11 +171,7 @@ def check_integers(name: str, value: object, device: torch.device, size: int) ->
     """
     if value is None:
         return None
-    given = _one_a_row(name, check_tensor(name, value, device), size)
-    integers = given.long()
-    if given.dtype == torch.uint64 and bool((integers < 0).any()):
-        raise ConfigError(f"{name} holds numbers beyond int64: the largest is {2**63 - 1}.")
-    return integers
+    return _int64(name, _one_a_row(name, check_tensor(name, value, device), size))
 
 
 def check_uncertainty(value: object, device: torch.device, size: int) -> Tensor | tuple[Tensor, Tensor] | None:
@@ -248,8 +244,9 @@ def check_row_argument(name: str, value: object, rows: Mapping[str, Tensor | Non
         rows: embeddings of the call by name; those of hard_negatives may be [B, k, D].
 
     Raises:
-        TensorError: a value is no dense tensor on view_a's device.
-        ShapeError: it has another number of rows than the embeddings, which may not be there.
+        TensorError: a value is no dense tensor on view_a's device, or they hold different kinds of numbers.
+        ShapeError: it has another number of rows than the embeddings, which may not be there, or rows of two shapes.
+        ConfigError: it holds integers beyond int64.
     """
     there = {each: tensor for each, tensor in rows.items() if tensor is not None}
     given = value if isinstance(value, Mapping) else {each: value for each in ("view_a", "view_b") if each in there}
@@ -266,19 +263,24 @@ def check_row_argument(name: str, value: object, rows: Mapping[str, Tensor | Non
         count = shape[:-1].numel()
         if tensor.ndim == 0 or tensor.shape[0] != count:
             raise ShapeError(f"{shown} of shape {list(tensor.shape)} must have {count} rows, as {part} has.")
-        found[part] = tensor.detach()
+        found[part] = _int64(shown, tensor) if tensor.dtype in _INTEGERS else tensor.detach()
+    kinds = {
+        next((kind for kind in (FLOATS, INTEGERS, BOOLEANS) if each.dtype in kind.dtypes), None) for each in found.values()
+    }
+    if len(kinds) > 1 or None in kinds:
+        told = ", ".join(sorted({str(tensor.dtype) for tensor in found.values()}))
+        raise TensorError(f"{name} holds {told}: all of its rows must be floating point, integers or boolean.")
+    shapes = {tensor.shape[1:] for tensor in found.values()}
+    if len(shapes) > 1:
+        raise ShapeError(f"{name} holds rows of shapes {', '.join(str(list(each)) for each in shapes)}: all must have one.")
     return found
 
 
 def check_row_integers(name: str, values: Tensor) -> Tensor:
-    """Returns what a call gives of some of its rows as int64, one integer a row.
-
-    Raises:
-        ShapeError: it is something else.
-    """
-    if values.ndim != 1 or values.dtype not in _INTEGERS:
+    """Returns what a call gives of some of its rows if it is one integer a row, else raises `ShapeError`."""
+    if values.ndim != 1 or values.dtype != torch.int64:
         raise ShapeError(f"{name}= holds {values.dtype} of shape {list(values.shape)}; wanted an integer a row.")
-    return values.long()
+    return values
 
 
 def check_finite(name: str, values: Tensor) -> None:
@@ -325,6 +327,13 @@ def common_type(*tensors: Tensor | None) -> tuple[torch.dtype, tuple[Tensor | No
         return dtypes.pop(), tensors
     common = reduce(torch.promote_types, dtypes)
     return common, tuple(None if each is None else each.to(common) for each in tensors)
+
+
+def _int64(name: str, given: Tensor) -> Tensor:
+    integers = given.long()
+    if given.dtype == torch.uint64 and bool((integers < 0).any()):
+        raise ConfigError(f"{name} holds numbers beyond int64: the largest is {2**63 - 1}.")
+    return integers
 
 
 def _one_a_row(name: str, values: Tensor, size: int) -> Tensor:

@@ -21,7 +21,7 @@ from tempplug.errors import ConfigError
 from tempplug.head import Head
 from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
-from tempplug.negatives.base import NegativeTerm
+from tempplug.negatives.base import NegativeTerm, TermMap
 from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, build_record
@@ -112,8 +112,9 @@ class ContrastiveLoss(nn.Module):
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
         self._checked: set[Hashable] = set()
-        self._replay = Replay[LogitMap]()
-        self._replay_of_rows = Replay[Tensor]()
+        self._replay: Replay[tuple[LogitMap, ...]] = Replay()
+        self._counted: Replay[tuple[TermMap, ...]] = Replay()
+        self._replay_of_rows: Replay[Tensor] = Replay()
         self._unlearned: Unlearned | None = Unlearned()
         self._warned: set[str] = set()
 
@@ -308,13 +309,8 @@ class ContrastiveLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the last call behind: copies and pickles start without a record."""
-        return {
-            **self.__dict__,
-            "_last": [None, None],
-            "_replay": Replay(),
-            "_replay_of_rows": Replay(),
-            "_unlearned": Unlearned(),
-        }
+        replays: dict[str, Any] = {name: Replay() for name in ("_replay", "_counted", "_replay_of_rows")}
+        return {**self.__dict__, "_last": [None, None], **replays, "_unlearned": Unlearned()}
 
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""

@@ -77,7 +77,7 @@ class Number:
         if isinstance(value, bool) or not isinstance(value, int | float | Real):
             raise ConfigError(f"{where} must be {'an integer' if self.integer else 'a number'}.")
         try:
-            number = float(value)
+            number = float(value) + 0.0  # of -0 as well, which would be read back as 0
         except OverflowError:  # an int beyond the largest float
             number = math.inf
         if not self._holds(number):

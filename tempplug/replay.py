@@ -1,7 +1,7 @@
 """State that moves once a call, also where `torch.utils.checkpoint` computes the call a second time, in the backward pass.
 
-A strategy or an objective that observes batches has moved on by then, so the second computation needs what came of the state
-in the first: a logit map, or a number for each row. This module must not know any strategy or objective.
+A strategy or an objective that observes batches has moved on by then, and so has a term that counts, so the second computation
+needs what came of the state in the first: a logit map, a number for each row, a term. This module must not know any of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from tempplug.errors import ConfigError
 from tempplug.types import Batch
 
 T = TypeVar("T")
@@ -24,25 +23,17 @@ SAME = 1e-3
 
 
 class Replay(Generic[T]):
-    """What the last calls in training made of their state, each with what its batch is recognised by."""
+    """What was made of the batches of the last calls in training, each with what it is recognised by."""
 
     def __init__(self) -> None:
-        self._calls: deque[tuple[Tensor, T | None]] = deque(maxlen=REMEMBERED)
+        self._calls: deque[tuple[Tensor, T]] = deque(maxlen=REMEMBERED)
 
-    def remember(self, batch: Batch, made: T | None) -> None:
-        """Keeps what was made for a batch; None says that it learns, so that it cannot be kept."""
+    def remember(self, batch: Batch, made: T) -> None:
+        """Keeps what was made of a batch."""
         self._calls.append((_mark(batch), made))
 
-    def recall(self, batch: Batch, name: str) -> T | None:
-        """Returns what was made for this batch when it was computed first; None where it never was.
-
-        Args:
-            batch: of the second computation.
-            name: of the strategy, for the message.
-
-        Raises:
-            ConfigError: what was made learns, and the state that it was made from is gone.
-        """
+    def recall(self, batch: Batch) -> T | None:
+        """Returns what was made of this batch when it was computed first; None where it never was."""
         mark = _mark(batch)
         found = [
             (float((mark - other).abs().max()), -age, made)
@@ -52,14 +43,7 @@ class Replay(Generic[T]):
         if not found:
             return None
         distance, _, made = min(found, key=lambda each: each[:2])
-        if not distance <= SAME:
-            return None
-        if made is None:
-            raise ConfigError(
-                f"strategy '{name}' both learns and observes batches, so a checkpoint cannot compute its logits again: "
-                "call the loss outside of torch.utils.checkpoint."
-            )
-        return made
+        return made if distance <= SAME else None
 
 
 def _mark(batch: Batch) -> Tensor:

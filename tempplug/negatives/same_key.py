@@ -14,7 +14,9 @@ class SameKey(NegativeTerm):
     The call passes ``keys=``: [B] integers for both views, or a dictionary of those of ``view_a``, ``view_b``,
     ``hard_negatives`` and ``queue``.
 
-    >>> loss_fn = tempplug.ContrastiveLoss(layout="cross-view", negatives="same-key")
+    >>> import torch
+    >>> from tempplug import ContrastiveLoss
+    >>> loss_fn = ContrastiveLoss(layout="cross-view", negatives="same-key")
     >>> rows = torch.eye(3)
     >>> loss_fn(rows, rows.roll(1, 0), keys=torch.tensor([5, 6, 5])) < loss_fn(rows, rows.roll(1, 0), keys=torch.arange(3))
     tensor(True)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from covering import every_pair
 from sentence_transformer_toys import features, gradients, tiny
 from sentence_transformers.sentence_transformer import losses as library
@@ -27,21 +29,75 @@ def assert_close(found: list[Tensor], expected: list[Tensor], tolerance: float) 
         assert float((ours - theirs).abs().max() / theirs.abs().max()) <= tolerance
 
 
-@pytest.mark.parametrize(("directions", "mode"), list(itertools.product(WAYS, HARDNESS)))
-def test_the_ranking_loss_in_all_directions_and_hardness_modes(directions: tuple[str, ...], mode: str | None) -> None:
+def both_losses(directions: tuple[str, ...], mode: str | None, engine: Any = "auto", gather: bool = False) -> tuple[Any, Any]:
+    """The library's loss and ours, as functions of queries, documents and hard negatives."""
     options = {"hardness_mode": mode, "hardness_strength": 5.0} if mode else {}
-    theirs = library.MultipleNegativesRankingLoss(nn.Identity(), scale=20.0, directions=directions, **options)  # type: ignore[arg-type]
+    theirs = library.MultipleNegativesRankingLoss(
+        nn.Identity(),  # type: ignore[arg-type]
+        scale=20.0,
+        directions=directions,
+        gather_across_devices=gather,
+        **options,
+    )
     # The library weighs the negatives of its first direction alone.
     negatives = f"hardness:strength=5,blocks=ab,of={HARDNESS[mode]}" if mode else None
     layout = f"cross-view:directions={'+'.join(BLOCKS[each] for each in directions)}"
+    ours = ContrastiveLoss("fixed:temperature=0.05", layout=layout, negatives=negatives, engine=engine, gather=gather)
+
+    def ours_of(rows: list[Tensor]) -> Tensor:
+        return ours(rows[0], rows[1], hard_negatives=torch.stack(rows[2:], 1) if rows[2:] else None)
+
+    return ours_of, lambda rows: theirs.compute_loss_from_embeddings(rows, None)
+
+
+def made_rows(hard: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(9, 24, generator=generator, dtype=dtype).requires_grad_() for _ in range(2 + hard)]
+
+
+@pytest.mark.parametrize(("directions", "mode"), list(itertools.product(WAYS, HARDNESS)))
+def test_the_ranking_loss_in_all_directions_and_hardness_modes(directions: tuple[str, ...], mode: str | None) -> None:
     for dtype, hard, engine in every_pair([torch.float64, torch.float32], [0, 1, 3], ["tiled", "dense"]):
-        generator = torch.Generator().manual_seed(0)
-        rows = [torch.randn(9, 24, generator=generator, dtype=dtype).requires_grad_() for _ in range(2 + hard)]
-        expected = theirs.compute_loss_from_embeddings(rows, None)  # type: ignore[arg-type]
-        ours = ContrastiveLoss("fixed:temperature=0.05", layout=layout, negatives=negatives, engine=engine)
-        found = ours(rows[0], rows[1], hard_negatives=torch.stack(rows[2:], 1) if hard else None)
-        both = [[value, *torch.autograd.grad(value, rows)] for value in (found, expected)]
+        rows = made_rows(hard, dtype)
+        values = [loss(rows) for loss in both_losses(directions, mode, engine)]
+        both = [[value, *torch.autograd.grad(value, rows)] for value in values]
         assert_close(both[0], both[1], 1e-10 if dtype == torch.float64 else 1e-6)
+
+
+def value_and_gradient(loss: Any, rows: list[Tensor]) -> Tensor:
+    """Of a linear encoder, [1 + 24·24]."""
+    encoder = torch.eye(24, dtype=torch.float64).requires_grad_()
+    value = loss([each.detach() @ encoder for each in rows])
+    return torch.cat([value.detach().reshape(1), *torch.autograd.grad(value, encoder)[0]])
+
+
+def gathered(rank: int, folder: str) -> None:
+    """Two processes with half of the rows each; the first one keeps the mean of their losses and gradients."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
+    found = {}
+    for case in itertools.product(WAYS, HARDNESS, (0, 2)):
+        *chosen, hard = case
+        means = []
+        for loss in both_losses(*chosen, gather=True):
+            means.append(value_and_gradient(loss, [each[:8][4 * rank : 4 * rank + 4] for each in made_rows(hard)]) / 2)
+            dist.all_reduce(means[-1])
+        found[case] = means
+    if rank == 0:
+        torch.save(found, Path(folder) / "found.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_gathered_over_two_processes_it_is_the_librarys_and_that_of_one(tmp_path: Path) -> None:
+    mp.spawn(gathered, (str(tmp_path),), nprocs=2)
+    found = torch.load(tmp_path / "found.pt")
+    assert len(found) == 64
+    for (*chosen, hard), (ours, theirs) in found.items():
+        alone = value_and_gradient(both_losses(*chosen)[0], [each[:8] for each in made_rows(hard)])
+        for other in (theirs, alone):
+            torch.testing.assert_close(ours, other, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:layout 'cross-view' leaves .* without a negative:RuntimeWarning")

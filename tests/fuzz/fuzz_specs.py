@@ -1,4 +1,4 @@
-"""Spec strings of strategies and objectives: valid ones come back as they were, others are refused clearly."""
+"""Spec strings of all that has some: valid ones come back as they were, others are refused clearly."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tempplug
 from tempplug.arguments import parse_spec
 from tempplug.create import load_class
 from tempplug.errors import TempplugError
+from tempplug.layouts import LAYOUTS, create_layout
 from tempplug.options import Choice, Flag, Number, Numbers, Option, format_value, options_of
 
 JUNK = ":=,/. -+_e0159aZ'\"\\\n\té∞\x00none true nan inf 1e9 1e999 -1 [] {} ()"
@@ -22,9 +23,14 @@ VALUES = (*NUMBERS.split(), "1/2/3", "1/", "/", "//", "1//2", "a/b", "", " ", "9
 # Word, name and options of everything that can be created.
 KINDS: list[tuple[str, str, tuple[Option, ...]]] = [
     (word, each.name, options_of(load_class(each)))
-    for word, infos in (("strategy", tempplug.strategies()), ("objective", tempplug.objectives()))
+    for word, infos in (
+        ("strategy", tempplug.strategies()),
+        ("objective", tempplug.objectives()),
+        ("negative term", tempplug.negatives()),
+    )
     for each in infos
 ]
+KINDS += [("layout", name, options_of(layout)) for name, layout in LAYOUTS.items()]
 
 
 def _value(chance: random.Random, option: Option) -> str:
@@ -43,7 +49,7 @@ def _value(chance: random.Random, option: Option) -> str:
         )
         drawn = chance.uniform(low, high)
         return str(max(math.ceil(low), round(drawn))) if kind.integer else f"{drawn:.{chance.randrange(1, 17)}g}"
-    return "word"
+    return chance.choice(["word", "ab", "ab+aa", "ab+ba", "ab/aa", "aa+ab", "ab+ab"])
 
 
 def _spec(chance: random.Random) -> tuple[str, str]:
@@ -71,7 +77,16 @@ def _spoiled(chance: random.Random, spec: str) -> str:
 
 
 def _create(word: str, spec: str) -> Any:
-    return (tempplug.create_strategy if word == "strategy" else tempplug.create_objective)(spec)
+    if word == "negative term":
+        terms = tempplug.create_negatives(spec)
+        return terms[0] if len(terms) == 1 else None
+    made: Any = {"strategy": tempplug.create_strategy, "objective": tempplug.create_objective, "layout": create_layout}[word]
+    return made(spec)
+
+
+def options(made: Any) -> dict[str, Any]:
+    """Returns its options, which a layout without any does not have."""
+    return getattr(made, "options", {})
 
 
 def case(number: int) -> Verdict:
@@ -90,13 +105,15 @@ def case(number: int) -> Verdict:
         return Verdict("refused" if clear else "obscure", told, repr(error)[:300])
     except Exception as error:
         return Verdict("obscure", told, f"{type(error).__name__}: {str(error)[:200]}")
+    if made is None:
+        return Verdict("right", told, "several terms")
     again = _create(word, made.spec())
-    if again.spec() != made.spec() or again.options != made.options:
+    if again.spec() != made.spec() or options(again) != options(made):
         return Verdict("wrong", told, f"{made.spec()} is read back as {again.spec()}")
     written = parse_spec(spec)[1]
-    lost = [key for key, value in written.items() if not _same(value, made.options.get(key, value))]
+    lost = [key for key, value in written.items() if not _same(value, options(made).get(key, value))]
     if lost:
-        return Verdict("silent", told, f"{lost[0]} became {made.options[lost[0]]!r}")
+        return Verdict("silent", told, f"{lost[0]} became {options(made)[lost[0]]!r}")
     return Verdict("right", told)
 
 

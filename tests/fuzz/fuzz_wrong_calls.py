@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from fuzzing import Verdict
-from oracle_cases import HEAD_TAIL, LAYOUTS, build, make_call
+from oracle_cases import HEAD_TAIL, LAYOUTS, RAGGED, TERMS, build, make_call
 from torch import Tensor
 
 import tempplug
@@ -24,7 +24,8 @@ ROWS, DIMENSION = 6, 4
 STRATEGIES = ["fixed", "learnable", "macl", "dystress", "temperature-free", "amcl:dimension=D"]
 STRATEGIES += [HEAD_TAIL, "individual:size=20", "uncertainty"] * 2
 KINDS = {"labels": "integers", "index": "integers", "uncertainty": "uncertainty"}
-KINDS |= {"positive_mask": "mask", "negative_mask": "mask"}
+KINDS |= {"positive_mask": "mask", "negative_mask": "mask", "hard_negative_mask": "mask"}
+KINDS |= {"keys": "integers", "groups": "integers", "candidate_log_q": "numbers"}
 Change = Callable[[Tensor], Any]
 
 
@@ -84,6 +85,11 @@ WRONG: dict[str, dict[str, Change]] = {
         "pair with a short one": lambda t: (t, t[:-1]),
         "pair of other kinds": lambda t: (t, t.long()),
     },
+    "numbers": {
+        **ANY,
+        **{name: _with(value) for name, value in NUMBERS.items()},
+        **{str(kind): (lambda t, kind=kind: t.to(kind)) for kind in (torch.int64, torch.bool)},
+    },
     "mask": {
         **ANY,
         **{str(kind): (lambda t, kind=kind: t.to(kind)) for kind in (torch.float32, torch.int64, torch.uint8)},
@@ -101,6 +107,12 @@ def _harmless(argument: str, name: str, given: dict[str, Any], strategy: str) ->
         return given.keys().isdisjoint({"view_b", "hard_negatives"})  # nothing to compare with
     if argument == "view_b" and "positive_mask" in given and name == "no rows":
         return False
+    if argument in ("keys", "groups"):
+        return name in ("negative", "far outside")
+    if argument == "hard_negative_mask" and name == "everything":
+        return True
+    if argument == "guide" and name in ("one dimension less", "no dimensions"):
+        return len(given["guide"]) == 1
     # Classes are names where nothing looks them up.
     return argument == "labels" and name in ("negative", "far outside") and not strategy.startswith("head-tail")
 
@@ -116,10 +128,12 @@ def case(number: int) -> Verdict:
     chance = random.Random(number)
     strategy, layout, objective = (
         chance.choice(STRATEGIES),
-        chance.choice(LAYOUTS),
+        chance.choice([*LAYOUTS, *RAGGED]),
         chance.choice(["infonce", "dcl", "flatnce"]),
     )
-    call = make_call(layout, strategy, ROWS, DIMENSION, torch.float32)
+    # Some terms want hard negatives of rows, which an even number of rows has not.
+    terms = [spec for spec in TERMS if not ("of=" in spec and layout.endswith("+hard"))]
+    call = make_call(layout, strategy, ROWS, DIMENSION, torch.float32, chance.choice(terms) if chance.random() < 0.4 else "")
     loss_fn = build(strategy, objective, call, "mean", chance.choice(["auto", "dense", "tiled"]))
     given: dict[str, Any] = {**dict(zip(("view_a", "view_b"), call.views, strict=False)), **call.inputs}
     told = f"{strategy.partition(':')[0]} {objective} {layout} {loss_fn.engine}"
@@ -136,9 +150,13 @@ def case(number: int) -> Verdict:
         kind = KINDS.get(argument, "embeddings")
         name = chance.choice(sorted(WRONG[kind]))
         told = f"{told}: {argument} {name}"
-        value, *rest = given[argument] if isinstance(given[argument], tuple) else (given[argument],)
-        changed = WRONG[kind][name](value)
-        given[argument] = (changed, *rest) if rest and not isinstance(changed, tuple) else changed
+        if isinstance(given[argument], dict):
+            part = chance.choice(sorted(given[argument].keys() - {"view_a"}) or ["view_a"])  # what every layout reads
+            given[argument] = {**given[argument], part: WRONG[kind][name](given[argument][part])}
+        else:
+            value, *rest = given[argument] if isinstance(given[argument], tuple) else (given[argument],)
+            changed = WRONG[kind][name](value)
+            given[argument] = (changed, *rest) if rest and not isinstance(changed, tuple) else changed
         if _harmless(argument, name, given, strategy):
             return Verdict("right", told, "no mistake here")
         # Rows that do not fit are those of two arguments, and either may be named.

@@ -16,7 +16,7 @@ from tempplug.errors import ConfigError, TempplugError
 NUMBERS = {"0.05": 0.05, "2": 2, "-2": -2, "+3": 3, ".5": 0.5, "5.": 5.0, "1e-4": 1e-4, "1E3": 1000.0, "-1.5e+3": -1500.0}
 WORDS = {"true": True, "False": False, "none": None, "None": None, "inf": math.inf, "-Infinity": -math.inf}
 LISTS = {"450/270/162": [450, 270, 162], "0.5/-1": [0.5, -1], "450/": [450]}
-TEXTS = ("shifted", "two-view", "1/x", "/", "1//2", "1.2.3", "0x10", "1_000", "e5", "nano")
+TEXTS = ("shifted", "two-view", "1/x", "/", "1//2", "1.2.3", "0x10", "1_000", "e5", "nano", "--inf")
 
 
 @pytest.mark.parametrize(("text", "expected"), [*(NUMBERS | WORDS | LISTS).items(), *((text, text) for text in TEXTS)])

@@ -35,12 +35,49 @@ CASES = {
     "sogclr": ("cross-view", "learnable", "sogclr:size=20,gamma=0.4,rho=1", {"symmetric": True}),
     "sogclr-shared": ("two-view", "fixed", "sogclr:size=20,per_view=false,relative=false", {}),
 }
+# With hard negatives of the rows, some of them absent, and everything that a term may read.
+JOINT = "cross-view:directions=ab+aa+ba+bb"
+OF_ROWS = {
+    "joint": (JOINT, "macl:alpha=1.5,threshold=0.2", "infonce", "false-negatives:margin=-0.1+within-group"),
+    "joint-debiased": (JOINT, "uncertainty", "dcl", "hardness:of=hard+debiased:prior=0.02"),
+    "own": ("cross-view:hard=own", "learnable", "dclw", "log-q:size=20+same-key"),
+    "own-alone": ("cross-view:hard=own,in_batch=false", "fixed", "infonce", "hardness:of=in-batch"),
+    "both-ways": ("cross-view:directions=ab+ba,softmax=separate", "dystress", "infonce", "guide+hardness:of=in-batch"),
+    "two-view-terms": ("two-view", "individual:size=20", "dcl", "guide:rule=relative,margin=-0.1"),
+    "labels-terms": ("labels", "fixed", "infonce", "same-key+log-q"),
+    "queue-terms": ("queue", "temperature-free", "infonce", "false-negatives:margin=-0.1,weight=0.5+log-q:size=20"),
+}
+CASES |= {name: (layout, *rest, {"negatives": negatives}) for name, (layout, *rest, negatives) in OF_ROWS.items()}
 
 
 def data(rows: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(3)
     a, b, hard, queue = torch.randn(4, max(rows, 7), DIMENSION, generator=generator, dtype=torch.float64)
-    return {"a": a[:rows], "b": (a + b)[:rows], "hard": hard[:rows], "queue": queue[:7], "labels": torch.arange(rows) % 3}
+    found = {"a": a[:rows], "b": (a + b)[:rows], "hard": hard[:rows], "queue": queue[:7], "labels": torch.arange(rows) % 3}
+    # Two a row, of which every third is absent.
+    found["hard_negatives"] = torch.stack([hard, hard - a], 1)[:rows]
+    found["hard_negative_mask"] = torch.arange(2 * rows).view(rows, 2) % 3 > 0
+    found["guide"] = torch.cat([a, b, hard, queue], 1)[:rows]
+    return found | {"keys": torch.arange(rows) % 4, "items": torch.arange(rows) % 5, "groups": torch.arange(rows) % 2}
+
+
+def given_of_rows(everything: dict[str, Tensor], rows: slice, case: str) -> dict[str, Any]:
+    """What a call of these rows can tell of them, of their hard negatives and of the queue."""
+    parts = {name: everything[name][rows] for name in ("hard_negatives", "hard_negative_mask", "labels", "groups")}
+    of = {name: everything[name][rows] for name in ("guide", "keys", "items")}
+    queue = {"queue": torch.arange(7)} if case.startswith("queue") else {}
+    hard = torch.arange(len(everything["a"]))[rows]
+    log_q = {name: -values.double() / 3 for name, values in {"view_a": of["keys"], "view_b": of["items"]}.items()}
+    parts["guide"] = {
+        "view_a": of["guide"],
+        "view_b": of["guide"].flip(1),
+        "hard_negatives": of["guide"][:, None].expand(-1, 2, -1),
+    }
+    parts["keys"] = {"view_a": of["keys"], "view_b": of["keys"], "hard_negatives": torch.stack([hard, of["keys"]], 1), **queue}
+    parts["candidate_log_q"] = {**log_q, "hard_negatives": -torch.stack([hard, hard], 1).double()}
+    parts["index"] = {"view_a": 2 * hard, "view_b": of["items"], "hard_negatives": torch.stack([hard, hard], 1), **queue}
+    parts["uncertainty"] = of["guide"][:, 0], of["guide"][:, 1]
+    return parts
 
 
 def step(case: str, rows: slice, total: int, gather: bool) -> tuple[Tensor, nn.Module, ContrastiveLoss]:
@@ -52,13 +89,18 @@ def step(case: str, rows: slice, total: int, gather: bool) -> tuple[Tensor, nn.M
     loss_fn = ContrastiveLoss(strategy, objective, layout, gather=gather, **options).double()
     views = [encoder(everything[name][rows]) for name in (("a",) if case == "labels-one-view" else ("a", "b"))]
     given: dict[str, Any] = {}
-    if case.startswith("labels"):
+    if case.startswith("labels") and case not in OF_ROWS:
         given["labels"] = everything["labels"][rows]
+    if case in OF_ROWS:
+        given = loss_fn.accepted(**given_of_rows(everything, rows, case))
+        given["hard_negatives"] = encoder(given["hard_negatives"])
+        if case.startswith("two-view"):
+            given["index"] = given["index"]["view_a"]
     if case.startswith(("individual", "sogclr")):
         given["index"] = torch.arange(0, 2 * total, 2)[rows]
     if case == "hard":
         given["hard_negatives"] = encoder(everything["hard"][rows])
-    if case == "queue":
+    if case.startswith("queue"):
         given["queue"] = everything["queue"]
     loss = loss_fn(*views, **given)
     loss.backward()
@@ -66,9 +108,9 @@ def step(case: str, rows: slice, total: int, gather: bool) -> tuple[Tensor, nn.M
 
 
 def outcome(loss: Tensor, encoder: nn.Module, loss_fn: ContrastiveLoss) -> list[Tensor]:
-    """Returns what must agree: the loss, all gradients, and the temperatures that a strategy keeps."""
+    """Returns what must agree: the loss, all gradients, and what a strategy keeps or a term counts."""
     gradients = [parameter.grad for module in (encoder, loss_fn) for parameter in module.parameters()]
-    return [loss, *gradients, *(kept for kept in loss_fn.buffers() if kept.is_floating_point())]
+    return [loss, *gradients, *(kept.double() for name, kept in loss_fn.named_buffers() if not name.endswith("floor_hits"))]
 
 
 def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
@@ -88,6 +130,7 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.filterwarnings("ignore:layout '.*' leaves .* without a negative:RuntimeWarning")
 @pytest.mark.parametrize("sizes", [(4, 4), (3, 5), (2, 4, 3)], ids=str)
 def test_processes_together_equal_one(sizes: tuple[int, ...], tmp_path: Path) -> None:
     mp.spawn(worker, (sizes, str(tmp_path)), nprocs=len(sizes))

@@ -26,6 +26,7 @@ WHERE = "size=? of strategy 'test'"
     [
         (Number(above=0), 1e-300, 1e-300),
         (Number(at_least=0), 0, 0.0),
+        (Number(at_least=0), -0.0, 0.0),
         (Number(below=1), 1 - 1e-12, 1 - 1e-12),
         (Number(optional=True), None, None),
         (Number(above=0), np.float64(0.5), 0.5),
@@ -45,6 +46,7 @@ WHERE = "size=? of strategy 'test'"
 def test_accepted_values_come_back_in_one_type(kind: Kind, value: object, expected: object) -> None:
     checked = kind.check(WHERE, value)
     assert checked == expected
+    assert str(checked) == str(expected)  # -0.0 equals 0.0
     assert type(checked) is type(expected)
     if isinstance(expected, tuple):
         assert isinstance(checked, tuple)

@@ -107,6 +107,66 @@ def test_hard_negatives_join_the_anchors_of_view_a(layout: str, touched: list[bo
     assert rows.tolist() == pytest.approx(expected)
 
 
+def test_blocks_of_one_softmax_share_a_denominator() -> None:
+    """Queries at 0° and 90°, documents at 60° and 150°: logits c/τ, the positive once for ab and once for ba."""
+    a, b, c, s = at_angles(0, 90), at_angles(60, 150), 1.0, 2 * math.sin(math.radians(60))
+    blocks = {"ab": ([c, -s], [c, s]), "aa": ([0], [0]), "ba": ([c, s], [c, -s]), "bb": ([0], [0])}
+    for directions in ("ab", "ab+aa", "ab+ba", "ab+aa+ba+bb"):
+        rows = [[each for name in directions.split("+") for each in blocks[name][row]] for row in range(2)]
+        chosen: dict[str, Any] = {"layout_options": {"directions": directions}, "strategy_options": HALF, "reduction": "none"}
+        found = oracle_loss(a, b, layout="cross-view", **chosen)
+        assert found.tolist() == pytest.approx([value(each) for each in rows]), directions
+
+
+def test_hard_negatives_are_shared_of_their_row_or_absent() -> None:
+    """One at 0°, of the first query, and one at 180°, of the second; all documents at 90° to the queries."""
+    a, b, hard = at_angles(0, 0), at_angles(90, 90), at_angles(0, 180).view(2, 1, 2)
+    for options, mask, first, second in (
+        ({}, None, [0, 0, 2, -2], [0, 0, 2, -2]),
+        ({}, [[True], [False]], [0, 0, 2], [0, 0, 2]),
+        ({"hard": "own"}, None, [0, 0, 2], [0, 0, -2]),
+        ({"hard": "own", "in_batch": False}, [[False], [True]], [0], [0, -2]),
+        ({"directions": "ab+bb"}, None, [0, 0, 2, -2, 2, 0], [0, 0, 2, -2, 2, 0]),
+        ({"directions": "ab+bb", "hard": "ab"}, None, [0, 0, 2, -2, 2], [0, 0, 2, -2, 2]),
+    ):
+        given: dict[str, Any] = {"hard_negatives": hard, "hard_negative_mask": None if mask is None else torch.tensor(mask)}
+        chosen: dict[str, Any] = {"layout_options": options, "strategy_options": HALF, "reduction": "none", **given}
+        found = oracle_loss(a, b, layout="cross-view", **chosen)
+        assert found.tolist() == pytest.approx([value(first), value(second)]), options
+
+
+def test_terms_on_the_negatives_of_one_row() -> None:
+    """Similarity 0.5 to the positive, logit 1; 0.87, 0 and -1 to the negatives of a queue."""
+    a, b, queue, c = at_angles(0), at_angles(60), at_angles(30, 90, 180), math.cos(math.radians(30))
+    keys, groups = (
+        {"view_a": torch.tensor([4]), "view_b": torch.tensor([4]), "queue": torch.tensor(each)}
+        for each in ([1, 4, 2], [4, 4, 5])
+    )
+    guide = {"view_a": at_angles(0), "view_b": at_angles(90), "queue": at_angles(120, 60, 180)}
+    log_q = {"view_b": torch.zeros(1), "queue": torch.tensor([0.5, 0.25, 1]).log()}
+    index = {"view_a": torch.tensor([0]), "view_b": torch.tensor([1]), "queue": torch.tensor([0, 1, 0])}
+    n, h = 2 * c, math.log(0.5)
+    for name, options, given, logits in (
+        ("false-negatives", {"margin": 0.3}, {}, [1, 0, -2]),
+        ("false-negatives", {"margin": 0.4}, {}, [1, n, 0, -2]),
+        ("false-negatives", {"margin": -0.5, "rule": "relative", "weight": 0.5}, {}, [1, n + h, 0, -2]),
+        ("guide", {}, {"guide": guide}, [1, n, -2]),
+        ("same-key", {}, {"keys": keys}, [1, n, -2]),
+        ("within-group", {}, {"groups": groups}, [1, n, 0]),
+        ("hardness", {"strength": 2}, {}, [1, n + 2 * c, 0, -4]),
+        ("hardness", {"of": "hard"}, {}, [1, n, 0, -2]),
+        ("log-q", {}, {"candidate_log_q": log_q}, [1, n - h, -2 * h, -2]),
+        ("log-q", {"size": 2}, {"index": index, "counts": torch.tensor([1, 2])}, [1, n - 2 * h, -math.log(0.75), -2 - 2 * h]),
+    ):
+        found = oracle_loss(a, b, layout="queue", queue=queue, strategy_options=HALF, negatives={name: options}, **given)
+        assert found.item() == pytest.approx(value(logits)), (name, options)
+    total = math.exp(n) + 1 + math.exp(-2)
+    for prior, estimate in ((0.1, (total - 0.3 * math.e) / 0.9), (0.9, 3 * math.exp(-2))):
+        chosen: dict[str, Any] = {"strategy_options": HALF, "negatives": {"debiased": {"prior": prior}}}
+        found = oracle_loss(a, b, layout="queue", queue=queue, **chosen)
+        assert found.item() == pytest.approx(math.log(math.e + estimate) - 1)
+
+
 def test_objectives_on_one_row() -> None:
     """Similarities 0.5 to the positive, 0 and -1 to the negatives: d = ln(e^0 + e^-2) - 1 at τ = 0.5."""
     a, b, queue = at_angles(0), at_angles(60), at_angles(90, 180)
@@ -152,6 +212,16 @@ def test_macl_adapts_to_the_mean_positive_without_a_gradient() -> None:
         ({"strategy": "schedule", "strategy_options": {"shape": "random"}}, "shape=random"),
         ({"strategy": "dystress", "objective": "dual-temperature"}, "second_temperature=None"),
         ({"layout": "labels", "labels": torch.arange(6) % 2, "objective": "dclw"}, "several positives"),
+        ({"negatives": {"warm": {}}}, "negatives='warm' has no oracle"),
+        ({"negatives": {"same-key": {}}}, "keys=: the oracle's negatives need it of view_a"),
+        ({"negatives": {"hardness": {"of": "hard"}}, "hard_negatives": torch.ones(3, 4)}, "hardness of=hard: the oracle needs"),
+        ({"negatives": {"log-q": {"size": 3}}}, "index=None"),
+        (
+            {"layout": "cross-view", "layout_options": {"hard": "own"}, "hard_negatives": torch.ones(3, 4)},
+            "hard=own: the oracle",
+        ),
+        ({"objective": "amcl-top", "negatives": {"debiased": {}}}, "objective 'amcl-top' ranks the negatives of one block"),
+        ({"strategy": "amcl", "negatives": {"debiased": {}}}, "debiased needs the smallest logit of a row"),
     ],
 )
 def test_calls_without_a_formula_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -16,24 +16,25 @@ from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import RowStatistics
 
-CASES: list[tuple[str, str, Any, bool]] = [
-    ("individual:size=9,learning_rate=0.3", "dcl", "two-view", False),
-    ("individual:size=9,learning_rate=0.3", "infonce", "cross-view", True),
-    ("macl:alpha=2,threshold=0.9", "reweighted", "two-view", False),
-    ("temperature-free", "infonce", "labels", False),
-    ("amcl:dimension=4", "dcl", "two-view", False),
-    ("learnable", "sogclr:size=9,gamma=0.3,rho=1", "cross-view", True),
-    ("individual:size=9,learning_rate=0.3", "sogclr:size=9,gamma=0.3,per_view=false", "two-view", False),
-    ("fixed", "sogclr:size=9,gamma=0.3", "cross-view:directions=ab+aa+ba+bb", False),
+CASES: list[tuple[str, str, Any, bool, str | None]] = [
+    ("individual:size=9,learning_rate=0.3", "dcl", "two-view", False, None),
+    ("individual:size=9,learning_rate=0.3", "infonce", "cross-view", True, "hardness"),
+    ("macl:alpha=2,threshold=0.9", "reweighted", "two-view", False, "log-q:size=9"),
+    ("fixed", "dcl", "cross-view:directions=ab+aa+ba+bb", False, "false-negatives:weight=0.5+log-q:size=9"),
+    ("temperature-free", "infonce", "labels", False, None),
+    ("amcl:dimension=4", "dcl", "two-view", False, None),
+    ("learnable", "sogclr:size=9,gamma=0.3,rho=1", "cross-view", True, None),
+    ("individual:size=9,learning_rate=0.3", "sogclr:size=9,gamma=0.3,per_view=false", "two-view", False, None),
+    ("fixed", "sogclr:size=9,gamma=0.3", "cross-view:directions=ab+aa+ba+bb", False, None),
 ]
 
 
-def train(case: tuple[str, str, Any, bool], engine: Any, reentrant: bool | None, calls: int) -> list[Tensor]:
+def train(case: tuple[str, str, Any, bool, str | None], engine: Any, reentrant: bool | None, calls: int) -> list[Tensor]:
     """Losses, gradients and state of three steps of several calls each."""
-    strategy, objective, layout, symmetric = case
+    strategy, objective, layout, symmetric, negatives = case
     torch.manual_seed(0)
     encoder = nn.Linear(4, 4).double()
-    loss_fn = ContrastiveLoss(strategy, objective, layout, engine=engine, symmetric=symmetric).double()
+    loss_fn = ContrastiveLoss(strategy, objective, layout, engine=engine, symmetric=symmetric, negatives=negatives).double()
 
     def model(a: Tensor, b: Tensor, index: Tensor) -> Tensor:
         return loss_fn(encoder(a), encoder(b), **loss_fn.accepted(index=index, labels=index // 2))
@@ -56,7 +57,9 @@ def train(case: tuple[str, str, Any, bool], engine: Any, reentrant: bool | None,
 @pytest.mark.parametrize(
     ("case", "engine", "reentrant", "calls"), every_pair(CASES, ["dense", "tiled"], [False, True], [1, 3]), ids=str
 )
-def test_a_checkpoint_changes_nothing(case: tuple[str, str, Any, bool], engine: str, reentrant: bool, calls: int) -> None:
+def test_a_checkpoint_changes_nothing(
+    case: tuple[str, str, Any, bool, str | None], engine: str, reentrant: bool, calls: int
+) -> None:
     expected = train(case, engine, None, calls)
     for ours, theirs in zip(train(case, engine, reentrant, calls), expected, strict=True):
         # Reentrant backward passes add up the calls in another order.

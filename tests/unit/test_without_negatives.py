@@ -15,6 +15,8 @@ from tempplug.testing import oracle_loss, oracle_row_losses
 OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1", "amcl-top"]
 ENGINES = ["dense", "tiled", "auto"]
 ONE: list[tuple[str, bool]] = [("two-view", False), ("cross-view", False), ("cross-view", True)]
+TERMS = [None, "false-negatives:margin=-1+hardness:of=in-batch", "debiased+log-q:size=9", "guide+same-key"]
+ROW = {"index": torch.zeros(1, dtype=torch.int64), "keys": torch.ones(1, dtype=torch.int64), "guide": torch.ones(1, 3)}
 quiet = pytest.mark.filterwarnings("ignore:layout:RuntimeWarning", "ignore:top_k:RuntimeWarning")
 
 
@@ -30,16 +32,21 @@ def make(objective: str, layout: Any, engine: Any = "auto", **options: Any) -> C
 
 @quiet
 @pytest.mark.parametrize(
-    ("objective", "engine", "one", "reduction"), every_pair(OBJECTIVES, ENGINES, ONE, ["mean", "sum", "none"])
+    ("objective", "engine", "one", "reduction", "negatives"),
+    [
+        *every_pair(OBJECTIVES[:-1], ENGINES, ONE, ["mean", "sum", "none"], TERMS),
+        *every_pair(OBJECTIVES[-1:], ENGINES, ONE, ["mean", "sum", "none"], [None]),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:Anomaly Detection:UserWarning")
 def test_a_pair_alone_has_loss_zero_and_gradients_of_zero(
-    objective: str, engine: str, one: tuple[str, bool], reduction: str
+    objective: str, engine: str, one: tuple[str, bool], reduction: str, negatives: str | None
 ) -> None:
     layout, symmetric = one
-    loss_fn = make(objective, layout, engine, symmetric=symmetric, reduction=reduction)
+    loss_fn = make(objective, layout, engine, symmetric=symmetric, reduction=reduction, negatives=negatives)
     a, b = rows(1), rows(1, seed=1)
-    loss = loss_fn(a, b)
+    given = loss_fn.accepted(**ROW)
+    loss = loss_fn(a, b, **given)
     assert loss.shape == (() if reduction != "none" else (2,) if layout == "two-view" else (1,))
     assert not loss.any()
     leaves = [a, b, *loss_fn.parameters()]
@@ -50,8 +57,13 @@ def test_a_pair_alone_has_loss_zero_and_gradients_of_zero(
     assert numbers["anchors_without_negative"] == (1 if layout == "cross-view" and not symmetric else 2)
     assert numbers["temperature_mean"] > 0
     assert "negative_similarity" not in numbers, "there is none"
+    hard = rows(2, seed=2).detach()[None].requires_grad_()
+    of_hard = {
+        name: {**dict.fromkeys(("view_a", "view_b"), row), "hard_negatives": row.repeat(2, 1).view(2, *row.shape[1:])}
+        for name, row in given.items()
+    }
     with torch.autograd.detect_anomaly():  # beside hard negatives that one of the two anchors sees
-        loss_fn(a, b, hard_negatives=rows(2, seed=2)).sum().backward()
+        loss_fn(a, b, hard_negatives=hard, **of_hard).sum().backward()
 
 
 @quiet
