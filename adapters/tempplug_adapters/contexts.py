@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import tempplug
-from tempplug.arguments import parse_spec
-from tempplug.options import options_of
-from tempplug.plugins import StrategyInfo, registry
+from tempplug.arguments import parse_spec, split_specs
+from tempplug.errors import ConfigError
+from tempplug.options import format_spec, options_of
+from tempplug.plugins import NegativeInfo, StrategyInfo, registry
 
 if TYPE_CHECKING:
-    from tempplug import Strategy
+    from tempplug import ContrastiveLoss, NegativeTerm, Strategy
+    from tempplug.plugins.info import Info
 
 Temperatures = Mapping[str, Mapping[str, Any]]
 """Options by strategy."""
@@ -36,5 +38,39 @@ def in_context(strategy: str | Strategy, temperatures: Temperatures, **known: An
     if not isinstance(strategy, str):
         return tempplug.create_strategy(strategy)
     name, options = filled(strategy, temperatures)
-    taken = {each.name for each in options_of(registry().load(registry().get(StrategyInfo, name)))}
-    return tempplug.create_strategy(name, **{key: value for key, value in known.items() if key in taken} | options)
+    return tempplug.create_strategy(name, **_taken(StrategyInfo, name, known) | options)
+
+
+def negatives_in_context(negatives: str | None, **known: Any) -> list[NegativeTerm]:
+    """Returns the terms on negatives of a spec string with the options ``known`` from the data, as `in_context` has them.
+
+    >>> [each.spec() for each in negatives_in_context("log-q", size=9)]
+    ['log-q:size=9']
+    """
+    if negatives is None:
+        return []
+    parts = [parse_spec(part) for part in split_specs(negatives)]
+    specs = [format_spec(name, _taken(NegativeInfo, name, known) | options) for name, options in parts]
+    return tempplug.create_negatives("+".join(specs))
+
+
+def refuse_missing(loss: ContrastiveLoss, offered: Iterable[str], where: str) -> None:
+    """Raises ConfigError where a term on negatives reads an argument that calls of the loss do not pass.
+
+    Args:
+        loss: the loss.
+        offered: names of the arguments that are passed.
+        where: of the calls, for the message.
+    """
+    for term in loss.terms:
+        if missing := sorted(term.takes - set(offered)):
+            raise ConfigError(
+                f"negative term '{term.name}' reads {' and '.join(f'{name}=' for name in missing)}, which {where} does not "
+                "have: leave the term out, or call tempplug.ContrastiveLoss in a training of your own."
+            )
+
+
+def _taken(kind: type[Info], name: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that the data determine, of those that a strategy or a term has."""
+    names = {each.name for each in options_of(registry().load(registry().get(kind, name)))}
+    return {key: value for key, value in known.items() if key in names}
