@@ -19,10 +19,11 @@ _announced: WeakSet[nn.Module] = WeakSet()
 
 def layout_of(loss: ContrastiveLoss) -> str:
     """Returns the name of a loss's layout, and whether it averages both directions; with other options its spec string."""
-    if loss.layout.options == CrossView(directions="ab+ba", softmax="separate").options:
-        return f"{loss.layout.name}, symmetric"
-    plain = not isinstance(loss.layout, CrossView) or loss.layout.options == CrossView().options
-    return loss.layout.name if plain else loss.layout.spec()
+    layout = loss.layout
+    if not isinstance(layout, CrossView) or layout.options == CrossView().options:
+        return layout.name
+    symmetric = layout.options == CrossView(directions="ab+ba", softmax="separate").options
+    return f"{layout.name}, symmetric" if symmetric else layout.spec()
 
 
 def announce(loss: ContrastiveLoss, name: str = "") -> None:

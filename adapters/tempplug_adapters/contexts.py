@@ -12,7 +12,7 @@ from tempplug.options import format_spec, options_of
 from tempplug.plugins import NegativeInfo, StrategyInfo, registry
 
 if TYPE_CHECKING:
-    from tempplug import ContrastiveLoss, NegativeTerm, Strategy
+    from tempplug import NegativeTerm, Strategy
     from tempplug.plugins.info import Info
 
 Temperatures = Mapping[str, Mapping[str, Any]]
@@ -42,27 +42,27 @@ def in_context(strategy: str | Strategy, temperatures: Temperatures, **known: An
 
 
 def negatives_in_context(negatives: str | None, **known: Any) -> list[NegativeTerm]:
-    """Returns the terms on negatives of a spec string with the options ``known`` from the data, as `in_context` has them.
+    """Returns the terms on negatives of a spec string with the options ``known`` from the data, unless it sets them.
 
     >>> [each.spec() for each in negatives_in_context("log-q", size=9)]
     ['log-q:size=9']
     """
-    if negatives is None:
-        return []
-    parts = [parse_spec(part) for part in split_specs(negatives)]
-    specs = [format_spec(name, _taken(NegativeInfo, name, known) | options) for name, options in parts]
-    return tempplug.create_negatives("+".join(specs))
+    specs = []
+    for name, options in map(parse_spec, split_specs(negatives) if negatives else ()):
+        given = {key: value for key, value in options.items() if value is not None}
+        specs.append(format_spec(name, _taken(NegativeInfo, name, known) | given))
+    return tempplug.create_negatives("+".join(specs) or None)
 
 
-def refuse_missing(loss: ContrastiveLoss, offered: Iterable[str], where: str) -> None:
-    """Raises ConfigError where a term on negatives reads an argument that calls of the loss do not pass.
+def refuse_missing(terms: Iterable[NegativeTerm], offered: Iterable[str], where: str) -> None:
+    """Raises ConfigError where a term on negatives reads an argument that calls of a loss do not pass.
 
     Args:
-        loss: the loss.
+        terms: of the loss.
         offered: names of the arguments that are passed.
         where: of the calls, for the message.
     """
-    for term in loss.terms:
+    for term in terms:
         if missing := sorted(term.takes - set(offered)):
             raise ConfigError(
                 f"negative term '{term.name}' reads {' and '.join(f'{name}=' for name in missing)}, which {where} does not "

@@ -215,7 +215,10 @@ def test_a_strategy_and_an_objective_reach_the_loss(tiny_bert: Path) -> None:
         ({"similarity_fct": dot_score}, "similarity_fct=.* must be the library's cos_sim"),
         ({"hardness_mode": "all"}, "hardness_mode='all' must be None or one of in_batch_negatives, "),
         ({"directions": (BACKWARD,)}, r"directions=.* must be query_to_doc and any of query_to_query, "),
-        ({"directions": (FORWARD, DOCS), "partition_mode": "per_direction"}, "per_direction' must be joint where a direction holds no"),
+        (
+            {"directions": (FORWARD, DOCS), "partition_mode": "per_direction"},
+            "per_direction' must be joint where a direction holds no",
+        ),
         ({"partition_mode": "both"}, "partition_mode='both' must be one of joint, per_direction"),
         ({"negatives": "guide"}, "term 'guide' reads guide=, which .*TemperatureRankingLoss without guide= does not have"),
         ({"negatives": "log-q:size=9"}, "term 'log-q' reads index="),

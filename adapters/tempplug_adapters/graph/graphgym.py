@@ -105,7 +105,7 @@ class ContrastiveGNN(nn.Module):
             contrastive_negatives=own.negatives or None,
         )
         self.loss_fn = temperature.create_loss(own.layout, dimension=own.dimension)
-        refuse_missing(self.loss_fn, {"index"}, "model.type: contrastive")
+        refuse_missing(self.loss_fn.terms, {"index"}, "model.type: contrastive")
         self.shares = tuple(zip(own.drop_edge, own.mask_feature, strict=True))
         # without custom metrics, GraphGym computes those of a classifier
         cfg.custom_metrics = cfg.custom_metrics or list(METRICS)

@@ -128,10 +128,10 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         takes = self.contrastive_loss.takes
         _refuse("guide", guide, guide is not None and "guide" not in takes, "is read by no term: pass negatives='guide', too")
         offered, where = ({"keys"}, " without guide=") if guide is None else ({"keys", "guide"}, "")
-        refuse_missing(self.contrastive_loss, offered, f"{type(self).__name__}{where}")
+        refuse_missing(terms, offered, f"{type(self).__name__}{where}")
         # No submodule: the guide is neither trained nor saved.
         self._guide = None if guide is None else Guide(guide, model)
-        self._of_rows: dict[str, dict[str, Tensor]] = {}
+        self._of_rows: dict[str, Any] = {}
         self._in_charge: TemperatureCallback | bool = False
 
     def take_charge(self, watcher: TemperatureCallback | None = None) -> None:
@@ -151,7 +151,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         features = list(sentence_features)
         self._of_rows = self._read_texts(features)
         try:
-            loss: Tensor = super().forward(features, labels)
+            loss: Tensor = super().forward(features, labels)  # type: ignore[arg-type]
         finally:
             self._of_rows = {}
         return loss

@@ -153,7 +153,7 @@ class Method(ABC, Generic[R, D]):
         made = given.create_loss(
             loss.layout, symmetric=loss.symmetric, gather=gather, temperatures=loss.temperatures, **self.known(recipe, data)
         )
-        refuse_missing(made, self.offered(data), f"`tempplug train {self.info.name}`")
+        refuse_missing(made.terms, self.offered(data), f"`tempplug train {self.info.name}`")
         made.set_length(recipe.num_train_epochs)
         return made
 

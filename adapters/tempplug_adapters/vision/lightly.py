@@ -179,7 +179,7 @@ class NTXentLoss(nn.Module):
             strategy, objective, layout, negatives=negatives, gather=gather_distributed, engine=engine
         )
         if layout == "queue":
-            refuse_missing(self.contrastive_loss, (), "a memory bank, which holds embeddings alone,")
+            refuse_missing(self.contrastive_loss.terms, (), "a memory bank, which holds embeddings alone,")
 
     def forward(self, out0: Tensor, out1: Tensor, *, update: bool = True, **given: Any) -> Tensor:
         """Returns the mean loss in nats, [].

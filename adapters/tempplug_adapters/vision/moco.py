@@ -119,7 +119,7 @@ class MoCo(StepModule):
     ) -> None:
         super().__init__(backbone, projection_head)
         loss_fn = ContrastiveLoss(strategy, objective, "queue", negatives=negatives, gather=gather, engine=engine)
-        refuse_missing(loss_fn, (), "MoCo, whose queue holds embeddings alone,")
+        refuse_missing(loss_fn.terms, (), "MoCo, whose queue holds embeddings alone,")
         self.loss_fn = without_uncertainty("MoCo", loss_fn)
         self.symmetric = symmetric
         self.momentum_encoder = MomentumEncoder(backbone, projection_head, momentum)
