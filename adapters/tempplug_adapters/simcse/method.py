@@ -58,7 +58,7 @@ class SimCSEModule(nn.Module):
         )
         self.loss_fn, self.views, self.mlm_weight = loss_fn, data.views.views, recipe.mlm_weight
         # Negatives with the text of their anchor's positive are found by the keys of texts, where a term reads them.
-        keys = torch.from_numpy(data.views.keys) if "keys" in loss_fn.takes else None
+        keys = torch.from_numpy(data.views.keys) if "keys" in getattr(loss_fn, "takes", ()) else None
         self.register_buffer("text_keys", keys, persistent=False)
         self._seen: tuple[Tensor, ...] = ()
 
