@@ -101,7 +101,9 @@ def run(folder: Path, strategy: str = "fixed", *, data: Points | None = None, **
     """Trains on points; what is no setting of the recipe goes to `train`."""
     method = METHOD.load()
     settings = {name: more.pop(name) for name in list(more) if name in ToyRecipe.kinds()}
-    return train(method, METHOD.recipe(**settings), data or Points(), TemperatureArguments(strategy, [], None), folder, **more)
+    terms = more.pop("contrastive_negatives", None)
+    temperature = TemperatureArguments(strategy, [], None, contrastive_negatives=terms)
+    return train(method, METHOD.recipe(**settings), data or Points(), temperature, folder, **more)
 
 
 class Killed(Exception):

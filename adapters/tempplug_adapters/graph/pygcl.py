@@ -23,10 +23,9 @@ from tempplug_adapters.contexts import in_context
 from tempplug_adapters.training.recipe import around
 
 _INSTEAD = {
-    "tau_plus": "leave the pairs that may be positives out of extra_neg_mask; objective 'dcl' takes the positive itself out of "
-    "the denominator",
-    "beta": "a smaller temperature weighs hard negatives more, 'dystress' each pair by its own similarity, objective 'dclw' "
-    "hard positives",
+    "tau_plus": "negatives='debiased:prior=...' has the estimate of Chuang et al.; pairs known to be positives belong out of "
+    "extra_neg_mask",
+    "beta": "negatives='hardness:strength=...' weighs hard negatives more, and so does a smaller temperature",
 }
 """What to use in place of the options of PyGCL's DebiasedInfoNCE and HardnessInfoNCE."""
 
@@ -84,7 +83,7 @@ class PyGCLLoss(nn.Module):
         for name, value in debiased.items():
             if name not in _INSTEAD:
                 raise TypeError(f"PyGCLLoss() got an unexpected keyword argument '{name}'")
-            raise ConfigError(f"{name}={value} of PyGCL's debiased losses has no form here: {_INSTEAD[name]}.")
+            raise ConfigError(f"{name}={value} of PyGCL's debiased losses is no option here: {_INSTEAD[name]}.")
         if tau is not None:
             strategy = _around(strategy, tau)
         self.contrastive_loss = ContrastiveLoss(strategy, objective, "masks", negatives=negatives, engine=engine)
