@@ -1,6 +1,6 @@
-"""Spec strings (``macl:alpha=2,threshold=0.8``) and the three flags for any argparse program. Needs no torch.
+"""Spec strings (``macl:alpha=2,threshold=0.8``) and the four flags for any argparse program. Needs no torch.
 
-``--temperature-strategy SPEC [--temperature-args key=value ...] [--contrastive-objective SPEC]``
+``--temperature-strategy SPEC [--temperature-args key=value ...] [--contrastive-objective SPEC] [--contrastive-negatives SPEC]``
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 from tempplug.errors import ConfigError, quoted
 
+# A plus sign inside of a number, as in 1e+3, joins nothing.
+_JOINED = re.compile(r"\+(?=\s*[a-z])", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 # Python refuses to read integers of thousands of digits; as a number such a one is infinite.
@@ -78,6 +80,15 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     return name, parse_options(rest.split(",")) if colon else {}
 
 
+def split_specs(specs: str) -> list[str]:
+    """Returns the spec strings that ``+`` joins.
+
+    >>> split_specs("same-key+hardness:strength=1e+1")
+    ['same-key', 'hardness:strength=1e+1']
+    """
+    return [part.strip() for part in _JOINED.split(specs)]
+
+
 def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
     """Returns the name of a spec string and its options, with those of ``--temperature-args`` added.
 
@@ -92,10 +103,11 @@ def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
 
 
 def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | None = "fixed") -> argparse._ArgumentGroup:
-    """Adds the three flags to a parser, each also spelled with underscores, and returns their group.
+    """Adds the four flags to a parser, each also spelled with underscores, and returns their group.
 
-    The parsed namespace has ``temperature_strategy`` (str), ``temperature_args`` (list of ``key=value``) and
-    ``contrastive_objective`` (str). `merge_spec` turns the first two into what `tempplug.create_strategy` takes.
+    The parsed namespace has ``temperature_strategy`` (str), ``temperature_args`` (list of ``key=value``),
+    ``contrastive_objective`` (str) and ``contrastive_negatives`` (str, None for no terms on negatives). `merge_spec` turns the
+    first two into what `tempplug.create_strategy` takes; the others are as `tempplug.ContrastiveLoss` takes them.
 
     Args:
         parser: any argparse parser.
@@ -129,5 +141,13 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
         default="infonce",
         metavar="SPEC",
         help="name or name:key=value,... of a contrastive objective",
+    )
+    group.add_argument(
+        "--contrastive-negatives",
+        "--contrastive_negatives",
+        default=None,
+        metavar="SPEC",
+        help="name or name:key=value,... of a term on negatives, or several joined by + (default: none); `tempplug list "
+        "negatives` shows them",
     )
     return group

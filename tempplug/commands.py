@@ -194,6 +194,8 @@ def _explain(info: Info) -> str:
     options = options_of(target)
     rows = [("formula", target.formula or "-"), ("source", target.source or info.reference or "-")]
     rows += [("status", info.status)] if info.status else []
+    reads = ", ".join(f"{name}=" for name in sorted(getattr(target, "takes", ())))
+    rows += [("reads", reads)] if reads else []
     rows += [("spec", _example(info.name, options)), ("options", "" if options else "none")]
     return "\n".join([*lines, *_columns(rows), *_options(options)])
 

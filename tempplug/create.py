@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from tempplug.arguments import parse_spec
+from tempplug.arguments import parse_spec, split_specs
 from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
 from tempplug.options import options_of
 from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.strategies.base import Strategy
-
-# A plus sign inside of a number, as in 1e+3, joins nothing.
-_JOINED = re.compile(r"\+(?=\s*[a-z])", re.IGNORECASE)
 
 
 def create_strategy(spec: str | Strategy, **options: Any) -> Strategy:
@@ -75,7 +71,7 @@ def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, *
             if not isinstance(each, NegativeTerm):
                 raise ConfigError(f"negatives={each!r} must be a spec string such as 'false-negatives:margin=0.1', or a term.")
         return terms
-    parts = [part.strip() for part in _JOINED.split(spec)]
+    parts = split_specs(spec)
     if options and len(parts) > 1:
         raise ConfigError(f"options {', '.join(options)} cannot be given beside several terms, {quoted(spec)}.")
     created = [_create(NegativeInfo, NegativeInfo.word, part, options) for part in parts]

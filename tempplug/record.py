@@ -214,7 +214,7 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     nothing, device = loss.new_empty(0), loss.device
     sampled = [_temperatures(trace) for trace in traces]
     negatives = torch.cat([nothing, *(similarity for _, similarity, _ in sampled)])
-    terms = torch.cat([nothing, *(term for *_, term in sampled)])
+    terms = torch.cat([nothing, *(term for (*_, term), trace in zip(sampled, traces, strict=True) if trace.terms)])
     with_rows = [(trace, trace.statistics) for trace in traces if trace.statistics is not None]
 
     def over_rows(values: list[Tensor], of_softmax: bool = False) -> Tensor:

@@ -160,8 +160,8 @@ class StepRecord:
             `tempplug.metrics.effective_negatives`.
         zero_norm_rows: embeddings with zero norm among anchors and candidates.
         anchors_without_negative: how many anchors had nothing to be told apart from.
-        negatives_left_out: share of the sampled negatives that terms on negatives left out, in [0, 1].
-        negative_weight: mean weight that those terms gave the rest; 1 without terms.
+        negatives_left_out: share of the sampled negatives that terms on negatives left out, in [0, 1]; NaN without terms.
+        negative_weight: mean weight that those terms gave the rest; NaN without terms.
         floor_hits: how often the strategy's temperature ran into its floor so far (MACL).
         finite: whether the loss is finite.
         engine: the engine that ran.

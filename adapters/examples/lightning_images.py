@@ -59,7 +59,11 @@ def main(words: Sequence[str], **trainer: Any) -> pl.Trainer:
     tempplug.add_temperature_arguments(parser)
     arguments = parser.parse_args(words)
     strategy, options = merge_spec(arguments.temperature_strategy, arguments.temperature_args)
-    loss_fn = tempplug.ContrastiveLoss(tempplug.create_strategy(strategy, **options), arguments.contrastive_objective)
+    loss_fn = tempplug.ContrastiveLoss(
+        tempplug.create_strategy(strategy, **options),
+        arguments.contrastive_objective,
+        negatives=arguments.contrastive_negatives,
+    )
     pl.seed_everything(0)
     images = load_images("digits", "train", None, size=SIZE, count=arguments.images)
     loader = DataLoader(TensorDataset(images.batch(torch.arange(len(images)))), batch_size=128, shuffle=True, drop_last=True)

@@ -62,7 +62,11 @@ def main(words: Sequence[str], **trainer: Any) -> pl.Trainer:
     tempplug.add_temperature_arguments(parser)
     arguments = parser.parse_args(words)
     strategy, options = merge_spec(arguments.temperature_strategy, arguments.temperature_args)
-    loss_fn = tempplug.ContrastiveLoss(tempplug.create_strategy(strategy, **options), arguments.contrastive_objective)
+    loss_fn = tempplug.ContrastiveLoss(
+        tempplug.create_strategy(strategy, **options),
+        arguments.contrastive_objective,
+        negatives=arguments.contrastive_negatives,
+    )
     pl.seed_everything(0)
     data = KarateClub()
     run = pl.Trainer(max_epochs=arguments.epochs, log_every_n_steps=1, callbacks=[TemperatureCallback()], **trainer)

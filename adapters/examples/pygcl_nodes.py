@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> list[float]:
 
     strategy = format_spec(*merge_spec(arguments.temperature_strategy, arguments.temperature_args))
     # with PyGCL alone: InfoNCE(tau=0.2)
-    loss = PyGCLLoss(strategy, arguments.contrastive_objective, tau=arguments.tau)
+    loss = PyGCLLoss(strategy, arguments.contrastive_objective, tau=arguments.tau, negatives=arguments.contrastive_negatives)
     contrast = DualBranchContrast(loss, mode="L2L", intraview_negs=True)
     loss.contrastive_loss.set_length(arguments.epochs)
 

@@ -1,4 +1,4 @@
-"""Prints the configuration of a loss when a training starts: strategy with all options, objective and layout.
+"""Prints the configuration of a loss when a training starts: strategy with all options, objective, negatives and layout.
 
 It prints to standard error, so that results on standard output are unaffected.
 """
@@ -11,13 +11,19 @@ from weakref import WeakSet
 from torch import distributed, nn
 
 from tempplug import ContrastiveLoss
+from tempplug.layouts import CrossView
+from tempplug.negatives.base import joined_spec
 
 _announced: WeakSet[nn.Module] = WeakSet()
 
 
 def layout_of(loss: ContrastiveLoss) -> str:
-    """Returns the name of a loss's layout, and whether it averages both directions."""
-    return loss.layout.name + (", symmetric" if getattr(loss.layout, "symmetric", False) else "")
+    """Returns the name of a loss's layout, and whether it averages both directions; with other options its spec string."""
+    layout = loss.layout
+    if not isinstance(layout, CrossView) or layout.options == CrossView().options:
+        return layout.name
+    symmetric = layout.options == CrossView(directions="ab+ba", softmax="separate").options
+    return f"{layout.name}, symmetric" if symmetric else layout.spec()
 
 
 def announce(loss: ContrastiveLoss, name: str = "") -> None:
@@ -30,7 +36,8 @@ def announce(loss: ContrastiveLoss, name: str = "") -> None:
     _announced.add(loss)
     if distributed.is_available() and distributed.is_initialized() and distributed.get_rank():
         return
-    said = f"strategy {loss.strategy.spec()}, objective {loss.objective.spec()}, layout {layout_of(loss)}"
+    negatives = f"negatives {joined_spec(loss.terms)}, " if loss.terms else ""
+    said = f"strategy {loss.strategy.spec()}, objective {loss.objective.spec()}, {negatives}layout {layout_of(loss)}"
     text = f"{name}: {said}" if name else said
     bars = sys.modules.get("tqdm")  # where there is a bar, the line belongs above it
     if bars is None:

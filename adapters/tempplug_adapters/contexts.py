@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import tempplug
-from tempplug.arguments import parse_spec
-from tempplug.options import options_of
-from tempplug.plugins import ObjectiveInfo, StrategyInfo, registry
+from tempplug.arguments import parse_spec, split_specs
+from tempplug.errors import ConfigError
+from tempplug.options import format_spec, options_of
+from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 
 if TYPE_CHECKING:
-    from tempplug import Objective, Strategy
+    from tempplug import NegativeTerm, Objective, Strategy
+    from tempplug.plugins.info import Info
 
 Temperatures = Mapping[str, Mapping[str, Any]]
 """Options by strategy."""
@@ -49,7 +51,36 @@ def objective_in_context(objective: str, **known: Any) -> Objective:
     return tempplug.create_objective(name, **_taken(ObjectiveInfo, name, known) | options)
 
 
-def _taken(kind: type[StrategyInfo | ObjectiveInfo], name: str, known: dict[str, Any]) -> dict[str, Any]:
-    """Returns those of the options that a strategy or an objective has."""
+def negatives_in_context(negatives: str | None, **known: Any) -> list[NegativeTerm]:
+    """Returns the terms on negatives of a spec string with the options ``known`` from the data, unless it sets them.
+
+    >>> [each.spec() for each in negatives_in_context("log-q", size=9)]
+    ['log-q:size=9']
+    """
+    specs = []
+    for name, options in map(parse_spec, split_specs(negatives) if negatives else ()):
+        given = {key: value for key, value in options.items() if value is not None}
+        specs.append(format_spec(name, _taken(NegativeInfo, name, known) | given))
+    return tempplug.create_negatives("+".join(specs) or None)
+
+
+def refuse_missing(terms: Iterable[NegativeTerm], offered: Iterable[str], where: str) -> None:
+    """Raises ConfigError where a term on negatives reads an argument that calls of a loss do not pass.
+
+    Args:
+        terms: of the loss.
+        offered: names of the arguments that are passed.
+        where: of the calls, for the message.
+    """
+    for term in terms:
+        if missing := sorted(term.takes - set(offered)):
+            raise ConfigError(
+                f"negative term '{term.name}' reads {' and '.join(f'{name}=' for name in missing)}, which {where} does not "
+                "have: leave the term out, or call tempplug.ContrastiveLoss in a training of your own."
+            )
+
+
+def _taken(kind: type[Info], name: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that the data determine, of those that a strategy, an objective or a term has."""
     names = {each.name for each in options_of(registry().load(registry().get(kind, name)))}
     return {key: value for key, value in known.items() if key in names}

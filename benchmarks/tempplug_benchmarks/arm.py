@@ -1,4 +1,4 @@
-"""An arm: one strategy with one objective, written as the label ``STRATEGY[:options]+OBJECTIVE``.
+"""An arm: one strategy with one objective, and perhaps terms on negatives: ``STRATEGY[:options]+OBJECTIVE[+TERM...]``.
 
 Options left out of the label take the recipe's values, so ``macl+infonce`` has the same meaning in every suite. Settings of the
 recipe that only this arm changes follow an ``@``: ``schedule+infonce@heads=3``. Torch is imported only to resolve specs.
@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tempplug.arguments import parse_options, parse_spec
+from tempplug.arguments import parse_options, parse_spec, split_specs
 from tempplug.errors import ConfigError, UnknownNameError, nearest
 from tempplug.options import format_spec, format_value, options_of
-from tempplug.plugins import ObjectiveInfo, StrategyInfo, registry
+from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug_adapters.contexts import filled
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.papers import PaperRow
 
-# A plus sign belongs to a number (1e+3) unless a letter, the start of an objective's name, follows it.
-_OBJECTIVE = re.compile(r"\+(?=[a-z])", re.IGNORECASE)
 NO_OBJECTIVE = "none"
 """The objective in labels of methods without a softmax: AMCL has a form for SimSiam and Barlow Twins."""
 _CONTROL = re.compile(r"control\((.+)\)")
@@ -31,8 +29,8 @@ class Arm:
     """One strategy and objective to train and compare with other arms.
 
     Attributes:
-        label: ``STRATEGY[:options]+OBJECTIVE[@SETTING=VALUE,...]``; a plain name if the arm has no contrastive loss; or
-            ``control(LABEL)``, which is ``fixed`` at the mean temperature of the arm with that label.
+        label: ``STRATEGY[:options]+OBJECTIVE[+TERM...][@SETTING=VALUE,...]``; a plain name if the arm has no contrastive loss;
+            or ``control(LABEL)``, which is ``fixed`` at the mean temperature of the arm with that label.
         reported: names of the rows in paper tables that this arm reproduces.
         changes: recipe settings that only this arm changes.
     """
@@ -65,17 +63,32 @@ class Arm:
         """
         if self.controlled:
             return ()
-        strategy, *objectives = _OBJECTIVE.split(self.label.partition("@")[0], maxsplit=1)
-        return (strategy, objectives[0]) if objectives else ()
+        strategy, *others = split_specs(self.label.partition("@")[0])
+        return (strategy, others[0]) if others else ()
+
+    @property
+    def negatives(self) -> str | None:
+        """The unresolved spec of the terms on negatives; None if the arm has none.
+
+        >>> Arm("macl+dcl+same-key+hardness:strength=9@seed=3").negatives
+        'same-key+hardness:strength=9'
+        """
+        return None if self.controlled else "+".join(split_specs(self.label.partition("@")[0])[2:]) or None
 
 
 class Specs(NamedTuple):
-    """The resolved strategy and objective of an arm, with every option that does not depend on the data; None if it has
-    none.
+    """The resolved strategy, objective and terms on negatives of an arm, with every option that does not depend on the data;
+    None if it has none.
     """
 
     strategy: str | None = None
     objective: str | None = None
+    negatives: str | None = None
+
+    def given(self) -> dict[str, str | None]:
+        """Returns the specs by name; negatives only where there are terms, so that others are as they always were."""
+        found = self._asdict()
+        return found if self.negatives else {name: found[name] for name in ("strategy", "objective")}
 
 
 UNTRAINED = Arm("untrained", changes={"num_train_epochs": 0})
@@ -109,10 +122,10 @@ def split_changes(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_arm(text: str, recipe: Recipe) -> Arm:
-    """Parses ``STRATEGY[+OBJECTIVE][@SETTING=VALUE,...]``.
+    """Parses ``STRATEGY[+OBJECTIVE][+TERM...][@SETTING=VALUE,...]``.
 
     Args:
-        text: a strategy spec, optionally followed by an objective spec and by recipe settings for this arm.
+        text: a strategy spec, optionally followed by an objective spec, terms on negatives and recipe settings for this arm.
         recipe: supplies the objective if ``text`` has none.
 
     Raises:
@@ -125,25 +138,32 @@ def parse_arm(text: str, recipe: Recipe) -> Arm:
     if Arm(text).controlled:
         raise ConfigError(f"arm '{text}' follows from the results of {Arm(text).controlled}: run that with --controls.")
     contrast, changes = split_changes(text)
-    strategy, *objectives = _OBJECTIVE.split(contrast, maxsplit=1)
+    strategy, *others = split_specs(contrast)
     if not strategy.strip():
         raise ConfigError(f"arm '{text}' must be STRATEGY or STRATEGY+OBJECTIVE, such as fixed:temperature=0.05+dcl.")
-    objective = objectives[0] if objectives else recipe.loss.objective_of(strategy)
-    return Arm(f"{strategy}+{objective}{text[len(contrast) :]}", changes=changes)
+    objectives, terms = ({info.name for info in registry().all(kind)} for kind in (ObjectiveInfo, NegativeInfo))
+    if not others or parse_spec(others[0])[0] in terms - objectives:
+        others.insert(0, recipe.loss.objective_of(strategy))
+    return Arm("+".join([strategy, *others]) + text[len(contrast) :], changes=changes)
 
 
 def resolve(arm: Arm, recipe: Recipe) -> Specs:
-    """Resolves the strategy and objective of an arm under the recipe of its profile.
+    """Resolves the strategy, the objective and the terms of an arm under the recipe of its profile.
 
     Raises:
-        TempplugError: a strategy, an objective or an option is unknown, or a value is out of range.
+        TempplugError: a strategy, an objective, a term or an option is unknown, or a value is out of range.
     """
     if not arm.parts:
         return Specs()
+    from tempplug import create_negatives
+    from tempplug.negatives.base import joined_spec
+
     strategy, objective = arm.parts
     epochs = recipe.changed(**arm.changes).num_train_epochs
     resolved = _spec(StrategyInfo, *filled(strategy, recipe.loss.temperatures), epochs)
-    return Specs(resolved, None if objective == NO_OBJECTIVE else _spec(ObjectiveInfo, *parse_spec(objective), epochs))
+    negatives = joined_spec(create_negatives(arm.negatives or recipe.loss.negatives))
+    of_objective = None if objective == NO_OBJECTIVE else _spec(ObjectiveInfo, *parse_spec(objective), epochs)
+    return Specs(resolved, of_objective, negatives)
 
 
 def _spec(kind: type[StrategyInfo | ObjectiveInfo], name: str, given: Mapping[str, Any], epochs: float) -> str:

@@ -39,10 +39,11 @@ recipe, data set or spec is not reused: the command stops and names the differen
 
 A run of all also writes DIR/index.html with all tables and plots.
 
-ARM is STRATEGY[+OBJECTIVE][@SETTING=VALUE,...] with spec strings, a label of the task without a plus sign (untrained), or all.
-Options that are not given, and the objective, come from the method's recipe. Settings after @ apply to that arm alone:
+ARM is STRATEGY[+OBJECTIVE][+TERM...][@SETTING=VALUE,...] with spec strings, a label of the task without a plus sign
+(untrained), or all. Options that are not given, and the objective, come from the method's recipe. A TERM is one on negatives
+(tempplug list negatives). Settings after @ apply to that arm alone:
 
-  --strategies macl macl+dcl fixed:temperature=0.07+flatnce schedule+infonce@heads=3
+  --strategies macl macl+dcl fixed:temperature=0.07+flatnce+hardness:strength=9 schedule+infonce@heads=3
   --strategies all temperature-free:eps=1e-3                          the task's arms and one more
 
 The task's baseline always runs too, except with --table and --paper. TASK may have settings for all arms:

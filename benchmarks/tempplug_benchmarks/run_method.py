@@ -40,6 +40,7 @@ class RunContext:
         recipe: recipe of the profile with the changes of the arm; its seed determines everything random in the run.
         strategy: resolved spec; None without a contrastive loss.
         objective: resolved spec; None without a contrastive loss.
+        negatives: resolved spec of the terms on negatives; None without terms.
         data_dir: folder of real data; None if none was given.
         work_dir: folder for the checkpoints of this run; kept after an interruption, deleted when the run finishes.
         progress: called with the completed fraction, in [0, 1], and a short description.
@@ -55,6 +56,7 @@ class RunContext:
     recipe: Recipe
     strategy: str | None
     objective: str | None
+    negatives: str | None = None
     data_dir: Path | None
     work_dir: Path
     progress: Callable[[float, str], None] = ignore_progress
@@ -84,7 +86,9 @@ def run_method(context: RunContext) -> dict[str, float]:
             method,
             recipe,
             data,
-            TemperatureArguments(context.strategy, contrastive_objective=context.objective),
+            TemperatureArguments(
+                context.strategy, contrastive_objective=context.objective, contrastive_negatives=context.negatives
+            ),
             context.work_dir,
             dataset=profile.source or profile.dataset,
             resume_from_checkpoint="auto",

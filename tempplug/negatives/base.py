@@ -6,7 +6,7 @@ A term is added to the logit of a negative and has no gradient. ``-inf`` leaves 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -224,6 +224,11 @@ class NegativeTerm(Configured, nn.Module):
     def extra_repr(self) -> str:
         """Shows the spec string in ``print(loss)``."""
         return self.spec()
+
+
+def joined_spec(terms: Iterable[NegativeTerm]) -> str | None:
+    """Returns the spec string of several terms, None where there are none."""
+    return "+".join(each.spec() for each in terms) or None
 
 
 BLOCKS = ("ab", "aa", "ba", "bb")

@@ -38,6 +38,7 @@ class LogQ(NegativeTerm):
     name: ClassVar[str] = "log-q"
     formula: ClassVar[str] = "-ln q_j, q_j the probability that candidate j is sampled"
     source: ClassVar[str] = "Yi et al. 2019, Sampling-Bias-Corrected Neural Modeling, eq. 4"
+    takes: ClassVar[frozenset[str]] = frozenset({"candidate_log_q", "index"})
     cosines_only = False
 
     size: int | None

@@ -102,14 +102,9 @@ def run(folder: Path, strategy: str = "fixed", *, data: Points | None = None, **
     strategy, _, objective = strategy.partition("+")
     method = METHOD.load()
     settings = {name: more.pop(name) for name in list(more) if name in ToyRecipe.kinds()}
-    return train(
-        method,
-        METHOD.recipe(**settings),
-        data or Points(),
-        TemperatureArguments(strategy, [], objective or None),
-        folder,
-        **more,
-    )
+    terms = more.pop("contrastive_negatives", None)
+    temperature = TemperatureArguments(strategy, [], objective or None, contrastive_negatives=terms)
+    return train(method, METHOD.recipe(**settings), data or Points(), temperature, folder, **more)
 
 
 class Killed(Exception):

@@ -14,6 +14,7 @@ import torch
 from clip_toys import COLOURS, SIZE, WORDS, save_clip, save_pictures, save_siglip
 from method_toys import Kill, Killed, weights, without_seconds
 from PIL import Image
+from torch.nn import functional as F
 from transformers import AutoTokenizer, CLIPModel, SiglipModel
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError
@@ -92,6 +93,21 @@ def test_loss_and_gradients_are_those_of_transformers(model: Path, pictures: Pat
             torch.testing.assert_close(own[name].grad, parameter.grad, rtol=1e-9, atol=1e-12)
     if strategy == "learnable":
         torch.testing.assert_close(module.loss_fn.strategy.log_scale.grad.squeeze(), scale, rtol=1e-9, atol=1e-12)
+
+
+def test_same_key_leaves_out_equal_captions(model: Path, pictures: Path) -> None:
+    method, recipe, data = load(model, pictures)
+    given = TemperatureArguments("fixed:temperature=0.1", [], None, contrastive_negatives="same-key")
+    module = method.build(recipe, data, method.create_loss(recipe, data, given)).double()
+    batch = method.collate(recipe, data, torch.tensor([0, 1, 2, 0, 1, 0]))
+    texts = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    a, b = (F.normalize(each, dim=1) for each in (module.embed_images(batch["pixels"]), module.embed_texts(**texts)))
+    same = (texts["input_ids"][:, None] == texts["input_ids"]).all(2).fill_diagonal_(False)
+    assert same.any()
+    logits = (a @ b.T / 0.1).masked_fill(same, -torch.inf)
+    expected = (F.cross_entropy(logits, torch.arange(6)) + F.cross_entropy(logits.T, torch.arange(6))) / 2
+    torch.testing.assert_close(module(**batch), expected)
+    assert "logit_scale" in module.exported(**batch)
 
 
 def test_temperatures_begin_at_that_of_the_checkpoint(model: Path, pictures: Path, tmp_path: Path) -> None:

@@ -82,6 +82,18 @@ def test_edges_are_dropped_at_evaluation_if_wanted(flag: bool) -> None:
     assert torch.equal(one, two) is not flag
 
 
+def test_histories_with_one_last_item_are_no_negatives_of_each_other() -> None:
+    method, recipe, data = DCRecMethod(METHOD), METHOD.recipe(**SMALL), toy_log()
+    loss = method.create_loss(recipe, data, TemperatureArguments(None, [], None, contrastive_negatives="same-key"))
+    keys: list[torch.Tensor] = []
+    loss.register_forward_pre_hook(lambda _, __, given: keys.append(given["keys"]), with_kwargs=True)
+    batch = method.collate(recipe, data, torch.arange(9))
+    method.build(recipe, data, loss)(**batch)
+    last = [history[length - 1] for history, length in zip(batch["histories"], batch["lengths"], strict=True)]
+    assert len(keys) == 2
+    assert all(each.tolist() == last for each in keys)
+
+
 def test_the_similarity_graph_is_the_recipes() -> None:
     fixed, faithful = (ItemGraphs(toy_log(1500, 1000), kind).of("train")[1] for kind in ("fixed", "faithful"))
     assert fixed.sources.max() > 990

@@ -96,6 +96,37 @@ def test_every_registered_strategy_is_shown_or_says_what_it_lacks() -> None:
     assert (warmest.mean, coldest.mean) == pytest.approx((0.7, 0.05))
 
 
+def test_terms_on_negatives_are_in_the_numbers_and_the_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = torch.arange(120) % 3
+    pairs = Pairs(PAIRS.view_a, PAIRS.view_b, PAIRS.similarity, labels).with_negatives("same-key+hardness:strength=2,blocks=ab")
+    same = (labels[:, None] == labels).fill_diagonal_(False)
+    off = ~torch.eye(120, dtype=torch.bool)
+
+    def logit(s: Tensor) -> Tensor:
+        return (s / 0.1 + 2 * s.detach() * off).masked_fill(same, -1e4)
+
+    (effect,) = effects("fixed:temperature=0.1", pairs)
+    expected = plain(PAIRS.similarity, logit)
+    assert (effect.effective, effect.scale) == pytest.approx((expected[0], expected[2]), rel=1e-4)
+    (learned,), (without,) = (effects("learnable", each) for each in (pairs, PAIRS))
+    assert learned.mean != pytest.approx(without.mean, rel=0.01)
+    weight = float((2 * PAIRS.similarity).exp()[off & ~same].mean())
+    assert sentence("120 pairs", pairs, [effect]).endswith(
+        f" By same-key and hardness, {39 / 119:.1%} of the negatives are left out, "
+        f"and the others have a mean weight of {weight:.3g}."
+    )
+    words = ["demo", "--rows", "40", "--strategies", "fixed", "--out", str(tmp_path / "a.svg"), "--contrastive-negatives"]
+    assert main([*words, "false-negatives:margin=0.1"]) == 0
+    assert "By false-negatives, 0.0% of the negatives are left out, " in capsys.readouterr().out
+    for spec, message in (
+        ("debiased", "negative term 'debiased' changes sums of rows"),
+        ("same-key", "reads keys=, which a batch of embeddings without --labels does not have"),
+        ("same-kye", "unknown negative term 'same-kye'"),
+    ):
+        assert main([*words, spec]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_the_sentence_says_whether_it_matters() -> None:
     a, b, c = (Effect(label, 0.1, 0.1, 0.1, effective, 0.5, 0.5) for label, effective in (("a", 3), ("b", 90), ("c", 60)))
     start = f"On 120 pairs as one batch (positives at similarity {float(PAIRS.positives.mean()):.2f}, "

@@ -28,7 +28,7 @@ from torch_geometric.graphgym import model_builder, register
 from torch_geometric.graphgym.config import assert_cfg, cfg, set_run_dir
 from torch_geometric.graphgym.train import GraphGymDataModule, train
 
-from tempplug.errors import UnknownNameError
+from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_adapters.graph import graphgym
 from tempplug_adapters.graph.graphgym import METRICS, create_model, view
 
@@ -129,6 +129,15 @@ def test_a_fixed_temperature_is_infonce_and_learns(tmp_path: Path) -> None:
     assert seen[-1]["negative_similarity"] < seen[-1]["positive_similarity"] <= 1
     # of 24 nodes all are contrasted in training, of 8 those of the mask in validation
     assert rows(tmp_path, "val")[-1]["loss"] < seen[-1]["loss"]
+
+
+def test_terms_on_negatives_come_from_the_configuration(tmp_path: Path) -> None:
+    configure(tmp_path, "fixed", **{"contrastive.negatives": "hardness:strength=3+log-q:size=24"})
+    assert all(row["loss"] == row["infonce"] for row in trained(tmp_path))
+    assert [each.name for each in create_model().model.loss_fn.terms] == ["hardness", "log-q"]
+    configure(tmp_path, "fixed", **{"contrastive.negatives": "same-key"})
+    with pytest.raises(ConfigError, match="'same-key' reads keys=, which model"):
+        create_model()
 
 
 def test_what_a_strategy_learns_has_its_own_rate_and_no_decay(tmp_path: Path) -> None:

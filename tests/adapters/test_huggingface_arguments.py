@@ -23,7 +23,11 @@ def parse(flags: str = "") -> TemperatureArguments:
 @pytest.mark.parametrize("sign", "-_")
 def test_each_flag_parses_in_both_spellings(sign: str) -> None:
     flags = "--temperature+strategy macl:alpha=2 --temperature+args threshold=0.8 base_temperature=0.05"
-    arguments = parse(f"{flags} --contrastive+objective dclw:sigma=0.25".replace("+", sign))
+    flags += " --contrastive+objective dclw:sigma=0.25 --contrastive+negatives same-key&hardness:strength=9"
+    arguments = parse(flags.replace("+", sign).replace("&", "+"))
+    loss = arguments.create_loss("cross-view", symmetric=True)
+    assert [each.name for each in loss.terms] == ["same-key", "hardness"]
+    arguments.contrastive_negatives = None
     loss = arguments.create_loss("cross-view", symmetric=True)
     assert loss.strategy.spec() == "macl:base_temperature=0.05,alpha=2,threshold=0.8,floor_ratio=0.1,strict=false"
     assert loss.objective.spec() == "dclw:sigma=0.25"
@@ -47,7 +51,8 @@ def test_the_flags_stand_beside_training_arguments_and_their_help_names_every_st
     temperature, training = parser.parse_args_into_dataclasses(flags, look_for_args_file=False)
     assert (temperature.temperature_strategy, training.learning_rate) == ("learnable", 0.5)
     unbroken = "".join(parser.format_help().split())
-    assert [info.name for info in [*tempplug.strategies(), *tempplug.objectives()] if info.name not in unbroken] == []
+    every = [*tempplug.strategies(), *tempplug.objectives(), *tempplug.negatives()]
+    assert [info.name for info in every if info.name not in unbroken] == []
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,9 @@ def test_the_flags_stand_beside_training_arguments_and_their_help_names_every_st
         ("--temperature-strategy macle", "unknown strategy 'macle'. Did you mean 'macl'?"),
         ("--temperature-strategy macl --temperature-args alhpa=2", "unknown option 'alhpa'.*Did you mean 'alpha'?"),
         ("--contrastive-objective infonec", "unknown objective 'infonec'. Did you mean 'infonce'?"),
+        ("--contrastive-negatives same-kye", "unknown negative term 'same-kye'. Did you mean 'same-key'?"),
+        ("--contrastive-negatives same-key+same-key", "negative term 'same-key' is given twice"),
+        ("--contrastive-negatives hardness:strength=-1", "strength=-1 of negative term 'hardness' must be"),
         ("--temperature-args temperature=-0.1", "temperature=-0.1 of strategy 'fixed' must be greater than 0"),
         ("--temperature-args temperature", "'temperature' is not an option"),
         ("--temperature-strategy macl:alpha=1 --temperature-args alpha=2", "option 'alpha' is given twice"),
@@ -80,6 +88,9 @@ def test_what_the_data_know_is_filled_in_where_the_strategy_takes_it_and_the_fla
     assert (options["class_counts"], options["temperature_head"], "period" in options) == ((3, 9), 0.5, False)
     assert parse("--temperature-strategy schedule").create_loss(period=80).strategy.options["period"] == 80
     assert parse("--contrastive-objective sogclr:gamma=0.5").create_loss(size=7).objective.options["size"] == 7
+    for words, size in (("log-q+hardness", 7), ("hardness+log-q:size=5", 5)):
+        terms = {each.name: each for each in parse(f"--contrastive-negatives {words}").create_loss(size=7).terms}
+        assert (terms["log-q"].options, terms["hardness"].options["strength"]) == ({"size": size}, 5)
 
 
 def test_a_learning_rate_is_that_of_all_that_the_strategy_learns() -> None:

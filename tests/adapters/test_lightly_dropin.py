@@ -97,6 +97,23 @@ def test_what_strategies_need_gets_through() -> None:
     assert [name for name, _ in NTXentLoss("learnable").named_parameters()] == ["contrastive_loss.strategy.log_scale"]
 
 
+def test_terms_on_negatives_get_through() -> None:
+    out0, out1 = outputs()
+    keys = torch.tensor([0, 1, 0, 2])
+    value = NTXentLoss(negatives="same-key")(out0, out1, keys=keys)
+    together = nn.functional.normalize(torch.cat([out0, out1]), dim=1)
+    both = torch.cat([keys, keys])
+    target = torch.arange(8).roll(4)
+    left_out = (both[:, None] == both) & (torch.arange(8) != target[:, None])
+    logits = (together @ together.T / 0.5).masked_fill(left_out, -torch.inf)
+    torch.testing.assert_close(value, nn.functional.cross_entropy(logits, target), rtol=1e-10, atol=0)
+    loss_fn = NTXentLoss(memory_bank_size=(8, 3), negatives="hardness:strength=2")
+    loss_fn(out0.float(), out1.float())
+    assert loss_fn.contrastive_loss.record.negative_weight != 1
+    with pytest.raises(ConfigError, match="'same-key' reads keys=, which a memory bank, which holds"):
+        NTXentLoss(memory_bank_size=(8, 3), negatives="same-key")
+
+
 @pytest.mark.parametrize("size", [(10, 3), 10])
 def test_the_bank_survives_save_and_resume(size: int | tuple[int, int]) -> None:
     loss_fn, fresh = NTXentLoss(0.2, size), NTXentLoss(0.2, size)

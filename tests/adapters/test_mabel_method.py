@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,16 @@ def run(toys: Path, output: Path, strategy: str = "fixed", **more: Any) -> dict[
     return train(MabelMethod(METHOD), settings, read(toys, settings), temperature, output, training=training, **more)
 
 
-def module_of(toys: Path, spec: str, **changes: Any) -> tuple[MabelModule, dict[str, Tensor]]:
-    """The module with its first 6 quadruples as a batch."""
+def module_of(
+    toys: Path, spec: str, negatives: str | None = None, items: Sequence[int] = range(6), **changes: Any
+) -> tuple[MabelModule, dict[str, Tensor]]:
+    """The module with a batch of some quadruples."""
     method, settings = MabelMethod(METHOD), recipe(toys, **changes)
     data = read(toys, settings)
+    given = TemperatureArguments(spec, [], None, contrastive_negatives=negatives)
     torch.manual_seed(0)
-    module = method.build(settings, data, method.create_loss(settings, data, TemperatureArguments(spec, [], None)))
-    return module.train(), method.collate(settings, data, torch.arange(6))
+    module = method.build(settings, data, method.create_loss(settings, data, given))
+    return module.train(), method.collate(settings, data, torch.tensor(items))
 
 
 def expected_terms(module: MabelModule, batch: dict[str, Tensor], temperature: float | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,6 +93,25 @@ def test_the_loss_of_a_batch_is_its_three_terms(toys: Path, spec: str) -> None:
     torch.testing.assert_close(loss, contrastive + 0.3 * alignment + 0.2 * mlm)
     found = [measured[name] for name in ("contrastive_loss", "alignment_loss", "mlm_loss")]
     assert found == pytest.approx([float(contrastive), float(alignment), float(mlm)], rel=1e-4)
+
+
+def test_terms_on_negatives_change_the_contrastive_term_alone(toys: Path) -> None:
+    """Two quadruples with equal hypotheses: those of one are no negatives of the other's premises."""
+    module, batch = module_of(toys, "fixed:temperature=0.07", "same-key+log-q", items=[1, 2, 5])
+    module.text_keys[5, 1::2] = module.text_keys[1, 1::2]  # type: ignore[index]
+    plain, _ = module_of(toys, "fixed:temperature=0.07")
+    for each in (module, plain):
+        each.eval()
+        each(**batch)
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    p, h, q, k = F.normalize(module.model.head(module.model.encoder.bert(**inputs).last_hidden_state[:, 0])).chunk(4)
+    logits = torch.cat([p, q]) @ torch.cat([h, k]).T / 0.07
+    for row, copy_of in ((0, 2), (2, 0), (3, 5), (5, 3)):
+        logits[row, copy_of] = -torch.inf
+    # Nothing is counted in evaluation, so that q is the same for all.
+    expected = -logits.detach().log_softmax(1).diagonal().mean()
+    assert module.measure()["contrastive_loss"] == pytest.approx(float(expected), rel=1e-4)
+    assert module.measure()["alignment_loss"] == plain.measure()["alignment_loss"]
 
 
 def test_similarities_are_aligned_without_temperature_and_masked_tokens_may_be_absent(toys: Path) -> None:

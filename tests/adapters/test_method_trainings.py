@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,12 @@ MOLECULES = MOLECULE.recipe(layers=2, width=16, per_device_train_batch_size=50, 
 POOL = ("drop-nodes", "subgraph", "drop-edges")
 GRAPHS = GRAPHCL.recipe(num_train_epochs=4, per_device_train_batch_size=16, hidden=8, layers=2, folds=2, augmentations=POOL)
 SAMPLED = GRACE.recipe(num_train_epochs=4, per_device_train_batch_size=250, neighbours=2, activation="prelu")
+
+
+def with_terms(recipe: Any, negatives: str) -> Any:
+    return replace(recipe, loss=replace(recipe.loss, negatives=negatives))
+
+
 TOYS = {
     "grace": Toy(GRACE, GRACE.recipe(num_train_epochs=4), lambda: Nodes(citation_graph(0))),
     "grace, batches": Toy(GRACE, SAMPLED, lambda: Nodes(citation_graph(0))),
@@ -57,6 +64,8 @@ TOYS = {
     "fine-tuning": Toy(FINE_TUNING, FINE_TUNING.recipe(num_train_epochs=2), labelled),
     "sasrec": Toy(SASREC, SASREC.recipe(**SMALL), toy_log),
     "dcrec": Toy(DCREC, DCREC.recipe(**SMALL), toy_log),
+    "grace, terms": Toy(GRACE, with_terms(SAMPLED, "log-q+false-negatives:margin=0.1"), lambda: Nodes(citation_graph(0))),
+    "dcrec, terms": Toy(DCREC, with_terms(DCREC.recipe(**SMALL), "same-key+hardness:strength=2"), toy_log),
     "msc": Toy(MSC, msc_recipe(), lambda: Anomalies(toy_data(), toy_backbone())),
 }
 
@@ -79,6 +88,8 @@ def quick_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
         ("sasrec", None),
         ("dcrec", "temperature-free"),
         ("dcrec", "individual"),
+        ("grace, terms", "fixed"),
+        ("dcrec, terms", "individual"),
         ("msc", "learnable"),
         ("msc", "schedule:shape=random,period=2"),
     ],

@@ -183,6 +183,22 @@ def test_masks_may_be_left_out() -> None:
         assert loss(view_a[:1], view_b[:1]).item() == 0
 
 
+def test_terms_on_negatives_see_the_negatives_of_the_masks(gcl: Any) -> None:
+    """A node's key is that of its candidates, its own among them and appended ones too."""
+    keys = torch.arange(NODES) % 3
+    anchor, other = embeddings(NODES, 0), embeddings(NODES, 1)
+    sample = torch.cat([other, anchor])
+    given = {"keys": {"view_a": keys, "view_b": torch.cat([keys, keys])}}
+    same = torch.eye(NODES, 2 * NODES)
+    value = PyGCLLoss(tau=0.3, negatives="same-key")(anchor, sample, same, 1 - same, **given)
+    logits = torch.nn.functional.normalize(anchor) @ torch.nn.functional.normalize(sample).T / 0.3
+    alike = (keys[:, None] == torch.cat([keys, keys])) & (same == 0)
+    expected = torch.nn.functional.cross_entropy(logits.masked_fill(alike, -torch.inf), torch.arange(NODES))
+    torch.testing.assert_close(value, expected, rtol=1e-10, atol=0)
+    model = gcl.models.DualBranchContrast(PyGCLLoss(tau=0.3, negatives="same-key"), mode="L2L", keys=keys)
+    assert abs(model(**inputs("L2L")) - dual(gcl, PyGCLLoss(tau=0.3), "L2L")) > 1e-3
+
+
 def test_pygcls_own_spelling_of_the_temperature() -> None:
     assert PyGCLLoss("learnable", tau=0.2).contrastive_loss.strategy.initial_temperature == 0.2
     assert PyGCLLoss("macl:alpha=1", tau=0.2).contrastive_loss.strategy.spec().startswith("macl:base_temperature=0.2,alpha=1,")
@@ -206,9 +222,10 @@ def test_pygcls_own_spelling_of_the_temperature() -> None:
             "fixed",
             {"tau_plus": 0.1},
             ConfigError,
-            r"tau_plus=0\.1 of PyGCL's debiased losses has no form here: leave the pairs",
+            r"tau_plus=0\.1 of PyGCL's debiased losses is no option here: negatives='debiased:prior",
         ),
-        ("fixed", {"beta": 1}, ConfigError, r"beta=1 .* a smaller temperature weighs hard negatives more"),
+        ("fixed", {"beta": 1}, ConfigError, r"beta=1 .* negatives='hardness:strength=\.\.\.' weighs hard"),
+        ("fixed", {"negatives": "same-kye"}, UnknownNameError, "Did you mean 'same-key'"),
         ("fixed", {"temperature": 0.2}, TypeError, "unexpected keyword argument 'temperature'"),
     ],
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from covering import every_pair
 from sentence_transformer_toys import features, gradients, tiny
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses as library
@@ -14,12 +16,25 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from sentence_transformers.util import dot_score
 from tokenizers import Tokenizer, models
 from torch import nn
-from transformers import set_seed
+from transformers import AutoTokenizer, BertTokenizer, set_seed
 
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError
 from tempplug_adapters.sentence_transformers import CachedTemperatureRankingLoss, TemperatureRankingLoss
+from tempplug_adapters.sentence_transformers.texts import text_keys, token_rows
 
-BOTH = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
+FORWARD, BACKWARD, QUERIES, DOCS = "query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"
+DIRECTIONS: list[dict[str, Any]] = [
+    {},
+    {"directions": (FORWARD, BACKWARD), "partition_mode": "per_direction"},
+    {"directions": (BACKWARD, FORWARD)},
+    {"directions": (FORWARD, QUERIES)},
+    {"directions": (FORWARD, DOCS)},
+    {"directions": (FORWARD, QUERIES, BACKWARD, DOCS)},
+]
+HARDNESS: list[dict[str, Any]] = [
+    {},
+    *({"hardness_mode": f"{mode}_negatives", "hardness_strength": 5.0} for mode in ("in_batch", "hard", "all")),
+]
 
 
 def value_and_gradients(model: nn.Module, loss: nn.Module, columns: int) -> tuple[float, dict[str, torch.Tensor]]:
@@ -38,16 +53,95 @@ def assert_same(model: nn.Module, ours: nn.Module, theirs: nn.Module, columns: i
         torch.testing.assert_close(gradient, others[name], atol=1e-9, rtol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, BOTH], ids=["one way", "both ways"])
-def test_fixed_equals_the_librarys_loss(tiny_bert: Path, options: dict[str, Any]) -> None:
-    """Of pairs, of a hard negative and of several; as a spec, as a scale and by default."""
+def test_fixed_equals_the_librarys_loss(tiny_bert: Path) -> None:
+    """Of pairs, of a hard negative and of several; as a spec, as a scale and by default; in all directions."""
     model = tiny(tiny_bert).double()
-    for columns, given in ((2, {"strategy": "fixed:temperature=0.05"}), (3, {"scale": 20}), (4, {})):
+    named: list[tuple[int, dict[str, Any]]] = [(2, {"strategy": "fixed:temperature=0.05"}), (3, {"scale": 20}), (4, {})]
+    for (columns, given), directions, hardness in every_pair(named, DIRECTIONS, HARDNESS):
+        options = directions | hardness
         ours, cached = (kind(model, **given, **options) for kind in (TemperatureRankingLoss, CachedTemperatureRankingLoss))
         cached.mini_batch_size = 5
         theirs = library.CachedMultipleNegativesRankingLoss(model, scale=20, mini_batch_size=5, **options)
         assert_same(model, ours, library.MultipleNegativesRankingLoss(model, scale=20, **options), columns)
         assert_same(model, cached, theirs, columns)
+
+
+def other_words(folder: Path, tiny_bert: Path) -> SentenceTransformer:
+    """Returns the tiny BERT with the words of its vocabulary in another order."""
+    shutil.copytree(tiny_bert, folder)
+    words = list(AutoTokenizer.from_pretrained(tiny_bert).get_vocab())
+    BertTokenizer(vocab={word: place for place, word in enumerate(words[:5] + words[:4:-1])}).save_pretrained(folder)
+    return tiny(folder)
+
+
+@pytest.mark.filterwarnings("ignore:.*without a negative:RuntimeWarning")
+@pytest.mark.parametrize("vocabulary", ["the model's", "another"])
+def test_a_guide_equals_the_librarys_gist_loss(tiny_bert: Path, tmp_path: Path, vocabulary: str) -> None:
+    """With every kind of margin; cached, the guide and the model see parts of the batch, and the loss all of it."""
+    model, guide = tiny(tiny_bert).double(), tiny(tiny_bert)
+    if vocabulary == "another":
+        guide = other_words(tmp_path / "guide", tiny_bert)
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)), alpha=0.3)
+    margins: list[tuple[str, dict[str, Any]]] = [
+        ("guide", {}),
+        ("guide:margin=-0.05", {"margin": 0.05}),
+        ("guide:margin=-0.05,rule=relative", {"margin": 0.05, "margin_strategy": "relative"}),
+    ]
+    for (negatives, options), columns, cached in every_pair(margins, [2, 3], [False, True]):
+        kind = CachedTemperatureRankingLoss if cached else TemperatureRankingLoss
+        gist = library.CachedGISTEmbedLoss if cached else library.GISTEmbedLoss
+        sizes = {"mini_batch_size": 5} if cached else {}
+        alone = columns == 3  # the library leaves hard negatives out of the positives' directions
+        ours = kind(
+            model,
+            "fixed:temperature=0.05",
+            negatives=negatives,
+            guide=guide,
+            directions=(FORWARD,) if alone else (FORWARD, QUERIES, DOCS),
+            **sizes,
+        )
+        contrasts = {"contrast_anchors": not alone, "contrast_positives": not alone}
+        assert_same(model, ours, gist(model, guide, temperature=0.05, **options, **contrasts, **sizes), columns)
+        assert 0 < ours.contrastive_loss.record.negatives_left_out.item() < 1
+        assert ours._of_rows == {}
+    assert all(each is not parameter for each in guide.parameters() for parameter in ours.parameters())
+
+
+def test_same_key_leaves_out_the_texts_that_equal_the_positive(tiny_bert: Path) -> None:
+    """Of padded, flattened and StaticEmbedding's batches; the number is that of masks made of the texts."""
+    texts = {
+        "anchor": ["man runs", "dog sleeps", "man runs", "horse runs in park"],
+        "positive": ["woman", "red dog", "green park", "woman"],
+        "negative": ["green park", "woman", "piano", "red dog"],
+    }
+    model = tiny(tiny_bert).double()
+    for cached in (False, True):
+        kind = CachedTemperatureRankingLoss if cached else TemperatureRankingLoss
+        loss = kind(model, "fixed:temperature=0.05", negatives="same-key")
+        batch = [model.preprocess(column) for column in texts.values()]
+        found = loss([dict(each) for each in batch], None)
+        a, *others = (nn.functional.normalize(model(dict(each))["sentence_embedding"], dim=1) for each in batch)
+        logits = a @ torch.cat(others).T / 0.05
+        candidates = texts["positive"] + texts["negative"]
+        for row, positive in enumerate(texts["positive"]):
+            for column, candidate in enumerate(candidates):
+                if candidate == positive and column != row:
+                    logits[row, column] = -torch.inf
+        assert found.item() == pytest.approx(nn.functional.cross_entropy(logits, torch.arange(4)).item(), rel=1e-9)
+    rows = [[3, 4], [5], [3, 4], [6, 7, 8]]
+    flat = torch.tensor([token for row in rows for token in row])
+    padded = torch.tensor([[0] * (3 - len(row)) + row for row in rows])
+    columns: list[dict[str, torch.Tensor]] = [
+        {"input_ids": padded, "attention_mask": (padded > 0).long()},
+        {"input_ids": flat[None], "cu_seq_lens_q": torch.tensor([0, 2, 3, 5, 8])},
+        {"input_ids": flat, "offsets": torch.tensor([0, 2, 3, 5])},
+    ]
+    assert [token_rows(column) for column in columns] == [rows] * 3
+    first, _, third, _ = text_keys(rows).tolist()
+    assert first == third
+    assert len(set(text_keys(rows).tolist())) == 3
 
 
 def test_fixed_equals_the_librarys_loss_inside_its_wrappers(tiny_bert: Path) -> None:
@@ -119,18 +213,21 @@ def test_a_strategy_and_an_objective_reach_the_loss(tiny_bert: Path) -> None:
         ({"scale": 0}, "scale=0 must be a number greater than 0"),
         ({"scale": float("nan")}, "scale=nan must be a number greater than 0"),
         ({"similarity_fct": dot_score}, "similarity_fct=.* must be the library's cos_sim"),
-        ({"hardness_mode": "all_negatives"}, "hardness_mode='all_negatives' must be None"),
+        ({"hardness_mode": "all"}, "hardness_mode='all' must be None or one of in_batch_negatives, "),
+        ({"directions": (BACKWARD,)}, r"directions=.* must be query_to_doc and any of query_to_query, "),
         (
-            {"directions": ("doc_to_query",)},
-            r"directions=.* must be \('query_to_doc',\), or \('query_to_doc', 'doc_to_query'\)",
+            {"directions": (FORWARD, DOCS), "partition_mode": "per_direction"},
+            "per_direction' must be joint where a direction holds no",
         ),
-        ({"directions": ("query_to_doc", "query_to_query")}, "no layout equals others"),
-        ({"directions": ("query_to_doc", "doc_to_query")}, "partition_mode='joint' does not fit directions"),
-        ({"partition_mode": "both"}, "partition_mode='both' does not fit"),
+        ({"partition_mode": "both"}, "partition_mode='both' must be one of joint, per_direction"),
+        ({"negatives": "guide"}, "term 'guide' reads guide=, which .*TemperatureRankingLoss without guide= does not have"),
+        ({"negatives": "log-q:size=9"}, "term 'log-q' reads index="),
+        ({"guide": nn.Linear(2, 2)}, "guide=.* is read by no term: pass negatives='guide'"),
+        ({"negatives": "guide", "guide": nn.Linear(2, 2)}, "guide of type Linear has none"),
         ({"strategy": "macl:alpha=-1"}, "alpha=-1 of strategy 'macl'"),
     ],
 )
-def test_what_no_layout_equals_is_refused(tiny_bert: Path, options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_refused(tiny_bert: Path, options: dict[str, Any], message: str) -> None:
     for loss in (TemperatureRankingLoss, CachedTemperatureRankingLoss):
         with pytest.raises(ConfigError, match=message):
             loss(tiny(tiny_bert), **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,15 @@ def words(toys: Path, output: Path, file: str, *more: str) -> list[str]:
     ]
 
 
-def module_of(toys: Path, file: str, spec: str, **changes: Any) -> tuple[SimCSEModule, dict[str, Tensor]]:
-    """The module with its first 12 samples as a batch."""
+def module_of(
+    toys: Path, file: str, spec: str, negatives: str | None = None, items: Sequence[int] = range(12), **changes: Any
+) -> tuple[SimCSEModule, dict[str, Tensor]]:
+    """The module with a batch of some samples."""
     method, settings = SimCSEMethod(METHOD), recipe(toys, **changes)
     data = read(toys, file, settings)
-    loss = method.create_loss(settings, data, TemperatureArguments(spec, [], None))
+    loss = method.create_loss(settings, data, TemperatureArguments(spec, [], None, contrastive_negatives=negatives))
     torch.manual_seed(0)
-    return method.build(settings, data, loss).train(), method.collate(settings, data, torch.arange(12))
+    return method.build(settings, data, loss).train(), method.collate(settings, data, torch.tensor(items))
 
 
 def test_the_loss_of_a_batch_is_simcses_cross_entropy(toys: Path) -> None:
@@ -85,6 +88,47 @@ def test_hard_negatives_and_masked_tokens_join_the_loss(toys: Path, masked: str)
     measured = module.measure()
     assert measured["alignment"] == pytest.approx(float((a - b).square().sum(1).mean()), rel=1e-4)
     assert measured["temperature"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("file", "views"), [("sentences.txt", 2), ("triplets.csv", 3)])
+def test_same_key_leaves_out_the_text_of_the_positive(toys: Path, file: str, views: int) -> None:
+    """Samples that stand in a batch twice, and a hard negative that is the positive of the sample before."""
+    items = [5, 6, 5, 7]
+    given = {"negatives": "same-key", "items": items, "dropout": 0.0, "pooler": "avg"}
+    module, batch = module_of(toys, file, "fixed:temperature=0.1", **given)
+    with torch.no_grad():
+        found = module.model(**{name: value for name, value in batch.items() if name != "index"})
+    a, b, *hard = F.normalize(found["embedding"]).chunk(views)
+    logits = a @ torch.cat([b, *hard]).T / 0.1
+    texts = [tuple(row[row > 0].tolist()) for row in batch["input_ids"].chunk(views)[1]]
+    candidates = texts + [tuple(row[row > 0].tolist()) for row in batch["input_ids"].chunk(views)[-1]] * (views - 2)
+    same = torch.tensor([[text == other for other in candidates] for text in texts])
+    same[:, :4].fill_diagonal_(False)
+    assert int(same.sum()) == (2 if views == 2 else 5)
+    expected = F.cross_entropy(logits.masked_fill(same, -torch.inf), torch.arange(4))
+    torch.testing.assert_close(module(**batch), expected)
+    assert not any("text_keys" in name for name in module.state_dict())
+
+
+def test_terms_on_negatives_are_said_logged_and_those_of_a_resumed_run(
+    toys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terms = ["--contrastive-negatives", "log-q+same-key+false-negatives:margin=0.1"]
+    more = words(toys, tmp_path, "sentences.txt", *("--eval-strategy", "no", "--logging-steps", "2", "--save-steps", "2"))
+    assert main([*more, "--max-steps", "4", *terms]) == 0
+    spec = "log-q:size=160+same-key+false-negatives:margin=0.1,rule=absolute,weight=0,blocks=none"
+    assert f"\nnegatives {spec}\nlayout cross-view\n" in capsys.readouterr().out
+    results = json.loads((tmp_path / "metrics.json").read_text())
+    assert results["negatives"] == spec
+    logged = [entry for entry in results["history"] if "loss" in entry]
+    assert all(0 <= entry["negatives_left_out"] < 1 < entry["negative_weight"] for entry in logged)
+    assert f"| negatives | `{spec}` |" in (tmp_path / "README.md").read_text()
+    (tmp_path / "metrics.json").unlink()
+    again = [*more, "--max-steps", "4", "--resume-from-checkpoint", "auto"]
+    assert main(again) == 2
+    assert f"negatives=None differs from the checkpoint's {spec}" in capsys.readouterr().err
+    assert main([*again, *terms]) == 0
+    assert without_seconds(json.loads((tmp_path / "metrics.json").read_text())) == without_seconds(results)
 
 
 def test_biases_and_normalisation_are_spared_weight_decay(toys: Path) -> None:
@@ -196,6 +240,8 @@ def test_a_killed_run_ends_as_if_it_had_not_been(toys: Path, tmp_path: Path, str
         (["--dropout", "1"], "dropout=1 must be at least 0 and less than 1."),
         (["--columns", "a"], "columns=a must be two names, of a pair, or three, of a triplet."),
         (["--where", "a"], "where='a' must be written column=value."),
+        (["--contrastive-negatives", "guide"], "'guide' reads guide=, which `tempplug train simcse` does not have: leave"),
+        (["--contrastive-negatives", "same-kye"], "unknown negative term 'same-kye'. Did you mean 'same-key'?"),
         (["--save-steps", "7"], "transformers refuses the training arguments"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,26 @@ def test_each_method_trains_and_says_with_what(method: str, tmp_path: Path, caps
     assert {"encoder.pt", "settings.json"} <= {file.name for file in tmp_path.iterdir()}
 
 
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("method", ["simclr", "nnclr", "moco", "supcon"])
+def test_terms_on_negatives_train_and_are_resumed(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    terms = "false-negatives:margin=-0.3,weight=0.5" + ("" if method == "moco" else "+same-key+log-q")
+    given = (*words(method, tmp_path, "--contrastive-negatives", terms), "--save-steps", "1", "--logging-steps", "1")
+    assert main([*given, "--no-evaluate"]) == 0
+    found = metrics(tmp_path)
+    spec = "false-negatives:margin=-0.3,rule=absolute,weight=0.5,blocks=none" + (
+        "" if method == "moco" else "+same-key+log-q:size=20"
+    )
+    assert found["negatives"] == spec
+    assert f"\nnegatives {spec}\n" in capsys.readouterr().out
+    last = [entry for entry in found["history"] if "loss" in entry][-1]
+    assert last["negative_weight"] != 1
+    assert (last["negatives_left_out"] > 0) == (method in ("simclr", "nnclr"))
+    shutil.rmtree(max(tmp_path.glob("checkpoint-*"), key=lambda each: int(each.name.split("-")[1])))
+    assert main([*given, "--no-evaluate", "--resume-from-checkpoint", "auto"]) == 0
+    assert metrics(tmp_path)["history"] == found["history"]
+
+
 def test_what_was_trained_can_be_measured_exported_and_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = ("--width", "8", "--temperature-strategy", "amcl", "--optimizer", "lars", "--momentum", "0.5", "--symmetric")
     assert main([*words("moco", tmp_path, *more), "--no-channels-last", "--split-seed", "3"]) == 0
@@ -99,6 +120,8 @@ def test_settings_that_are_not_given_come_from_the_recipe(tmp_path: Path, monkey
         ("simclr", "--per-device-train-batch-size 21", "the batch size of 21 must be at most 20"),
         ("simclr", "--data-dir /nowhere", "--data-dir /nowhere is not a folder."),
         ("simclr", "--count 900 --imbalance-ratio 99", "nine tenths of the smallest class, must be at least"),
+        ("barlow-twins", "--contrastive-negatives same-key", "negatives 'same-key' do not apply: Barlow Twins has no softmax"),
+        ("moco", "--contrastive-negatives same-key", "'same-key' reads keys=, which `tempplug train moco` does not have"),
         ("barlow-twins", "--contrastive-objective dcl", "objective 'dcl' does not apply: Barlow Twins has no softmax"),
     ],
 )

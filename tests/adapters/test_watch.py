@@ -11,7 +11,7 @@ from huggingface_toys import make
 from method_toys import Kill, Killed, Points, run
 
 from tempplug.cli import main
-from tempplug_adapters.watch.command import SHOWN, curve
+from tempplug_adapters.watch.command import OF_TERMS, SHOWN, curve
 from tempplug_adapters.watch.logs import read_logs
 from tempplug_adapters.watch.problems import problems
 
@@ -34,8 +34,17 @@ def test_a_healthy_training_shows_its_course_and_nothing_harmful(tmp_path: Path,
     assert lines[0].startswith(f"{tmp_path}: step 24 of 24, epoch 3, ended, fixed:temperature=0.3")
     assert [line.split()[0] for line in lines[1:8]] == list(SHOWN)
     assert "eval_spread" in lines[8]
+    assert not any(name in line for name in OF_TERMS for line in lines)
     assert named(lines) == []
     assert lines[-1] == "nothing harmful is seen"
+
+
+def test_a_training_with_terms_on_negatives_shows_what_they_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, data=Points(64), contrastive_negatives="hardness:strength=2", training=EVERY_STEP)
+    left_out, weight = watched(tmp_path, capsys)[8:10]
+    assert left_out.split()[0] == "negatives_left_out"
+    assert left_out.endswith("0 to 0, between 0 and 0")
+    assert weight.split()[0] == "negative_weight"
 
 
 ILL: dict[str, tuple[str, dict[str, Any], str, str]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,6 +85,32 @@ def test_what_is_not_written_is_the_recipes(text: str, label: str, strategy: str
     assert resolve(Arm(label), RECIPE) == Specs(strategy, objective)
 
 
+@pytest.mark.parametrize(
+    ("text", "label", "negatives"),
+    [
+        ("fixed+infonce+same-key", "fixed+infonce+same-key", "same-key"),
+        ("fixed+same-key@seed=3", "fixed+dcl+same-key@seed=3", "same-key"),
+        (
+            "fixed+hardness:strength=1e+1+same-key",
+            "fixed+dcl+hardness:strength=1e+1+same-key",
+            "hardness:strength=10,of=all,blocks=none+same-key",
+        ),
+    ],
+)
+def test_terms_on_negatives_stand_behind_the_objective(text: str, label: str, negatives: str) -> None:
+    arm = parse_arm(text, RECIPE)
+    assert (arm.label, resolve(arm, RECIPE).negatives) == (label, negatives)
+    by_recipe = replace(RECIPE, loss=replace(RECIPE.loss, negatives="same-key"))
+    assert resolve(parse_arm("fixed", by_recipe), by_recipe).negatives == "same-key"
+
+
+def test_a_run_without_terms_is_the_experiment_that_it_was(toy: ModuleType, tmp_path: Path) -> None:
+    without, with_terms = (plan(toy.SUITE, "quick", [0], strategies=[f"macl+infonce{terms}"])[1] for terms in ("", "+same-key"))
+    assert without.identity().keys() == {"strategy", "objective", "changes", "dataset", "recipe"}
+    assert with_terms.identity() == {**without.identity(), "negatives": "same-key"}
+    assert len({each.path(tmp_path) for each in (without, with_terms)}) == 2
+
+
 def test_settings_of_one_arm_stand_behind_its_objective() -> None:
     arm = parse_arm("schedule@num_train_epochs=50,optimizer=sgd", RECIPE)
     assert (arm.label, arm.parts) == ("schedule+dcl@num_train_epochs=50,optimizer=sgd", ("schedule", "dcl"))
@@ -105,6 +132,7 @@ def test_settings_of_one_arm_stand_behind_its_objective() -> None:
         ("fixed@a=1/2", ConfigError, "no slash"),
         ("fixd+dcl", UnknownNameError, "unknown strategy 'fixd'"),
         ("fixed+dlc", UnknownNameError, "unknown objective 'dlc'"),
+        ("fixed+dcl+dclw", UnknownNameError, "unknown negative term 'dclw'"),
         ("fixed:temprature=1+dcl", UnknownNameError, "Did you mean 'temperature'"),
         ("amcl:spam=1+dcl", UnknownNameError, "Did you mean 'span'"),
         ("fixed:temperature=0+dcl", ConfigError, "temperature=0 of strategy 'fixed' must be greater than 0"),

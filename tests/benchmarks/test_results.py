@@ -39,6 +39,7 @@ def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
     written = write_result(run, tmp_path, SCORES, 1.23456, **noted)
     path = tmp_path / "toy" / "quick" / "toy-task" / "macl-infonce" / "seed-4.json"
     assert read_result(path) == written
+    assert "negatives" not in path.read_text()
     assert '"temperature": [0.5, 0.25]\n' in path.read_text(), "a list of numbers is one line"
     assert {name: getattr(written, name) for name in noted} == noted
     assert (written.metrics, written.seconds) == (SCORES, 1.235)
@@ -63,6 +64,11 @@ def test_the_difference_between_experiments_is_put_in_words(toy: ModuleType, tmp
     result = write_result(old, tmp_path, SCORES, seconds=1)
     assert difference_from(old, result) == ""
     assert difference_from(new, result) == "steps was 10 and is now 20"
+    terms = plan(toy.make_suite(), "quick", [0], strategies=["fixed+infonce+same-key"])[1]
+    with_terms = write_result(terms, tmp_path, SCORES, seconds=1)
+    assert (read_result(terms.path(tmp_path)), with_terms.negatives) == (with_terms, "same-key")
+    assert difference_from(terms, with_terms) == ""
+    assert "negatives was None and is now 'same-key'" in difference_from(terms, result)
     other = plan(toy.make_suite(), "small", [0])[0]
     assert difference_from(other, result) == "dataset was 'none' and is now 'real'; fp16 was true and is now absent"
 

@@ -98,6 +98,7 @@ def test_flags_work_in_both_spellings(parser: argparse.ArgumentParser, separator
         *(f"--temperature{separator}strategy", "macl:alpha=2"),
         *(f"--temperature{separator}args", "threshold=0.8", "floor-ratio=0.2"),
         *(f"--contrastive{separator}objective", "dcl"),
+        *(f"--contrastive{separator}negatives", "same-key+hardness:strength=1e+1"),
         *("--epochs", "3"),
     ]
     parsed = parser.parse_args(words)
@@ -105,6 +106,7 @@ def test_flags_work_in_both_spellings(parser: argparse.ArgumentParser, separator
         "temperature_strategy": "macl:alpha=2",
         "temperature_args": ["threshold=0.8", "floor-ratio=0.2"],
         "contrastive_objective": "dcl",
+        "contrastive_negatives": "same-key+hardness:strength=1e+1",
         "epochs": 3,
     }
     name, options = merge_spec(parsed.temperature_strategy, parsed.temperature_args)
@@ -115,6 +117,7 @@ def test_flags_work_in_both_spellings(parser: argparse.ArgumentParser, separator
 def test_flags_have_defaults_that_build_the_baseline(parser: argparse.ArgumentParser) -> None:
     parsed = parser.parse_args([])
     assert (parsed.temperature_strategy, parsed.temperature_args, parsed.contrastive_objective) == ("fixed", [], "infonce")
+    assert parsed.contrastive_negatives is None
     other = argparse.ArgumentParser()
     add_temperature_arguments(other, default=None)
     assert other.parse_args([]).temperature_strategy is None
@@ -127,7 +130,8 @@ def test_one_parse_does_not_leak_into_the_next(parser: argparse.ArgumentParser) 
 
 def test_help_names_the_flags_and_where_to_look(parser: argparse.ArgumentParser) -> None:
     text = " ".join(parser.format_help().split())
-    for expected in ("--temperature-strategy", "--temperature-args", "--contrastive-objective", "`tempplug list`"):
+    flags = ("--temperature-strategy", "--temperature-args", "--contrastive-objective", "--contrastive-negatives")
+    for expected in (*flags, "`tempplug list`"):
         assert expected in text
 
 

@@ -113,6 +113,12 @@ def shown(out: str) -> tuple[dict[str, str], dict[str, list[str]]]:
     return fields, {columns[2]: [column.strip() for column in columns[3:] if column.strip()] for columns in options}
 
 
+READS = {
+    **{"individual": "index=", "head-tail": "labels=", "uncertainty": "uncertainty="},
+    **{"guide": "guide=", "same-key": "keys=", "within-group": "groups=", "log-q": "candidate_log_q=, index="},
+}
+
+
 @pytest.mark.parametrize("info", LOSSES, ids=lambda info: info.name)
 def test_show_explains_every_strategy_objective_and_term(
     run_command: Run, info: StrategyInfo | ObjectiveInfo | NegativeInfo
@@ -124,6 +130,7 @@ def test_show_explains_every_strategy_objective_and_term(
     fields, options = shown(out)
     assert fields["formula"] == target.formula != ""
     assert fields["source"] == target.source != ""
+    assert fields.get("reads", "") == READS.get(info.name, "")
     declared = {option.name: option for option in options_of(target)}
     assert list(options) == list(declared)
     assert fields["options"] == ("options" if options else "none")

@@ -180,3 +180,19 @@ def test_how_rows_lie_in_memory_changes_nothing(layout: Any, dtype: torch.dtype)
     for other in found[1:]:
         for ours, plain in zip(other, found[0], strict=True):
             torch.testing.assert_close(ours, plain)
+
+
+def test_the_record_says_what_terms_did_to_the_negatives() -> None:
+    """Of both views of three pairs: 30 pairs less the six positives, of which 8 have the key of their anchor."""
+    views = torch.eye(3), torch.eye(3).roll(1, 0)
+    plain = ContrastiveLoss()
+    plain(*views)
+    assert not {"negatives_left_out", "negative_weight"} & plain.record.numbers().keys()
+    terms = ContrastiveLoss(negatives="same-key+hardness:strength=2")
+    terms(*views, keys=torch.tensor([4, 4, 5]))
+    found = terms.record.numbers()
+    assert found["negatives_left_out"] == pytest.approx(8 / 24)
+    similarity = torch.cat(views) @ torch.cat(views).T
+    keys = torch.tensor([4, 4, 5, 4, 4, 5])
+    kept = keys[:, None] != keys
+    assert found["negative_weight"] == pytest.approx(float((2 * similarity[kept]).exp().mean()))

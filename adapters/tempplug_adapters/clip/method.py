@@ -89,6 +89,10 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         """Returns numbers of the captions if no batch may have a caption twice, else None."""
         return data.train.keys if recipe.batch_sampler == "no_duplicates" else None
 
+    def offered(self, data: Pairs) -> frozenset[str]:
+        """Returns ``index``, and ``keys`` of the captions."""
+        return frozenset({"index", "keys"})
+
     def create_loss(self, recipe: ClipRecipe, data: Pairs, temperature: TemperatureArguments, *, gather: bool = False) -> Any:
         """Returns the loss of the flags; default temperatures, and those of SigLIP objective and bias, are the checkpoint's."""
         checkpoint = data.checkpoint
@@ -115,9 +119,10 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         """Returns images as bytes, each with one of its captions, drawn at random."""
         images, chosen = data.train.images, torch.rand(len(index)).tolist()
         own = [data.train.captions[position] for position in index.tolist()]
-        texts = [data.tokens[each[int(draw * len(each))]] for each, draw in zip(own, chosen, strict=True)]
+        drawn = [each[int(draw * len(each))] for each, draw in zip(own, chosen, strict=True)]
         labels = None if images.labels is None else images.labels[index]
-        return {"index": index, "pixels": images.batch(index), "labels": labels, **data.checkpoint.padded(texts)}
+        texts = data.checkpoint.padded([data.tokens[each] for each in drawn])
+        return {"index": index, "pixels": images.batch(index), "labels": labels, "keys": torch.tensor(drawn), **texts}
 
     @torch.no_grad()
     def evaluate(self, recipe: ClipRecipe, module: Any, data: Pairs, run: Run) -> dict[str, float]:

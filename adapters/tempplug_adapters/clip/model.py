@@ -142,16 +142,19 @@ class DualEncoder(nn.Module):
             values = torch.tensor(checkpoint.processor[f"image_{name}"]).reshape(1, 3, 1, 1)
             self.register_buffer(name, values, persistent=False)
 
-    def forward(self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, **texts: Tensor) -> Tensor:
+    def forward(
+        self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, keys: Tensor | None = None, **texts: Tensor
+    ) -> Tensor:
         """Returns the loss in nats, [].
 
         Args:
             index: [B] positions of the images.
             pixels: [B, 3, H, W] uint8.
             labels: [B] classes, or None.
+            keys: [B] numbers of the captions, equal for equal captions; for terms on negatives that read them.
             **texts: of `Checkpoint.padded`, row i the caption of image i.
         """
-        known = self.loss_fn.accepted(index=index, labels=labels)
+        known = self.loss_fn.accepted(index=index, labels=labels, keys=keys)
         loss: Tensor = self.loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **known)
         return loss
 
@@ -171,7 +174,9 @@ class DualEncoder(nn.Module):
         return numbers_of(self.loss_fn.record)
 
     @torch.no_grad()
-    def exported(self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, **texts: Tensor) -> dict[str, Tensor]:
+    def exported(
+        self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, keys: Tensor | None = None, **texts: Tensor
+    ) -> dict[str, Tensor]:
         """Returns the model's weights, with the temperature of the trained loss as ``logit_scale``, and its bias.
 
         For strategies with many temperatures (``macl``, ``amcl``, ...) it is their mean over the pairs of this batch, which
@@ -182,13 +187,15 @@ class DualEncoder(nn.Module):
             index: of a batch, as of a call.
             pixels: likewise.
             labels: likewise.
+            keys: likewise.
             **texts: likewise.
         """
         loss_fn = copy.deepcopy(self.loss_fn).eval()
         loss_fn.gather = False  # only one process writes
         training = self.encoder.training
         self.encoder.eval()
-        loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **loss_fn.accepted(index=index, labels=labels))
+        known = loss_fn.accepted(index=index, labels=labels, keys=keys)
+        loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **known)
         self.encoder.train(training)
         state: dict[str, Tensor] = dict(self.encoder.state_dict())
         scale = -loss_fn.record.temperature_mean.log()

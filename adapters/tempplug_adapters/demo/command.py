@@ -53,6 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--labels", type=Path, metavar="FILE", help="class of each pair, [N] from 0")
     parser.add_argument("--strategies", nargs="+", metavar="SPEC", help="strategies (default: all, without options)")
+    parser.add_argument(
+        "--contrastive-negatives",
+        "--contrastive_negatives",
+        metavar="SPEC",
+        help="terms on negatives, joined by + (default: none); same-key compares the classes of --labels",
+    )
     parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help=f"pairs of the batch ({ROWS})")
     parser.add_argument("--out", type=Path, default=Path("demo.svg"), metavar="FILE", help="picture, .svg (demo.svg)")
     options = parser.parse_args(arguments)
@@ -74,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         raise ConfigError(f"labels={options.labels} goes with VIEW_A and VIEW_B, whose rows have these classes.")
     pairs = Pairs.of(view_a, view_b, labels)
+    if options.contrastive_negatives is not None:
+        pairs = pairs.with_negatives(options.contrastive_negatives)
     found: list[Effect] = []
     left_out: list[str] = []
     for spec in options.strategies or default_specs():
@@ -114,4 +122,16 @@ def sentence(origin: str, pairs: Pairs, found: Sequence[Effect]) -> str:
             f"{matters} which temperature you use: {few.label} ({few.mean:.2g}) takes the gradient from {few.effective:.3g} of "
             f"{count} negatives, {many.label} ({many.mean:.2g}) from {many.effective:.3g}"
         )
-    return f"On {origin} as one batch ({similarities}), {uses}."
+    return f"On {origin} as one batch ({similarities}), {uses}.{_of_terms(pairs)}"
+
+
+def _of_terms(pairs: Pairs) -> str:
+    """Returns a sentence about the terms on negatives, nothing where there are none."""
+    if pairs.term is None:
+        return ""
+    of_negatives = pairs.term.flatten()[1:].view(len(pairs.term) - 1, -1)[:, :-1]
+    left_out = of_negatives.isinf()
+    others = of_negatives[~left_out].exp()
+    weight = f", and the others have a mean weight of {float(others.mean()):.3g}" if len(others) else ""
+    names = " and ".join(each.name for each in pairs.terms)
+    return f" By {names}, {float(left_out.float().mean()):.1%} of the negatives are left out{weight}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 import tempplug
-from tempplug import Batch, LogitMap, Strategy
+from tempplug import Batch, LogitMap, NegativeTerm, Strategy, positions
 from tempplug.arguments import parse_spec
 from tempplug.create import load_class
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
+from tempplug.negatives.base import Pairs as Block
 from tempplug.plugins import StrategyInfo, registry
-from tempplug_adapters.contexts import in_context
+from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.data_files.matrices import read_matrix
 
 LEARNING_STEPS = 60
@@ -42,18 +43,55 @@ class Pairs:
         view_b: [N, D] unit rows.
         similarity: [N, N], with the positives on the diagonal.
         labels: [N] class of each pair, if known.
+        terms: on negatives.
+        term: [N, N] what they add to the logits, 0 on the diagonal; None without terms.
     """
 
     view_a: Tensor
     view_b: Tensor
     similarity: Tensor
     labels: Tensor | None = None
+    terms: tuple[NegativeTerm, ...] = ()
+    term: Tensor | None = None
 
     @classmethod
     def of(cls, view_a: Tensor, view_b: Tensor, labels: Tensor | None = None) -> Pairs:
         """Returns the batch of two matrices [N, D] of raw embeddings."""
         a, b = (torch.nn.functional.normalize(each.float(), dim=1) for each in (view_a, view_b))
         return cls(a, b, (a @ b.T).clamp(-1, 1), labels)
+
+    def with_negatives(self, spec: str) -> Pairs:
+        """Returns the batch with terms on negatives.
+
+        Args:
+            spec: of the terms, such as ``false-negatives:margin=0.1``; ``same-key`` compares the labels.
+
+        Raises:
+            ConfigError: an option is out of range, or a term reads more than embeddings and labels, or sums of rows.
+            UnknownNameError: a term or an option is unknown.
+        """
+        terms = tempplug.create_negatives(spec)
+        offered = {} if self.labels is None else {"keys": self.labels}
+        refuse_missing(terms, offered, "a batch of embeddings" + (" without --labels" if self.labels is None else ""))
+        rows = torch.arange(len(self.view_a))
+        block = Block(
+            anchors=self.view_a,
+            candidates=self.view_b,
+            roles=positions.cross_view(len(rows), 0, len(rows), 0, rows.device),
+            positive_similarity=self.positives,
+            row_of_anchors=rows,
+            row_of_candidates=rows,
+            of_anchors=lambda name, of_row=False: offered[name],
+            of_candidates=lambda name, of_row=False: offered[name],
+        )
+        total = torch.zeros_like(self.similarity)
+        for each in terms:
+            if each.reads_rows:
+                raise ConfigError(f"negative term '{each.name}' changes sums of rows, not pairs, which a demo cannot show.")
+            found = each.prepare(block) if not each.blocks or "ab" in each.blocks else None
+            if found is not None:
+                total += found.at(slice(None), slice(None)).term(self.similarity)
+        return replace(self, terms=tuple(terms), term=total.fill_diagonal_(0.0))
 
     @property
     def positives(self) -> Tensor:
@@ -143,7 +181,8 @@ def _create(spec: str, pairs: Pairs) -> tuple[Strategy, dict[str, Tensor]]:
 
 
 def _learn(strategy: Strategy, pairs: Pairs, given: Mapping[str, Tensor]) -> None:
-    loss_fn = tempplug.ContrastiveLoss(strategy, layout="cross-view")
+    loss_fn = tempplug.ContrastiveLoss(strategy, layout="cross-view", negatives=pairs.terms)
+    given = {**given, **loss_fn.accepted(keys=pairs.labels)}
     parameters = list(strategy.parameters())
     optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE) if parameters else None
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning), torch.enable_grad():
@@ -162,6 +201,7 @@ def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, An
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         bound: LogitMap = strategy.prepare(batch).at(slice(None), slice(None))
     temperature, logit = bound.temperature(pairs.similarity), bound.logit(pairs.similarity)
+    logit = logit if pairs.term is None else logit + pairs.term
     weights = logit + bound.slope(pairs.similarity).abs().log()
     weights = weights.clone().fill_diagonal_(-torch.inf)
     shares = weights.softmax(dim=1)
@@ -173,7 +213,7 @@ def _effect(label: str, strategy: Strategy, pairs: Pairs, given: Mapping[str, An
         mean=float(temperature.mean()),
         high=float(temperature.max()),
         effective=float(tempplug.metrics.effective_negatives(weights)),
-        hardest=float(shares.gather(1, hard).sum(dim=1).mean()),
+        hardest=float(shares.gather(1, hard).sum(dim=1).nanmean()),
         scale=float((1 - logit.softmax(dim=1).diagonal()).mean()),
         begins=begins,
     )

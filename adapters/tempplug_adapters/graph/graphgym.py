@@ -9,6 +9,7 @@ its head embeds; its loss and its metrics take the place of a classifier's::
       temperature_strategy: macl
       temperature_args: [alpha=1, threshold=0.2]
       objective: infonce
+      negatives: false-negatives:margin=0.1   # terms on negatives; none by default
       dimension: 64             # of the embeddings
       layout: two-view          # or cross-view: one way, as GraphCL has it
       drop_edge: [0.2, 0.4]     # share of the edges that each view lacks
@@ -34,6 +35,7 @@ from torch_geometric.graphgym.register import register_config, register_loss, re
 
 from tempplug.errors import MissingDependencyError
 from tempplug_adapters.announcement import announce_once
+from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.graph.user_modules import corrupted
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.lightning import TemperatureCallback
@@ -56,6 +58,7 @@ def add_settings(config: Any) -> None:
             "temperature_strategy": "fixed",
             "temperature_args": [],
             "objective": "infonce",
+            "negatives": "",
             "layout": "two-view",
             "dimension": 64,
             "drop_edge": [0.2, 0.4],
@@ -87,7 +90,8 @@ class ContrastiveGNN(nn.Module):
         dim_out: ignored, because classes are not used.
 
     Raises:
-        TempplugError: a strategy or an objective is unknown, or an option is out of range.
+        TempplugError: a strategy, an objective or a term on negatives is unknown, an option is out of range, or a term reads
+            what batches do not have.
     """
 
     def __init__(self, dim_in: int, dim_out: int) -> None:
@@ -95,9 +99,13 @@ class ContrastiveGNN(nn.Module):
         own = cfg.contrastive
         self.gnn = GNN(dim_in, own.dimension)
         temperature = TemperatureArguments(
-            own.temperature_strategy, [str(each) for each in own.temperature_args], own.objective
+            own.temperature_strategy,
+            [str(each) for each in own.temperature_args],
+            own.objective,
+            contrastive_negatives=own.negatives or None,
         )
         self.loss_fn = temperature.create_loss(own.layout, dimension=own.dimension)
+        refuse_missing(self.loss_fn.terms, {"index"}, "model.type: contrastive")
         self.shares = tuple(zip(own.drop_edge, own.mask_feature, strict=True))
         # without custom metrics, GraphGym computes those of a classifier
         cfg.custom_metrics = cfg.custom_metrics or list(METRICS)

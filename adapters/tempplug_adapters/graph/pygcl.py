@@ -7,12 +7,13 @@ does not import ``GCL``, whose published wheel cannot be imported with current v
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
+from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy, create_strategy
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.options import format_value
@@ -22,10 +23,9 @@ from tempplug_adapters.contexts import in_context
 from tempplug_adapters.training.recipe import around
 
 _INSTEAD = {
-    "tau_plus": "leave the pairs that may be positives out of extra_neg_mask; objective 'dcl' takes the positive itself out of "
-    "the denominator",
-    "beta": "a smaller temperature weighs hard negatives more, 'dystress' each pair by its own similarity, objective 'dclw' "
-    "hard positives",
+    "tau_plus": "negatives='debiased:prior=...' has the estimate of Chuang et al.; pairs known to be positives belong out of "
+    "extra_neg_mask",
+    "beta": "negatives='hardness:strength=...' weighs hard negatives more, and so does a smaller temperature",
 }
 """What to use in place of the options of PyGCL's DebiasedInfoNCE and HardnessInfoNCE."""
 
@@ -45,6 +45,7 @@ class PyGCLLoss(nn.Module):
         objective: spec string or instance; G2L has several positives an anchor, which some objectives do not support.
         tau: PyGCL's name of the temperature of ``fixed``; other strategies get their options relative to it (``learnable``
             starts there, ``schedule`` goes from half to twice). None: the strategy's defaults, 0.1 for ``fixed``.
+        negatives: terms on negatives, as in `tempplug.ContrastiveLoss`.
         engine: as in `tempplug.ContrastiveLoss`.
         **debiased: ``tau_plus`` and ``beta`` of PyGCL's debiased losses, which are rejected with an alternative.
 
@@ -74,6 +75,7 @@ class PyGCLLoss(nn.Module):
         objective: str | Objective = "infonce",
         *,
         tau: float | None = None,
+        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         engine: EngineName = "auto",
         **debiased: Any,
     ) -> None:
@@ -81,10 +83,10 @@ class PyGCLLoss(nn.Module):
         for name, value in debiased.items():
             if name not in _INSTEAD:
                 raise TypeError(f"PyGCLLoss() got an unexpected keyword argument '{name}'")
-            raise ConfigError(f"{name}={value} of PyGCL's debiased losses has no form here: {_INSTEAD[name]}.")
+            raise ConfigError(f"{name}={value} of PyGCL's debiased losses is no option here: {_INSTEAD[name]}.")
         if tau is not None:
             strategy = _around(strategy, tau)
-        self.contrastive_loss = ContrastiveLoss(strategy, objective, "masks", engine=engine)
+        self.contrastive_loss = ContrastiveLoss(strategy, objective, "masks", negatives=negatives, engine=engine)
         _register()
 
     def forward(
@@ -104,7 +106,8 @@ class PyGCLLoss(nn.Module):
             sample: [M, D] raw embeddings of the candidates; with intra-view negatives, the anchors stand behind the others.
             pos_mask: [N, M] zeros and ones of any dtype; by default row i is the positive of row i.
             neg_mask: [N, M] likewise; by default all pairs that are not positive.
-            given: ``labels``, ``index`` or ``uncertainty`` [N], if the strategy needs them. A contrast model passes on the
+            given: ``labels``, ``index`` or ``uncertainty`` [N], if the strategy needs them, and what terms on negatives read,
+                such as ``keys={"view_a": [N], "view_b": [M]}``. A contrast model passes on the
                 keywords of its constructor.
 
         Raises:

@@ -12,10 +12,10 @@ import tempplug
 from tempplug.arguments import merge_spec, parse_spec
 from tempplug.errors import ConfigError
 from tempplug.options import Number, Option, format_spec, format_value, options_of
-from tempplug.plugins import AdapterInfo, ObjectiveInfo, StrategyInfo, registry
+from tempplug.plugins import AdapterInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
 from tempplug.types import LayoutName
-from tempplug_adapters.contexts import Temperatures, in_context, objective_in_context
+from tempplug_adapters.contexts import Temperatures, in_context, negatives_in_context, objective_in_context
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_transformers import TemperatureRankingLoss
@@ -40,12 +40,16 @@ _RATE_HELP = (
     "0.01 for learnable; the model's if it has none (amcl)."
 )
 _OBJECTIVE_HELP = f"Contrastive objective: name or name:key=value,... Known: {_known(ObjectiveInfo)}."
+_NEGATIVES_HELP = (
+    "Terms on negatives, which of them count and how much: name or name:key=value,..., several joined by +. Known: "
+    f"{_known(NegativeInfo)}. Default: none."
+)
 
 
 @dataclass
 class TemperatureArguments:
-    """The flags ``--temperature-strategy``, ``--temperature-args``, ``--contrastive-objective`` and
-    ``--temperature-learning-rate``, checked when parsed.
+    """The flags ``--temperature-strategy``, ``--temperature-args``, ``--contrastive-objective``,
+    ``--temperature-learning-rate`` and ``--contrastive-negatives``, checked when parsed.
 
     Options that are not given have the defaults of the context, see the methods that create a loss. An `HfArgumentParser` can
     parse this class together with ``TrainingArguments``, and accepts each flag with ``-`` and with ``_``.
@@ -58,9 +62,11 @@ class TemperatureArguments:
         temperature_learning_rate: learning rate of the strategy's parameters, greater than 0: of τ of ``learnable``, φ of
             ``amcl``, and the temperatures of ``individual``, which have an update rule instead of the optimizer. None: the
             strategy's own rate, or the model's if it has none.
+        contrastive_negatives: spec string of terms on negatives; None leaves the choice to the recipe, and means no terms
+            without one.
 
     Raises:
-        UnknownNameError: a strategy, an option or an objective is unknown; the message suggests the nearest name.
+        UnknownNameError: a strategy, an option, an objective or a term is unknown; the message suggests the nearest name.
         ConfigError: an option is malformed, given twice or out of range, or the strategy has no parameters for a learning rate.
 
     >>> TemperatureArguments("macl:alpha=2", ["threshold=0.8"]).create_loss("cross-view").strategy.spec()
@@ -74,6 +80,7 @@ class TemperatureArguments:
     temperature_args: list[str] = field(default_factory=list, metadata={"help": _ARGS_HELP, "metavar": "KEY=VALUE"})
     contrastive_objective: str | None = field(default="infonce", metadata={"help": _OBJECTIVE_HELP, "metavar": "SPEC"})
     temperature_learning_rate: float | None = field(default=None, metadata={"help": _RATE_HELP, "metavar": "RATE"})
+    contrastive_negatives: str | None = field(default=None, metadata={"help": _NEGATIVES_HELP, "metavar": "SPEC"})
 
     def __post_init__(self) -> None:
         rate = self.temperature_learning_rate
@@ -87,10 +94,11 @@ class TemperatureArguments:
             name, options = parse_spec(self.contrastive_objective)
             if _required(ObjectiveInfo, name) <= options.keys():
                 tempplug.create_objective(name, **options)
+        tempplug.create_negatives(self.contrastive_negatives)
 
     def create_loss(
         self,
-        layout: LayoutName = "two-view",
+        layout: LayoutName | str = "two-view",
         *,
         symmetric: bool = False,
         gather: bool | None = None,
@@ -105,8 +113,8 @@ class TemperatureArguments:
             gather: whether candidates come from all processes; None gathers if there are several.
             temperatures: default options by strategy, such as those of `tempplug_adapters.training.recipe.around`; for
                 example, with ``around(0.05)`` the default of ``fixed`` is 0.05. None keeps the strategies' own defaults (0.1).
-            **known: options determined by the data, such as ``class_counts``; used if strategy or objective have them and
-                neither the flags nor ``temperatures`` set them.
+            **known: options determined by the data, such as ``class_counts`` or ``size``; used if strategy, objective or a term
+                on negatives have them and neither the flags nor ``temperatures`` set them.
 
         Raises:
             UnknownNameError: as in the constructor.
@@ -116,6 +124,7 @@ class TemperatureArguments:
             strategy=self._set_learning_rate(in_context(format_spec(*self._merged()), temperatures or {}, **known)),
             objective=objective_in_context(self.contrastive_objective or "infonce", **known),
             layout=layout,
+            negatives=negatives_in_context(self.contrastive_negatives, **known),
             symmetric=symmetric,
             gather=_several_processes() if gather is None else gather,
         )
@@ -142,7 +151,11 @@ class TemperatureArguments:
         if mini_batch_size is not None:
             kind, options["mini_batch_size"] = losses.CachedTemperatureRankingLoss, mini_batch_size
         loss: TemperatureRankingLoss = kind(
-            model, format_spec(*self._merged()), self.contrastive_objective or "infonce", **options
+            model,
+            format_spec(*self._merged()),
+            self.contrastive_objective or "infonce",
+            negatives=self.contrastive_negatives,
+            **options,
         )
         self._set_learning_rate(loss.contrastive_loss.strategy)
         return loss

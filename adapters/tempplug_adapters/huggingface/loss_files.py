@@ -38,7 +38,7 @@ def read_loss(loss: nn.Module, folder: str | Path) -> None:
     """Loads the state of a loss from a folder; a loss without state needs no file.
 
     Raises:
-        DataError: the file is missing or damaged, or has the state of another strategy or objective.
+        DataError: the file is missing or damaged, or has the state of another strategy, objective or term on negatives.
     """
     path = Path(folder) / LOSS_FILE
     if not path.is_file():
@@ -55,7 +55,8 @@ def read_loss(loss: nn.Module, folder: str | Path) -> None:
     try:
         loss.load_state_dict(content)
     except (RuntimeError, TypeError) as error:
-        parts = [each for each in loss.modules() if isinstance(each, tempplug.Strategy | tempplug.Objective)]
+        kinds = tempplug.Strategy | tempplug.Objective | tempplug.NegativeTerm
+        parts = [each for each in loss.modules() if isinstance(each, kinds)]
         names = ", ".join(dict.fromkeys(f"{each.kind} '{each.name}'" for each in parts))
         raise DataError(f"{path} does not fit {names}, so it was saved with others: resume with those of that run.") from error
 

@@ -82,7 +82,10 @@ class MabelModule(nn.Module):
     Attributes:
         model: the masked language model and the training projection.
         loss_fn: the loss from premises to hypotheses, in one direction.
+        text_keys: [n, 4] number of each sentence, equal for equal sentences; None where no term on negatives reads it.
     """
+
+    text_keys: Tensor | None
 
     def __init__(self, recipe: MabelRecipe, data: Quadruples, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
@@ -92,6 +95,8 @@ class MabelModule(nn.Module):
             for each in self.model.encoder.parameters():
                 each.requires_grad_(id(each) in used)
         self.loss_fn, self.items, self.recipe = loss_fn, len(data), recipe
+        keys = torch.from_numpy(data.views.keys) if "keys" in loss_fn.takes else None
+        self.register_buffer("text_keys", keys, persistent=False)
         self._terms: dict[str, Tensor] = {}
 
     @property
@@ -120,7 +125,8 @@ class MabelModule(nn.Module):
         premise, hypothesis, other_premise, other_hypothesis = self.model.embed(input_ids, attention_mask).chunk(4)
         anchors, candidates = torch.cat([premise, other_premise]), torch.cat([hypothesis, other_hypothesis])
         # A premise and its counterfactual are two anchors, each with its own state in strategies that learn per example.
-        known = self.loss_fn.accepted(index=torch.cat([index, index + self.items]))
+        keys = None if self.text_keys is None else self.text_keys[index][:, 1::2].T.flatten()  # of the hypotheses
+        known = self.loss_fn.accepted(index=torch.cat([index, index + self.items]), keys=keys)
         terms = {
             "contrastive_loss": self.loss_fn(anchors, candidates, **known),
             "alignment_loss": self._alignment(anchors, candidates, known),
@@ -136,7 +142,8 @@ class MabelModule(nn.Module):
         """Returns the mean squared distance between the similarity rows of a premise and of its counterfactual, []."""
         # one matrix for both halves, so that the logits are those of the contrastive loss for every temperature strategy
         if self.recipe.alignment_of == "logits":
-            rows = self.loss_fn.logits(anchors, candidates, **known)
+            of_strategy = {name: known[name] for name in self.loss_fn.strategy.takes & known.keys()}
+            rows = self.loss_fn.logits(anchors, candidates, **of_strategy)
         else:
             rows = F.normalize(anchors.float(), dim=1) @ F.normalize(candidates.float(), dim=1).T
         half = len(anchors) // 2
@@ -152,6 +159,10 @@ class MabelMethod(Method[MabelRecipe, Quadruples]):
 
     Source: He et al. 2022, MABEL: Attenuating Gender Bias using Textual Entailment Data; alignment loss a1 of its code.
     """
+
+    def offered(self, data: Quadruples) -> frozenset[str]:
+        """Returns ``index``, and ``keys`` of the hypotheses."""
+        return frozenset({"index", "keys"})
 
     def load(self, recipe: MabelRecipe, source: Source) -> Quadruples:
         """Returns the tokenised pairs with a gender word and their counterfactuals; checks the evaluation data."""

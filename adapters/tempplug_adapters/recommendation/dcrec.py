@@ -162,7 +162,7 @@ class DCRec(nn.Module):
             output, self.graph_output(co_interaction, own)[last], *neighbours, lengths, self.conformity_mean
         )
         first, second = (
-            bounded(loss_fn(one, other, **loss_fn.accepted(index=index + offset)))
+            bounded(loss_fn(one, other, **loss_fn.accepted(index=index + offset, keys=last)))
             for one, other, offset in ((view, output, 0), (output, alike, self.examples))
         )
         sample = torch.normal(self.conformity_mean, self.conformity_deviation, weights.shape, device=weights.device)

@@ -74,7 +74,8 @@ class DCRecModule(nn.Module):
 class DCRecMethod(RecommendationMethod[DCRecRecipe]):
     """The negatives are the graph outputs for the last items of all other histories of the batch.
 
-    Histories with the same last item have the same graph output, so that these negatives equal the positive.
+    Histories with the same last item have the same graph output, so that these negatives equal the positive: the term
+    ``same-key`` leaves them out.
 
     Source: Yang et al. 2023, Debiased Contrastive Learning for Sequential Recommendation.
     """
@@ -82,6 +83,10 @@ class DCRecMethod(RecommendationMethod[DCRecRecipe]):
     def known(self, recipe: DCRecRecipe, data: Interactions) -> dict[str, Any]:
         """Returns the number of anchors, one for each example and term, and the width of the embeddings."""
         return {"size": 2 * len(data), "dimension": recipe.hidden}
+
+    def offered(self, data: Interactions) -> frozenset[str]:
+        """Returns ``index``, and ``keys``: the last items of the histories."""
+        return frozenset({"index", "keys"})
 
     def create_loss(
         self, recipe: DCRecRecipe, data: Interactions, temperature: TemperatureArguments, *, gather: bool = False

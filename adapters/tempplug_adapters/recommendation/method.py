@@ -105,8 +105,8 @@ class SequenceMethod(RecommendationMethod[SequenceRecipe]):
     def create_loss(
         self, recipe: SequenceRecipe, data: Interactions, temperature: TemperatureArguments, *, gather: bool = False
     ) -> None:
-        """Returns None; raises `ConfigError` if a temperature or an objective is given."""
-        for name in ("temperature_strategy", "temperature_args", "contrastive_objective"):
+        """Returns None; raises `ConfigError` if a temperature, an objective or a term on negatives is given."""
+        for name in ("temperature_strategy", "temperature_args", "contrastive_objective", "contrastive_negatives"):
             if value := getattr(temperature, name):
                 raise ConfigError(f"{name}={value} does not apply: sasrec has no contrastive loss. dcrec adds one to it.")
 

@@ -21,7 +21,7 @@ from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
     """`TemperatureRankingLoss` with memory bounded by ``mini_batch_size``, at the cost of a second forward pass.
 
-    Statistics of a strategy (MACL's mean similarity) are of the whole batch, not of a mini-batch.
+    Statistics of a strategy (MACL's mean similarity) and terms on negatives see the whole batch, not a mini-batch.
 
     Args:
         model: a SentenceTransformer that does not start with a StaticEmbedding, whose inputs cannot be split.
@@ -61,6 +61,8 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """Returns the loss of a batch; its backward pass embeds again, and also reaches the parameters of the loss."""
+        features = list(sentence_features)
+        self._of_rows = self._read_texts(features)
         decorated, totals = self.calculate_loss, []
 
         # `forward_cached` detaches the total, and MatryoshkaLoss replaces `calculate_loss` by a weighted sum of calls. The
@@ -72,8 +74,9 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
         replaced = self.__dict__.get("calculate_loss")
         self.calculate_loss = caught  # type: ignore[method-assign]
         try:
-            loss: Tensor = self.forward_cached(sentence_features, labels)
+            loss: Tensor = self.forward_cached(features, labels)
         finally:
+            self._of_rows = {}
             del self.__dict__["calculate_loss"]
             if replaced is not None:
                 self.calculate_loss = replaced  # type: ignore[method-assign]

@@ -6,7 +6,7 @@ calls `take_charge`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -15,32 +15,37 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 import tempplug
-from tempplug import Objective, Strategy
+from tempplug import NegativeTerm, Objective, Strategy
 from tempplug.errors import ConfigError, ShapeError
+from tempplug.negatives.base import joined_spec
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName
 from tempplug_adapters.announcement import announce_once
-from tempplug_adapters.contexts import in_context
+from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.huggingface.callback import TemperatureCallback
 from tempplug_adapters.huggingface.citation import bibtex
 from tempplug_adapters.huggingface.parameters import trainable
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
+from tempplug_adapters.sentence_transformers.texts import Guide, text_keys, token_rows
 from tempplug_adapters.training.recipe import around
 
 Directions = Literal["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]
 
-_FORWARD: Literal["query_to_doc"] = "query_to_doc"
-_BACKWARD: Literal["doc_to_query"] = "doc_to_query"
-_KNOWN_DIRECTIONS = f"('{_FORWARD}',), or ('{_FORWARD}', '{_BACKWARD}') with partition_mode='per_direction'"
+_BLOCKS = {"query_to_doc": "ab", "query_to_query": "aa", "doc_to_query": "ba", "doc_to_doc": "bb"}
+"""Blocks of layout ``cross-view``."""
+_SOFTMAX = {"joint": "joint", "per_direction": "separate"}
+_HARDNESS = {"in_batch_negatives": "in-batch", "hard_negatives": "hard", "all_negatives": "all"}
+"""Negatives of the term ``hardness``."""
 
 
 class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     """The ranking loss of pairs (anchor, positive) and of tuples with further negatives, with any strategy and objective.
 
-    With ``fixed`` it equals the library's loss with ``scale = 1 / temperature``, including hard negatives, both directions and
-    gathering, alone and in MatryoshkaLoss and AdaptiveLayerLoss. A loss that learns, counts or follows a schedule needs a
-    `TemperatureSentenceTransformerTrainer`, or a `TemperatureRankingCallback` in any other Trainer of the library: they exempt
-    τ from weight decay, clip, save, restore and synchronise it, and update schedules, which the library does not do.
+    With ``fixed`` it equals the library's loss with ``scale = 1 / temperature``, including hard negatives, all directions,
+    hardness and gathering, alone and in MatryoshkaLoss and AdaptiveLayerLoss; with ``negatives="guide"`` its GISTEmbedLoss. A
+    loss that learns, counts or follows a schedule needs a `TemperatureSentenceTransformerTrainer`, or a
+    `TemperatureRankingCallback` in any other Trainer of the library: they exempt τ from weight decay, clip, save, restore and
+    synchronise it, and update schedules, which the library does not do.
 
     Args:
         model: a SentenceTransformer.
@@ -48,12 +53,16 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             scale of 20 (``fixed`` has it, ``learnable`` starts there, ``schedule`` goes from half to twice of it). A schedule
             without ``period`` gets a fifth of the run's epochs when training starts.
         objective: spec string or instance.
+        negatives: terms on negatives, as in `tempplug.ContrastiveLoss`. ``same-key`` leaves out the texts that equal the
+            positive of the anchor; ``guide`` needs ``guide``. Terms that read other arguments are refused.
+        guide: a SentenceTransformer for the term ``guide``, which embeds the same texts and is not trained.
         scale: 1 / temperature of ``fixed``, as in the library; not together with a strategy.
         similarity_fct: only the library's ``cos_sim``.
         gather_across_devices: whether to use the candidates of all processes.
-        directions: ``("query_to_doc",)``, or with ``doc_to_query`` the mean of both.
-        partition_mode: ``per_direction`` for both directions, which have separate softmaxes; no effect with one direction.
-        hardness_mode: None; strategies such as ``dystress`` weight negatives by their similarity.
+        directions: as in the library: ``query_to_doc`` and any of ``query_to_query``, ``doc_to_query`` and ``doc_to_doc``.
+        partition_mode: as in the library: ``joint``, or ``per_direction`` for the mean of separate softmaxes.
+        hardness_mode: as in the library; short for a term ``hardness``.
+        hardness_strength: as in the library.
         engine: as in `tempplug.ContrastiveLoss`.
 
     Attributes:
@@ -61,9 +70,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             AdaptiveLayerLoss call it several times per batch.
 
     Raises:
-        UnknownNameError: the strategy, the objective or an option is unknown.
-        ConfigError: an option is not allowed; ``scale`` is given with a strategy; no layout equals the directions; in training,
-            no Trainer manages a loss that learns, counts or follows a schedule.
+        UnknownNameError: the strategy, the objective, a term or an option is unknown.
+        ConfigError: an option is not allowed; ``scale`` is given with a strategy; a term reads what a batch of texts does not
+            have; in training, no Trainer manages a loss that learns, counts or follows a schedule.
 
     Source: sentence-transformers 6.2, ``MultipleNegativesRankingLoss``.
     """
@@ -77,25 +86,30 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         scale: float | None = None,
         similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
         gather_across_devices: bool = False,
-        directions: tuple[Directions, ...] = (_FORWARD,),
+        directions: tuple[Directions, ...] = ("query_to_doc",),
         partition_mode: Literal["joint", "per_direction"] = "joint",
-        hardness_mode: None = None,
+        hardness_mode: Literal["in_batch_negatives", "hard_negatives", "all_negatives"] | None = None,
+        hardness_strength: float = 0.0,
+        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
+        guide: Any = None,
         engine: EngineName = "auto",
     ) -> None:
         # the constructor of the library's class would set an unused scale and repeat the checks below
         nn.Module.__init__(self)
         _refuse("similarity_fct", similarity_fct, similarity_fct is not cos_sim, "must be the library's cos_sim")
-        _refuse("hardness_mode", hardness_mode, hardness_mode is not None, "must be None: a strategy decides about negatives")
-        known = set(directions) in ({_FORWARD}, {_FORWARD, _BACKWARD})
-        _refuse("directions", tuple(directions), not known, f"must be {_KNOWN_DIRECTIONS}: no layout equals others")
-        symmetric = set(directions) == {_FORWARD, _BACKWARD}
-        fits = partition_mode == "per_direction" or (partition_mode == "joint" and not symmetric)
-        _refuse(
-            "partition_mode",
-            partition_mode,
-            not fits,
-            f"does not fit directions={tuple(directions)}; known: {_KNOWN_DIRECTIONS}",
-        )
+        chosen_directions = [name for name in _BLOCKS if name in directions]
+        known = set(directions) <= set(_BLOCKS) and "query_to_doc" in directions
+        _refuse("directions", tuple(directions), not known, f"must be query_to_doc and any of {', '.join(list(_BLOCKS)[1:])}")
+        _refuse("partition_mode", partition_mode, partition_mode not in _SOFTMAX, f"must be one of {', '.join(_SOFTMAX)}")
+        without_positives = partition_mode == "per_direction" and not {"query_to_query", "doc_to_doc"}.isdisjoint(directions)
+        _refuse("partition_mode", partition_mode, without_positives, "must be joint where a direction holds no positives")
+        modes = ", ".join(_HARDNESS)
+        _refuse("hardness_mode", hardness_mode, hardness_mode not in (None, *_HARDNESS), f"must be None or one of {modes}")
+        blocks = "+".join(_BLOCKS[name] for name in chosen_directions)
+        terms = tempplug.create_negatives(negatives)
+        if hardness_mode is not None:
+            options = {"strength": hardness_strength, "of": _HARDNESS[hardness_mode], "blocks": "ab"}
+            terms += tempplug.create_negatives("hardness", **options)
         if scale is not None:
             _refuse("scale", scale, strategy is not None, "belongs to 'fixed' alone: leave it out, or leave out the strategy")
             _refuse("scale", scale, not 0 < scale < float("inf"), "must be a number greater than 0")
@@ -104,12 +118,20 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self.gather_across_devices = gather_across_devices
         self.directions = tuple(directions)
         self.partition_mode = partition_mode
-        self.hardness_mode, self.hardness_strength = None, 0.0
+        self.hardness_mode, self.hardness_strength = hardness_mode, hardness_strength
         named = "fixed" if strategy is None else strategy
         chosen = Fixed(temperature=1 / scale) if scale else in_context(named, around(LIBRARY_TEMPERATURE))
+        layout = f"cross-view:directions={blocks},softmax={_SOFTMAX[partition_mode]}"
         self.contrastive_loss = tempplug.ContrastiveLoss(
-            chosen, objective, "cross-view", symmetric=symmetric, gather=gather_across_devices, engine=engine
+            chosen, objective, layout, negatives=terms, gather=gather_across_devices, engine=engine
         )
+        takes = self.contrastive_loss.takes
+        _refuse("guide", guide, guide is not None and "guide" not in takes, "is read by no term: pass negatives='guide', too")
+        offered, where = ({"keys"}, " without guide=") if guide is None else ({"keys", "guide"}, "")
+        refuse_missing(terms, offered, f"{type(self).__name__}{where}")
+        # No submodule: the guide is neither trained nor saved.
+        self._guide = None if guide is None else Guide(guide, model)
+        self._of_rows: dict[str, Any] = {}
         self._in_charge: TemperatureCallback | bool = False
 
     def take_charge(self, watcher: TemperatureCallback | None = None) -> None:
@@ -123,6 +145,32 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     def release(self) -> None:
         """Declares the end of a training; the next one must call `take_charge` again."""
         self._in_charge = False
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """Returns the mean loss of a batch in nats; arguments as in the library."""
+        features = list(sentence_features)
+        self._of_rows = self._read_texts(features)
+        try:
+            loss: Tensor = super().forward(features, labels)  # type: ignore[arg-type]
+        finally:
+            self._of_rows = {}
+        return loss
+
+    def _read_texts(self, features: list[dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+        """Returns what terms on negatives read of the texts of a batch, by the name of the argument and of the embeddings."""
+        if not self.contrastive_loss.takes & {"keys", "guide"}:
+            return {}
+        rows = [token_rows(each) for each in features]
+        device = features[0]["input_ids"].device
+        found = {}
+        if "keys" in self.contrastive_loss.takes:
+            _, *keys = (text_keys(each).to(device) for each in rows)
+            found["keys"] = {"view_a": keys[0], **_by_name(keys)}
+        if self._guide is not None:
+            size = getattr(self, "mini_batch_size", len(rows[0]))
+            anchors, *others = (self._guide.embed(each, size, device) for each in rows)
+            found["guide"] = {"view_a": anchors, **_by_name(others)}
+        return found
 
     def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
         """Returns the mean loss over the anchors, in nats.
@@ -149,8 +197,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             watcher.record()
         if self.contrastive_loss.training != training:
             self.contrastive_loss.train(training)
-        hard = negatives[0] if len(negatives) == 1 else torch.cat(negatives) if negatives else None
-        loss = self.contrastive_loss(anchors, positives, hard_negatives=hard)
+        loss = self.contrastive_loss(anchors, **_by_name([positives, *negatives]), **self._of_rows)
         if watcher is not None and training:
             watcher.observe(anchors, positives)
         return loss
@@ -166,6 +213,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         parts = [f"strategy '{strategy.name}' {reasons}"] if reasons else []
         if trainable(objective):
             parts.append(f"objective '{objective.name}' learns")
+        counting = (each for each in self.contrastive_loss.terms if type(each).observe is not NegativeTerm.observe)
+        parts += [f"negative term '{each.name}' counts" for each in counting]
         if parts:
             raise ConfigError(
                 f"{' and '.join(parts)}, and no Trainer or callback manages it: train with "
@@ -181,6 +230,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             "gather_across_devices": self.gather_across_devices,
             "directions": self.directions,
             "partition_mode": self.partition_mode,
+            **({"negatives": joined_spec(self.contrastive_loss.terms)} if self.contrastive_loss.terms else {}),
         }
 
     @property
@@ -209,6 +259,12 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         library: str = super().citation
         strategy = self.contrastive_loss.strategy
         return library if isinstance(strategy, Fixed) else f"{bibtex(strategy)}\n{library.strip()}\n"
+
+
+def _by_name(columns: list[Tensor]) -> dict[str, Tensor]:
+    """Returns what belongs to the positives and to the negatives of each row, [B, ...] a column, as arguments of the loss."""
+    positives, *negatives = columns
+    return {"view_b": positives, **({"hard_negatives": torch.stack(negatives, 1)} if negatives else {})}
 
 
 def _refuse(argument: str, value: object, wrong: bool, wanted: str) -> None:

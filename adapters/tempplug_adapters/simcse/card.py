@@ -61,6 +61,7 @@ def model_card(
     training = {
         "strategy": results["strategy"],
         "objective": results["objective"],
+        **({"negatives": results["negatives"]} if "negatives" in results else {}),
         "samples": f"{results['items']} of {data}",
         "steps": f"{results['steps']} ({results['epochs']:.3g} epochs)",
         **{name.replace("_", " "): value for name, value in words.items()},

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, distributed, nn
 
 import tempplug
@@ -41,7 +42,10 @@ class SimCSEModule(nn.Module):
         model: encoder, pooler, and training heads.
         loss_fn: the loss from view a to view b, in one direction.
         views: views per sample.
+        text_keys: [n, 1 to 3] number of each sentence of each sample, equal for equal sentences; None where no term reads it.
     """
+
+    text_keys: Tensor | None
 
     def __init__(self, recipe: SimCSERecipe, data: Sentences, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
@@ -53,6 +57,9 @@ class SimCSEModule(nn.Module):
             mlm=recipe.mlm_weight > 0,
         )
         self.loss_fn, self.views, self.mlm_weight = loss_fn, data.views.views, recipe.mlm_weight
+        # Negatives with the text of their anchor's positive are found by the keys of texts, where a term reads them.
+        keys = torch.from_numpy(data.views.keys) if "keys" in getattr(loss_fn, "takes", ()) else None
+        self.register_buffer("text_keys", keys, persistent=False)
         self._seen: tuple[Tensor, ...] = ()
 
     @property
@@ -66,9 +73,16 @@ class SimCSEModule(nn.Module):
         outputs = self.model(**inputs)
         view_a, view_b, *hard = outputs["embedding"].chunk(self.views)
         self._seen = (view_a.detach(), view_b.detach())
-        known = self.loss_fn.accepted(index=index)
+        known = self.loss_fn.accepted(index=index, keys=self._keys(index))
         loss: Tensor = self.loss_fn(view_a, view_b, hard_negatives=hard[0] if hard else None, **known)
         return loss + self.mlm_weight * outputs["mlm_loss"] if "mlm_loss" in outputs else loss
+
+    def _keys(self, index: Tensor) -> dict[str, Tensor] | None:
+        """Returns the keys of the positive of each row, and of its hard negative."""
+        if self.text_keys is None:
+            return None
+        _, positive, *hard = (self.text_keys[index].unbind(1) * 2)[: self.views]
+        return {"view_a": positive, "view_b": positive, **({"hard_negatives": hard[0]} if hard else {})}
 
     def measure(self) -> dict[str, float]:
         """Returns statistics of the last batch: those of the loss, and uniformity and alignment of its views."""
@@ -108,6 +122,10 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
     def known(self, recipe: SimCSERecipe, data: Sentences) -> dict[str, Any]:
         """Returns the number of samples and the width of the embeddings."""
         return {"size": len(data), "dimension": data.config.hidden_size}
+
+    def offered(self, data: Sentences) -> frozenset[str]:
+        """Returns ``index``, and ``keys`` of the texts."""
+        return frozenset({"index", "keys"})
 
     def keys(self, recipe: SimCSERecipe, data: Sentences) -> np.ndarray | None:
         """Returns the keys of sentences if no batch may contain a sentence twice."""

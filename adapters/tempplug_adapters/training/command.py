@@ -68,7 +68,11 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
     from tempplug_adapters.training.train import train
 
     temperature = TemperatureArguments(
-        parsed.temperature_strategy, parsed.temperature_args, parsed.contrastive_objective, parsed.temperature_learning_rate
+        parsed.temperature_strategy,
+        parsed.temperature_args,
+        parsed.contrastive_objective,
+        parsed.temperature_learning_rate,
+        parsed.contrastive_negatives,
     )
     training = _training(info, recipe, rest)
     with output_folder(parsed.output_dir):  # report errors before reading data, which may take minutes

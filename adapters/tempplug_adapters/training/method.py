@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
+from tempplug.negatives.base import joined_spec
+from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method_info import MethodInfo
@@ -138,23 +140,37 @@ class Method(ABC, Generic[R, D]):
         """Creates the loss given by the flags ``temperature``; recipe and data supply missing options.
 
         Raises:
-            TempplugError: a strategy, an objective or an option is unknown, or a value is out of range.
+            TempplugError: a strategy, an objective, a term on negatives or an option is unknown, or a value is out of range; or
+                a term reads an argument that this training does not have.
         """
         loss, spec = recipe.loss, temperature.temperature_strategy or recipe.loss.strategy
-        objective = temperature.contrastive_objective or loss.objective_of(spec)
-        given = replace(temperature, temperature_strategy=spec, contrastive_objective=objective)
+        given = replace(
+            temperature,
+            temperature_strategy=spec,
+            contrastive_objective=temperature.contrastive_objective or loss.objective_of(spec),
+            contrastive_negatives=temperature.contrastive_negatives or loss.negatives,
+        )
         made = given.create_loss(
             loss.layout, symmetric=loss.symmetric, gather=gather, temperatures=loss.temperatures, **self.known(recipe, data)
         )
+        refuse_missing(made.terms, self.offered(data), f"`tempplug train {self.info.name}`")
         made.set_length(recipe.num_train_epochs)
         return made
 
+    def offered(self, data: D) -> frozenset[str]:
+        """Returns the names of the arguments of the loss that terms on negatives can read with these data."""
+        return frozenset({"index"})
+
     def specs(self, module: nn.Module) -> dict[str, str | None]:
-        """Returns the resolved specs of a module's loss: ``strategy`` and ``objective``, or None without a contrastive loss."""
+        """Returns the resolved specs of a module's loss: ``strategy`` and ``objective``, or None without a contrastive loss.
+
+        With terms on negatives there is ``negatives``, too.
+        """
         loss: Any = getattr(module, "loss_fn", None)
         if loss is None:
             return {"strategy": None, "objective": None}
-        return {"strategy": loss.strategy.spec(), "objective": loss.objective.spec()}
+        negatives = {"negatives": joined_spec(loss.terms)} if loss.terms else {}
+        return {"strategy": loss.strategy.spec(), "objective": loss.objective.spec(), **negatives}
 
     def describe_results(self, recipe: R, module: nn.Module, results: Mapping[str, Any], output_dir: Path) -> None:
         """Writes a description of the trained encoder from the contents of ``metrics.json``; does nothing by default."""

@@ -85,14 +85,16 @@ class LossRecipe:
         temperatures: options by strategy, see `around`; other strategies have their own defaults.
         objective: default for strategies that are not in ``objectives``.
         symmetric: for ``cross-view``: average both directions.
+        negatives: default spec of the terms on negatives; None for no terms.
         objectives: by strategy. MACL's paper reweights, and AMCL's NT-Xent form leaves the positive out of the denominator.
     """
 
-    layout: LayoutName = "two-view"
+    layout: LayoutName | str = "two-view"
     strategy: str = "fixed"
     temperatures: Temperatures = field(default_factory=lambda: around(0.1))
     objective: str = "infonce"
     symmetric: bool = False
+    negatives: str | None = None
     objectives: Mapping[str, str] = field(default_factory=lambda: {"macl": "reweighted", "amcl": "dcl"})
 
     def objective_of(self, strategy: str) -> str:

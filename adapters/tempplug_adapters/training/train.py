@@ -62,24 +62,24 @@ def train(
         method: the method.
         recipe: its settings.
         data: result of `Method.load`, or similar data.
-        temperature: strategy and objective.
+        temperature: strategy, objective and terms on negatives.
         output_dir: folder for checkpoints, encoder and metrics.
         dataset: name of the data.
         resume_from_checkpoint: ``auto`` resumes from the newest checkpoint, if any; or the folder of a checkpoint.
         evaluate: whether to evaluate at the end.
         training: further `TrainingArguments`, by name.
-        begin: called before the training with the resolved specs of strategy and objective, and the layout.
+        begin: called before the training with the resolved specs of `Method.specs`, and the layout.
         callbacks: further callbacks of the Trainer.
         evaluation_progress: called with the completed fraction of an evaluation.
 
     Returns:
         The contents of ``metrics.json``: ``method``, ``dataset``, ``items``, ``machine`` (on which rounding depends),
         ``processes``, ``effective_batch_size`` (items of all processes per optimizer step), ``strategy`` and ``objective``
-        (resolved specs, None for a method without them), ``recipe`` (all settings), the `DECISIVE` arguments, the entries of
-        `Method.origin`, ``steps`` and ``epochs`` done, ``loss`` (the last one logged), ``temperature`` (``first``, ``last``,
-        ``mean``, ``min`` and ``max`` of the training, see `TemperatureStatistics`), ``course`` (lists of its measurements by
-        name), ``seconds_per_epoch`` (of this call; None if no step was left), ``evaluation`` (metrics by name), ``history``
-        (all logs: loss, temperature, …).
+        (resolved specs, None for a method without them), ``negatives`` (likewise, where there are terms), ``recipe`` (all
+        settings), the `DECISIVE` arguments, the entries of `Method.origin`, ``steps`` and ``epochs`` done, ``loss`` (the last
+        one logged), ``temperature`` (``first``, ``last``, ``mean``, ``min`` and ``max`` of the training, see
+        `TemperatureStatistics`), ``course`` (lists of its measurements by name), ``seconds_per_epoch`` (of this call; None if
+        no step was left), ``evaluation`` (metrics by name), ``history`` (all logs: loss, temperature, …).
 
     Raises:
         ConfigError: options do not fit, the folder contains checkpoints of another run, or another run is writing to it.

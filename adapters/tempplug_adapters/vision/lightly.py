@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
+from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy, create_strategy
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName, LayoutName
 from tempplug_adapters.announcement import announce_once
-from tempplug_adapters.contexts import in_context
+from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.training.recipe import around
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 
@@ -136,6 +136,8 @@ class NTXentLoss(nn.Module):
         memory_bank_size: as `MemoryBank`'s ``size``; 0 for none.
         gather_distributed: candidates of all processes, and a bank with the rows of all.
         objective: spec string or instance; ``reweighted`` is MACL's.
+        negatives: terms on negatives, as in `tempplug.ContrastiveLoss`. What they read is passed to a call; those that read
+            something of all candidates do not fit a bank.
         engine: as in `tempplug.ContrastiveLoss`.
 
     Attributes:
@@ -161,6 +163,7 @@ class NTXentLoss(nn.Module):
         gather_distributed: bool = False,
         *,
         objective: str | Objective = "infonce",
+        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         engine: EngineName = "auto",
     ) -> None:
         super().__init__()
@@ -172,7 +175,11 @@ class NTXentLoss(nn.Module):
         else:
             strategy = create_strategy("fixed", temperature=temperature)
         layout: LayoutName = "queue" if self.memory_bank.size[0] else "two-view"
-        self.contrastive_loss = ContrastiveLoss(strategy, objective, layout, gather=gather_distributed, engine=engine)
+        self.contrastive_loss = ContrastiveLoss(
+            strategy, objective, layout, negatives=negatives, gather=gather_distributed, engine=engine
+        )
+        if layout == "queue":
+            refuse_missing(self.contrastive_loss.terms, (), "a memory bank, which holds embeddings alone,")
 
     def forward(self, out0: Tensor, out1: Tensor, *, update: bool = True, **given: Any) -> Tensor:
         """Returns the mean loss in nats, [].
@@ -181,7 +188,7 @@ class NTXentLoss(nn.Module):
             out0: [B, D] raw embeddings of one view, with a bank the anchors.
             out1: [B, D] raw embeddings of the other view.
             update: with a bank, whether it may store ``out1``.
-            given: ``labels``, ``index`` or ``uncertainty``, where the strategy needs them.
+            given: ``labels``, ``index`` or ``uncertainty``, where the strategy needs them, and what terms on negatives read.
 
         Raises:
             ShapeError: shapes do not fit.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from tempplug import ContrastiveLoss, Objective, Strategy
+from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
 from tempplug.types import EngineName
+from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 from tempplug_adapters.vision.step_module import StepModule, heads_of, project, without_uncertainty
 
@@ -72,6 +74,7 @@ class MoCo(StepModule):
             ``loss_fn.record`` is that of the last.
         strategy: spec string or instance, not ``uncertainty``.
         objective: spec string or instance.
+        negatives: terms on negatives, as in `tempplug.ContrastiveLoss`.
         embedding_dimension: D.
         queue_size: K, at least 1, not necessarily a multiple of the batch size.
         momentum: of the momentum encoder, in [0, 1].
@@ -84,7 +87,8 @@ class MoCo(StepModule):
         queues: one `RingBuffer` a head.
 
     Raises:
-        ConfigError: the backbone has no dimension, or an option is not allowed.
+        ConfigError: the backbone has no dimension, an option is not allowed, or a term on negatives reads an argument of
+            rows, which the queue does not hold.
         UnknownNameError: no such strategy, objective or option.
 
     Source: He et al. 2020; Chen et al. 2020 (MoCo v2).
@@ -105,6 +109,7 @@ class MoCo(StepModule):
         strategy: str | Strategy = "fixed",
         objective: str | Objective = "infonce",
         *,
+        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         embedding_dimension: int = 128,
         queue_size: int = 65536,
         momentum: float = 0.999,
@@ -113,7 +118,8 @@ class MoCo(StepModule):
         engine: EngineName = "auto",
     ) -> None:
         super().__init__(backbone, projection_head)
-        loss_fn = ContrastiveLoss(strategy, objective, "queue", gather=gather, engine=engine)
+        loss_fn = ContrastiveLoss(strategy, objective, "queue", negatives=negatives, gather=gather, engine=engine)
+        refuse_missing(loss_fn.terms, (), "MoCo, whose queue holds embeddings alone,")
         self.loss_fn = without_uncertainty("MoCo", loss_fn)
         self.symmetric = symmetric
         self.momentum_encoder = MomentumEncoder(backbone, projection_head, momentum)

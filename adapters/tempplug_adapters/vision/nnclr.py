@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss, Objective, Strategy
+from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
 from tempplug.embeddings import unit_rows
 from tempplug.types import EngineName
 from tempplug_adapters.vision.ring_buffer import RingBuffer
@@ -26,6 +28,7 @@ class NNCLR(StepModule):
         prediction_head: embeddings to predictions of the same dimension, one for each projection head.
         strategy: spec string or instance, not ``uncertainty``.
         objective: spec string or instance.
+        negatives: terms on negatives, as in `tempplug.ContrastiveLoss`.
         embedding_dimension: D.
         queue_size: K of the support set, at least 1, not necessarily a multiple of the batch size.
         gather: candidates of all processes. With a process group, the embeddings of all processes are enqueued either way.
@@ -52,13 +55,14 @@ class NNCLR(StepModule):
         strategy: str | Strategy = "fixed",
         objective: str | Objective = "infonce",
         *,
+        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         embedding_dimension: int = 256,
         queue_size: int = 98304,
         gather: bool = False,
         engine: EngineName = "auto",
     ) -> None:
         super().__init__(backbone, projection_head, prediction_head)
-        loss_fn = ContrastiveLoss(strategy, objective, "cross-view", gather=gather, engine=engine)
+        loss_fn = ContrastiveLoss(strategy, objective, "cross-view", negatives=negatives, gather=gather, engine=engine)
         self.loss_fn = without_uncertainty("NNCLR", loss_fn)
         self.prediction_head = prediction_head
         self.support_sets = nn.ModuleList(RingBuffer(queue_size, embedding_dimension) for _ in heads_of(projection_head))
@@ -70,7 +74,7 @@ class NNCLR(StepModule):
             view_a: [B, 3, H, W].
             view_b: [B, 3, H, W], another view of the same images.
             index: [B] positions in the data set, for strategies that use them.
-            labels: [B] classes, likewise.
+            labels: [B] classes, likewise, and the keys of terms on negatives that read some.
 
         Raises:
             ShapeError: the embeddings have not D dimensions.
@@ -78,7 +82,7 @@ class NNCLR(StepModule):
         embeddings_a, embeddings_b = self.embed(view_a), self.embed(view_b)
         predictions_a = predict(self.prediction_head, embeddings_a)
         predictions_b = predict(self.prediction_head, embeddings_b)
-        given = self.loss_fn.accepted(index=index, labels=labels)
+        given = self.loss_fn.accepted(index=index, labels=labels, keys=labels)
         loss: Tensor = self.loss_fn(self._neighbours(embeddings_a), predictions_b, **given)
         loss = (loss + self.loss_fn(self._neighbours(embeddings_b), predictions_a, **given)) / 2
         if self.training and embeddings_a[0].requires_grad:

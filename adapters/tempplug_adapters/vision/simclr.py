@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss, Objective, Strategy
+from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
 from tempplug.errors import ShapeError
 from tempplug.strategies.uncertainty import Uncertainty
 from tempplug.types import EngineName, LayoutName
@@ -25,6 +26,7 @@ class SimCLR(StepModule):
         projection_head: representations to embeddings, or an `nn.ModuleList` of several, whose losses are summed.
         strategy: spec string or instance. ``uncertainty`` (TaU) adds a linear layer from representations to its scalar.
         objective: spec string or instance.
+        negatives: terms on negatives, as in `tempplug.ContrastiveLoss`.
         gather: candidates of all processes.
         engine: as in `tempplug.ContrastiveLoss`.
 
@@ -53,11 +55,12 @@ class SimCLR(StepModule):
         strategy: str | Strategy = "fixed",
         objective: str | Objective = "infonce",
         *,
+        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         gather: bool = False,
         engine: EngineName = "auto",
     ) -> None:
         super().__init__(backbone, projection_head)
-        self.loss_fn = ContrastiveLoss(strategy, objective, self.layout, gather=gather, engine=engine)
+        self.loss_fn = ContrastiveLoss(strategy, objective, self.layout, negatives=negatives, gather=gather, engine=engine)
         uncertain = isinstance(self.loss_fn.strategy, Uncertainty)
         self.uncertainty_head = nn.Linear(self.dimension, 1) if uncertain else None
 
@@ -68,7 +71,7 @@ class SimCLR(StepModule):
             view_a: [B, 3, H, W].
             view_b: [B, 3, H, W], another view of the same images.
             index: [B] positions in the data set, for strategies that use them.
-            labels: [B] classes, likewise.
+            labels: [B] classes, likewise, and the keys of terms on negatives that read some.
 
         Raises:
             ShapeError: the views have different shapes.
@@ -85,7 +88,7 @@ class SimCLR(StepModule):
         loss: Tensor = self.loss_fn(
             [first for first, _ in pairs],
             [second for _, second in pairs],
-            **self.loss_fn.accepted(index=index, labels=labels, uncertainty=uncertainty),
+            **self.loss_fn.accepted(index=index, labels=labels, uncertainty=uncertainty, keys=labels),
         )
         return loss
 

@@ -160,7 +160,7 @@ class VisionMethod(Method[Any, VisionImages]):
                 options["gather"] = True
         else:
             made += [loss.strategy, loss.objective]
-            options["gather"] = loss.gather
+            options |= {"gather": loss.gather, "negatives": loss.terms}
         return design.module(backbone, *made, **options)
 
     def load(self, recipe: Any, source: Source) -> VisionImages:
@@ -184,6 +184,12 @@ class VisionMethod(Method[Any, VisionImages]):
             dimension = recipe.per_device_train_batch_size * (processes.get_world_size() if distributed.active() else 1)
         return {"size": len(data), "dimension": dimension, **counts}
 
+    def offered(self, data: VisionImages) -> frozenset[str]:
+        """Returns ``index``, and where images have classes these as ``keys``; nothing for MoCo, whose queue has neither."""
+        if self.design.module is MoCo:
+            return frozenset()
+        return frozenset({"index"} if data.train.labels is None else {"index", "keys"})
+
     def recipe_of(self, recipe: Any, strategy: str, dataset: str) -> Any:
         """Returns the recipe with the number of heads of the strategy's paper, unless it sets one."""
         return recipe if recipe.heads is not None else recipe.changed(heads=HEADS.get(strategy, 1))
@@ -192,7 +198,7 @@ class VisionMethod(Method[Any, VisionImages]):
         """Returns the loss of the flags; for a method without a softmax, AMCL's strategy, or None for the plain method.
 
         Raises:
-            ConfigError: such a method got an objective, or options without a strategy.
+            ConfigError: such a method got an objective or terms on negatives, or options without a strategy.
             DataError: strategy ``head-tail`` needs images with labels.
         """
         given = temperature.temperature_strategy
@@ -202,6 +208,11 @@ class VisionMethod(Method[Any, VisionImages]):
                 raise ConfigError(
                     f"objective '{temperature.contrastive_objective}' does not apply: {title} has no softmax and so no "
                     "contrastive objective. Leave it out."
+                )
+            if temperature.contrastive_negatives is not None:
+                raise ConfigError(
+                    f"negatives '{temperature.contrastive_negatives}' do not apply: {title} has no softmax and so no sum over "
+                    "negatives. Leave them out."
                 )
             if given is None and temperature.temperature_args:
                 raise ConfigError(

@@ -15,6 +15,8 @@ from tempplug_adapters.watch.logs import Logs, read_logs
 from tempplug_adapters.watch.problems import problems
 
 SHOWN = ("loss", "temperature", "positive_similarity", "alignment", "uniformity", "gradient_scale", "effective_negatives")
+OF_TERMS = ("negatives_left_out", "negative_weight")
+"""Only in logs of trainings with terms on negatives."""
 _COLUMNS = 48
 _LEVELS = "▁▂▃▄▅▆▇█"
 _CLEAR = "\x1b[H\x1b[J"
@@ -27,6 +29,8 @@ The effect of the temperature on a training shows in these lines, which should b
   uniformity           lower values are more spread; -2 to -4 is usual, 0 is a single point
   gradient_scale       1 - probability of the positive; near 0, a pair has no gradient any more
   effective_negatives  effective number of negatives in an anchor's gradient
+  negatives_left_out   share of the negatives that terms on negatives leave out; negative_weight is the mean weight of the
+                       others; both only with such terms
 
 Lines that begin with ! report a known problem that appears in the last three logs, and its remedy. Frequent logs
 (--logging-steps) show problems early.
@@ -81,7 +85,7 @@ def view(folder: Path, logs: Logs) -> list[str]:
     step = f"step {last.get('step', '?')}" + (f" of {logs.max_steps}" if logs.max_steps else "")
     epoch = f", epoch {float(last['epoch']):.3g}" if "epoch" in last else ""
     lines = [f"{folder}: {step}{epoch}{', ended' if logs.ended else ''}" + (f", {logs.strategy}" if logs.strategy else "")]
-    for name in SHOWN:
+    for name in (*SHOWN, *OF_TERMS):
         values = [float(each[name]) for each in logs.entries if name in each]
         if values:
             course = f"{values[0]:.4g} to {values[-1]:.4g}"

@@ -308,7 +308,7 @@ def _resolved(results: Sequence[Result]) -> str:
     changes = ", ".join(f"{name}={format_value(value)}" for name, value in results[0].changes.items())
     ordered = sorted(results, key=lambda each: each.temperature.get("mean", 0.0))
     strategy = " to ".join(dict.fromkeys(each.strategy or "" for each in (ordered[0], ordered[-1])))
-    specs = "+".join(filter(None, (strategy, results[0].objective)))
+    specs = "+".join(filter(None, (strategy, results[0].objective, results[0].negatives)))
     return " with ".join(filter(None, (specs, changes)))
 
 

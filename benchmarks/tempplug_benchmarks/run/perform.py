@@ -34,6 +34,7 @@ def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[
         recipe=run.recipe,
         strategy=run.specs.strategy,
         objective=run.specs.objective,
+        negatives=run.specs.negatives,
         data_dir=data_dir,
         work_dir=work_dir,
         progress=progress,

@@ -33,7 +33,7 @@ class Run:
         profile: name of the profile.
         task: the task.
         arm: the arm.
-        specs: the resolved strategy and objective of the arm.
+        specs: the resolved strategy, objective and terms on negatives of the arm.
         seed: at least 0.
     """
 
@@ -85,7 +85,7 @@ class Run:
     def identity(self) -> dict[str, Any]:
         """Returns the JSON data that must be equal for two results to belong to the same experiment."""
         identity = {
-            **self.specs._asdict(),
+            **self.specs.given(),
             "changes": dict(self.arm.changes),
             "dataset": self.sizes.dataset,
             "recipe": self.sizes.settings(),
@@ -110,8 +110,8 @@ def choose_arms(
     Args:
         task: the task that declares the arms.
         profile: name of the profile.
-        wanted: labels, ``STRATEGY[+OBJECTIVE]`` specs, or ``all`` for every arm of the task; None means ``all``. A spec that
-            resolves to an arm of the task selects that arm.
+        wanted: labels, ``STRATEGY[+OBJECTIVE][+TERM...]`` specs, or ``all`` for every arm of the task; None means ``all``. A
+            spec that resolves to an arm of the task selects that arm.
         baseline: whether to always include the baseline.
 
     Raises:

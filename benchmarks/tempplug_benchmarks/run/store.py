@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from tempplug.errors import DataError
 from tempplug.options import format_value
 from tempplug_adapters.storage.files import write_text
+from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.run.environment import hardware, versions
 from tempplug_benchmarks.run.fields import check_fields, read_object
 from tempplug_benchmarks.run.plan import Run, slug
@@ -63,6 +64,7 @@ class Result(Entry):
         metrics: measured values.
         strategy: resolved spec of the strategy; None without a contrastive loss.
         objective: resolved spec of the objective; None without a contrastive loss.
+        negatives: resolved spec of the terms on negatives; None without terms, and then not in the file.
         changes: recipe settings that only this arm changes.
         dataset: description of the training and evaluation data.
         recipe: settings of the training.
@@ -94,10 +96,12 @@ class Result(Entry):
     resampled: Mapping[str, Sequence[float]] = field(default_factory=dict)
     launch: Mapping[str, float] = field(default_factory=dict)
     implementations: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+    negatives: str | None = None
 
     def identity(self) -> dict[str, Any]:
         """Returns the value of `Run.identity` for the run that produced this result."""
-        return {name: getattr(self, name) for name in ("strategy", "objective", "changes", "dataset", "recipe")}
+        specs = Specs(self.strategy, self.objective, self.negatives).given()
+        return {**specs, **{name: getattr(self, name) for name in ("changes", "dataset", "recipe")}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +150,10 @@ def failure_of(run: Run, error: str, trace: str = "") -> Failure:
 def write(run: Run, output: Path, record: Result | Failure) -> None:
     """Writes a result, which replaces the record of an earlier failure, or writes a failure."""
     file = run.path(output) if isinstance(record, Result) else failure_path(run, output)
-    text = json.dumps({"format": FORMAT, **asdict(record)}, indent=2, allow_nan=False)
+    fields = asdict(record)
+    if not fields.get("negatives"):
+        fields.pop("negatives", None)
+    text = json.dumps({"format": FORMAT, **fields}, indent=2, allow_nan=False)
     write_text(file, _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
     if isinstance(record, Result):
         failure_path(run, output).unlink(missing_ok=True)
@@ -201,9 +208,9 @@ def difference_from(run: Run, result: Result) -> str:
     """Describes how the experiment of a stored result differs from that of a run; empty if they are equal."""
     now, then = run.identity(), result.identity()
     changes = [
-        f"{key} was {then[key]!r} and is now {now[key]!r}"
-        for key in ("strategy", "objective", "dataset")
-        if then[key] != now[key]
+        f"{key} was {then.get(key)!r} and is now {now.get(key)!r}"
+        for key in ("strategy", "objective", "negatives", "dataset")
+        if then.get(key) != now.get(key)
     ]
     for part in ("changes", "recipe"):
         old, new = then[part], now[part]

@@ -19,7 +19,7 @@ from tempplug.errors import ConfigError
 from tempplug.options import Temperature, format_spec, options_of
 from tempplug.plugins import StrategyInfo, registry
 from tempplug_adapters.contexts import filled
-from tempplug_benchmarks.arm import Arm, Specs, parse_arm, resolve
+from tempplug_benchmarks.arm import Arm, parse_arm, resolve
 from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import Result
@@ -41,8 +41,8 @@ def fixed_temperatures(task: Task, labels: Iterable[str]) -> list[str]:
     strategy, objective = Arm(task.baseline).parts or ("", "")
     found = []
     for label in labels:
-        parts = Arm(label).parts
-        if parts and parts[1] == objective and "@" not in label:
+        parts, negatives = Arm(label).parts, Arm(label).negatives
+        if parts and (parts[1], negatives) == (objective, Arm(task.baseline).negatives) and "@" not in label:
             (name, options), (of_declared, _) = parse_spec(parts[0]), parse_spec(strategy)
             if name == of_declared == "fixed" and set(options) <= {"temperature"}:
                 found.append(label)
@@ -192,7 +192,7 @@ def controls(runs: Sequence[Run], results: Sequence[Result]) -> tuple[list[Run],
             without.append(f"no control of {run.describe()}: its objective needs the temperature of every pair")
         elif mean > 0:
             arm = Arm(f"control({run.arm.label})", changes=run.arm.changes)
-            found.append(replace(run, arm=arm, specs=Specs(resolved_fixed(mean), run.specs.objective)))
+            found.append(replace(run, arm=arm, specs=run.specs._replace(strategy=resolved_fixed(mean))))
         else:
             without.append(f"no control of {run.describe()}: its result has no mean temperature, run it again")
     return found, without

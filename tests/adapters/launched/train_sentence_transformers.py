@@ -24,7 +24,11 @@ JOBS = {"trainer": TemperatureRankingLoss, "callback": TemperatureRankingLoss, "
 def train(name: str, rank: int, processes: int, bert: Path, folder: Path) -> dict[str, Any]:
     """Returns what this process holds at the end."""
     model = tiny(bert).double()
-    options = {"mini_batch_size": 3} if name == "cached" else {}
+    options: dict[str, Any] = {}
+    if name == "cached":
+        options = {"mini_batch_size": 3, "negatives": "guide:margin=0.1+same-key", "guide": tiny(bert)}
+    elif name == "callback":
+        options = {"directions": ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")}
     strategy = f"learnable:initial_temperature={INITIAL + 0.1 * rank}"
     loss = JOBS[name](model, strategy, gather_across_devices=True, **options)
     keywords = {"callbacks": [TemperatureRankingCallback(loss)]} if name == "callback" else {}
