@@ -18,11 +18,11 @@ from tempplug.strategies.base import Strategy
 _JOINED = re.compile(r"\+(?=\s*[a-z])", re.IGNORECASE)
 
 
-def create_strategy(spec: str | Strategy, **options: Any) -> Strategy:
+def create_strategy(spec: str | float | Strategy, **options: Any) -> Strategy:
     """Returns the strategy that a spec string describes.
 
     Args:
-        spec: ``name`` or ``name:key=value,key=value``; an instance is returned as it is.
+        spec: ``name`` or ``name:key=value,key=value``, or the temperature of ``fixed``; an instance is returned as it is.
         options: further options; they win over those of the spec string.
 
     Raises:
@@ -35,6 +35,8 @@ def create_strategy(spec: str | Strategy, **options: Any) -> Strategy:
     if isinstance(spec, Strategy):
         _refuse(options, spec)
         return spec
+    if isinstance(spec, int | float) and not isinstance(spec, bool):
+        spec, options = "fixed", {"temperature": spec, **options}
     created: Strategy = _create(StrategyInfo, "strategy", spec, options)
     return created
 
@@ -112,7 +114,7 @@ def _refuse(options: dict[str, Any], instance: object) -> None:
         raise ConfigError(f"options {', '.join(options)} cannot be given beside a {type(instance).__name__} instance.")
 
 
-def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, spec: str, options: dict[str, Any]) -> Any:
+def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, spec: Any, options: dict[str, Any]) -> Any:
     name, written = parse_spec(spec)
     target = load_class(registry().get(kind, name))
     given = {**written, **options}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, Never, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from tempplug.compiler import OUTSIDE, left_out, takes_in
 from tempplug.create import create_negatives, create_objective, create_strategy
 from tempplug.dense_logits import dense_logits
 from tempplug.engine.dispatch import check_engine
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, nearest
 from tempplug.head import Head
 from tempplug.layouts import PairLayout, create_layout
 from tempplug.negatives.base import NegativeTerm
@@ -28,7 +28,7 @@ from tempplug.reduction import blame
 from tempplug.replay import Replay
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
-from tempplug.types import EngineName, LayoutName, Reduction, StepRecord
+from tempplug.types import EngineName, LayoutName, ObjectiveName, Reduction, StepRecord
 from tempplug.unchanged import Unchanged
 from tempplug.unlearned import Unlearned
 from tempplug.views import split_heads
@@ -41,16 +41,20 @@ class ContrastiveLoss(nn.Module):
     """A contrastive loss with any temperature strategy, objective and pair layout.
 
     Args:
-        strategy: spec string or instance; how similarities become logits.
-        objective: spec string or instance; how logits become a loss.
-        layout: ``two-view`` (SimCLR), ``cross-view`` (SimCSE, CLIP), ``queue`` (MoCo), ``labels`` (SupCon) or ``masks``; with
-            options, such as ``cross-view:directions=ab+aa+ba+bb``.
-        negatives: which negatives count, and how much: terms joined by ``+``, such as ``false-negatives:margin=0.1+hardness``,
-            or instances; `tempplug.negatives` lists them.
+        strategy: how similarities become logits: a number for a fixed temperature, or an instance such as
+            ``tempplug.MACL(base_temperature=0.05)``.
+        objective: how logits become a loss: a name, or an instance such as ``tempplug.DCLW(sigma=0.25)``.
+        layout: ``two-view`` (SimCLR), ``cross-view`` (SimCSE, CLIP), ``queue`` (MoCo), ``labels`` (SupCon) or ``masks``, or an
+            instance such as ``tempplug.CrossView(directions="ab+aa")``.
+        negatives: which negatives count, and how much: an instance such as ``tempplug.FalseNegatives(margin=0.1)``, or several;
+            `tempplug.negatives` lists them.
         symmetric: of ``cross-view``: average both directions.
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
         gather: candidates of all processes of the default group; without a process group it changes nothing.
         engine: ``auto``, ``dense``, ``tiled`` or ``triton``, which has to be asked for; ``record.engine`` says which one ran.
+
+    The first four also take spec strings, as flags do: ``"macl:base_temperature=0.05"``. Type checkers reject those of
+    objectives and layouts that have options.
 
     ``torch.compile`` and ``torch.export`` trace calls of ``two-view``, ``cross-view`` and ``queue`` with up to 4 million pairs,
     or any number with ``dense``; other calls stay outside of the graph (docs/loss.md).
@@ -59,7 +63,7 @@ class ContrastiveLoss(nn.Module):
         UnknownNameError: no such strategy, objective, option or layout.
         ConfigError: an option, the reduction or the engine is not allowed.
 
-    >>> loss_fn = ContrastiveLoss("macl:base_temperature=0.05,alpha=2,threshold=0.8", layout="cross-view")
+    >>> loss_fn = ContrastiveLoss(tempplug.MACL(base_temperature=0.05, alpha=2, threshold=0.8), layout="cross-view")
     >>> view_a = torch.eye(3)
     >>> round(loss_fn(view_a, view_a).item(), 6), round(loss_fn.record.temperature_mean.item(), 6)
     (1e-06, 0.07)
@@ -67,17 +71,20 @@ class ContrastiveLoss(nn.Module):
 
     def __init__(
         self,
-        strategy: str | Strategy = "fixed",
-        objective: str | Objective = "infonce",
-        layout: LayoutName | str | PairLayout = "two-view",
+        strategy: str | float | Strategy = "fixed",
+        objective: ObjectiveName | Objective = "infonce",
+        layout: LayoutName | PairLayout = "two-view",
         *,
         negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         symmetric: bool = False,
         reduction: Reduction = "mean",
         gather: bool = False,
         engine: EngineName = "auto",
+        **unknown: Never,
     ) -> None:
         super().__init__()
+        if unknown:
+            raise ConfigError(_advice(unknown))
         self.strategy = create_strategy(strategy)
         self.objective = create_objective(objective)
         self.layout = create_layout(layout, symmetric)
@@ -310,3 +317,13 @@ class ContrastiveLoss(nn.Module):
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(message, RuntimeWarning, stacklevel=6)
+
+
+def _advice(unknown: Mapping[str, object]) -> str:
+    """Returns the error for keyword arguments that are none of the loss."""
+    name, value = next(iter(unknown.items()))
+    if name in ("temperature", "tau", "scale", "logit_scale"):
+        wanted = "1 / scale" if "scale" in name else value
+        return f"{name}= is no argument of ContrastiveLoss: write ContrastiveLoss({wanted}) for a fixed temperature."
+    known = ("strategy", "objective", "layout", "negatives", "symmetric", "reduction", "gather", "engine")
+    return f"{name}= is no argument of ContrastiveLoss.{nearest(name, known)} Options of a strategy belong to its class."

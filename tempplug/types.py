@@ -15,6 +15,8 @@ from torch import Tensor
 
 from tempplug.pair_functions import PairFunction
 
+ObjectiveName = Literal["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature", "amcl-top"]
+"""Built-in objectives by name, see `tempplug.objectives`."""
 LayoutName = Literal["two-view", "cross-view", "queue", "labels", "masks"]
 """Pair layouts by name, see `tempplug.layouts`."""
 Reduction = Literal["mean", "sum", "none"]
@@ -196,4 +198,14 @@ class StepRecord:
         return {**self.numbers(), "engine": self.engine}
 
 
-__all__ = ["Auxiliary", "Batch", "EngineName", "LayoutName", "Reduction", "RowStatistics", "StepRecord", "Wanted"]
+__all__ = [
+    "Auxiliary",
+    "Batch",
+    "EngineName",
+    "LayoutName",
+    "ObjectiveName",
+    "Reduction",
+    "RowStatistics",
+    "StepRecord",
+    "Wanted",
+]

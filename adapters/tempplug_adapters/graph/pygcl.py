@@ -16,7 +16,7 @@ from tempplug import ContrastiveLoss, Objective, Strategy, create_strategy
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.options import format_value
-from tempplug.types import EngineName
+from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.contexts import in_context
 from tempplug_adapters.training.recipe import around
@@ -71,7 +71,7 @@ class PyGCLLoss(nn.Module):
     def __init__(
         self,
         strategy: str | Strategy = "fixed",
-        objective: str | Objective = "infonce",
+        objective: ObjectiveName | Objective = "infonce",
         *,
         tau: float | None = None,
         engine: EngineName = "auto",

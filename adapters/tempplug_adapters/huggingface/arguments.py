@@ -113,7 +113,7 @@ class TemperatureArguments:
         """
         return tempplug.ContrastiveLoss(
             strategy=self._set_learning_rate(in_context(format_spec(*self._merged()), temperatures or {}, **known)),
-            objective=self.contrastive_objective or "infonce",
+            objective=tempplug.create_objective(self.contrastive_objective or "infonce"),
             layout=layout,
             symmetric=symmetric,
             gather=_several_processes() if gather is None else gather,

@@ -18,7 +18,7 @@ import tempplug
 from tempplug import Objective, Strategy
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.strategies.fixed import Fixed
-from tempplug.types import EngineName
+from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.contexts import in_context
 from tempplug_adapters.huggingface.callback import TemperatureCallback
@@ -72,7 +72,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self,
         model: Any,
         strategy: str | Strategy | None = None,
-        objective: str | Objective = "infonce",
+        objective: ObjectiveName | Objective = "infonce",
         *,
         scale: float | None = None,
         similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
