@@ -26,6 +26,7 @@ try:
 except ImportError:  # private names, and another torch
     _lean = False
 
+_TRACES = hasattr(torch.compiler, "is_exporting")  # from torch 2.7 on
 LARGEST = 1 << 22
 """Pairs of a block that a graph takes in with ``engine="auto"``."""
 OUTSIDE = (
@@ -48,7 +49,7 @@ def takes_in(
         given: the other arguments of the call.
     """
     layout = loss_fn.layout
-    if not layout.by_position or (loss_fn.training and loss_fn.strategy.observes) or (loss_fn.gather and distributed.active()):
+    if not (_TRACES and layout.by_position) or (loss_fn.training and loss_fn.strategy.observes) or (loss_fn.gather and distributed.active()):
         return False
     candidates = [view_b, given.get("queue"), given.get("hard_negatives")]
     of_one_head = [each if isinstance(each, Tensor) else each[0] for each in (view_a, *candidates) if each is not None]
@@ -66,7 +67,8 @@ def left_out(reason: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         if not _lean:
-            disabled: F = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
+            why = {"reason": reason} if _TRACES else {}
+            disabled: F = torch.compiler.disable(function, **why)  # type: ignore[no-untyped-call]
             return disabled
         set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
         function._torchdynamo_disable = True  # type: ignore[attr-defined]
