@@ -75,6 +75,9 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
         raise ConfigError(f"{spec!r} is not a spec string such as 'macl:alpha=0.5'.")
     name, colon, rest = spec.partition(":")
     name = name.strip()
+    if "(" in name:
+        called = name.partition("(")[0]
+        raise ConfigError(f"{quoted(spec)} is not a spec string: write {called}:key=value; `tempplug show {called}` prints it.")
     if not name or (colon and not rest.strip()):
         raise ConfigError(f"{quoted(spec)} is not a spec string: write name or name:key=value,key=value.")
     return name, parse_options(rest.split(",")) if colon else {}

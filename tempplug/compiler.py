@@ -26,6 +26,7 @@ try:
 except ImportError:  # private names, and another torch
     _lean = False
 
+_TRACES = hasattr(torch.compiler, "is_exporting")  # from torch 2.7 on
 LARGEST = 1 << 22
 """Pairs of a block that a graph takes in with ``engine="auto"``."""
 OUTSIDE = (
@@ -51,7 +52,7 @@ def takes_in(
     layout = loss_fn.layout
     learns = loss_fn.strategy.observes or loss_fn.objective.observes or any(term.observes for term in loss_fn.terms)
     observes = loss_fn.training and learns
-    if not layout.by_position or observes or (loss_fn.gather and distributed.active()):
+    if not (_TRACES and layout.by_position) or observes or (loss_fn.gather and distributed.active()):
         return False
     candidates = [view_b, given.get("queue"), given.get("hard_negatives")]
     of_one_head = [each if isinstance(each, Tensor) else each[0] for each in (view_a, *candidates) if each is not None]
@@ -69,7 +70,8 @@ def left_out(reason: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         if not _lean:
-            disabled: F = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
+            why = {"reason": reason} if _TRACES else {}
+            disabled: F = torch.compiler.disable(function, **why)  # type: ignore[no-untyped-call]
             return disabled
         set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
         function._torchdynamo_disable = True  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tempplug.arguments import parse_spec, split_specs
@@ -14,11 +14,11 @@ from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.strategies.base import Strategy
 
 
-def create_strategy(spec: str | Strategy, **options: Any) -> Strategy:
+def create_strategy(spec: str | float | Strategy, **options: Any) -> Strategy:
     """Returns the strategy that a spec string describes.
 
     Args:
-        spec: ``name`` or ``name:key=value,key=value``; an instance is returned as it is.
+        spec: ``name`` or ``name:key=value,key=value``, or the temperature of ``fixed``; an instance is returned as it is.
         options: further options; they win over those of the spec string.
 
     Raises:
@@ -31,6 +31,8 @@ def create_strategy(spec: str | Strategy, **options: Any) -> Strategy:
     if isinstance(spec, Strategy):
         _refuse(options, spec)
         return spec
+    if isinstance(spec, int | float) and not isinstance(spec, bool):
+        spec, options = "fixed", {"temperature": spec, **options}
     created: Strategy = _create(StrategyInfo, "strategy", spec, options)
     return created
 
@@ -103,12 +105,22 @@ def load_class(info: StrategyInfo | ObjectiveInfo | NegativeInfo) -> type[Strate
     return target
 
 
+def advice(unknown: Mapping[str, object]) -> str:
+    """Returns the error for keyword arguments that are none of the loss."""
+    name, value = next(iter(unknown.items()))
+    if name in ("temperature", "tau", "scale", "logit_scale"):
+        wanted = "1 / scale" if "scale" in name else value
+        return f"{name}= is no argument of ContrastiveLoss: write ContrastiveLoss({wanted}) for a fixed temperature."
+    known = ("strategy", "objective", "layout", "negatives", "symmetric", "reduction", "gather", "engine")
+    return f"{name}= is no argument of ContrastiveLoss.{nearest(name, known)} Options of a strategy belong to its class."
+
+
 def _refuse(options: dict[str, Any], instance: object) -> None:
     if options:
         raise ConfigError(f"options {', '.join(options)} cannot be given beside a {type(instance).__name__} instance.")
 
 
-def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, spec: str, options: dict[str, Any]) -> Any:
+def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, spec: Any, options: dict[str, Any]) -> Any:
     name, written = parse_spec(spec)
     target = load_class(registry().get(kind, name))
     given = {**written, **options}

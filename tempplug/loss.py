@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, Never, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from tempplug.compiler import OUTSIDE, left_out, takes_in
-from tempplug.create import create_negatives, create_objective, create_strategy
+from tempplug.create import advice, create_negatives, create_objective, create_strategy
 from tempplug.dense_logits import dense_logits
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
@@ -30,7 +30,7 @@ from tempplug.replay import Replay
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
-from tempplug.types import EngineName, LayoutName, Reduction, StepRecord
+from tempplug.types import EngineName, LayoutName, ObjectiveName, Reduction, StepRecord
 from tempplug.unchanged import Unchanged
 from tempplug.unlearned import Unlearned
 from tempplug.views import split_heads
@@ -43,16 +43,20 @@ class ContrastiveLoss(nn.Module):
     """A contrastive loss with any temperature strategy, objective and pair layout.
 
     Args:
-        strategy: spec string or instance; how similarities become logits.
-        objective: spec string or instance; how logits become a loss.
-        layout: ``two-view`` (SimCLR), ``cross-view`` (SimCSE, CLIP), ``queue`` (MoCo), ``labels`` (SupCon) or ``masks``; with
-            options, such as ``cross-view:directions=ab+aa+ba+bb``.
-        negatives: which negatives count, and how much: terms joined by ``+``, such as ``false-negatives:margin=0.1+hardness``,
-            or instances; `tempplug.negatives` lists them.
+        strategy: how similarities become logits: a number for a fixed temperature, or an instance such as
+            ``tempplug.MACL(base_temperature=0.05)``.
+        objective: how logits become a loss: a name, or an instance such as ``tempplug.DCLW(sigma=0.25)``.
+        layout: ``two-view`` (SimCLR), ``cross-view`` (SimCSE, CLIP), ``queue`` (MoCo), ``labels`` (SupCon) or ``masks``, or an
+            instance such as ``tempplug.CrossView(directions="ab+aa")``.
+        negatives: which negatives count, and how much: an instance such as ``tempplug.FalseNegatives(margin=0.1)``, or several;
+            `tempplug.negatives` lists them.
         symmetric: of ``cross-view``: average both directions.
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
         gather: candidates of all processes of the default group; without a process group it changes nothing.
         engine: ``auto``, ``dense``, ``tiled`` or ``triton``, which has to be asked for; ``record.engine`` says which one ran.
+
+    The first four also take spec strings, as flags do: ``"macl:base_temperature=0.05"``. Type checkers reject those of
+    objectives and layouts that have options.
 
     ``torch.compile`` and ``torch.export`` trace calls of ``two-view``, ``cross-view`` and ``queue`` with up to 4 million pairs,
     or any number with ``dense``; other calls stay outside of the graph (docs/loss.md).
@@ -61,7 +65,7 @@ class ContrastiveLoss(nn.Module):
         UnknownNameError: no such strategy, objective, option or layout.
         ConfigError: an option, the reduction or the engine is not allowed, or two parts do not go together.
 
-    >>> loss_fn = ContrastiveLoss("macl:base_temperature=0.05,alpha=2,threshold=0.8", layout="cross-view")
+    >>> loss_fn = ContrastiveLoss(tempplug.MACL(base_temperature=0.05, alpha=2, threshold=0.8), layout="cross-view")
     >>> view_a = torch.eye(3)
     >>> round(loss_fn(view_a, view_a).item(), 6), round(loss_fn.record.temperature_mean.item(), 6)
     (1e-06, 0.07)
@@ -69,17 +73,20 @@ class ContrastiveLoss(nn.Module):
 
     def __init__(
         self,
-        strategy: str | Strategy = "fixed",
-        objective: str | Objective = "infonce",
-        layout: LayoutName | str | PairLayout = "two-view",
+        strategy: str | float | Strategy = "fixed",
+        objective: ObjectiveName | Objective = "infonce",
+        layout: LayoutName | PairLayout = "two-view",
         *,
         negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         symmetric: bool = False,
         reduction: Reduction = "mean",
         gather: bool = False,
         engine: EngineName = "auto",
+        **unknown: Never,
     ) -> None:
         super().__init__()
+        if unknown:
+            raise ConfigError(advice(unknown))
         self.strategy = create_strategy(strategy)
         self.objective = create_objective(objective)
         self.layout = create_layout(layout, symmetric)
@@ -258,10 +265,7 @@ class ContrastiveLoss(nn.Module):
 
     @property
     def takes(self) -> frozenset[str]:
-        """The names of the optional arguments of a call that layout, strategy, objective or negatives read.
-
-        Others are refused.
-        """
+        """The names of the optional arguments of a call that some part of the loss reads; others are refused."""
         return self.layout.takes | self.strategy.takes | self.objective.takes | self._read_by_negatives
 
     @property

@@ -18,6 +18,8 @@ from tempplug.pair_functions import PairFunction
 if TYPE_CHECKING:
     from tempplug.strategies.logit_map import LogitMap
 
+ObjectiveName = Literal["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature", "amcl-top", "sogclr", "sigmoid"]
+"""Built-in objectives by name, see `tempplug.objectives`."""
 LayoutName = Literal["two-view", "cross-view", "queue", "labels", "masks"]
 """Pair layouts by name, see `tempplug.layouts`."""
 Reduction = Literal["mean", "sum", "none"]
@@ -206,4 +208,14 @@ class StepRecord:
         return {**self.numbers(), "engine": self.engine}
 
 
-__all__ = ["Auxiliary", "Batch", "EngineName", "LayoutName", "Reduction", "RowStatistics", "StepRecord", "Wanted"]
+__all__ = [
+    "Auxiliary",
+    "Batch",
+    "EngineName",
+    "LayoutName",
+    "ObjectiveName",
+    "Reduction",
+    "RowStatistics",
+    "StepRecord",
+    "Wanted",
+]

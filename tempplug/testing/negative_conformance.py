@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import TempplugError
+from tempplug.layouts import create_layout
 from tempplug.loss import ContrastiveLoss
 from tempplug.negatives.base import NegativeTerm, TermMap
 from tempplug.record import Trace
@@ -45,7 +46,7 @@ def _called(
     term: NegativeTerm, layout: str, engine: EngineName, given: Given, training: bool = False
 ) -> tuple[ContrastiveLoss, list[Tensor]]:
     """Returns the loss after a call, and its value and gradients."""
-    loss_fn = ContrastiveLoss("fixed", layout=layout, negatives=[term], engine=engine).train(training)
+    loss_fn = ContrastiveLoss("fixed", layout=create_layout(layout), negatives=[term], engine=engine).train(training)
     a, noise = (random_rows(ROWS, DIMENSION, seed=seed) for seed in (4, 5))
     views = a.requires_grad_(), (a.detach() + noise).requires_grad_()
     try:

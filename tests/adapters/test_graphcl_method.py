@@ -19,8 +19,7 @@ from tempplug_adapters.graph.augmentation import AUGMENTATIONS
 from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet
 from tempplug_adapters.graph.graph_evaluation import evaluate_svm
 from tempplug_adapters.graph.graphcl_method import GINEncoder, GraphCL, GraphCLMethod
-from tempplug_adapters.graph.graphcl_recipe import AUGMENTATIONS as NAMES
-from tempplug_adapters.graph.graphcl_recipe import METHOD, GraphCLRecipe
+from tempplug_adapters.graph.graphcl_recipe import AUGMENTATIONS as NAMES, METHOD, GraphCLRecipe
 from tempplug_adapters.graph.graphs import Graphs
 from tempplug_adapters.graph.tu_files import load_tu
 from tempplug_adapters.huggingface import TemperatureArguments

@@ -12,8 +12,7 @@ import torch
 from graphcl_toys import toy_set
 from method_toys import Kill, Killed, plain_loop, weights, without_seconds
 from molecule_toys import labelled, unlabelled
-from msc_toys import recipe as msc_recipe
-from msc_toys import toy_backbone, toy_data
+from msc_toys import recipe as msc_recipe, toy_backbone, toy_data
 from recommendation_toys import SMALL, toy_log
 from torch import Tensor
 
@@ -23,8 +22,7 @@ from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
 from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
 from tempplug_adapters.graph.graphs import Graphs
 from tempplug_adapters.graph.molecule_method import Molecules
-from tempplug_adapters.graph.molecule_recipe import FINE_TUNING
-from tempplug_adapters.graph.molecule_recipe import METHOD as MOLECULE
+from tempplug_adapters.graph.molecule_recipe import FINE_TUNING, METHOD as MOLECULE
 from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.msc.method import Anomalies

@@ -18,8 +18,7 @@ from tempplug_adapters.recommendation.recipe import METHOD as SASREC
 from tempplug_benchmarks.tasks import recommendation
 from tempplug_benchmarks.tasks.graph import generate
 from tempplug_benchmarks.tasks.molecule import SUITE as MOLECULE
-from tempplug_benchmarks.tasks.molecule_generated import LABELLED, labels
-from tempplug_benchmarks.tasks.molecule_generated import generate as generate_molecules
+from tempplug_benchmarks.tasks.molecule_generated import LABELLED, generate as generate_molecules, labels
 from tempplug_benchmarks.tasks.node_generated import CLASSES, NODES, WORDS, citation_graph
 from tempplug_benchmarks.tasks.node_speed import measure
 

@@ -19,12 +19,9 @@ from tempplug_adapters.msc.method import represent
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.vision.recipes import SIMCLR
 from tempplug_benchmarks.arm import resolve
-from tempplug_benchmarks.tasks.anomaly import CLASSES, REDUCED
-from tempplug_benchmarks.tasks.anomaly import SUITE as ANOMALY
+from tempplug_benchmarks.tasks.anomaly import CLASSES, REDUCED, SUITE as ANOMALY
 from tempplug_benchmarks.tasks.images import read_images
-from tempplug_benchmarks.tasks.long_tail import DRAWS
-from tempplug_benchmarks.tasks.long_tail import REDUCED as SMALLER_DRAWS
-from tempplug_benchmarks.tasks.long_tail import SUITE as LONG_TAIL
+from tempplug_benchmarks.tasks.long_tail import DRAWS, REDUCED as SMALLER_DRAWS, SUITE as LONG_TAIL
 from tempplug_benchmarks.tasks.vision import SUITE as VISION
 
 

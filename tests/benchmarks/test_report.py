@@ -16,8 +16,7 @@ from run_checks import FIGURES, SEEDS, write_failure, write_result
 
 from tempplug_benchmarks.command import _parser
 from tempplug_benchmarks.report.comparison import Comparison, compare
-from tempplug_benchmarks.report.pages import html_parts, markdown
-from tempplug_benchmarks.report.pages import page as whole
+from tempplug_benchmarks.report.pages import html_parts, markdown, page as whole
 from tempplug_benchmarks.report.significance import Significance, Verdict
 from tempplug_benchmarks.report.tables import Row, Table, all_metrics, commands, conclusion, headline, ordered, remarks
 from tempplug_benchmarks.report.terminal import fitting, print_report, terminal_table

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from suite_checks import PROFILES, SUITES
-from suite_checks import bench as main
+from suite_checks import PROFILES, SUITES, bench as main
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks import profile as profiles

@@ -36,8 +36,7 @@ from tempplug_benchmarks.data.sentences import (
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks.bias import SUITE as BIAS
-from tempplug_benchmarks.tasks.sentence import STS, TRANSFER
-from tempplug_benchmarks.tasks.sentence import SUITE as SENTENCE
+from tempplug_benchmarks.tasks.sentence import STS, SUITE as SENTENCE, TRANSFER
 from tempplug_benchmarks.tasks.sentence_transformers_speed import COLUMNS, measure, sentences
 
 WORDS = [{word: concept for concept, words in enumerate(slot) for word in words} for slot in SLOTS]

@@ -12,8 +12,7 @@ from types import ModuleType
 import pytest
 from run_checks import write_result
 from scipy import stats
-from suite_checks import PROFILES
-from suite_checks import bench as main
+from suite_checks import PROFILES, bench as main
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_benchmarks.arm import Arm, arms, parse_arm

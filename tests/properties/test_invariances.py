@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 from covering import every_pair
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from tempplug import Batch, ContrastiveLoss, create_strategy

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from covering import every_pair
 from torch import Tensor
 
+import tempplug
 from tempplug import ContrastiveLoss, distributed, metrics
+from tempplug.create import load_class
 from tempplug.distributed import Rows
 from tempplug.errors import ConfigError, UnknownNameError
-from tempplug.layouts import create_layout
+from tempplug.layouts import LAYOUTS, create_layout
+from tempplug.types import LayoutName, ObjectiveName
 
 
 def views(rows: int = 5, dimension: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -34,6 +37,12 @@ def views(rows: int = 5, dimension: int = 4, seed: int = 0) -> tuple[Tensor, Ten
         ({"engine": ["auto"]}, ConfigError, "engine=['auto'] is not available: choose one of auto, dense, tiled, triton"),
         ({"engine": "tiles"}, ConfigError, "engine='tiles' is not available: choose one of auto, dense, tiled, triton"),
         ({"layout": "masks", "gather": True}, ConfigError, "gather=True has no meaning for layout 'masks'"),
+        ({"temperature": 0.05}, ConfigError, "write ContrastiveLoss(0.05) for a fixed temperature"),
+        ({"scale": 20.0}, ConfigError, "write ContrastiveLoss(1 / scale) for a fixed temperature"),
+        ({"alpha": 2}, ConfigError, "alpha= is no argument of ContrastiveLoss. Options of a strategy belong to its class."),
+        ({"strategy": "fixed(0.05)"}, ConfigError, "is not a spec string: write fixed:key=value"),
+        ({"strategy": True}, ConfigError, "True is not a spec string"),
+        ({"strategy": -0.1}, ConfigError, "temperature=-0.1 of strategy 'fixed' must be"),
     ],
 )
 def test_construction_refuses(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -43,6 +52,16 @@ def test_construction_refuses(arguments: dict[str, Any], error: type[Exception],
 
 
 A, B = views()
+
+
+def test_a_number_is_a_fixed_temperature_and_classes_are_at_the_top() -> None:
+    assert torch.equal(ContrastiveLoss(0.3)(A, B), ContrastiveLoss(tempplug.Fixed(temperature=0.3))(A, B))
+    classes = {id(getattr(tempplug, name)) for name in tempplug.__all__}
+    for info in (*tempplug.strategies(), *tempplug.objectives(), *tempplug.negatives()):
+        assert id(load_class(info)) in classes, f"{info.name} is not at the top level"
+    assert {id(each) for each in LAYOUTS.values()} <= classes
+    assert set(get_args(ObjectiveName)) == {info.name for info in tempplug.objectives()}
+    assert set(get_args(LayoutName)) == set(LAYOUTS)
 
 
 def test_rows_without_a_positive_leave_the_mean() -> None:

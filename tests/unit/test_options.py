@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tempplug.arguments import parse_value
 from tempplug.errors import ConfigError

@@ -8,8 +8,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import tempplug
 from tempplug.create import load_class

@@ -17,7 +17,7 @@ from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy, create_
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.options import format_value
-from tempplug.types import EngineName
+from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.contexts import in_context
 from tempplug_adapters.training.recipe import around
@@ -72,7 +72,7 @@ class PyGCLLoss(nn.Module):
     def __init__(
         self,
         strategy: str | Strategy = "fixed",
-        objective: str | Objective = "infonce",
+        objective: ObjectiveName | Objective = "infonce",
         *,
         tau: float | None = None,
         negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,

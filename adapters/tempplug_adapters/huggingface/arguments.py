@@ -120,12 +120,13 @@ class TemperatureArguments:
             UnknownNameError: as in the constructor.
             ConfigError: as in the constructor, or the strategy requires an option that is not given.
         """
+        from tempplug.layouts import create_layout  # loads torch
+
         return tempplug.ContrastiveLoss(
             strategy=self._set_learning_rate(in_context(format_spec(*self._merged()), temperatures or {}, **known)),
             objective=objective_in_context(self.contrastive_objective or "infonce", **known),
-            layout=layout,
+            layout=create_layout(layout, symmetric),
             negatives=negatives_in_context(self.contrastive_negatives, **known),
-            symmetric=symmetric,
             gather=_several_processes() if gather is None else gather,
         )
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tempplug.options import Choice, Flag, Number
-from tempplug_adapters.recommendation.recipe import METHOD as SASREC
-from tempplug_adapters.recommendation.recipe import SequenceRecipe
+from tempplug_adapters.recommendation.recipe import METHOD as SASREC, SequenceRecipe
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, around
 

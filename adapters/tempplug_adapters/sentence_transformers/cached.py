@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tempplug import Objective, Strategy
 from tempplug.errors import ConfigError
+from tempplug.types import ObjectiveName
 from tempplug_adapters.huggingface.parameters import trainable
 from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 
@@ -42,7 +43,7 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
         self,
         model: Any,
         strategy: str | Strategy | None = None,
-        objective: str | Objective = "infonce",
+        objective: ObjectiveName | Objective = "infonce",
         *,
         mini_batch_size: int = 32,
         mini_batch_num_tokens: int | None = None,

@@ -15,11 +15,11 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 import tempplug
-from tempplug import NegativeTerm, Objective, Strategy
+from tempplug import CrossView, NegativeTerm, Objective, Strategy
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.negatives.base import joined_spec
 from tempplug.strategies.fixed import Fixed
-from tempplug.types import EngineName
+from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.huggingface.callback import TemperatureCallback
@@ -81,7 +81,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self,
         model: Any,
         strategy: str | Strategy | None = None,
-        objective: str | Objective = "infonce",
+        objective: ObjectiveName | Objective = "infonce",
         *,
         scale: float | None = None,
         similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
@@ -110,6 +110,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         if hardness_mode is not None:
             options = {"strength": hardness_strength, "of": _HARDNESS[hardness_mode], "blocks": "ab"}
             terms += tempplug.create_negatives("hardness", **options)
+        given: object = strategy
+        number = isinstance(given, int | float)
+        _refuse("strategy", strategy, number, f"is a number: write scale={strategy} for the library's, or Fixed(temperature)")
         if scale is not None:
             _refuse("scale", scale, strategy is not None, "belongs to 'fixed' alone: leave it out, or leave out the strategy")
             _refuse("scale", scale, not 0 < scale < float("inf"), "must be a number greater than 0")
@@ -121,7 +124,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self.hardness_mode, self.hardness_strength = hardness_mode, hardness_strength
         named = "fixed" if strategy is None else strategy
         chosen = Fixed(temperature=1 / scale) if scale else in_context(named, around(LIBRARY_TEMPERATURE))
-        layout = f"cross-view:directions={blocks},softmax={_SOFTMAX[partition_mode]}"
+        layout = CrossView(directions=blocks, softmax=_SOFTMAX[partition_mode])
         self.contrastive_loss = tempplug.ContrastiveLoss(
             chosen, objective, layout, negatives=terms, gather=gather_across_devices, engine=engine
         )

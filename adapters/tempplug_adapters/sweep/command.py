@@ -20,8 +20,7 @@ from tempplug.options import format_value
 from tempplug.plugins import StrategyInfo, registry
 from tempplug_adapters.storage.files import Folder, make_folder, write_json, write_text
 from tempplug_adapters.storage.lock import locked
-from tempplug_adapters.sweep.metric import OWN as RESULT
-from tempplug_adapters.sweep.metric import MissingMetricError, read_metric
+from tempplug_adapters.sweep.metric import OWN as RESULT, MissingMetricError, read_metric
 from tempplug_adapters.sweep.picture import draw
 
 TEMPERATURES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -9,14 +9,13 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch import distributed as dist
+from torch import Tensor, distributed as dist, nn
 
 from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy, create_strategy
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
 from tempplug.strategies.fixed import Fixed
-from tempplug.types import EngineName, LayoutName
+from tempplug.types import EngineName, LayoutName, ObjectiveName
 from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.training.recipe import around
@@ -162,7 +161,7 @@ class NTXentLoss(nn.Module):
         memory_bank_size: int | Sequence[int] = 0,
         gather_distributed: bool = False,
         *,
-        objective: str | Objective = "infonce",
+        objective: ObjectiveName | Objective = "infonce",
         negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         engine: EngineName = "auto",
     ) -> None:

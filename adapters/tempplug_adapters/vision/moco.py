@@ -12,7 +12,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
-from tempplug.types import EngineName
+from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 from tempplug_adapters.vision.step_module import StepModule, heads_of, project, without_uncertainty
@@ -107,7 +107,7 @@ class MoCo(StepModule):
         backbone: nn.Module,
         projection_head: nn.Module,
         strategy: str | Strategy = "fixed",
-        objective: str | Objective = "infonce",
+        objective: ObjectiveName | Objective = "infonce",
         *,
         negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         embedding_dimension: int = 128,

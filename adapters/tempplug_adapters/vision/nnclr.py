@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
 from tempplug.embeddings import unit_rows
-from tempplug.types import EngineName
+from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 from tempplug_adapters.vision.step_module import StepModule, heads_of, predict, without_uncertainty
 
@@ -53,7 +53,7 @@ class NNCLR(StepModule):
         projection_head: nn.Module,
         prediction_head: nn.Module,
         strategy: str | Strategy = "fixed",
-        objective: str | Objective = "infonce",
+        objective: ObjectiveName | Objective = "infonce",
         *,
         negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         embedding_dimension: int = 256,

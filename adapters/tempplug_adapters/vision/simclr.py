@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
 from tempplug.errors import ShapeError
 from tempplug.strategies.uncertainty import Uncertainty
-from tempplug.types import EngineName, LayoutName
+from tempplug.types import EngineName, LayoutName, ObjectiveName
 from tempplug_adapters.vision.step_module import StepModule, project
 
 
@@ -53,7 +53,7 @@ class SimCLR(StepModule):
         backbone: nn.Module,
         projection_head: nn.Module,
         strategy: str | Strategy = "fixed",
-        objective: str | Objective = "infonce",
+        objective: ObjectiveName | Objective = "infonce",
         *,
         negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         gather: bool = False,

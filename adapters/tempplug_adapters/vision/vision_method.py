@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch import distributed as processes
+from torch import Tensor, distributed as processes, nn
 
 from tempplug import distributed
 from tempplug.arguments import parse_spec

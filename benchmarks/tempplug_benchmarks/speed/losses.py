@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from tempplug import Batch, ContrastiveLoss, LogitMap, Strategy
+from tempplug import Batch, ContrastiveLoss, LogitMap, Strategy, create_objective
 from tempplug.errors import UnknownNameError, nearest
 from tempplug.strategies.amcl import AMCL
 from tempplug.types import EngineName, LayoutName
@@ -118,7 +118,7 @@ class Loss:
         """Returns tempplug's module."""
         made = ContrastiveLoss if self.inputs is None else partial(self.module or WithInputs, self.inputs)
         strategy = self.strategy.format(temperature=temperature) if isinstance(self.strategy, str) else self.strategy()
-        return made(strategy, self.objective, self.layout, symmetric=self.symmetric, engine=engine)
+        return made(strategy, create_objective(self.objective), self.layout, symmetric=self.symmetric, engine=engine)
 
     def ours_compiled(self, temperature: float) -> LossFunction:
         """Returns a function that calls tempplug's module, compiled as one graph with static shapes."""

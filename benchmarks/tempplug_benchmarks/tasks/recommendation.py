@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tempplug_adapters.recommendation.dcrec_recipe import METHOD
-from tempplug_adapters.recommendation.recipe import METHOD as SASREC
-from tempplug_adapters.recommendation.recipe import RANKINGS
+from tempplug_adapters.recommendation.recipe import METHOD as SASREC, RANKINGS
 from tempplug_benchmarks.arm import UNTRAINED, Arm, arms, fixed
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile

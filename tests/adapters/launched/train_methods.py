@@ -21,8 +21,7 @@ import torch
 import torch.distributed as dist
 from graphcl_toys import toy_set
 from launched.pairs import save
-from method_toys import METHOD as TOY
-from method_toys import Kill, Killed, Points, run, without_seconds
+from method_toys import METHOD as TOY, Kill, Killed, Points, run, without_seconds
 from molecule_toys import labelled, unlabelled
 
 from tempplug_adapters.clip.recipe import METHOD as CLIP
