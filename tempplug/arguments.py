@@ -16,6 +16,7 @@ from tempplug.errors import ConfigError, quoted
 _JOINED = re.compile(r"\+(?=\s*[a-z])", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
+_CALLED = re.compile(r"([a-z][a-z0-9-]*)\(", re.IGNORECASE)
 # Python refuses to read integers of thousands of digits; as a number such a one is infinite.
 _DIGITS = 400
 
@@ -75,9 +76,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
         raise ConfigError(f"{spec!r} is not a spec string such as 'macl:alpha=0.5'.")
     name, colon, rest = spec.partition(":")
     name = name.strip()
-    if "(" in name:
-        called = name.partition("(")[0]
-        raise ConfigError(f"{quoted(spec)} is not a spec string: write {called}:key=value; `tempplug show {called}` prints it.")
+    if called := _CALLED.match(name):
+        raise ConfigError(f"{quoted(spec)} is not a spec string: write {called[1]}:key=value; see `tempplug show {called[1]}`.")
     if not name or (colon and not rest.strip()):
         raise ConfigError(f"{quoted(spec)} is not a spec string: write name or name:key=value,key=value.")
     return name, parse_options(rest.split(",")) if colon else {}
