@@ -65,7 +65,7 @@ class ContrastiveLoss(nn.Module):
         UnknownNameError: no such strategy, objective, option or layout.
         ConfigError: an option, the reduction or the engine is not allowed, or two parts do not go together.
 
-    >>> loss_fn = ContrastiveLoss(tempplug.MACL(base_temperature=0.05, alpha=2, threshold=0.8), layout="cross-view")
+    >>> loss_fn = ContrastiveLoss("macl:base_temperature=0.05,alpha=2,threshold=0.8", layout="cross-view")
     >>> view_a = torch.eye(3)
     >>> round(loss_fn(view_a, view_a).item(), 6), round(loss_fn.record.temperature_mean.item(), 6)
     (1e-06, 0.07)
@@ -302,7 +302,7 @@ class ContrastiveLoss(nn.Module):
         self.objective.set_progress(epoch, step)
 
     def set_length(self, epochs: float) -> None:
-        """Tells schedules how long the training will be, in epochs (fractions allowed)."""
+        """Tells schedules the length of the training in epochs."""
         self.strategy.set_length(epochs)
         self.objective.set_length(epochs)
 

@@ -115,6 +115,7 @@ def shown(out: str) -> tuple[dict[str, str], dict[str, list[str]]]:
 
 READS = {
     **{"individual": "index=", "head-tail": "labels=", "uncertainty": "uncertainty="},
+    **{"mm-ts": "labels=", "sogclr": "index="},
     **{"guide": "guide=", "same-key": "keys=", "within-group": "groups=", "log-q": "candidate_log_q=, index="},
 }
 
