@@ -225,6 +225,7 @@ def test_a_strategy_and_an_objective_reach_the_loss(tiny_bert: Path) -> None:
         ({"guide": nn.Linear(2, 2)}, "guide=.* is read by no term: pass negatives='guide'"),
         ({"negatives": "guide", "guide": nn.Linear(2, 2)}, "guide of type Linear has none"),
         ({"strategy": "macl:alpha=-1"}, "alpha=-1 of strategy 'macl'"),
+        ({"strategy": 20.0}, "strategy=20.0 is a number: write scale=20.0 for the library's"),
     ],
 )
 def test_wrong_options_are_refused(tiny_bert: Path, options: dict[str, Any], message: str) -> None:
