@@ -18,7 +18,7 @@ from tempplug.options import Flag, Number
 from tempplug.types import Batch
 
 EMPTY = -torch.inf
-"""Of an example that was not met yet."""
+"""ln of the average of an example that was in no batch yet."""
 Size = Annotated[int, Number(at_least=1, at_most=1e10, integer=True, help="examples of the data set")]
 PerView = Annotated[bool, Flag(help="whether anchors of view_b have their own state")]
 Relative = Annotated[bool, Flag(help="whether s⁺ is subtracted from the similarities of negatives")]

@@ -46,8 +46,8 @@ class Prepared:
         return self.terms + self.direction.hidden
 
 
-def made_of(terms: Sequence[NegativeTerm], pairs: Pairs) -> tuple[TermMap, ...]:
-    """Returns what the terms make of the pairs of a block.
+def term_maps(terms: Sequence[NegativeTerm], pairs: Pairs) -> tuple[TermMap, ...]:
+    """Returns the term maps of a block.
 
     Raises:
         ShapeError: the call gave an argument of some rows and not of others.

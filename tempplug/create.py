@@ -105,7 +105,7 @@ def load_class(info: StrategyInfo | ObjectiveInfo | NegativeInfo) -> type[Strate
     return target
 
 
-def advice(unknown: Mapping[str, object]) -> str:
+def message_of_unknown(unknown: Mapping[str, object]) -> str:
     """Returns the error for keyword arguments that are none of the loss."""
     name, value = next(iter(unknown.items()))
     if name in ("temperature", "tau", "scale", "logit_scale"):

@@ -1,6 +1,6 @@
 """The loss of one head of a call: from raw embeddings through blocks, maps, terms and engine to row losses and their mean.
 
-This is where strategies, objectives, terms on negatives, engines and layouts meet; none of them knows the others.
+This module joins strategies, objectives, terms on negatives, engines and layouts, which do not depend on each other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.blocks import Prepared, joined, made_of, pairs_of, statistics_of, with_row_terms
+from tempplug.blocks import Prepared, joined, pairs_of, statistics_of, term_maps, with_row_terms
 from tempplug.errors import ConfigError
 from tempplug.layouts import Direction, Views
 from tempplug.negatives.base import Pairs, TermMap
@@ -133,7 +133,7 @@ class Head:
         """Returns the terms of a block; those that count have seen the call, and of a second computation are as they were."""
         meant = [term for term in self.terms if not term.blocks or found.direction.name in term.blocks]
         if not self.counting:
-            return made_of(meant, pairs)
+            return term_maps(meant, pairs)
         replay = self.loss_fn._counted
         counted = replay.recall(found.batch) if recomputing() else None
         if counted is None:
@@ -141,9 +141,9 @@ class Head:
                 given = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
                 for term in self.counting:
                     term.observe(given)
-            counted = made_of([term for term in meant if term.observes], pairs)
+            counted = term_maps([term for term in meant if term.observes], pairs)
             replay.remember(found.batch, counted)
-        return counted + made_of([term for term in meant if not term.observes], pairs)
+        return counted + term_maps([term for term in meant if not term.observes], pairs)
 
     def _prepare(self, direction: Direction, views: Views, first: Prepared | None) -> Prepared | None:
         """Returns a block with its map and batch; None where no anchor of any process has a positive.
@@ -234,7 +234,7 @@ class Head:
         return without
 
     def _observed(self, batch: Batch, statistics: RowStatistics) -> Tensor | None:
-        """Returns what the objective says of the rows that it observes, of a second computation what it said in the first."""
+        """Returns what the objective's `observe` returned for these rows; in a second computation, the result of the first."""
         if not (self.loss_fn.training and self.objective.observes):
             return None
         replay = self.loss_fn._replay_of_rows

@@ -209,7 +209,7 @@ def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int
 def check_read(
     given: Mapping[str, object], strategy: Reader, layout: Reader | None = None, others: Set[str] = frozenset()
 ) -> None:
-    """Raises where an argument was given that is not read: what it says would be ignored.
+    """Raises where an argument was given that is not read, and would be ignored.
 
     Args:
         given: arguments by name, None where left out.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.compiler import OUTSIDE, left_out, takes_in
-from tempplug.create import advice, create_negatives, create_objective, create_strategy
+from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
 from tempplug.dense_logits import dense_logits
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
@@ -86,7 +86,7 @@ class ContrastiveLoss(nn.Module):
     ) -> None:
         super().__init__()
         if unknown:
-            raise ConfigError(advice(unknown))
+            raise ConfigError(message_of_unknown(unknown))
         self.strategy = create_strategy(strategy)
         self.objective = create_objective(objective)
         self.layout = create_layout(layout, symmetric)

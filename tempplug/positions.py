@@ -65,7 +65,7 @@ def cross_view(size: int, offset: int, total: int, extra: int, device: torch.dev
 
 @_shared
 def same_view(size: int, offset: int, total: int, device: torch.device = CPU) -> PairRoles:
-    """Returns the roles of [B, total]: one view against itself, without positives: the row itself stands for one."""
+    """Returns the roles of [B, total]: one view against itself; the pair of a row and itself is no negative."""
     return PairRoles(
         anchors=size, candidates=total, device=device, positives=Pairing(((0, size, offset),)), square=size == total
     )

@@ -1,6 +1,6 @@
-"""Scores that the caller computed in place of embeddings: what may work on them, and the views that stand for their rows.
+"""Scores that the caller computed in place of embeddings: which parts of a loss accept them, and their views.
 
-The rows of these views have no dimension. They say how many anchors and candidates there are, and whose they are.
+The rows of these views have no dimension. They give the number of anchors and candidates, and carry the gradient.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The debiased estimator: some of the negatives are positives that nobody marked, and their share is subtracted."""
+"""The debiased estimator: the expected share of unlabelled positives is subtracted from the sum of the negatives."""
 
 from __future__ import annotations
 

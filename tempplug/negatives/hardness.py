@@ -60,7 +60,7 @@ class TimesSimilarity(TermMap):
     Args:
         strength: α.
         own: keys that are equal where a candidate is the anchor's own; None for all pairs.
-        hard: [M] which candidates are hard negatives: of those the anchor's own are meant; None for all that are not its own.
+        hard: [M] which candidates are hard negatives, where the anchor's own ones are chosen; None where the others are.
     """
 
     def __init__(self, strength: float, own: Keys | None = None, hard: Tensor | None = None) -> None:
@@ -78,5 +78,5 @@ class TimesSimilarity(TermMap):
         """Returns α·s or 0."""
         if self.own is None:
             return similarity * self.strength
-        meant = (similarity * self.own.equal(similarity, other=self.hard is None)).mul_(self.strength)
-        return meant if self.hard is None else meant.mul_(self.hard)
+        term = (similarity * self.own.equal(similarity, other=self.hard is None)).mul_(self.strength)
+        return term if self.hard is None else term.mul_(self.hard)

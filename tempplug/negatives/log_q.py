@@ -1,4 +1,4 @@
-"""Sampling correction: popular candidates are met more often as negatives, and weigh less in return."""
+"""Sampling correction: popular candidates are negatives more often, and get a lower weight for it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class LogQ(NegativeTerm):
             check_finite("candidate_log_q", log_q)
             return OfCandidate(-log_q.detach().to(pairs.candidates.dtype))
         index = self._inside(check_row_integers("index", pairs.of_candidates("index")), self.size)
-        # An item that was never counted, as in evaluation, has been met once at most.
+        # An item that was never counted, as in evaluation, counts as one occurrence.
         count, total = self.counts[index].clamp(min=1), self.counts.sum().clamp(min=1)
         return OfCandidate((total.double() / count).log().to(pairs.candidates.dtype))
 

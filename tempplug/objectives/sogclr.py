@@ -22,7 +22,7 @@ class SogCLR(Objective):
 
     The gradient is that of τ·g_i/sg(ε + u_i): with the averages it approaches, whatever the size of the batch, the gradient of
     the mean of τ·ln(ε + g_i) with g_i over the whole data set, which InfoNCE's does not. After each training step u_i ←
-    (1-γ)·u_i + γ·g_i, g_i itself when the example is met first; ln u_i is a buffer, so that nothing overflows.
+    (1-γ)·u_i + γ·g_i, and g_i in the first batch with the example; ln u_i is a buffer, so that nothing overflows.
 
     τ is the temperature of the row, of strategies that divide each row by one; for others it is 1. Where it is learned, the
     loss is τ·(ln(ε + u_i) + ρ) and ρ must be greater than 0, because without it the loss only falls as τ rises. An evaluation
@@ -33,7 +33,7 @@ class SogCLR(Objective):
     Args:
         size: examples of the data set, from 1 to 1e10; the call passes ``index=`` [B], which example each row is.
         gamma: γ, from 1e-6 to 1; 1 is the gradient of ``dcl`` times τ.
-        eps: ε, from 0 to 1: examples whose u_i is below it are left in peace.
+        eps: ε, from 0 to 1: examples with u_i far below it get almost no gradient.
         rho: ρ, from 0 to 1e6.
         decay: share of the training, from 0 to 1, in which γ falls from 1 to ``gamma``, along half a cosine.
         per_view: whether the anchors of view_b, such as texts, have averages of their own, at ``size`` and behind; else the two
@@ -97,10 +97,10 @@ class SogCLR(Objective):
         self.epoch = _MOMENT.check(f"epoch={epoch} of set_progress", epoch)
 
     def current_gamma(self) -> float:
-        """Returns γ at the epoch last told.
+        """Returns γ at the current epoch.
 
         Raises:
-            ConfigError: it falls with the training, of which nothing was told.
+            ConfigError: ``decay`` is set, and neither length nor progress of the training was given.
         """
         if not self.decay:
             return self.gamma

@@ -21,11 +21,11 @@ class Individual(Strategy):
     """Divides row i by the temperature of example i, which follows how hard the negatives of this example are.
 
     After each training step, with g_i the mean of exp(s/τ_i) over the negatives of example i (of all its anchors of the batch):
-    s_i ← (1-γ)·s_i + γ·g_i (g_i itself when the example is met first), gradient ln s_i + ρ - mean(exp(s/τ_i)·s/τ_i)/s_i cut to
+    s_i ← (1-γ)·s_i + γ·g_i (g_i in the first batch with the example), gradient ln s_i + ρ - mean(exp(s/τ_i)·s/τ_i)/s_i cut to
     ±3, u_i ← (1-m)·u_i + m·gradient, τ_i ← τ_i - lr·u_i within its bounds. All of it is kept as logarithms, so that no
     temperature overflows, in buffers of the length of the data set.
 
-    The temperatures are all of it: an objective weighs the rows. iSogCLR as released for one encoder is this strategy beside
+    The strategy supplies temperatures only; the objective weighs the rows. iSogCLR as released for one encoder is this with
     ``sogclr:relative=false,per_view=false`` of the same γ; for images and texts it is this with ``per_view=true,relative=true``
     beside ``sogclr``.
 

@@ -47,6 +47,7 @@ class MMTS(Periodic):
         "Data"
     )
     takes: ClassVar[frozenset[str]] = frozenset({"labels"})
+    cosines_only = False
 
     class_counts: tuple[int, ...]
     temperature_min: float
@@ -82,7 +83,7 @@ class MMTS(Periodic):
         self.register_buffer("temperatures", temperatures.to(torch.get_default_device()), persistent=False)
 
     def prepare(self, batch: Batch) -> LogitMap:
-        """Returns the scale of each anchor's cluster at the epoch last told."""
+        """Returns the scale of each anchor's cluster at the current epoch."""
         return ScaleMap((of_class(self, batch, self.temperatures) + self.now().to(batch.positive_similarity)).reciprocal())
 
     def _value(self, epoch: float) -> float:

@@ -13,17 +13,17 @@ from tempplug.options import Number
 from tempplug.strategies.base import Strategy
 
 PERIODS = 5
-"""In a training whose length is told: 2,000 epochs with periods of 400 (Kukleva et al. 2023, section 4)."""
+"""Periods of a training of known length: 2,000 epochs have periods of 400 (Kukleva et al. 2023, section 4)."""
 LONGEST = 400.0
 """Epochs of a period of a training whose length is not given."""
 Period = Annotated[
     float | None,
-    Number(above=0, optional=True, help="T, epochs; none: a fifth of the training, 400 where its length is not told"),
+    Number(above=0, optional=True, help="T, epochs; none: a fifth of the training, or 400 if its length is unknown"),
 ]
 
 
 class Periodic(Strategy):
-    """A strategy with a number that depends on the epoch told by `set_progress`; the epoch is saved with the state.
+    """A strategy with a number that depends on the epoch given to `set_progress`; the epoch is saved with the state.
 
     A subclass has the option ``period`` and implements `_value`.
 
@@ -71,7 +71,7 @@ class Periodic(Strategy):
         self._follow()
 
     def now(self) -> Tensor:
-        """Returns the number at the epoch last told, [] in float64.
+        """Returns the number at the current epoch, [] in float64.
 
         Raises:
             ConfigError: `set_progress` was never called.

@@ -22,11 +22,11 @@ SHARPNESS = 0.01
 
 
 class TempNet(Strategy):
-    """Divides row i by τ_i, what a network makes of the row's embedding, which gets no gradient of it.
+    """Divides row i by τ_i, the output of a network for its embedding; no gradient flows to the embedding this way.
 
     τ = τmin + (τmax - τmin)·σ(w·[(softmax(p/κ) - 1/M)·σ(p)] + c), with p the products of σ(Wx + b) and M unit prototypes. All
-    is learned, without weight decay, from the gradient of the objective. Beside ``sogclr:rho=8,gamma=0.8`` that is the gradient
-    of the network's own loss in the paper; other objectives lead it as they lead a learned scalar.
+    is learned, without weight decay, from the gradient of the objective. With ``sogclr:rho=8,gamma=0.8`` that is the one of
+    the network's own loss in the paper; other objectives train it as they train a learned scalar.
 
     Args:
         dimension: D of the embeddings.
@@ -110,7 +110,7 @@ class Network(nn.Module):
         self.readout = nn.Parameter(torch.cat([torch.zeros(1), torch.ones(prototypes)]))
 
     def forward(self, strategy: Strategy, rows: Tensor) -> Tensor:
-        """Returns where between its bounds the temperature of each row lies, [N] in [0, 1].
+        """Returns the position of each row's temperature between its bounds, [N] in [0, 1].
 
         Args:
             strategy: for messages.

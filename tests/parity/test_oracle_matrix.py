@@ -51,16 +51,9 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.flo
 SIZES = [(2, 3), (2, 16), (3, 3), (14, 6), (17, 1), (17, 3), (33, 16), (66, 130)]
 ROWS = ["as they are", "some of zeros"]
 AROUND = [name for name, context in CONTEXTS.items() if context.backward != "none" and not context.compiled]
+# Logits of 50 nats and more, or slopes that large, which float32 rounds to 1e-5.
+STEEP = ("amcl", "temperature-free:", "fixed:temperature=0.004", "learnable:initial_temperature=0.02")
 # What else a call can have is one more list here, and one more name in the test.
-STEEP = (
-    "amcl",
-    "temperature-free:",
-    "fixed:temperature=0.004",
-    "macl:base_temperature=0.05",
-    "learnable:initial_temperature=0.02",
-)
-
-
 CASES = every_pair(STRATEGIES, [*LAYOUTS, *RAGGED], OBJECTIVES, WAYS, DTYPES, SIZES, ROWS, AROUND, TERMS)
 AMCL = [spec for spec in STRATEGIES if spec.startswith("amcl")]
 TOP = ["amcl-top:top_k=1,beta=0.02", "amcl-top:top_k=3,beta=0.5"]
@@ -111,8 +104,8 @@ def test_row_losses_and_gradients_are_those_of_the_oracle(case: tuple[Any, ...])
     # A row loss is a difference of logits, of up to 250 nats at the smallest temperature, each rounded to float32. Log-odds and
     # their slope divide by 1 - |s|, down to eps, of which the float32 rounding of s alone is 1e-3.
     reduced = 1e-4 if strategy.startswith(STEEP) else 2e-5
-    # The network of tempnet divides products by 0.01.
-    reduced = 2e-3 if strategy == "temperature-free" or strategy.startswith("tempnet") else reduced
+    reduced = 2e-3 if strategy == "temperature-free" else reduced
+    reduced = 5e-4 if strategy.startswith("tempnet") else reduced  # whose network divides products by 0.01
     with cut_into(cut):
         compare(strategy, objective, call, 1e-10 if dtype == torch.float64 else reduced, engine, CONTEXTS[around])
 
