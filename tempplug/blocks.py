@@ -40,11 +40,6 @@ class Prepared:
     fresh: bool
     terms: tuple[TermMap, ...] = ()
 
-    @property
-    def all_terms(self) -> tuple[TermMap, ...]:
-        """What is added to the logits of negatives, and what hides some of them."""
-        return self.terms + self.direction.hidden
-
 
 def term_maps(terms: Sequence[NegativeTerm], pairs: Pairs) -> tuple[TermMap, ...]:
     """Returns the term maps of a block.
@@ -109,12 +104,13 @@ def statistics_of(
         wanted: of each row.
     """
     first, last = prepared[0], prepared[-1]
+    terms = first.terms + first.direction.hidden
     # The sums of a block and its mirror image come from one pass.
-    alike = maps[-1] is maps[0] and not (wanted.more or len(first.all_terms + last.all_terms))
-    mirrored = last.direction.mirrored and alike
-    found, used = row_statistics(engine, first.block, maps[0], mirrored=mirrored, wanted=wanted, terms=first.all_terms)
+    mirrored = last.direction.mirrored and maps[-1] is maps[0] and not (wanted.more or len(terms + last.terms))
+    found, used = row_statistics(engine, first.block, maps[0], mirrored=mirrored, wanted=wanted, terms=terms)
     for each, logit_map in zip(prepared[len(found) :], maps[len(found) :], strict=True):
-        found += row_statistics(engine, each.block, logit_map, wanted=wanted, terms=each.all_terms)[0]
+        terms = each.terms + each.direction.hidden
+        found += row_statistics(engine, each.block, logit_map, wanted=wanted, terms=terms)[0]
     for number, each in enumerate(prepared):
         if each.direction.fewer is not None:
             count = found[number].negative_count - each.direction.fewer

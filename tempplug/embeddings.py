@@ -53,8 +53,8 @@ class _Divide(torch.autograd.Function):
         norms = norm.split_with_sizes(rows) if len(rows) > 1 else (norm,)
         ctx.dtype, ctx.groups = raw[0].dtype, groups
         # What has no gradient, such as a queue, may be filled anew before the backward pass.
-        own = zip(raw, ctx.needs_input_grad[3:], strict=True) if twice else ()
-        again = [each if learns else each.clone() for each, learns in own]
+        needed = ctx.needs_input_grad[3:]
+        again = [each if learns else each.clone() for each, learns in zip(raw, needed, strict=True)] if twice else []
         ctx.save_for_backward(largest, without, *units, *norms, *again)
         return units
 
@@ -125,12 +125,15 @@ def unit_groups(groups: Sequence[Sequence[Tensor]], twice: bool = False) -> tupl
     Returns:
         One tensor a group, and the booleans of all rows of all groups.
     """
-    raw = [each for group in groups for each in group]
     if plain_only():
         # Groups apart, because a compiler would write one tensor of all anew.
         found = [_plain_unit_rows(each[0] if len(each) == 1 else torch.cat(list(each))) for each in groups]
         return tuple(unit for unit, _ in found), torch.cat([zero for _, zero in found])
-    sizes = [list(map(len, group)) for group in groups]
+    raw: list[Tensor] = []
+    sizes: list[list[int]] = []
+    for group in groups:
+        raw += group
+        sizes.append([each.shape[0] for each in group])
     zero: list[Tensor] = []
     units: tuple[Tensor, ...] = _apply_divide(twice, sizes, zero, *raw)
     return units, zero[0] if zero else None

@@ -5,6 +5,7 @@ This module joins strategies, objectives, terms on negatives, engines and layout
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from tempplug.scores import views_of_scores
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import recomputing, valueless
 from tempplug.types import NOTHING, Auxiliary, Batch, RowStatistics, Wanted
-from tempplug.views import Reader
+from tempplug.views import views_of_embeddings
 
 if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
@@ -40,14 +41,9 @@ class Head:
 
     def __init__(self, loss_fn: ContrastiveLoss, step: Step) -> None:
         self.loss_fn, self.step = loss_fn, step
-        self.strategy, self.objective, self.layout, self.terms = (
-            loss_fn.strategy,
-            loss_fn.objective,
-            loss_fn.layout,
-            loss_fn.terms,
-        )
+        self.strategy, self.objective, self.layout = loss_fn.strategy, loss_fn.objective, loss_fn.layout
+        self.terms = loss_fn.terms if loss_fn.negatives._modules else []
         self.observing = loss_fn.training and loss_fn.strategy.observes
-        self.counting = [term for term in self.terms if term.observes] if loss_fn.training else []
 
     def loss(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss, reduced.
@@ -57,11 +53,9 @@ class Head:
             view_b: [B, D], or [M, D] candidates for ``masks``, or None.
             given: the other arguments of the call, without those that were left out.
         """
-        loss_fn = self.loss_fn
-        checked = None if torch.compiler.is_compiling() else loss_fn._checked
-        reader = Reader(self.layout, loss_fn._read_by_negatives, loss_fn.gather, loss_fn.engine == "dense", checked)
-        views, zero = reader.read(self.strategy, self.objective, view_a, view_b, given)
-        self.step.zero_norm += zero
+        views, without_norm = views_of_embeddings(self.loss_fn, view_a, view_b, given)
+        if without_norm is not None:
+            self.step.zero_norm.append(without_norm)
         return self._of_views(views)
 
     def of_scores(self, scores: Tensor, _: None, given: dict[str, Any]) -> Tensor:
@@ -94,10 +88,15 @@ class Head:
             if each.fresh:
                 self.strategy.observe(each.batch, rows)
             auxiliary = Auxiliary(each.batch.positive_similarity, None if second is None else second[number], each.logit_map)
-            auxiliary.observed = self._observed(each.batch, rows)
+            if loss_fn.training and objective.observes:
+                auxiliary.observed = self._observed(each.batch, rows)
             without = self._without_negatives(each, rows)
-            losses.append(self._row_losses(rows, auxiliary, without))
             valid.append(with_loss(each.block.roles, rows.positive_count, without, objective, views.rows.world == 1))
+            if without is not None and not objective.without_negatives:
+                # Dropped later; until then any number does that has no infinite one to be subtracted from.
+                level = rows.positive_lse.detach()
+                rows = replace(rows, negative_lse=torch.where(without, level, rows.negative_lse))
+            losses.append(objective.row_loss(rows, auxiliary))
         for number, each in enumerate(prepared):
             own = statistics[number].detached() if number < len(statistics) else None
             block, logit_map = each.block, each.logit_map.detached()
@@ -121,7 +120,7 @@ class Head:
                 pairs = pairs_of(direction, views, found.block.positive_similarity, None if direction.paired else main)
                 found.terms = self._terms(found, pairs, views, first=not prepared)
                 main = main or pairs
-            if self.objective.top and (self.terms or found.all_terms):
+            if self.objective.top and (self.terms or found.direction.hidden):
                 raise ConfigError(
                     f"objective '{self.objective.name}' ranks all negatives of a row by similarity: it takes no negatives=, no "
                     "hard_negative_mask= and no layout with hard=own."
@@ -132,14 +131,15 @@ class Head:
     def _terms(self, found: Prepared, pairs: Pairs, views: Views, first: bool) -> tuple[TermMap, ...]:
         """Returns the terms of a block; those that count have seen the call, and of a second computation are as they were."""
         meant = [term for term in self.terms if not term.blocks or found.direction.name in term.blocks]
-        if not self.counting:
+        counting = [term for term in self.terms if term.observes] if self.loss_fn.training else []
+        if not counting:
             return term_maps(meant, pairs)
         replay = self.loss_fn._counted
         counted = replay.recall(found.batch) if recomputing() else None
         if counted is None:
             if first and not self.step.row_losses:  # once for all heads
                 given = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
-                for term in self.counting:
+                for term in counting:
                     term.observe(given)
             counted = term_maps([term for term in meant if term.observes], pairs)
             replay.remember(found.batch, counted)
@@ -172,8 +172,8 @@ class Head:
         if counts is not None and not self.objective.several_positives:
             self._refuse_several(counts, rows)
         anchors, candidates = direction.anchors, direction.candidates
-        parts = direction.parts[0]
-        of_view_a = sum(part.size for part in parts if part.name == "view_a") if parts else None
+        first_part = direction.parts[0][0]
+        of_view_a = first_part.size if first_part.name == "view_a" else 0
         batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty, of_view_a)
         if scores is not None:
             batch.anchors = batch.candidates = None
@@ -194,14 +194,13 @@ class Head:
             replay.remember(batch, () if logit_map.tensors() else (logit_map,))  # of one that learns, that there was one
         return Prepared(direction, block, logit_map, batch, self.observing)
 
-    def _statistics(self, prepared: list[Prepared], wanted: Wanted, maps: list[LogitMap] | None = None) -> list[RowStatistics]:
+    def _statistics(self, prepared: list[Prepared], wanted: Wanted, maps: Sequence[LogitMap] = ()) -> list[RowStatistics]:
         """Returns the statistics of the rows of each block, or of one where all blocks share a softmax."""
         maps = maps or [each.logit_map for each in prepared]
         found, self.step.engine = statistics_of(self.loss_fn.engine, prepared, maps, wanted)
         if self.layout.joint:
             found = [joined(found, [each.direction.paired for each in prepared], wanted.pair_function)]
-        of_rows = [each for each in self.terms if each.reads_rows]
-        if of_rows:
+        if self.terms and (of_rows := [each for each in self.terms if each.reads_rows]):
             found = [
                 with_row_terms(of_rows, each, block.block.roles, logit_map)
                 for each, block, logit_map in zip(found, prepared, maps, strict=False)
@@ -210,10 +209,12 @@ class Head:
 
     def _second(self, prepared: list[Prepared]) -> list[RowStatistics] | None:
         """Returns the statistics of a second pass without gradient, where the objective asks for one."""
-        second = [self.objective.second_map(each.logit_map) for each in prepared]
-        maps = [each for each in second if each is not None]
-        if not maps:
-            return None
+        maps: list[LogitMap] = []
+        for each in prepared:
+            second = self.objective.second_map(each.logit_map)
+            if second is None:
+                return None
+            maps.append(second)
         with torch.no_grad():
             return self._statistics(prepared, NOTHING, maps)
 
@@ -235,20 +236,11 @@ class Head:
 
     def _observed(self, batch: Batch, statistics: RowStatistics) -> Tensor | None:
         """Returns what the objective's `observe` returned for these rows; in a second computation, the result of the first."""
-        if not (self.loss_fn.training and self.objective.observes):
-            return None
         replay = self.loss_fn._replay_of_rows
         found = replay.recall(batch) if recomputing() else None
         if found is None and (found := self.objective.observe(batch, statistics)) is not None:
             replay.remember(batch, found)
         return found
-
-    def _row_losses(self, statistics: RowStatistics, auxiliary: Auxiliary, without: Tensor | None) -> Tensor:
-        if without is not None and not self.objective.without_negatives:
-            # Dropped later; until then any number does that has no infinite one to be subtracted from.
-            level = statistics.positive_lse.detach()
-            statistics = replace(statistics, negative_lse=torch.where(without, level, statistics.negative_lse))
-        return self.objective.row_loss(statistics, auxiliary)
 
     def _refuse_several(self, counts: Tensor, rows: distributed.Rows) -> None:
         # Asked of all processes, because one that raises alone leaves the others waiting.

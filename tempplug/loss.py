@@ -346,7 +346,8 @@ class ContrastiveLoss(nn.Module):
             self._unlearned = None
         step = Step(Unchanged(given, self.layout.takes) if given else None)
         self._last[:] = step, None
-        step.learned = self._learned()
+        if self.objective._parameters or self.objective._modules:
+            step.learned = self._learned()
         total = of_head(Head(self, step), *heads[0], given)
         if len(heads) > 1:
             total = torch.stack([total, *(of_head(Head(self, step), *each, given) for each in heads[1:])]).sum(0)
@@ -388,10 +389,7 @@ class ContrastiveLoss(nn.Module):
 
     def _learned(self) -> dict[str, Tensor]:
         """Returns copies of what the objective learns, as they are in this call."""
-        objective = self.objective
-        if not (objective._parameters or objective._modules):
-            return {}
-        return {name: number.detach().clone() for name, number in objective.learned().items()}
+        return {name: number.detach().clone() for name, number in self.objective.learned().items()}
 
     def _warn(self, kind: str, message: str) -> None:
         """Warns once in the life of this module."""

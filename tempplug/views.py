@@ -6,7 +6,7 @@ It must not know engines, and of strategies and objectives only what they read.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +25,11 @@ from tempplug.inputs import (
     check_uncertainty,
     common_type,
 )
-from tempplug.layouts import PairLayout, Views
-from tempplug.objectives.base import Objective
-from tempplug.strategies.base import Strategy
+from tempplug.layouts import Views
 from tempplug.transforms import refuse_fake
+
+if TYPE_CHECKING:
+    from tempplug.loss import ContrastiveLoss
 
 _PLAIN = (Tensor, nn.Parameter)
 # Arguments whose checks ask for nothing but type and shape, given that integers are int64.
@@ -53,189 +54,156 @@ def split_heads(
     return [(view_a, view_b)]  # type: ignore[list-item]
 
 
-class Reader:
-    """Reads the arguments of calls; what was found right of a kind of call is not asked again of calls of that kind.
+def views_of_embeddings(
+    loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
+) -> tuple[Views, Tensor | None]:
+    """Returns the views of a call, and which of its rows have no norm, None where all have one.
 
     Args:
-        layout: that will read the views.
-        negatives: names of the arguments that terms on negatives read; none where there are no terms.
-        gather: whether candidates of all processes are wanted.
-        twice: whether second derivatives are wanted.
-        checked: kinds of calls that were found right, to which this adds; None where a graph is traced.
+        loss_fn: the loss.
+        view_a: [B, D] raw embeddings.
+        view_b: [B, D] or [M, D] raw embeddings, or None.
+        given: the optional arguments of the call by name, without those that were left out.
+
+    Raises:
+        TensorError: an argument is no tensor, or one that the loss cannot take.
+        ShapeError: shapes do not fit each other.
+        ConfigError: neither layout nor strategy reads an argument that was given.
+        NonFiniteError: embeddings hold NaN or infinite values (on CPU).
     """
-
-    def __init__(
-        self, layout: PairLayout, negatives: frozenset[str], gather: bool, twice: bool, checked: set[Hashable] | None
-    ) -> None:
-        self.layout, self.negatives, self.gather, self.twice, self.checked = layout, negatives, gather, twice, checked
-
-    def read(
-        self, strategy: Strategy, objective: Objective, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
-    ) -> tuple[Views, list[Tensor]]:
-        """Returns the views, and for every input that held rows without norm which rows those are.
-
-        Args:
-            strategy: that will read some of the arguments.
-            objective: likewise.
-            view_a: [B, D] raw embeddings.
-            view_b: [B, D] or [M, D] raw embeddings, or None.
-            given: the optional arguments of the call by name, without those that were left out.
-
-        Raises:
-            TensorError: an argument is no tensor, or one that the loss cannot take.
-            ShapeError: shapes do not fit each other.
-            ConfigError: neither layout nor strategy reads an argument that was given.
-            NonFiniteError: embeddings hold NaN or infinite values (on CPU).
-        """
-        zero: list[Tensor] = []
-        if not self.gather:
-            return self._own(strategy, objective, view_a, view_b, given, zero), zero
-        device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
-        with distributed.refused_together(device, True):
-            views = self._own(strategy, objective, view_a, view_b, given, zero)
-        # Nothing that this process alone could refuse comes after this line.
-        views.rows = rows = distributed.share_rows(views.size, device, True)
-        if rows.world > 1:
-            if views.hard_negatives is not None:
-                own = distributed.share_rows(views.hard_negatives.shape[0], device, True)
-                views.hard_negatives = distributed.gather(views.hard_negatives, own)
-                if views.hard_rows is not None:
-                    views.hard_rows = distributed.gather(views.hard_rows + rows.offset, own)
-                if views.hard_mask is not None:
-                    views.hard_mask = distributed.gather(views.hard_mask.byte(), own).bool()
-            if views.labels is not None:
-                views.all_labels = distributed.gather(views.labels, rows)
-            if views.joined is not None:
-                parts = views.joined[: views.size], views.joined[views.size :]
-                views.all_joined = torch.cat([distributed.gather(part, rows) for part in parts])
-            else:
-                views.all_a = None if views.view_a is None else distributed.gather(views.view_a, rows)
-                views.all_b = None if views.view_b is None else distributed.gather(views.view_b, rows)
-            for values in views.row_arguments.values():
-                for name, (local, _) in values.items():
-                    if name != "queue":  # which every process has as it is
-                        all_rows = distributed.share_rows(local.shape[0], device, True)
-                        values[name] = local, distributed.gather(local.contiguous(), all_rows)
-        return views, zero
-
-    def _own(
-        self,
-        strategy: Strategy,
-        objective: Objective,
-        view_a: Tensor,
-        view_b: Tensor | None,
-        given: dict[str, Any],
-        zero: list[Tensor],
-    ) -> Views:
-        """Returns the views of this process alone."""
-        key = None if self.checked is None else self._kind(strategy, objective, view_a, view_b, given)
-        precision, uncertainty = None, None
-        queue, extra = given.get("queue"), given.get("hard_negatives")
-        labels, index = given.get("labels"), given.get("index")
-        if self.checked is None or key is None or key not in self.checked:
-            refuse_fake(view_a, view_b, *given.values())
-            before = view_a, view_b, queue, extra, labels, index
-            queue, extra, labels, index, uncertainty = self._check(strategy, objective, view_a, view_b, given)
-            precision, (first, view_b, queue, extra) = common_type(view_a, view_b, queue, extra)
-            view_a = view_a if first is None else first
-            after = view_a, view_b, queue, extra, labels, index
-            if (
-                self.checked is not None
-                and key is not None
-                and given.keys() <= _BY_SHAPE
-                and all(a is b for a, b in zip(before, after, strict=True))
-            ):
-                if len(self.checked) >= _MOST_KINDS:
-                    self.checked.clear()
-                self.checked.add(key)
-        second = [each for each in (view_b, queue, extra) if each is not None]
-        joins = view_b is not None and self.layout.joins_views
-        if joins and view_b is not None:
-            # One tensor from the start: half the passes over memory, and a small batch feels each of them.
-            groups = [[view_a, view_b], *([each] for each in second[1:])]
-        elif self.gather or (view_b is None and second):
-            groups = [[view_a], *([each] for each in second)]
+    if not loss_fn.gather:
+        return _own_views(loss_fn, view_a, view_b, given)
+    device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
+    with distributed.refused_together(device, True):
+        views, without = _own_views(loss_fn, view_a, view_b, given)
+    # Nothing that this process alone could refuse comes after this line.
+    views.rows = rows = distributed.share_rows(views.size, device, True)
+    if rows.world > 1:
+        if views.hard_negatives is not None:
+            own = distributed.share_rows(views.hard_negatives.shape[0], device, True)
+            views.hard_negatives = distributed.gather(views.hard_negatives, own)
+            if views.hard_rows is not None:
+                views.hard_rows = distributed.gather(views.hard_rows + rows.offset, own)
+            if views.hard_mask is not None:
+                views.hard_mask = distributed.gather(views.hard_mask.byte(), own).bool()
+        if views.labels is not None:
+            views.all_labels = distributed.gather(views.labels, rows)
+        if views.joined is not None:
+            parts = views.joined[: views.size], views.joined[views.size :]
+            views.all_joined = torch.cat([distributed.gather(part, rows) for part in parts])
         else:
-            groups = [[view_a], second] if second else [[view_a]]
-        (anchors, *others), without = unit_groups(groups, self.twice)
-        if without is not None:
-            for name, each in (("view_a", view_a), ("view_b", view_b), ("queue", queue), ("hard_negatives", extra)):
-                if each is not None:
-                    check_finite(name, each)
-            zero.append(without)
-        views = Views(
-            size=view_a.shape[0],
-            rows=distributed.rows_of_one(view_a.shape[0]),
-            device=view_a.device,
-            precision=precision or view_a.dtype,
-            labels=labels,
-            all_labels=labels,
-            index=index,
-            uncertainty=uncertainty,
-            positive_mask=given.get("positive_mask"),
-            negative_mask=given.get("negative_mask"),
-        )
-        hard = given.get("hard_negatives")
-        if hard is not None and hard.ndim == 3:
-            views.hard_rows = torch.arange(hard.shape[0], device=views.device).repeat_interleave(hard.shape[1])
-            mask = given.get("hard_negative_mask")
-            views.hard_mask = None if mask is None else mask.flatten()
-        if self.negatives:
-            rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard}
-            views.row_arguments = read_row_arguments(self.negatives, given, rows)
-        if joins:
-            views.joined = views.all_joined = anchors
-        else:
-            views.view_a = views.all_a = anchors
-        if len(second) == len(others) + joins:
-            if view_b is not None and not joins:
-                views.view_b = views.all_b = others.pop(0)
-            views.queue = None if queue is None else others.pop(0)
-            views.hard_negatives = None if extra is None else others.pop(0)
-        elif others:
-            (views.candidates,) = others
-            start = 0
-            for name, each in (("view_b", view_b), ("queue", queue), ("hard_negatives", extra)):
-                if each is not None:
-                    whole = each.shape[0] == views.candidates.shape[0]
-                    setattr(views, name, views.candidates if whole else views.candidates[start : start + each.shape[0]])
-                    start += each.shape[0]
-            views.all_b = views.view_b
-        return views
+            views.all_a = None if views.view_a is None else distributed.gather(views.view_a, rows)
+            views.all_b = None if views.view_b is None else distributed.gather(views.view_b, rows)
+        for values in views.row_arguments.values():
+            for name, (local, _) in values.items():
+                if name != "queue":  # which every process has as it is
+                    all_rows = distributed.share_rows(local.shape[0], device, True)
+                    values[name] = local, distributed.gather(local.contiguous(), all_rows)
+    return views, without
 
-    def _kind(
-        self, strategy: Strategy, objective: Objective, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
-    ) -> Hashable:
-        """Returns what the checks of shapes depend on; None where an argument is no ordinary tensor."""
-        kind: list[Hashable] = [self.layout, strategy.name, objective.name]
-        for name, each in (("view_a", view_a), ("view_b", view_b), *given.items()):
+
+def _own_views(
+    loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
+) -> tuple[Views, Tensor | None]:
+    """Returns what `views_of_embeddings` does, of this process alone."""
+    layout = loss_fn.layout
+    # What was found right of a kind of call is not asked again of calls of that kind; a graph keeps nothing.
+    key = None if torch.compiler.is_compiling() else _kind(loss_fn, view_a, view_b, given)
+    precision, uncertainty = None, None
+    queue, extra = given.get("queue"), given.get("hard_negatives")
+    labels, index = given.get("labels"), given.get("index")
+    if key is None or key not in loss_fn._checked:
+        refuse_fake(view_a, view_b, *given.values())
+        before = view_a, view_b, queue, extra, labels, index
+        queue, extra, labels, index, uncertainty = _check(loss_fn, view_a, view_b, given)
+        precision, (first, view_b, queue, extra) = common_type(view_a, view_b, queue, extra)
+        view_a = view_a if first is None else first
+        after = view_a, view_b, queue, extra, labels, index
+        if key is not None and given.keys() <= _BY_SHAPE and all(a is b for a, b in zip(before, after, strict=True)):
+            if len(loss_fn._checked) >= _MOST_KINDS:
+                loss_fn._checked.clear()
+            loss_fn._checked.add(key)
+    joins = view_b is not None and layout.joins_views
+    own: list[Tensor] = [view_a]
+    others: list[Tensor] = []
+    if view_b is not None:
+        (own if joins else others).append(view_b)
+    others += [each for each in (queue, extra) if each is not None]
+    # Rows of a group are one tensor: fewer passes over memory, and a small batch feels each of them.
+    apart = loss_fn.gather or joins or view_b is None
+    groups = [own, *([each] for each in others)] if apart else [own, others]
+    (anchors, *candidates), without = unit_groups(groups, loss_fn.engine == "dense")
+    if without is not None:
+        for name, each in (("view_a", view_a), ("view_b", view_b), ("queue", queue), ("hard_negatives", extra)):
             if each is not None:
-                if type(each) not in _PLAIN or each.is_nested or each.layout is not torch.strided:
-                    return None
-                kind.extend((name, each.shape, each.dtype, each.device))
-        return tuple(kind)
+                check_finite(name, each)
+    size = view_a.shape[0]
+    views = Views(
+        size=size,
+        rows=distributed.rows_of_one(size),
+        device=view_a.device,
+        precision=precision or view_a.dtype,
+        labels=labels,
+        all_labels=labels,
+        index=index,
+        uncertainty=uncertainty,
+        positive_mask=given.get("positive_mask"),
+        negative_mask=given.get("negative_mask"),
+    )
+    hard = given.get("hard_negatives")
+    if hard is not None and hard.ndim == 3:
+        views.hard_rows = torch.arange(hard.shape[0], device=views.device).repeat_interleave(hard.shape[1])
+        mask = given.get("hard_negative_mask")
+        views.hard_mask = None if mask is None else mask.flatten()
+    if loss_fn._read_by_negatives:
+        rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard}
+        views.row_arguments = read_row_arguments(loss_fn._read_by_negatives, given, rows)
+    if joins:
+        views.joined = views.all_joined = anchors
+    else:
+        views.view_a = views.all_a = anchors
+    if not apart and len(others) > 1:
+        (views.candidates,) = candidates
+        candidates = list(views.candidates.split_with_sizes([each.shape[0] for each in others]))
+    if view_b is not None and not joins:
+        views.view_b = candidates.pop(0)
+    views.queue = None if queue is None else candidates.pop(0)
+    views.hard_negatives = None if extra is None else candidates.pop(0)
+    views.all_b = views.view_b
+    return views, without
 
-    def _check(
-        self, strategy: Strategy, objective: Objective, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
-    ) -> tuple[Any, ...]:
-        """Raises what is wrong; returns queue, hard negatives [H, D], labels and index as int64, and uncertainty."""
-        device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
-        size, dimension = check_embeddings("view_a", view_a, device).shape
-        if view_b is not None:
-            check_embeddings("view_b", view_b, device, dimension)
-            if view_b.shape[0] != size and self.layout.name != "masks":
-                raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
-        if not given:
-            return None, None, None, None, None
-        check_read(given, strategy, self.layout, self.negatives | objective.takes)
-        queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
-        extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
-        hard, mask = given.get("hard_negatives"), given.get("hard_negative_mask")
-        if mask is not None:
-            if hard is None or hard.ndim != 3:
-                raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
-            check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
-        return queue, extra, *check_rows(given, device, size, size if view_b is None else view_b.shape[0], self.negatives)
+
+def _kind(loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Hashable:
+    """Returns what the checks of shapes depend on; None where an argument is no ordinary tensor."""
+    kind: list[Hashable] = [loss_fn.layout, loss_fn.strategy.name, loss_fn.objective.name]
+    for name, each in (("view_a", view_a), ("view_b", view_b), *given.items()):
+        if each is not None:
+            if type(each) not in _PLAIN or each.is_nested or each.layout is not torch.strided:
+                return None
+            kind.extend((name, each.shape, each.dtype, each.device))
+    return tuple(kind)
+
+
+def _check(loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> tuple[Any, ...]:
+    """Raises what is wrong; returns queue, hard negatives [H, D], labels and index as int64, and uncertainty."""
+    layout, negatives = loss_fn.layout, loss_fn._read_by_negatives
+    device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
+    size, dimension = check_embeddings("view_a", view_a, device).shape
+    if view_b is not None:
+        check_embeddings("view_b", view_b, device, dimension)
+        if view_b.shape[0] != size and layout.name != "masks":
+            raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
+    if not given:
+        return None, None, None, None, None
+    check_read(given, loss_fn.strategy, layout, negatives | loss_fn.objective.takes)
+    queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
+    extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
+    hard, mask = given.get("hard_negatives"), given.get("hard_negative_mask")
+    if mask is not None:
+        if hard is None or hard.ndim != 3:
+            raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
+        check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
+    return queue, extra, *check_rows(given, device, size, size if view_b is None else view_b.shape[0], negatives)
 
 
 def check_rows(

@@ -69,7 +69,9 @@ def row_statistics(
     only_sums = not (wanted.more or wanted.pair_function or len(terms))
     if engine == "auto":
         plain = inside or block.scores is not None
-        engine = "dense" if plain else "triton" if only_sums and _measured(block, logit_map) else "tiled"
+        engine = "dense" if plain else "tiled"
+        if MEASURED and engine == "tiled" and only_sums and _measured(block, logit_map):
+            engine = "triton"
     if engine == "tiled":
         return tiled_statistics(block, logit_map, mirrored=mirrored, wanted=wanted, terms=terms), engine
     if engine == "triton":
