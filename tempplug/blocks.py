@@ -60,7 +60,7 @@ def pairs_of(direction: Direction, views: Views, similarity: Tensor, main: Pairs
         similarity: [N] of the anchors and their positives.
         main: the block with the positives, None where it is this one.
     """
-    of_anchors, of_candidates = direction.parts
+    of_anchors, of_candidates = direction.parts(views)
     hard = [torch.full((part.size,), part.name == "hard_negatives", device=views.device) for part in of_candidates]
     anchors, candidates = direction.bare()
     return Pairs(
@@ -78,7 +78,7 @@ def pairs_of(direction: Direction, views: Views, similarity: Tensor, main: Pairs
     )
 
 
-def _argument(views: Views, parts: tuple[Part, ...], name: str, of_row: bool = False) -> Tensor:
+def _argument(views: Views, parts: Sequence[Part], name: str, of_row: bool = False) -> Tensor:
     """Returns what a call gives of the rows of some parts, one behind the other; see `Pairs`."""
     given, found = views.row_arguments.get(name, {}), []
     for part in parts:

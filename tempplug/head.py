@@ -172,8 +172,8 @@ class Head:
         if counts is not None and not self.objective.several_positives:
             self._refuse_several(counts, rows)
         anchors, candidates = direction.anchors, direction.candidates
-        first_part = direction.parts[0][0]
-        of_view_a = first_part.size if first_part.name == "view_a" else 0
+        names = direction.arguments[0]
+        of_view_a = (views.size if names[0] == "view_a" else 0) if names else None
         batch = Batch(positives, anchors, candidates, direction.labels, direction.index, direction.uncertainty, of_view_a)
         if scores is not None:
             batch.anchors = batch.candidates = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,6 +70,22 @@ class Views:
         start = 0 if part.everyone else self.rows.offset
         return torch.arange(start, start + part.size, device=self.device)
 
+    def rows_of(self, name: str, everyone: bool = True) -> Tensor | None:
+        """Returns the rows of an argument of the call by its name, those of views of all processes or of this one."""
+        if name == "view_a":
+            return self.all_a if everyone else self.view_a
+        if name == "view_b":
+            return self.all_b if everyone else self.view_b
+        return self.queue if name == "queue" else self.hard_negatives
+
+    def part(self, name: str, everyone: bool) -> Part:
+        """Returns an argument of the call as a part of a block."""
+        if name in ("view_a", "view_b"):
+            rows = self.view_b if name == "view_b" else None
+            return Part(name, self.rows.total if everyone else self.size if rows is None else rows.shape[0], everyone)
+        rows = self.rows_of(name)
+        return Part(name, 0 if rows is None else rows.shape[0])
+
     def scores_of(self, block: str) -> Tensor | None:
         """Returns the caller's similarities of a block by its name, None where the call gave rows."""
         return self.scores if self.scores is None or block != "ba" else self.scores[:, : self.size].T
@@ -95,7 +111,8 @@ class Direction:
 
     Attributes:
         name: of the block, of `tempplug.negatives.base.BLOCKS`; empty in layouts that have one kind of block.
-        parts: of the anchors and of the candidates, in order.
+        arguments: names of the arguments of the call whose rows are the anchors, and the candidates, in order.
+        everyone: whether candidates among the views are those of all processes.
         paired: whether the block holds the positives of its anchors.
         mirrored: whether the block is the transpose of the call's first one: the same pairs the other way round.
         hidden: what leaves out pairs that ``roles`` take for negatives.
@@ -109,11 +126,17 @@ class Direction:
     index: Tensor | None = None
     uncertainty: Tensor | None = None
     name: str = ""
-    parts: tuple[tuple[Part, ...], tuple[Part, ...]] = ((), ())
+    arguments: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    everyone: bool = True
     paired: bool = True
     mirrored: bool = False
     hidden: tuple[TermMap, ...] = ()
     fewer: Tensor | None = None
+
+    def parts(self, views: Views) -> tuple[list[Part], list[Part]]:
+        """Returns the parts of the anchors and of the candidates."""
+        of_anchors, of_candidates = self.arguments
+        return [views.part(each, False) for each in of_anchors], [views.part(each, self.everyone) for each in of_candidates]
 
     def bare(self) -> tuple[Tensor, Tensor]:
         """Returns anchors and candidates without gradient."""
@@ -148,6 +171,78 @@ class PairLayout(Configured, ABC):
     def build(self, views: Views) -> list[Direction]:
         """Returns one direction, or both of a symmetric layout."""
 
+    def direction(
+        self,
+        views: Views,
+        anchors: tuple[str, ...],
+        candidates: tuple[str, ...],
+        roles: PairRoles,
+        *,
+        everyone: bool = True,
+        own_hard: bool = False,
+        **more: Any,
+    ) -> Direction:
+        """Returns a block of rows of the call.
+
+        Args:
+            views: of the call.
+            anchors: names of the views whose rows are anchors.
+            candidates: names of the arguments whose rows are candidates; hard negatives, the last, may be absent in the call.
+            roles: of the pairs.
+            everyone: whether the candidates among the views are those of all processes.
+            own_hard: whether an anchor sees the hard negatives of its own row alone.
+            more: other attributes of the direction.
+
+        Raises:
+            ShapeError: the call has no view_b, or one uncertainty for the anchors of two views.
+        """
+        several, extra = len(anchors) > 1, candidates[len(anchors) :]
+        if views.hard_negatives is None and "hard_negatives" in extra:
+            candidates, extra = candidates[:-1], extra[:-1]
+        if several:
+            rows, others = views.joined, views.all_joined
+        else:
+            rows, others = views.rows_of(anchors[0], False), views.rows_of(candidates[0], everyone)
+        if rows is None or others is None:
+            raise self.lacks_second()
+        if extra and views.candidates is not None and candidates[0] == "view_b":
+            others = views.candidates  # the same rows, which are one tensor already
+        elif extra:
+            others = torch.cat([others, *(each for each in map(views.rows_of, extra) if each is not None)])
+        labels, index, uncertainty = views.labels, views.index, self._uncertainty(views, anchors[0])
+        if several:
+            labels = None if labels is None else torch.cat([labels, labels])
+            index = None if index is None else torch.cat([index, index])
+            second = self._uncertainty(views, anchors[1])
+            uncertainty = None if uncertainty is None or second is None else torch.cat([uncertainty, second])
+        found = Direction(
+            anchors=rows,
+            candidates=others,
+            roles=roles,
+            labels=labels,
+            index=index,
+            uncertainty=uncertainty,
+            arguments=(anchors, candidates),
+            everyone=everyone,
+            **more,
+        )
+        if "hard_negatives" in extra and (own_hard or views.hard_mask is not None):
+            found.hidden, found.fewer = _hidden(views, found, own_hard)
+        return found
+
+    def lacks_second(self) -> ShapeError:
+        """Returns the error for a call without view_b."""
+        return ShapeError(f"layout '{self.name}' needs view_b beside view_a.")
+
+    def _uncertainty(self, views: Views, view: str) -> Tensor | None:
+        if isinstance(views.uncertainty, tuple):
+            return views.uncertainty[view == "view_b"]
+        if view == "view_b" and views.uncertainty is not None:
+            raise ShapeError(
+                f"uncertainty must be a pair (of view_a, of view_b) where layout '{self.name}' has anchors of both."
+            )
+        return views.uncertainty
+
     def refuse_gather(self) -> bool:
         """Returns whether the layout has no meaning across processes."""
         return False
@@ -157,51 +252,15 @@ class PairLayout(Configured, ABC):
         return True
 
 
-def twice(values: Tensor | None) -> Tensor | None:
-    """Returns the values of both views' rows where those of one serve both."""
-    return None if values is None else torch.cat([values, values])
-
-
-def with_extra(candidates: Tensor, views: Views) -> tuple[Tensor, int | None]:
-    """Returns the candidates with the hard negatives behind them, and where those begin."""
-    if views.hard_negatives is None:
-        return candidates, None
-    return torch.cat([candidates, views.hard_negatives]), candidates.shape[0]
-
-
-def extra_count(views: Views) -> int:
+def hard_count(views: Views) -> int:
     """Returns how many hard negatives there are."""
     return 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
 
 
-def hard_part(views: Views) -> tuple[Part, ...]:
-    """Returns the part of the hard negatives, where there are any."""
-    return () if views.hard_negatives is None else (Part("hard_negatives", views.hard_negatives.shape[0]),)
-
-
-def parts_of_both(views: Views) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """Returns the parts of both views, or of the only one, against the same of all processes and the hard negatives."""
-    size, total = views.size, views.rows.total
-    if views.joined is None:
-        return (Part("view_a", size, False),), (Part("view_a", total), *hard_part(views))
-    own = Part("view_a", size, False), Part("view_b", size, False)
-    return own, (Part("view_a", total), Part("view_b", total), *hard_part(views))
-
-
-def without_hidden(
-    views: Views, parts: tuple[tuple[Part, ...], tuple[Part, ...]], own: bool
-) -> tuple[tuple[TermMap, ...], Tensor | None]:
-    """Returns what hides hard negatives that are absent or of another row, and how many of each anchor it hides.
-
-    Args:
-        views: of the call.
-        parts: of anchors and candidates.
-        own: whether an anchor sees the hard negatives of its own row alone.
-    """
-    if views.hard_negatives is None or not (own or views.hard_mask is not None):
-        return (), None
-    *before, hard = parts[1]
-    rows = torch.cat([views.numbers(part) for part in parts[0]])
+def _hidden(views: Views, direction: Direction, own: bool) -> tuple[tuple[TermMap, ...], Tensor | None]:
+    """Returns what hides hard negatives, the last part, that are absent or of another row, and how many of each anchor's."""
+    of_anchors, (*before, hard) = direction.parts(views)
+    rows = torch.cat([views.numbers(part) for part in of_anchors])
     seen = views.numbers(hard) if own else torch.full((hard.size,), -1, device=views.device)
     there = torch.ones_like(seen, dtype=torch.bool) if views.hard_mask is None else views.hard_mask
     # Behind -1 every anchor sees a candidate, behind -2 none does.
@@ -210,24 +269,3 @@ def without_hidden(
     if len(rows) > views.size:  # view_a's anchors see hard negatives, view_b's do not
         fewer = torch.cat([fewer.expand(views.size), fewer.new_zeros(views.size)])
     return (LeftOut(Keys(rows, seen), equal=False, spared=seen == -1),), fewer
-
-
-def lacks_second(name: str) -> ShapeError:
-    """Returns the error for a call without view_b."""
-    return ShapeError(f"layout '{name}' needs view_b beside view_a.")
-
-
-def given(tensor: Tensor | None, name: str) -> Tensor:
-    """Returns the rows, which a call without view_b lacks."""
-    if tensor is None:
-        raise lacks_second(name)
-    return tensor
-
-
-def one_uncertainty(views: Views, position: int, name: str) -> Tensor | None:
-    """Returns the uncertainty of view_a's anchors, or with position 1 of view_b's."""
-    if isinstance(views.uncertainty, tuple):
-        return views.uncertainty[position]
-    if position == 1 and views.uncertainty is not None:
-        raise ShapeError(f"uncertainty must be a pair (of view_a, of view_b) where layout '{name}' has anchors of both.")
-    return views.uncertainty

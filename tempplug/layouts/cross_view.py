@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
-from torch import Tensor
 
 from tempplug import positions
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.layouts.base import (
-    Direction,
-    PairLayout,
-    Part,
-    Views,
-    extra_count,
-    given,
-    hard_part,
-    one_uncertainty,
-    with_extra,
-    without_hidden,
-)
+from tempplug.layouts.base import Direction, PairLayout, Views, hard_count
 from tempplug.negatives.base import Keys, LeftOut, read_blocks
 from tempplug.options import Choice, Flag, Text
-from tempplug.roles import PairRoles
 
 
 class CrossView(PairLayout):
@@ -79,71 +66,43 @@ class CrossView(PairLayout):
         return not set(self.blocks) <= {"ab", "ba"} or self.hard == "own" or not self.in_batch
 
     def _ab(self, views: Views) -> Direction:
-        size, rows, extra = views.size, views.rows, extra_count(views)
-        if self.hard == "own" and extra and views.hard_rows is None:
+        size, rows, extra, own = views.size, views.rows, hard_count(views), self.hard == "own"
+        if own and extra and views.hard_rows is None:
             raise ShapeError("hard=own of layout 'cross-view' needs hard_negatives [B, k, D], which belong to rows.")
-        if not (extra or self.in_batch):
-            raise ShapeError("in_batch=false of layout 'cross-view' needs hard_negatives=: there are no other negatives.")
-        anchors, view_b = given(views.view_a, self.name), given(views.view_b, self.name)
         if self.in_batch:
-            own, roles = Part("view_b", rows.total), positions.cross_view(size, rows.offset, rows.total, extra, views.device)
+            roles = positions.cross_view(size, rows.offset, rows.total, extra, views.device)
+        elif extra:
+            roles = positions.queue(size, extra, 0, views.device)
         else:
-            own, roles = Part("view_b", size, False), positions.queue(size, extra, 0, views.device)
-        candidates = views.candidates
-        if candidates is None:
-            candidates, _ = with_extra(given(views.all_b, self.name) if self.in_batch else view_b, views)
-        parts = (Part("view_a", size, False),), (own, *hard_part(views))
-        hidden, fewer = without_hidden(views, parts, self.hard == "own")
-        return self._direction(views, "ab", anchors, candidates, roles, parts=parts, hidden=hidden, fewer=fewer)
+            raise ShapeError("in_batch=false of layout 'cross-view' needs hard_negatives=: there are no other negatives.")
+        candidates = ("view_b", "hard_negatives")
+        return self.direction(views, ("view_a",), candidates, roles, name="ab", everyone=self.in_batch, own_hard=own)
 
     def _aa(self, views: Views) -> Direction:
-        return self._of_one_view(views, "aa", "view_a", views.view_a, views.all_a)
+        return self._of_one_view(views, "aa", "view_a")
 
     def _ba(self, views: Views) -> Direction:
         rows = views.rows
         roles = positions.cross_view(views.size, rows.offset, rows.total, 0, views.device)
-        parts = (Part("view_b", views.size, False),), (Part("view_a", rows.total),)
         mirrored = rows.world == 1 and views.hard_negatives is None and not self.joint
-        anchors, candidates = given(views.view_b, self.name), given(views.all_a, self.name)
-        return self._direction(views, "ba", anchors, candidates, roles, parts=parts, mirrored=mirrored)
+        return self.direction(views, ("view_b",), ("view_a",), roles, name="ba", mirrored=mirrored)
 
     def _bb(self, views: Views) -> Direction:
         if self.hard != "shared" or views.hard_negatives is None:
-            return self._of_one_view(views, "bb", "view_b", views.view_b, views.all_b)
-        rows, extra = views.rows, extra_count(views)
-        candidates = with_extra(given(views.all_b, self.name), views)[0] if views.candidates is None else views.candidates
-        parts = (Part("view_b", views.size, False),), (Part("view_b", rows.total), *hard_part(views))
-        hidden, fewer = without_hidden(views, parts, False)
+            return self._of_one_view(views, "bb", "view_b")
+        size, rows = views.size, views.rows
+        roles = positions.cross_view(size, rows.offset, rows.total, hard_count(views), views.device)
+        found = self.direction(views, ("view_b",), ("view_b", "hard_negatives"), roles, name="bb", paired=False)
         if views.hard_rows is not None:
             # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
-            numbers = [views.numbers(part) for part in parts[1]]
-            hidden = (*hidden, LeftOut(Keys(views.numbers(parts[0][0]), torch.cat(numbers))))
+            of_anchors, of_candidates = (torch.cat([views.numbers(part) for part in parts]) for parts in found.parts(views))
+            found.hidden = (*found.hidden, LeftOut(Keys(of_anchors, of_candidates)))
             own = views.hard_rows if views.hard_mask is None else views.hard_rows[views.hard_mask]
-            fewer = torch.bincount(own, minlength=rows.total)[rows.offset : rows.offset + views.size] + (
-                0 if fewer is None else fewer
-            )
-        roles = positions.cross_view(views.size, rows.offset, rows.total, extra, views.device)
-        anchors = given(views.view_b, self.name)
-        return self._direction(views, "bb", anchors, candidates, roles, parts=parts, hidden=hidden, fewer=fewer, paired=False)
+            fewer = torch.bincount(own, minlength=rows.total)[rows.offset : rows.offset + size]
+            found.fewer = fewer if found.fewer is None else fewer + found.fewer
+        return found
 
-    def _of_one_view(self, views: Views, name: str, part: str, own: Tensor | None, everyone: Tensor | None) -> Direction:
+    def _of_one_view(self, views: Views, name: str, view: str) -> Direction:
         """Returns the block of one view against itself."""
-        rows = views.rows
-        roles = positions.same_view(views.size, rows.offset, rows.total, views.device)
-        parts = (Part(part, views.size, False),), (Part(part, rows.total),)
-        anchors, candidates = given(own, self.name), given(everyone, self.name)
-        return self._direction(views, name, anchors, candidates, roles, parts=parts, paired=False)
-
-    def _direction(
-        self, views: Views, name: str, anchors: Tensor, candidates: Tensor, roles: PairRoles, **more: Any
-    ) -> Direction:
-        return Direction(
-            anchors=anchors,
-            candidates=candidates,
-            roles=roles,
-            labels=views.labels,
-            index=views.index,
-            uncertainty=one_uncertainty(views, int(name[0] == "b"), self.name),
-            name=name,
-            **more,
-        )
+        roles = positions.same_view(views.size, views.rows.offset, views.rows.total, views.device)
+        return self.direction(views, (view,), (view,), roles, name=name, paired=False)

@@ -7,18 +7,7 @@ from torch import Tensor
 
 from tempplug import positions
 from tempplug.errors import ConfigError
-from tempplug.layouts.base import (
-    Direction,
-    PairLayout,
-    Views,
-    extra_count,
-    given,
-    one_uncertainty,
-    parts_of_both,
-    twice,
-    with_extra,
-    without_hidden,
-)
+from tempplug.layouts.base import Direction, PairLayout, Views, hard_count
 from tempplug.roles import Pairing, PairRoles
 
 
@@ -34,32 +23,13 @@ class Labels(PairLayout):
         """Returns the block [B, G (+ H)] of one view, or [2B, 2G (+ H)] of two."""
         if views.labels is None or views.all_labels is None:
             raise ConfigError("layout 'labels' needs labels=, the class of each row of view_a.")
-        uncertainty = one_uncertainty(views, 0, self.name)
-        labels, all_labels, index = views.labels, views.all_labels, views.index
-        if views.joined is None:
-            anchors, everyone = given(views.view_a, self.name), given(views.all_a, self.name)
-        else:
-            anchors, everyone = views.joined, given(views.all_joined, self.name)
-            labels, index = torch.cat([labels, labels]), None if views.index is None else twice(views.index)
+        labels, all_labels = views.labels, views.all_labels
+        names: tuple[str, ...] = ("view_a",)
+        if views.joined is not None:
+            labels, names = torch.cat([labels, labels]), ("view_a", "view_b")
             all_labels = labels if views.rows.world == 1 else torch.cat([all_labels, all_labels])
-            second = one_uncertainty(views, 1, self.name)
-            if uncertainty is not None and second is not None:
-                uncertainty = torch.cat([uncertainty, second])
-        parts = parts_of_both(views)
-        hidden, fewer = without_hidden(views, parts, False)
-        return [
-            Direction(
-                anchors=anchors,
-                candidates=with_extra(everyone, views)[0],
-                roles=self.roles(labels, all_labels, views.size, views.rows.offset, extra_count(views)),
-                labels=labels,
-                index=index,
-                uncertainty=uncertainty,
-                parts=parts,
-                hidden=hidden,
-                fewer=fewer,
-            )
-        ]
+        roles = self.roles(labels, all_labels, views.size, views.rows.offset, hard_count(views))
+        return [self.direction(views, names, (*names, "hard_negatives"), roles)]
 
     @staticmethod
     def roles(labels: Tensor, all_labels: Tensor, size: int, offset: int, extra: int) -> PairRoles:

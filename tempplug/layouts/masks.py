@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.layouts.base import Direction, PairLayout, Part, Views, given, one_uncertainty
+from tempplug.layouts.base import Direction, PairLayout, Views
 from tempplug.roles import roles_of_masks
 
 
@@ -24,24 +24,16 @@ class Masks(PairLayout):
 
     def build(self, views: Views) -> list[Direction]:
         """Returns the block [N, M] with the given masks."""
-        view_a, view_b = given(views.view_a, self.name), given(views.view_b, self.name)
-        wanted = (view_a.shape[0], view_b.shape[0])
+        if views.view_b is None:
+            raise self.lacks_second()
+        wanted = (views.size, views.view_b.shape[0])
         positive = _mask("positive_mask", views.positive_mask, wanted)
         negative = _mask("negative_mask", views.negative_mask, wanted)
         # Their bytes, because a maximum of bytes is many times faster than `any` of booleans.
         if bool((positive.view(torch.uint8) & negative.view(torch.uint8)).max()):
             raise ConfigError("positive_mask and negative_mask overlap: a pair cannot be both.")
-        return [
-            Direction(
-                anchors=view_a,
-                candidates=view_b,
-                roles=roles_of_masks(positive, negative),
-                labels=views.labels,
-                index=views.index,
-                uncertainty=one_uncertainty(views, 0, self.name),
-                parts=((Part("view_a", views.size, False),), (Part("view_b", view_b.shape[0], False),)),
-            )
-        ]
+        roles = roles_of_masks(positive, negative)
+        return [self.direction(views, ("view_a",), ("view_b",), roles, everyone=False)]
 
     def refuse_gather(self) -> bool:
         """Returns True: the masks speak of the rows at hand."""

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from tempplug import positions
 from tempplug.errors import ShapeError
-from tempplug.layouts.base import (
-    Direction,
-    PairLayout,
-    Part,
-    Views,
-    extra_count,
-    given,
-    hard_part,
-    one_uncertainty,
-    with_extra,
-    without_hidden,
-)
+from tempplug.layouts.base import Direction, PairLayout, Views, hard_count
 
 
 class Queue(PairLayout):
@@ -29,25 +16,10 @@ class Queue(PairLayout):
 
     def build(self, views: Views) -> list[Direction]:
         """Returns the block [B, B + K (+ H)], whose first B columns hold the keys and no negatives."""
-        view_a, view_b = given(views.view_a, self.name), given(views.view_b, self.name)
+        if views.view_b is None:
+            raise self.lacks_second()
         if views.queue is None:
             raise ShapeError("layout 'queue' needs queue=, the past candidates [K, D].")
-        candidates = views.candidates
-        if candidates is None:
-            candidates, _ = with_extra(torch.cat([view_b, views.queue]), views)
-        keys, queue = Part("view_b", views.size, False), Part("queue", views.queue.shape[0])
-        parts = (Part("view_a", views.size, False),), (keys, queue, *hard_part(views))
-        hidden, fewer = without_hidden(views, parts, False)
-        return [
-            Direction(
-                anchors=view_a,
-                candidates=candidates,
-                roles=positions.queue(view_b.shape[0], views.queue.shape[0], extra_count(views), candidates.device),
-                labels=views.labels,
-                index=views.index,
-                uncertainty=one_uncertainty(views, 0, self.name),
-                parts=parts,
-                hidden=hidden,
-                fewer=fewer,
-            )
-        ]
+        roles = positions.queue(views.size, views.queue.shape[0], hard_count(views), views.device)
+        candidates = ("view_b", "queue", "hard_negatives")
+        return [self.direction(views, ("view_a",), candidates, roles, everyone=False)]
