@@ -121,6 +121,11 @@ def _refuse(options: dict[str, Any], instance: object) -> None:
 
 
 def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, spec: Any, options: dict[str, Any]) -> Any:
+    if not isinstance(spec, str):
+        example = "macl:alpha=0.5" if kind is StrategyInfo else "dclw:sigma=0.25"
+        raise ConfigError(
+            f"{word}={spec!r} must be a spec string such as '{example}', or an instance of tempplug.{word.capitalize()}."
+        )
     name, written = parse_spec(spec)
     target = load_class(registry().get(kind, name))
     given = {**written, **options}

@@ -44,17 +44,17 @@ class Total:
 
 
 class Share:
-    """What the gradient of a row's sum is to each of its summands.
+    """How the gradient of a row's sum becomes the gradient of each of its summands.
 
     Args:
         sums: of the rows.
-        gradient: [N] of what `Pass.forward` returned of them; None means 0.
-        scale: that logits have, where it is not in their slopes.
+        gradient: [N] of the sums, or of their logarithm, as `Pass.forward` returned them; None means 0.
+        scale: of a linear map, whose slopes do not contain it; None of other maps.
         logarithm: whether the logarithm of the sums was returned.
         full: whether no sum is 0.
 
     Attributes:
-        gradient: [N] of the sums' logarithm, or of the sums, times the scale.
+        gradient: [N] that gradient, times the scale.
         factor: [N] what f' of a pair is multiplied by, where sums were taken as they are.
         lse: [N] base-2 logarithm of the sums, where they went around the largest logit.
     """
@@ -90,8 +90,19 @@ class Backward:
         gradients: of what its `forward` returned; None means 0.
         wants: whether those of anchors, of candidates, of the offset, and of each thing that the map learns are wanted.
 
+    Names that begin with ``of_`` are gradients: ``of_logit`` is the gradient of the mean logit of the positives.
+
     Attributes:
         of_offset: the gradient of the offset, after `run`; None where it is not wanted.
+        negatives: share of each negative in the sum of its row.
+        columns: share of each negative in the sum of its column, of a mirrored block; otherwise ``negatives``.
+        positives: share of each positive in the sum of its row; None where positions give the one positive.
+        of_class: [N] gradient of each positive's similarity, added by class sums; None unless labels give the positives.
+        in_tiles: [N] the same, added tile by tile; None unless masks give the positives.
+        one_set: whether the candidates are the anchors.
+        triangle: whether a tile stands for its mirror image, too, see `tempplug.engine.tiles.Plan`.
+        scaled: whether the gradient of a linear map's scale is wanted.
+        out: the gradients of both factors of each product, None where not wanted, or where both factors are the same rows.
     """
 
     of_offset: Tensor | None = None
@@ -102,12 +113,12 @@ class Backward:
         roles, scale = work.roles, work.scale
         logarithm, paired = work.wanted.pair_function is None, roles.fewest_positives > 0
         full = roles.without_negatives is None and not work.terms
-        self.x = self.y = Share(work.negative, of_negative, scale, logarithm, full)
+        self.negatives = self.columns = Share(work.negative, of_negative, scale, logarithm, full)
         if work.columns is not None:
-            self.y = Share(work.columns, of_columns, scale, logarithm, full)
-        self.z = self.of_logit = self.of_each = None
+            self.columns = Share(work.columns, of_columns, scale, logarithm, full)
+        self.positives = self.of_logit = self.of_each = None
         if work.positive is not None:
-            self.z = Share(work.positive, of_positive, scale, logarithm, paired)
+            self.positives = Share(work.positive, of_positive, scale, logarithm, paired)
             counts = roles.positive_count() if paired else roles.positive_count().clamp(min=1)
             self.of_logit = None if of_logit is None else of_logit / counts
             self.of_each = None if self.of_similarity is None else self.of_similarity / counts
@@ -117,10 +128,10 @@ class Backward:
             self.of_class, self.in_tiles = self.of_each, None
         self.of_learned: list[Tensor | None] = [None] * (len(wants) - 3)
         (anchors, candidates), *others = work.products
-        self.alone, self.triangle = candidates is anchors, work.plan.triangle
+        self.one_set, self.triangle = candidates is anchors, work.plan.triangle
         self.scaled = scale is not None and bool(self.of_learned)
         # The scale's gradient needs those of anchors and candidates apart.
-        first, second = wants[0] or self.scaled, wants[1] or (self.scaled and self.alone != self.triangle)
+        first, second = wants[0] or self.scaled, wants[1] or (self.scaled and self.one_set != self.triangle)
         self.out: list[tuple[Total | None, Total | None]] = [
             (Total(anchors) if first else None, Total(candidates) if second else None)
         ]
@@ -137,9 +148,9 @@ class Backward:
         (anchors, candidates), (of_left, of_right) = work.products[0], out[0]
         if self.scaled and work.scale is not None and of_left is not None:
             self.of_learned[0] = self._of_scale(work.scale, of_left, of_right)
-        if self.alone and of_left is not None and of_right is not None:
+        if self.one_set and of_left is not None and of_right is not None:
             of_left.add_(of_right)
-        across = of_left if self.alone else of_right
+        across = of_left if self.one_set else of_right
         if self.of_class is not None:
             factor = self.of_class.unsqueeze(1)
             if of_left is not None:
@@ -164,7 +175,7 @@ class Backward:
             if work.folded and slopes:  # as where they are kept, to the last digit
                 weights, slopes = weights.mul_(slopes[0]), ()
         weights = self._of_sums(tile, weights, positive)
-        if work.shifts:
+        if work.learns_offset:
             additions.append((self._add_offset, tile.rows, self._of_rows(tile, weights)))
         self._add_others(tile, weights, positive)
         if work.learned:
@@ -176,21 +187,30 @@ class Backward:
             if of_left is not None:
                 product = gemm.times(along, right if tile.columns is None else right[tile.columns])
                 additions.append((of_left.add, tile.rows, product))
-            across = of_left if (tile.both and self.triangle) or (self.alone and of_right is None) else of_right
-            if tile.turns and across is not None:
+            across = of_left if (tile.both and self.triangle) or (self.one_set and of_right is None) else of_right
+            if tile.transposed and across is not None:
                 inner = along if tile.inner is None else along[:, tile.inner]
                 product = gemm.times_transposed(inner, left if tile.rows is None else left[tile.rows])
                 additions.append((across.add, tile.outer, product))
         return additions
 
     def _of_sums(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> Tensor:
-        """Returns what the sums are to a tile's logits, times the slope where that is in the weights, in their place."""
+        """Returns the gradient of a tile's logits that comes from the sums, times the slope if the weights contain it.
+
+        Args:
+            tile: where.
+            weights: [R, C] f' of each pair, or base-2 logits, overwritten.
+            positive: [R, C] 1 for positives and 0 for others; None where positions say it.
+        """
         if self.work.around:
             return self._softmaxes(tile, weights, positive)
-        if positive is None or self.z is None:
-            return weights.mul_(spread(self.x.factor, self.y.factor, tile))
-        # Exactly the one or the other, as marks are 0 and 1.
-        at_negative, at_positive = spread(self.x.factor, self.y.factor, tile), spread(self.z.factor, self.z.factor, tile)
+        if positive is None or self.positives is None:
+            return weights.mul_(spread(self.negatives.factor, self.columns.factor, tile))
+        # A mark is 0 or 1, so this is exactly one of the two.
+        at_negative, at_positive = (
+            spread(self.negatives.factor, self.columns.factor, tile),
+            spread(self.positives.factor, self.positives.factor, tile),
+        )
         return weights.mul_(torch.lerp(at_negative, at_positive, positive))
 
     def _add_others(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> None:
@@ -206,7 +226,7 @@ class Backward:
         sums = weights.sum(1)
         if not (tile.both and self.triangle):
             return sums
-        if tile.turns:
+        if tile.transposed:
             return (sums + weights[:, tile.inner or EVERY].sum(1)) / 2
         return sums / 2
 
@@ -218,11 +238,11 @@ class Backward:
 
     def _softmaxes(self, tile: Tile, logits: Tensor, positive: Tensor | None) -> Tensor:
         """Returns each pair's share in the sum of its row, and of its column if that is an anchor, times their gradients."""
-        groups = [(logits, self.x, self.y)]
-        if positive is not None and self.z is not None:
+        groups = [(logits, self.negatives, self.columns)]
+        if positive is not None and self.positives is not None:
             marked = positive > 0
             at_negatives, at_positives = logits.masked_fill(marked, -math.inf), logits.masked_fill(~marked, -math.inf)
-            groups = [(at_negatives, self.x, self.y), (at_positives, self.z, self.z)]
+            groups = [(at_negatives, self.negatives, self.columns), (at_positives, self.positives, self.positives)]
         total: Tensor | None = None
         for each, own, across in groups:
             softmax = (each - part(own.lse, tile.rows)[:, None]).exp2_().mul_(part(own.gradient, tile.rows)[:, None])

@@ -43,12 +43,16 @@ Addition = tuple[Callable[[Any, Any], None], Any, Any]
 
 
 class Sums:
-    """Sums of the rows of tiles: as they are, or of exp2 around the largest number of each row so far.
+    """Sums of the rows of tiles: of the values themselves, or of 2^(l - most), most the largest base-2 logit of a row so far.
 
     Args:
         count: of the rows.
         like: a tensor of their type.
-        around: whether exp2 of what is added is summed, in units of 2^most.
+        around: whether what is added are base-2 logits, and 2^(l - most) is summed.
+
+    Attributes:
+        total: [N] the sums so far; None before the first.
+        most: [N] the largest logit of each row so far; None if values themselves are summed.
     """
 
     total: Tensor | None = None
@@ -57,8 +61,8 @@ class Sums:
     def __init__(self, count: int, like: Tensor, around: bool) -> None:
         self.count, self.like, self.around = count, like, around
 
-    def part(self, values: Tensor, along: int) -> tuple[Tensor, Tensor | None]:
-        """Returns the sums of a tile along a dimension, and what they are in units of.
+    def of_tile(self, values: Tensor, along: int) -> tuple[Tensor, Tensor | None]:
+        """Returns the sums of a tile along a dimension, and the largest logits that were subtracted; None where none were.
 
         Args:
             values: [R, C].
@@ -71,7 +75,7 @@ class Sums:
         return (values - most.unsqueeze(along)).exp2_().sum(along), most
 
     def add(self, rows: slice | None, found: tuple[Tensor, Tensor | None]) -> None:
-        """Adds what `part` returned of some rows, all of them where none are named."""
+        """Adds what `of_tile` returned of some rows, all of them where none are named."""
         more, level = found
         if rows is None and self.total is None:
             self.total, self.most = found
@@ -110,8 +114,8 @@ class Values:
     Attributes:
         similarity: [R, C], overwritten unless more than sums is wanted.
         logit: [R, C] in nats, where they were computed.
-        values: [R, C] what is summed, nothing where a pair has no role; base-2 logits where sums go around the largest.
-        weights: [R, C] f', or again those logits.
+        values: [R, C] what is summed, 0 where a pair has no role; with `Pass.around` base-2 logits, -inf where it has none.
+        weights: [R, C] f' of each pair; with `Pass.around` the same logits.
         slopes: of the logits along each product.
         positive: [R, C] 1 for positives and 0 for others; None where positions say it.
     """
@@ -125,7 +129,7 @@ class Values:
 
 
 class Pass:
-    """A block on its way through the tiles, and what its backward pass needs.
+    """The forward pass of one block, and what its backward pass needs of it.
 
     Args:
         block: anchors, candidates and their roles.
@@ -138,6 +142,15 @@ class Pass:
 
     Attributes:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
+        products: rows whose products the map reads; the first are anchors and candidates, whose product is the similarity.
+        learns_offset: whether the offset has a gradient.
+        scale: of a linear map, whose gradient needs no tile; None of other maps.
+        learned: what carries gradient in other maps: autograd finds their gradients tile by tile.
+        marks: of positives given by labels or masks; None where positions give the one positive of each row.
+        safe: whether sums of exp cannot overflow; otherwise `forward` looks at the sums.
+        around: whether sums are taken around the largest logit of each row, see `Sums`.
+        folded: whether the slope is already multiplied into the weights that are kept.
+        keeps: whether the backward pass finds weights and slopes of all tiles in ``kept``, and does not compute them again.
     """
 
     mean: Tensor | None = None
@@ -154,14 +167,13 @@ class Pass:
     ) -> None:
         self.roles = roles = block.roles
         self.map, self.wanted, self.terms, self.mirrored = logit_map, wanted, terms, mirrored
-        self.shifts = offset is not None and offset.requires_grad
+        self.learns_offset = offset is not None and offset.requires_grad
         self.offset = None if offset is None else offset.detach()
         anchors = block.bare[0]
         self.products = [block.bare]
         for left, right in logit_map.products:
             own = left.detach()
             self.products.append((own, own if right is left else right.detach()))
-        # Whose gradient autograd finds, tile by tile.
         self.scale = logit_map.detached().scale if isinstance(logit_map, ScaleMap) and logit_map.linear else None
         self.learned = () if self.scale is not None or logit_map.products else learned
         half = roles.square and logit_map.symmetric and not self.learned and not wanted.more
@@ -190,8 +202,8 @@ class Pass:
         self.columns = Sums(candidates.shape[0], anchors, self.around) if self.mirrored else None
         self.logit = anchors.new_zeros(anchors.shape[0]) if several and not self.map.linear else None
         self.top: tuple[Tensor, Tensor, Tensor] | None = None
-        # Of one slope alone, weights are kept with it in them, where they are not wanted apart.
-        apart = several or self.around or self.learned or self.wanted.top or self.shifts
+        # A single slope is multiplied into the weights that are kept, unless something needs the weights without it.
+        apart = several or self.around or self.learned or self.wanted.top or self.learns_offset
         self.folded = not (apart or len(self.products) > 1)
         slopes = 0 if self.map.linear or self.folded else len(self.products)
         self.keeps = keep and self.plan.pairs * (1 + slopes) <= KEPT
@@ -209,24 +221,24 @@ class Pass:
 
     def _sums_of(self, tile: Tile) -> list[Addition]:
         """Returns what a tile adds to each sum, and keeps what the backward pass needs of it."""
-        found, turns = self.tile(tile, weighed=self.keeps), tile.both and tile.turns
+        found, for_columns = self.tile(tile, weighed=self.keeps), tile.both and tile.transposed
         of_negatives = found.values
         additions: list[Addition] = []
         if found.positive is not None and self.positive is not None:
             of_positives, of_negatives = self._parts(found)
-            additions.append((self.positive.add, tile.rows, self.positive.part(of_positives, 1)))
-            if turns:
+            additions.append((self.positive.add, tile.rows, self.positive.of_tile(of_positives, 1)))
+            if for_columns:
                 across = of_positives[:, tile.inner or EVERY]
-                additions.append((self.positive.add, tile.outer, self.positive.part(across, 0)))
+                additions.append((self.positive.add, tile.outer, self.positive.of_tile(across, 0)))
             if self.logit is not None and found.logit is not None:
                 logits = torch.where(found.positive > 0, found.logit, 0.0)  # a term may make that of a negative -inf
                 additions.append((self._add_logits, tile.rows, logits.sum(1)))
-                if turns:
+                if for_columns:
                     additions.append((self._add_logits, tile.outer, logits[:, tile.inner or EVERY].sum(0)))
-        additions.append((self.negative.add, tile.rows, self.negative.part(of_negatives, 1)))
-        if turns:
+        additions.append((self.negative.add, tile.rows, self.negative.of_tile(of_negatives, 1)))
+        if for_columns:
             across, sums = of_negatives if tile.inner is None else of_negatives[:, tile.inner], self.columns or self.negative
-            additions.append((sums.add, tile.outer, sums.part(across, 0)))
+            additions.append((sums.add, tile.outer, sums.of_tile(across, 0)))
         if self.wanted.top:
             additions.append((self._note_top, tile, found))
         if self.keeps:

@@ -103,7 +103,7 @@ class Rows(torch.autograd.Function):
                 return Rows.backward(ctx, *gradients)
         backward = Backward(ctx.work, gradients, ctx.needs_input_grad[2:])
         ((of_anchors, of_candidates), *others), of_learned = backward.run()
-        if others:  # rows that one product or another was made from
+        if others:  # a map with products learns through their rows alone, which its tensors() are
             found: dict[int, Tensor] = {}
             for rows, both in zip(ctx.work.map.products, others, strict=True):
                 found |= {id(each): of_each for each, of_each in zip(rows, both, strict=True) if of_each is not None}

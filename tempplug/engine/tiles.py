@@ -32,18 +32,19 @@ class Tile:
     Attributes:
         rows: the anchors; None where they are all.
         columns: the candidates; None where they are all.
-        both: whether the columns are anchors as well, of this block or of its mirror image.
-        turns: whether a product of the transposed tile belongs to the gradient.
-        inner: columns of the tile that the transposed product is of; None where they are all.
-        outer: the same among the candidates.
+        both: whether the tile adds to the sums of its columns, too: they are anchors of this block or of its mirror image.
+        transposed: whether some columns need the transposed tile: all, but for those on the diagonal of a square, where the
+            tile holds both halves.
+        inner: those columns, counted within the tile; None where they are all.
+        outer: the same columns, counted among the candidates.
         blank: positions in the flattened tile that have no role; None where all have one.
-        behind: whether the columns are hard negatives, which have no label.
+        behind: whether the columns are hard negatives, which stand behind the other candidates and have no label.
     """
 
     rows: slice | None
     columns: slice | None
     both: bool
-    turns: bool
+    transposed: bool
     inner: slice | None
     outer: slice | None
     blank: Tensor | None
@@ -90,7 +91,7 @@ def make_plan(shape: Shape, triangle: bool, mirrored: bool, device: torch.device
                 rows=_span(top, bottom, shape.anchors),
                 columns=_span(left, right, shape.candidates),
                 both=both,
-                turns=diagonal < width,
+                transposed=diagonal < width,
                 inner=_span(diagonal, width, width),
                 outer=_span(left + diagonal, right, shape.candidates),
                 blank=None if behind else _blank(shape.blanks, top, bottom, left, right, device),

@@ -22,7 +22,8 @@ class LogitMap(ABC):
     Attributes:
         uniform: the same map for every pair.
         symmetric: the logit of (i, j) is that of (j, i), so that half of a square matrix is enough.
-        products: the rows of anchors and of candidates whose product the map reads beside the similarity; mostly none.
+        products: the rows of anchors and of candidates whose product the map reads beside the similarity; mostly none. With
+            products, `tensors` may return nothing but these rows.
         linear: the logit is ``scale`` times the similarity, ``scale`` [] or [N] being all that `tensors` may return: engines
             find its gradient without a look at the pairs.
     """
@@ -68,11 +69,15 @@ class LogitMap(ABC):
         return self
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Returns what carries gradient beside the similarity."""
+        """Returns every tensor that `logit` reads and that carries gradient: a learned number, or rows of `products`.
+
+        The tiled engine gives these tensors their gradient, by autograd through `logit`. One that is missing here gets a wrong
+        gradient there, which `tempplug.testing.check_strategy` reports.
+        """
         return ()
 
     def detached(self) -> LogitMap:
-        """Returns the same map without gradient; maps that hold no tensors are that already."""
+        """Returns the same map with `tensors` detached, for the record; a map with `tensors` overrides this."""
         return self
 
     def logit_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:

@@ -27,6 +27,12 @@ PORTABLE_ENGINES: tuple[EngineName, ...] = ("dense", "tiled")
 # By the type of parameters: how far two ways to one number may be apart, relatively where they are larger than 1.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 3e-2}
 
+# What to do where the gradient of a parameter of strategy or objective differs between engines.
+REMEDIES = {
+    "strategy.": " tensors() must return every tensor of the map that carries gradient.",
+    "objective.": " A pair function must add what it learns by offset(logit_map), not in value(logit).",
+}
+
 
 class ConformanceError(TempplugError):
     """A strategy, an objective or a term breaks its contract; the message says which part of it."""
@@ -104,7 +110,7 @@ def whole_of(logit_map: LogitMap) -> LogitMap:
     return logit_map.at(slice(0, ROWS), slice(0, ROWS))
 
 
-def _check_values(logit_map: LogitMap, dtype: torch.dtype) -> None:
+def _check_values(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
     whole, s = whole_of(logit_map), similarities_of(dtype)
     for name in ("logit", "slope", "temperature"):
         values: Tensor = getattr(whole, name)(s)
@@ -112,8 +118,10 @@ def _check_values(logit_map: LogitMap, dtype: torch.dtype) -> None:
         kept = torch.promote_types(values.dtype, dtype) == values.dtype
         require(kept, f"{name}(s) of {str(dtype).removeprefix('torch.')} is {values.dtype}.")
         require(values.isfinite().all(), f"{name}(s) is not finite everywhere on [-1, 1].")
-    temperature = whole.temperature(s)
-    require((temperature > 0).all(), f"temperature(s) is {float(temperature.min()):g} somewhere; it must be greater than 0.")
+    largest = float(whole.logit(s).detach().abs().max())
+    require(largest <= whole.bound * (1 + tolerance), f"bound is {whole.bound:g}, but a logit is {largest:g}, up or down.")
+    lowest = float(whole.temperature(s).detach().min())
+    require(lowest > 0, f"temperature(s) is {lowest:g} somewhere; it must be greater than 0.")
 
 
 def _check_temperature(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
@@ -131,7 +139,7 @@ def _check_slope(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> N
     logit = whole.logit(s)
     require(logit.requires_grad, "logit(s) carries no gradient of s.")
     (expected,) = torch.autograd.grad(logit.sum(), s)
-    error = (whole.slope(s.detach()) - expected).abs()
+    error = (whole.slope(s.detach()).detach() - expected).abs()
     worst = float((error / expected.abs().clamp(min=1)).max())
     require(worst <= tolerance, f"slope(s) is not the derivative of logit(s): they differ by {worst:.1e} relative.")
 
@@ -233,8 +241,8 @@ def _check_state(strategy: Strategy) -> None:
 
 
 def check_training(strategy: Strategy, objective: Objective) -> None:
-    """Runs the loss forward and backward on every engine that needs no accelerator."""
-    values = []
+    """Runs the loss forward and backward on every engine that needs no accelerator, and compares values and gradients."""
+    values, gradients = [], list[dict[str, Tensor]]()
     dtype = computed_in(strategy, objective, free=torch.float32)
     for engine in PORTABLE_ENGINES:
         loss_fn = ContrastiveLoss(copy.deepcopy(strategy), copy.deepcopy(objective), "cross-view", engine=engine)
@@ -256,8 +264,16 @@ def check_training(strategy: Strategy, objective: Objective) -> None:
                 f"the gradient of {name} on the engine '{engine}' is not finite.",
             )
         values.append(float(loss.detach()))
+        leaves = {"view_a": a, "view_b": b, **dict(loss_fn.named_parameters())}
+        gradients.append({name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None})
     close = max(values) - min(values) <= 1e-4 * max(1.0, abs(values[0]))
     require(close, f"the loss differs between the engines {', '.join(PORTABLE_ENGINES)}: {values}.")
+    tolerance = max(1e-3, tolerance_of(strategy, objective))
+    for name, expected in gradients[0].items():
+        apart, size = float((gradients[1][name] - expected).abs().max()), float(expected.abs().max())
+        remedy = next((text for start, text in REMEDIES.items() if name.startswith(start)), "")
+        differs = f"the gradient of {name} differs between the engines {', '.join(PORTABLE_ENGINES)} by up to {apart:.1e}"
+        require(apart <= tolerance * size + 1e-6, f"{differs}, where its largest number is {size:.1e}.{remedy}")
 
 
 def check_strategy(strategy: Strategy) -> None:
@@ -273,8 +289,8 @@ def check_strategy(strategy: Strategy) -> None:
 
     Raises:
         ConformanceError: `prepare` gives no `LogitMap`; the map is not finite on [-1, 1], has a wrong slope, temperature,
-            precision, tile or flag; ``cosines_only`` is wrongly False; the state is not saved; or the loss or a gradient is
-            missing or not finite.
+            bound, precision, tile or flag; ``cosines_only`` is wrongly False; the state is not saved; or the loss or a
+            gradient is missing, not finite, or differs between engines.
 
     >>> from tempplug import create_strategy
     >>> check_strategy(create_strategy("macl:alpha=0.5"))
@@ -288,7 +304,7 @@ def check_strategy(strategy: Strategy) -> None:
         prepared.set_progress(epoch=1.0)
         logit_map, dtype, tolerance = prepared_map(prepared), computed_in(strategy), tolerance_of(strategy)
         _check_tensors(logit_map)
-        _check_values(logit_map, dtype)
+        _check_values(logit_map, dtype, tolerance)
         _check_slope(logit_map, dtype, tolerance)
         _check_temperature(logit_map, dtype, tolerance)
         check_tiles(logit_map, ("logit", "slope", "temperature"), similarities_of(dtype), tolerance)

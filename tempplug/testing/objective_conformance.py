@@ -15,6 +15,7 @@ from torch import Tensor
 from tempplug.create import create_strategy
 from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective
+from tempplug.pair_functions import PairFunction
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.testing.conformance import (
@@ -97,6 +98,23 @@ def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype
     return _statistics(objective, positive.requires_grad_(), negative.requires_grad_(), s=s)
 
 
+def _check_pair_function(pair: PairFunction, like: Tensor) -> None:
+    """Compares slope and value at random logits in the range of given ones, none of them at a kink."""
+    random = torch.rand(len(like), generator=torch.Generator().manual_seed(6), dtype=torch.float64).to(like.dtype)
+    logits = torch.lerp(like.min(), like.max(), random).detach()
+    given = logits.clone().requires_grad_()
+    value, slope = pair.value(given), pair.slope(logits)
+    require(value.shape == slope.shape == logits.shape, "value(l) and slope(l) of the pair function must have the shape of l.")
+    (expected,) = torch.autograd.grad(value.sum(), given)
+    close = 1e-4 if logits.dtype == torch.float32 else 1e-9
+    worst = float(((slope.detach() - expected).abs() / expected.abs().clamp(min=1)).max())
+    require(
+        worst <= close, f"slope(l) of the pair function is not the derivative of value(l): they differ by {worst:.1e} relative."
+    )
+    of_none = pair.value(torch.full((1,), -torch.inf, dtype=logits.dtype)).detach()
+    require(of_none == 0, f"value(l) of the pair function is {float(of_none):g} at l = -inf; it must be 0.")
+
+
 def check_objective(objective: Objective, *, strategy: Strategy | str | None = None, shift_invariant: bool = True) -> None:
     """Checks that an objective keeps its contract; returns nothing when it does.
 
@@ -113,8 +131,9 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
 
     Raises:
         ConformanceError: `first_map` refuses the map, or returns none; `row_loss` is not [N], or not finite in value and
-            gradient; a row shift changes it; or the loss or a gradient of the whole, those of the objective's parameters
-            among them, is missing or not finite.
+            gradient; the pair function has a wrong slope, or is not 0 at -inf; a row shift changes the loss; or the loss or a
+            gradient of the whole, those of the objective's parameters among them, is missing, not finite, or differs between
+            engines.
 
     >>> from tempplug import create_objective
     >>> check_objective(create_objective("infonce"))
@@ -135,6 +154,8 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
             of_all = f"for every {what} from {all_of.min():.4g} to {all_of.max():.4g} in {dtype}"
             require(value.isfinite().all(), f"row_loss is not finite {of_all}.")
             require(value.requires_grad, "row_loss carries no gradient.")
+            if objective.pair_function is not None:
+                _check_pair_function(objective.pair_function, ends[0])
             for gradient in torch.autograd.grad(value.sum(), ends, allow_unused=True):
                 finite = gradient is not None and bool(gradient.isfinite().all())
                 require(finite, f"the gradient of row_loss is missing or not finite in {dtype}.")

@@ -127,6 +127,7 @@ BROKEN_MAPS: list[tuple[dict[str, Any], str]] = [
     ({"logit": lambda self, s: 2 * torch.atanh(s)}, r"logit\(s\) is not finite everywhere on \[-1, 1\]"),
     ({"temperature": times("temperature", -1)}, r"temperature\(s\) is -.* somewhere"),
     ({"temperature": times("temperature", 1.001)}, r"temperature\(s\) is not s / logit\(s\)"),
+    ({"bound": 7.9}, "bound is 7.9, but a logit is 8, up or down"),
     ({"slope": lambda self, s: Softened.slope(self, s).float()}, r"slope\(s\) of float64 is torch.float32"),
     ({"logit": lambda self, s: Softened.logit(self, s).to(s.dtype)}, r"logit\(s\) of torch.bfloat16 is torch.bfloat16"),
     ({"logit": lambda self, s: Softened.logit(self, s).detach()}, r"logit\(s\) carries no gradient of s"),
@@ -203,6 +204,10 @@ def greedy(self: Any, batch: Batch) -> LogitMap:
         ({"set_progress": keep, "prepare": of_kept}, "the logits differ: something that counts is not saved"),
         ({"state_dict": lambda self, *arguments, **more: {}}, r"load_state_dict\(state_dict\(\)\) raised"),
         ({"make": lambda scale: Softened(scale.detach())}, "strategy.log_scale receives no gradient"),
+        (
+            {"make": changed(Softened, tensors=lambda self: ())},
+            "the gradient of strategy.log_scale differs between the engines",
+        ),
         ({"make": exploding}, "the gradient of strategy.log_scale on the engine 'dense' is not finite"),
         ({"prepare": lambda self, batch: self.log_scale}, r"prepare\(batch\) returned Parameter, not a LogitMap"),
         ({"name": ""}, "the class has no name"),

@@ -197,6 +197,51 @@ def test_an_objective_with_a_pair_function_is_given_sums_of_its_values() -> None
         check_objective(Unbounded(), strategy="fixed:temperature=0.01")
 
 
+class Learned(Softplus):
+    """Softplus of logits with a learned bias, of which the engines know nothing."""
+
+    def __init__(self, bias: Tensor) -> None:
+        self.bias = bias
+
+    def value(self, logit: Tensor) -> Tensor:
+        return super().value(logit + self.bias)
+
+    def slope(self, logit: Tensor) -> Tensor:
+        return super().slope(logit + self.bias)
+
+
+class Hidden(Objective):
+    name = "hidden"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.tensor(0.5))
+        self.pair_function = Learned(self.bias)
+
+    def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
+        return statistics.positive_lse + statistics.negative_lse
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"slope": lambda self, logit: 1.001 * logit.sigmoid()}, r"slope\(l\) of the pair function is not the derivative"),
+        ({"slope": lambda self, logit: logit.sigmoid().mean()}, r"value\(l\) and slope\(l\) of the pair function must have"),
+        ({"value": lambda self, logit: 1 + Softplus.value(self, logit)}, r"value\(l\) of the pair function is 1 at l = -inf"),
+    ],
+)
+def test_broken_pair_functions_are_named(parts: dict[str, Callable[..., Tensor]], message: str) -> None:
+    pair_function = type("Broken", (Softplus,), parts)()
+    row_loss = lambda self, statistics, auxiliary=None: statistics.positive_lse + statistics.negative_lse  # noqa: E731
+    with pytest.raises(ConformanceError, match=message):
+        check_objective(type("Pairs", (Objective,), {"name": "pairs", "pair_function": pair_function, "row_loss": row_loss})())
+
+
+def test_a_learned_number_that_no_offset_returns_is_named() -> None:
+    with pytest.raises(ConformanceError, match=r"the gradient of objective\.bias differs .* by offset\(logit_map\)"):
+        check_objective(Hidden())
+
+
 def test_an_objective_is_asked_for_the_logits_of_its_own_map() -> None:
     """None of which comes near d = 88, where the exponential overflows."""
     check_objective(Halved())

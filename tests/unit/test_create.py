@@ -119,6 +119,19 @@ def test_unknown_names_and_options_suggest_the_nearest(spec: str, message: str) 
     assert isinstance(error.value, LookupError)
 
 
+@pytest.mark.parametrize(
+    ("create", "thing", "message"),
+    [
+        (create_strategy, Fixed, r"strategy=<class .*Fixed'> must be a spec string .*, or an instance of tempplug\.Strategy\."),
+        (create_strategy, InfoNCE(), r"strategy=InfoNCE\(infonce\) must be a spec string such as 'macl:alpha=0\.5'"),
+        (create_objective, Fixed(), r"objective=Fixed\(.*\) must be a spec string .*, or an instance of tempplug\.Objective\."),
+    ],
+)
+def test_other_objects_are_refused_by_what_is_wanted(create: Callable[[Any], Any], thing: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create(thing)
+
+
 class Misnamed(Fixed):
     name = "other"
 

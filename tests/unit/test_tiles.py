@@ -73,11 +73,11 @@ def check_plan(roles: PairRoles, plan: Plan, mirrored: bool) -> None:
             blank[at_rows, at_columns] *= values
         rows[at_rows, at_columns] += values
         gradient[at_rows, at_columns] += values
-        if tile.turns and tile.both:
+        if tile.transposed and tile.both:
             (columns if mirrored else rows[:, : roles.anchors].t())[at_rows, outer] += values[:, inner]
-        if tile.turns and plan.triangle and tile.both:  # the transposed product adds to the anchors
+        if tile.transposed and plan.triangle and tile.both:  # the transposed product adds to the anchors
             gradient[:, : roles.anchors].t()[at_rows, outer] += values[:, inner]
-        elif tile.turns:
+        elif tile.transposed:
             assert torch.arange(roles.candidates)[outer].equal(torch.arange(roles.candidates)[at_columns][inner])
         else:
             assert plan.triangle, "candidates have a gradient"
