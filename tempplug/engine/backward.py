@@ -126,12 +126,13 @@ class Backward:
         self.of_class, self.in_tiles = None, self.of_each
         if roles.anchor_labels is not None:
             self.of_class, self.in_tiles = self.of_each, None
-        self.of_learned: list[Tensor | None] = [None] * (len(wants) - 3)
+        of_anchors, of_candidates, _, *of_learned = wants
+        self.of_learned: list[Tensor | None] = [None] * len(of_learned)
         (anchors, candidates), *others = work.products
         self.one_set, self.triangle = candidates is anchors, work.plan.triangle
         self.scaled = scale is not None and bool(self.of_learned)
         # The scale's gradient needs those of anchors and candidates apart.
-        first, second = wants[0] or self.scaled, wants[1] or (self.scaled and self.one_set != self.triangle)
+        first, second = of_anchors or self.scaled, of_candidates or (self.scaled and self.one_set != self.triangle)
         self.out: list[tuple[Total | None, Total | None]] = [
             (Total(anchors) if first else None, Total(candidates) if second else None)
         ]
@@ -176,10 +177,10 @@ class Backward:
                 weights, slopes = weights.mul_(slopes[0]), ()
         weights = self._of_sums(tile, weights, positive)
         if work.learns_offset:
-            additions.append((self._add_offset, tile.rows, self._of_rows(tile, weights)))
+            additions.append((self._add_offset, tile.rows, self._counted_once(tile, weights).sum(1)))
         self._add_others(tile, weights, positive)
         if work.learned:
-            additions.append((self._add_learned, None, self._of_what_is_learned(tile, weights)))
+            additions.append((self._add_learned, None, self._of_what_is_learned(tile, self._counted_once(tile, weights))))
         for index, (left, right) in enumerate(work.products):
             along, (of_left, of_right) = weights * slopes[index] if slopes else weights, self.out[index]
             if positive is not None and self.in_tiles is not None and index == 0:
@@ -221,14 +222,13 @@ class Backward:
         if self.of_top is not None:
             self._add_top(tile, weights, self.of_top if scale is None else self.of_top * scale.reshape(-1, 1))
 
-    def _of_rows(self, tile: Tile, weights: Tensor) -> Tensor:
-        """Returns the sums of a tile's rows, [R]; of pairs that the tile holds both ways round, half of each."""
-        sums = weights.sum(1)
-        if not (tile.both and self.triangle):
-            return sums
-        if tile.transposed:
-            return (sums + weights[:, tile.inner or EVERY].sum(1)) / 2
-        return sums / 2
+    def _counted_once(self, tile: Tile, weights: Tensor) -> Tensor:
+        """Returns a tile's weights, of pairs that the tile holds both ways round half of each."""
+        if tile.inner is None or not (tile.both and self.triangle):
+            return weights
+        halved = weights.clone()
+        halved[:, : tile.inner.start].mul_(0.5)
+        return halved
 
     def _add_offset(self, rows: slice | None, more: Tensor) -> None:
         scale = self.work.scale

@@ -176,7 +176,7 @@ class Pass:
             self.products.append((own, own if right is left else right.detach()))
         self.scale = logit_map.detached().scale if isinstance(logit_map, ScaleMap) and logit_map.linear else None
         self.learned = () if self.scale is not None or logit_map.products else learned
-        half = roles.square and logit_map.symmetric and not self.learned and not wanted.more
+        half = roles.square and logit_map.symmetric and not wanted.more
         for each in terms:
             half = half and each.symmetric
         self.plan = make_plan(roles.shape, half, mirrored, anchors.device)

@@ -63,7 +63,7 @@ def _auxiliary(objective: Objective, statistics: RowStatistics) -> Auxiliary:
 def _row_loss(objective: Objective, statistics: RowStatistics) -> Tensor:
     try:
         return objective.row_loss(statistics, _auxiliary(objective, statistics))
-    except ConfigError as error:
+    except (ConfigError, TypeError) as error:
         raise ConformanceError(f"row_loss raised {error!r} for anchors with one positive.") from error
 
 

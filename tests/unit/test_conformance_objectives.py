@@ -82,6 +82,7 @@ def test_third_party_objective_conforms() -> None:
             broken(lambda statistics: statistics.negative_lse - statistics.positive_logit.detach()),
             "the gradient of row_loss is missing or not finite",
         ),
+        (type("Short", (Margin,), {"row_loss": lambda self, statistics: margin(statistics)}), "row_loss raised TypeError"),
         (type("Anonymous", (Margin,), {"name": ""}), "the class has no name"),
     ],
 )
