@@ -17,9 +17,8 @@ from tempplug_adapters.recommendation.dcrec_recipe import METHOD
 from tempplug_adapters.recommendation.recipe import METHOD as SASREC
 from tempplug_benchmarks.tasks import recommendation
 from tempplug_benchmarks.tasks.graph import generate
-from tempplug_benchmarks.tasks.molecule import SUITE as MOLECULE
-from tempplug_benchmarks.tasks.molecule_generated import LABELLED, generate as generate_molecules, labels
-from tempplug_benchmarks.tasks.node_generated import CLASSES, NODES, WORDS, citation_graph
+from tempplug_benchmarks.tasks.molecule import LABELLED, SUITE as MOLECULE, generate as generate_molecules, labels
+from tempplug_benchmarks.tasks.node import CLASSES, NODES, WORDS, citation_graph
 from tempplug_benchmarks.tasks.node_speed import measure
 
 
