@@ -20,7 +20,7 @@ from typing import Any
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm
-from tempplug_benchmarks.kinds import reports
+from tempplug_benchmarks.command import reports
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.across import columns

@@ -9,8 +9,9 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -20,12 +21,20 @@ from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import Folder, write_text
 from tempplug_adapters.training.termination import Terminated
 from tempplug_benchmarks import sweep, training
-from tempplug_benchmarks.kinds import KINDS, reports
 from tempplug_benchmarks.profile import PROFILES, Profile
+from tempplug_benchmarks.report.comparison import check_known, compare, consistent
 from tempplug_benchmarks.report.pages import page
+from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.store import Entry
 from tempplug_benchmarks.run.table_plan import listing
+from tempplug_benchmarks.speed import kind as speed
+from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
+from tempplug_benchmarks.speed.targets import SpeedSuite
 from tempplug_benchmarks.suite import Suite, load_suite
+from tempplug_benchmarks.training import TrainingReport
 
+KINDS = {training.TITLE: training, speed.TITLE: speed}
+"""By `Suite.kind`, modules with ``add_options`` and ``run``."""
 _RUN_HELP = """\
 Each finished run is one JSON file below DIR. The same command continues after an interruption. A stored result of another
 recipe, data set or spec is not reused: the command stops and names the difference. Two commands may share DIR.
@@ -245,3 +254,51 @@ def _report(options: argparse.Namespace) -> int:
     else:
         write_text(options.out, content)
     return 0
+
+
+class Report(Protocol):
+    """The results of one kind of suite in a folder."""
+
+    def print(self, console: Console) -> None:
+        """Prints the report on a terminal."""
+        ...
+
+    def markdown(self) -> str:
+        """Returns the report as Markdown."""
+        ...
+
+    def html_parts(self) -> list[str]:
+        """Returns the report as fragments of an HTML page."""
+        ...
+
+
+def reports(folder: Path) -> list[Report]:
+    """Returns at least one report: one for each kind with results below the folder. The first report lists all problems.
+
+    Raises:
+        DataError: the folder is missing or has no results.
+    """
+    suites: dict[str, Suite] = {}
+
+    def check(entry: Entry) -> None:
+        suite = suites[entry.suite] = suites.get(entry.suite) or load_suite(entry.suite)
+        if isinstance(suite, SpeedSuite):
+            read_case(entry, suite)
+        else:
+            check_known(entry, suite)
+
+    loaded = load_results(folder, check)
+    measuring = {name: suite for name, suite in suites.items() if isinstance(suite, SpeedSuite)}
+    measured = [each for each in (*loaded.results, *loaded.failures) if each.suite in measuring]
+    trained = replace(
+        loaded,
+        results=tuple(each for each in loaded.results if each.suite not in measuring),
+        failures=tuple(each for each in loaded.failures if each.suite not in measuring),
+    )
+    found: list[Report] = []
+    if trained.results or trained.failures or not measured:
+        trained = consistent(trained)
+        found.append(TrainingReport(compare(trained, suites), trained.problems))
+    if measured:
+        found.append(SpeedReport(sections(measured, measuring), () if found else loaded.problems))
+    return found

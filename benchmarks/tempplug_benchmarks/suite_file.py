@@ -27,9 +27,8 @@ from tempplug_adapters.training.recipe import Recipe
 from tempplug_benchmarks.arm import UNTRAINED, Arm, arms
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
-from tempplug_benchmarks.resources import Resources
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.task import Task
+from tempplug_benchmarks.task import Resources, Task
 
 _OF_TASK = ("name", "summary", "baseline", "family", "papers")
 _OF_PROFILE = ("dataset", "primary", "validation", "source", "stands_in", "training")

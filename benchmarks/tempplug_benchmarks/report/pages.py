@@ -68,11 +68,6 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(values)
 
 
-def html_macro(name: str, *arguments: Any) -> str:
-    """Returns the HTML of a macro of `macros.html`."""
-    return str(getattr(_environment().get_template("macros.html").module, name)(*arguments))
-
-
 @cache
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape

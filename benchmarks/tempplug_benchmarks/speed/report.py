@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape as escape_html
 from itertools import product
 
 from rich.console import Console
@@ -12,7 +11,7 @@ from rich.markup import escape
 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_benchmarks.report.comparison import check_known
-from tempplug_benchmarks.report.pages import html_macro, render
+from tempplug_benchmarks.report.pages import render
 from tempplug_benchmarks.report.tables import NOTHING, Row, Table, Tone
 from tempplug_benchmarks.report.terminal import print_lines, print_tables
 from tempplug_benchmarks.run.environment import describe_environment
@@ -299,12 +298,11 @@ class SpeedReport:
 
     def markdown(self) -> str:
         """Returns the report as Markdown."""
-        return render("speed.md", **vars(self), READING=READING, table_of=table, remarks=remarks).rstrip("\n") + "\n"
+        return self._rendered("speed.md").rstrip("\n") + "\n"
 
     def html_parts(self) -> list[str]:
         """Returns the report as fragments of an HTML page."""
-        parts = ["<h1>Speed report</h1>", f'<p class="soft">{escape_html(READING)}</p>']
-        for section in self.found:
-            parts += [f"<h2>{escape_html(section.title)}</h2>", f'<p class="soft">{escape_html(section.task.summary)}</p>']
-            parts += [html_macro("table", table(section), section.title), html_macro("bullets", remarks(section))]
-        return [*parts, *(["<h2>Left out</h2>", html_macro("bullets", self.problems)] if self.problems else [])]
+        return [self._rendered("speed.html")]
+
+    def _rendered(self, template: str) -> str:
+        return render(template, **vars(self), READING=READING, table_of=table, remarks=remarks)
