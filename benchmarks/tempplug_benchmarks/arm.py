@@ -121,6 +121,15 @@ def split_changes(text: str) -> tuple[str, dict[str, Any]]:
     return name, parse_options(rest.split(",")) if at else {}
 
 
+def format_settings(settings: Mapping[str, Any]) -> str:
+    """Returns settings as text.
+
+    >>> format_settings({"num_train_epochs": 400.0, "bf16": True})
+    'num_train_epochs=400, bf16=true'
+    """
+    return ", ".join(f"{name}={format_value(value)}" for name, value in settings.items())
+
+
 def parse_arm(text: str, recipe: Recipe) -> Arm:
     """Parses ``STRATEGY[+OBJECTIVE][+TERM...][@SETTING=VALUE,...]``.
 

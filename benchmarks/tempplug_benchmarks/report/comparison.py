@@ -13,8 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from tempplug.errors import ConfigError, DataError
-from tempplug.options import format_value
-from tempplug_benchmarks.arm import UNTRAINED, Arm
+from tempplug_benchmarks.arm import UNTRAINED, Arm, format_settings
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.report.significance import Comparable, Significance, has_signal, judge
@@ -305,11 +304,10 @@ def _samples(results: Sequence[Result], metric: Metric) -> dict[int, Sequence[fl
 
 def _resolved(results: Sequence[Result]) -> str:
     """Returns the resolved specs of an arm; the temperature of a control differs between seeds."""
-    changes = ", ".join(f"{name}={format_value(value)}" for name, value in results[0].changes.items())
     ordered = sorted(results, key=lambda each: each.temperature.get("mean", 0.0))
     strategy = " to ".join(dict.fromkeys(each.strategy or "" for each in (ordered[0], ordered[-1])))
     specs = "+".join(filter(None, (strategy, results[0].objective, results[0].negatives)))
-    return " with ".join(filter(None, (specs, changes)))
+    return " with ".join(filter(None, (specs, format_settings(results[0].changes))))
 
 
 def _reported(tables: PaperTables, row: PaperRow) -> ReportedLine:

@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from tempplug_benchmarks.arm import format_settings
 from tempplug_benchmarks.report import across, tables
 from tempplug_benchmarks.report.comparison import Comparison
 from tempplug_benchmarks.report.tables import SEPARATOR, Row, Table
@@ -89,7 +90,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"intervals": intervals, "breakable": breakable, "escaped": escape_markdown}
+    made.filters |= {"intervals": intervals, "breakable": breakable, "escaped": escape_markdown, "settings": format_settings}
     made.globals |= vars(tables)  # all words of the report
     made.globals |= {"marks": across.MARKS, "quiet": across.QUIET, "TITLE": across.TITLE}
     made.globals |= {"markdown_table": markdown_table, "anchor": _anchor, "runs_of": _runs_of}

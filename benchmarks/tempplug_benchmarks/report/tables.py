@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tempplug.options import format_value
-from tempplug_benchmarks.arm import Arm
+from tempplug_benchmarks.arm import Arm, format_settings
 from tempplug_benchmarks.papers import Cell
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison, ReportedLine
@@ -261,7 +260,7 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     direction = "higher" if metric.higher_is_better else "lower"
     lines = [
         f"data: {comparison.dataset}",
-        "recipe: " + (", ".join(f"{key}={format_value(value)}" for key, value in comparison.recipe.items()) or "none"),
+        "recipe: " + (format_settings(comparison.recipe) or "none"),
         f"{metric.name}: {metric.summary}; {direction} is better",
     ]
     lines.append(_baseline(comparison))
