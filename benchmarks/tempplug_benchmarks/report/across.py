@@ -17,6 +17,7 @@ from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
 from tempplug_benchmarks.report.significance import LEVEL, Verdict
 from tempplug_benchmarks.report.tables import (
+    EXPLAINED,
     NOTHING,
     SEPARATOR,
     Row,
@@ -37,12 +38,6 @@ TITLE = "All tasks"
 MARKS = {"better": "▲", "worse": "▼"}
 QUIET = ("no signal", "one seed")
 """Verdicts without a conclusion."""
-READING_CROSS = (
-    "rank of the mean within the task, and difference to its baseline with the 95 % interval; ▲ better and ▼ worse: at least "
-    "five seeds, p below 0.05 after correction, and a difference that matters; without a mark nothing is shown. A strategy is "
-    "as its task's recipe has it; other objectives and temperatures are in the tables of the tasks. Lowest and highest are the "
-    "ends of the fixed temperatures that were run, without a rank."
-)
 
 
 @dataclass(frozen=True)
@@ -235,7 +230,7 @@ def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
     others = sorted({name for column in found for name in column.rows} - means.keys())
     names = [*means, *sorted(others, key=lambda name: name != BASELINE)]
     names += [name for name in REFERENCES if any(name in column.references for column in found)]
-    remarks = [READING_CROSS, _ranks_in_words(ranked)]
+    remarks = [EXPLAINED["across"], _ranks_in_words(ranked)]
     quiet = [title(column.comparison) for column in found if not column.ranks]
     if quiet:
         remarks.append(f"no signal, so that nothing is ranked: {', '.join(quiet)}")

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import shlex
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Literal
 
 from tempplug_benchmarks.arm import Arm, format_settings
@@ -28,22 +30,12 @@ DATA, OUTPUT = "DATA", "runs"
 SEPARATOR = "; "
 STILL = 1e-4
 """Relative change below which a temperature counts as constant."""
-READING = (
-    "measured: mean ± sample standard deviation over seeds. Difference: paired over the seeds that both arms have, with its "
-    "95 % t interval. Better and worse want three things: at least five seeds (fewer are underpowered), a p below 0.05, and "
-    "the smallest difference that matters in the metric (less is too small). p: of the paired t test, after Holm's correction "
-    "for all strategies of the family, times looks: how often the results were read where seeds were added in between. "
-    "Detectable: what four of five such experiments would find."
-)
-REPORTED = (
-    "reported: as printed in the papers, for their models and data; where the recipe here is smaller, compare directions, "
-    "not values."
-)
-
-CONTROLS = (
-    "control: fixed at the mean temperature that the arm's run of the same seed had; minus control is what adapting buys, its "
-    "verdict corrected for all arms of the family that have a control."
-)
+EXPLAINED = {
+    name: text.replace("\n", " ")
+    for name, text in tomllib.loads(files(__package__).joinpath("reading.toml").read_text(encoding="utf-8")).items()
+}
+"""Explanations of the figures, by name."""
+READING, REPORTED, CONTROLS = (EXPLAINED[name] for name in ("measured", "reported", "controls"))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rich.markup import escape
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_benchmarks.report.comparison import check_known
 from tempplug_benchmarks.report.pages import render
-from tempplug_benchmarks.report.tables import NOTHING, Row, Table, Tone
+from tempplug_benchmarks.report.tables import EXPLAINED, NOTHING, Row, Table, Tone
 from tempplug_benchmarks.report.terminal import print_lines, print_tables
 from tempplug_benchmarks.run.environment import describe_environment
 from tempplug_benchmarks.run.fields import plain
@@ -21,16 +21,7 @@ from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe
 from tempplug_benchmarks.speed.targets import SpeedSuite, Target
 from tempplug_benchmarks.task import Task
 
-READING = (
-    "times tempplug: the implementation's figure over tempplug's, above 1 where tempplug is better. cold: after the step of a "
-    "small network, as in a training. wanted: what must be reached at least. Implementations of a case were measured in turn "
-    "in one process, each round in reversed order."
-)
-PRODUCTS = (
-    "of matmul rate: operations of tempplug's matrix products over its hot time and the best rate of a few large products in "
-    "the same process. Counted are half a square forward and a whole one backward with two views or labels (twice that with "
-    "AMCL), elsewhere one product forward and two backward (one with a queue)"
-)
+READING = EXPLAINED["speed"]
 GROWTH = 4.0
 """Largest allowed ratio of memory or time for twice the pairs."""
 CLOCKS = {
@@ -240,7 +231,7 @@ def remarks(section: Section) -> tuple[str, ...]:
     if rates:
         unit, scale = ("TFLOP/s", 1.0) if min(rates) >= 10 else ("GFLOP/s", 1e3)
         shown = f"{min(rates) * scale:.0f} to {max(rates) * scale:.0f} {unit}"
-        lines += [f"matmul rate of the same processes, {setting.precision}: {shown}", PRODUCTS]
+        lines += [f"matmul rate of the same processes, {setting.precision}: {shown}", EXPLAINED["products"]]
     lines += _growth(section)
     lines += [f"failed: {result.name}: {result.error}" for result in results if result.error]
     lines += [line for result in results if (line := _differing_losses(result))]
