@@ -105,18 +105,10 @@ def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
     figure = Figure(figsize=(12.6, height), layout="constrained")
     panels = figure.subplots(1, 3)
     for position, curve in enumerate(found):
-        style = {
-            "color": COLOURS[position % len(COLOURS)],
-            "linestyle": _DASHES[position % len(_DASHES)],
-            "linewidth": 2.2,
-        }
+        style = {"color": COLOURS[position % len(COLOURS)], "linestyle": _DASHES[position % len(_DASHES)], "linewidth": 2.2}
         for panel, values in zip(panels, (curve.temperature, curve.logit, curve.gradient), strict=True):
             panel.plot(curve.similarity.numpy(), values.numpy(), label=curve.label, **style)
-    names = (
-        ("temperature", "τ"),
-        ("logit", "l, nats"),
-        ("gradient of the logit", "dl/ds, nats per unit of similarity"),
-    )
+    names = (("temperature", "τ"), ("logit", "l, nats"), ("gradient of the logit", "dl/ds, nats per unit of similarity"))
     for panel, (name, unit) in zip(panels, names, strict=True):
         panel.set(title=name, xlabel="similarity s", ylabel=unit, xlim=(-1, 1), xticks=(-1, -0.5, 0, 0.5, 1))
     panels[0].set_ylim(bottom=0)

@@ -32,22 +32,26 @@ from tempplug_benchmarks.task import Resources, Task
 
 _OF_TASK = ("name", "summary", "baseline", "family", "papers")
 _OF_PROFILE = ("dataset", "primary", "validation", "source", "stands_in", "training")
-_OTHERS = (
-    *(
-        "by_name",
-        "quickstart",
-        "resources",
-        "train",
-        "method",
-        "profiles",
-        "values",
-        "recipe",
-        "changes",
-        "settings_of",
-        "load",
-    ),
-    *("options", "rows", "reported", "like", "arms", "metrics", "needs"),
-)
+_OTHERS = [
+    "by_name",
+    "quickstart",
+    "resources",
+    "train",
+    "method",
+    "profiles",
+    "values",
+    "recipe",
+    "changes",
+    "settings_of",
+    "load",
+    "options",
+    "rows",
+    "reported",
+    "like",
+    "arms",
+    "metrics",
+    "needs",
+]
 
 
 def read_file(name: str) -> dict[str, Any]:
@@ -56,10 +60,7 @@ def read_file(name: str) -> dict[str, Any]:
 
 
 def make_suite(
-    content: Mapping[str, Any],
-    *pieces: MethodInfo | Callable[..., Any],
-    settings: type[Recipe] = Recipe,
-    **values: Any,
+    content: Mapping[str, Any], *pieces: MethodInfo | Callable[..., Any], settings: type[Recipe] = Recipe, **values: Any
 ) -> Suite:
     """Returns the suite of a file's contents.
 

@@ -89,7 +89,7 @@ def run_all(options: argparse.Namespace) -> int:
         suites.append(suite)
         runs += planned
     status, found = _run(suites, _with_data(runs, options, "task of any suite"), options)
-    terminal.print_summary(Console(), found.comparisons, found.problems)
+    terminal.print_report(Console(), found.comparisons, found.problems, briefly=True)
     file = options.output / PAGE
     write_text(file, pages.page(found.html_parts()))
     print(f"All tables, plots and commands: {file.resolve().as_uri()}")

@@ -6,6 +6,7 @@ import io
 import random
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +19,7 @@ from scipy import stats
 from tempplug_benchmarks.report.across import columns, cross_table, ranking
 from tempplug_benchmarks.report.comparison import Comparison, compare
 from tempplug_benchmarks.report.pages import html_parts, markdown, page as whole
-from tempplug_benchmarks.report.terminal import print_report, print_summary
+from tempplug_benchmarks.report.terminal import print_report
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import Suite
@@ -55,7 +56,7 @@ def four(every: dict[str, Comparison]) -> tuple[Comparison, ...]:
 
 
 def shown(tell: object, comparisons: tuple[Comparison, ...], **options: object) -> str:
-    """What `print_report` or `print_summary` prints."""
+    """What `print_report` prints, in full or briefly."""
     stream = io.StringIO()
     tell(Console(file=stream, width=120, **options), comparisons, ["old.json is not JSON"])  # type: ignore[operator, arg-type]
     return stream.getvalue()
@@ -118,13 +119,13 @@ def test_the_table_has_rank_difference_and_verdict(four: tuple[Comparison, ...])
 
 def test_few_tasks_are_columns_below_everything_else_and_a_summary_is_short(four: tuple[Comparison, ...]) -> None:
     two = tuple(each for each in four if each.task.name in ("one", "two"))
-    for tell in (print_report, print_summary):
+    for tell in (print_report, partial(print_report, briefly=True)):
         below = shown(tell, two).partition("\nAll tasks\n")[2]
         header, *lines = filter(str.strip, below.splitlines())
         assert re.split("  +", header.strip()) == ["strategy", "toy / one: STSB", "toy / two: STSB"], "too few to be ranked"
         assert [line.split()[0] for line in lines if " · " in line] == ["fixed", "macl", "temperature-free"]
         assert re.search(r"^ fixed, highest +τ 0.5: \+5.00 ▲ +τ 0.5: \+5.00 ▲", below, re.MULTILINE)
-    told = shown(print_summary, two)
+    told = shown(partial(print_report, briefly=True), two)
     for words in (
         "toy / one / quick  STSB: Spearman × 100 of nothing\ndata: data of one\n",
         "Better than fixed+infonce: fixed:temperature=0.5+infonce, macl+reweighted.",

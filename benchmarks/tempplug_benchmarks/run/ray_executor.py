@@ -71,11 +71,7 @@ class OnRay(Executor):
     attempts = 3
 
     def __init__(
-        self,
-        data_dir: Path | None,
-        workers: int | None = None,
-        time_limit: float | None = None,
-        address: str | None = None,
+        self, data_dir: Path | None, workers: int | None = None, time_limit: float | None = None, address: str | None = None
     ) -> None:
         super().__init__(data_dir)
         self._workers, self._time_limit, self._address = workers, time_limit, address

@@ -26,7 +26,7 @@ from tempplug_benchmarks.run.store import Result
 from tempplug_benchmarks.task import Task
 
 OWN: Mapping[str, tuple[Mapping[str, Any], ...]] = {
-    "temperature-free": tuple({"eps": value} for value in (1e-4, 1e-3, 1e-5, 1e-2, 1e-6, 3e-4, 3e-5, 1e-1)),
+    "temperature-free": tuple({"eps": value} for value in (1e-4, 1e-3, 1e-5, 1e-2, 1e-6, 3e-4, 3e-5, 1e-1))
 }
 """Options by strategy, the paper's first, in the order in which a grid takes them."""
 _RECIPROCALS = ("max_scale",)

@@ -15,10 +15,7 @@ from tempplug_benchmarks.speed.losses import LOSSES
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 
 # Rows, inner dimension and columns of products on a device: square ones, and the two shapes that a loss uses.
-SHAPES = {
-    "cpu": ((1024, 1024, 1024), (2048, 128, 2048), (2048, 2048, 128)),
-    "cuda": ((8192, 8192, 8192),),
-}
+SHAPES = {"cpu": ((1024, 1024, 1024), (2048, 128, 2048), (2048, 2048, 128)), "cuda": ((8192, 8192, 8192),)}
 REPEATS = 5
 # The triton engine computes similarities again in its backward pass: N × M products of narrow embeddings and of wide ones,
 # and of a square only its upper half, the diagonal's share of which is not counted here.

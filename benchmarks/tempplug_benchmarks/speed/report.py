@@ -172,11 +172,8 @@ def table(section: Section) -> Table:
     header = ["case", *_COLUMNS[section.figure], "times tempplug", *["cold", "of matmul rate"] * timed, "wanted"]
     rows: list[Row] = []
     for result in section.results:
-        if result.error:
-            filling = [NOTHING] * (len(header) - 1)
-            rows.append(Row((section.label(result), *filling, "failed, see below"), "failed"))
-            continue
-        rows += [_row(section, result, name) for name in result.case.implementations]
+        failed = [Row((section.label(result), *[NOTHING] * (len(header) - 1), "failed, see below"), "failed")]
+        rows += failed if result.error else [_row(section, result, name) for name in result.case.implementations]
     return Table((*header, "note"), tuple(rows), tone_column=header.index("times tempplug"))
 
 
@@ -208,17 +205,14 @@ def _figure(value: float | None, number: str) -> str:
     """Returns a number with three significant digits; counts are left unchanged."""
     if value is None:
         return NOTHING
-    if number == "rounds":
-        return f"{value:.0f}"
-    if number.endswith("_error"):
-        return f"{value:.1e}"
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    whole = number == "rounds" or value >= 100
+    return f"{value:.1e}" if number.endswith("_error") else f"{value:.0f}" if whole else f"{value:.3g}"
 
 
 def remarks(section: Section) -> tuple[str, ...]:
     """Returns notes for the table: clock, setting, failures, differing losses and machines."""
     setting, results = section.setting, section.results
-    threads = f"{setting.threads} {'thread' if setting.threads == 1 else 'threads'}"
+    threads = f"{setting.threads} thread{'s' * (setting.threads > 1)}"
     conditions = f"{threads}, {setting.precision}, seed {setting.seed}"
     if section.figure == "milliseconds":
         conditions = f"{CLOCKS[setting.clock]}, {conditions}"
