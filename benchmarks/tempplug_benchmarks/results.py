@@ -176,11 +176,9 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     from scipy.stats import t
 
     pairs = [values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())]
-    if not pairs:
-        return None
+    if len(pairs) < 2:
+        return Difference(pairs[0], None, None, 1) if pairs else None
     mean = statistics.fmean(pairs)
-    if len(pairs) == 1:
-        return Difference(mean, None, None, 1)
     deviation = statistics.stdev(pairs)
     half = float(t.ppf((1 + CONFIDENCE) / 2, len(pairs) - 1)) * deviation / math.sqrt(len(pairs))
     return Difference(mean, mean - half, mean + half, len(pairs), deviation)

@@ -72,7 +72,18 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path, produc
 def test_the_wheel_holds_no_data_and_no_results(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         sizes = {each.filename: each.file_size for each in archive.infolist() if not each.filename.startswith(METADATA)}
-    assert {Path(name).suffix for name in sizes} <= {".py", ".json", ".toml", ".typed", ".css", ".js", ".html", ".md", ".txt"}
+    assert {Path(name).suffix for name in sizes} <= {
+        ".py",
+        ".json",
+        ".toml",
+        ".typed",
+        ".css",
+        ".js",
+        ".html",
+        ".md",
+        ".mplstyle",
+        ".txt",
+    }
     texts = {name for name in sizes if name.startswith("tempplug_adapters/") and not name.endswith(".py")}
     assert texts == {
         "tempplug_adapters/graph/planetoid_checksums.json",

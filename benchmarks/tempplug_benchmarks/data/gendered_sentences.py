@@ -63,9 +63,8 @@ def write_gendered(folder: Path, pairs: int, seed: int, tested: int = 120) -> No
         seed: of the training data, at least 0.
         tested: rows of each benchmark and of StereoSet's development set, at least 1.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_table(folder / "pairs.tsv", ("premise", "hypothesis"), entailment_pairs(pairs, seed))
-    _write_table(folder / "gender_words.tsv", ("male", "female"), PEOPLE)
+    sentences.write_rows(folder / "pairs.tsv", ("premise", "hypothesis"), *entailment_pairs(pairs, seed))
+    sentences.write_rows(folder / "gender_words.tsv", ("male", "female"), *PEOPLE)
     generator = random.Random("gendered benchmarks")
     rows, lines = [], ["sent_more,sent_less,stereo_antistereo,bias_type"]
     for _ in range(2 * tested):
@@ -91,7 +90,3 @@ def _person_and_thing(generator: random.Random, stereotyped: bool, person: str |
     half = len(THINGS) // 2
     first = side == 0 if stereotyped else side == 1
     return chosen, generator.choice(THINGS[:half] if first else THINGS[half:])
-
-
-def _write_table(path: Path, header: tuple[str, str], rows: list[tuple[str, str]] | tuple[tuple[str, str], ...]) -> None:
-    path.write_text("\n".join("\t".join(row) for row in (header, *rows)) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -128,13 +128,10 @@ def write_sts(folder: Path, seed: int, train: int = 1000, dev: int = 500, test: 
         dev: pairs of the dev split, at least 1.
         test: pairs of the test split, at least 1.
     """
-    target = folder / "STSB"
-    target.mkdir(parents=True, exist_ok=True)
     counts: tuple[tuple[Split, int], ...] = (("train", train), ("dev", dev), ("test", test))
     for split, count in counts:
-        lines = ["score\tsentence1\tsentence2"]
-        lines += [f"{pair.score:.3f}\t{pair.sentence_a}\t{pair.sentence_b}" for pair in scored_pairs(split, count, seed)]
-        (target / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rows = [(f"{pair.score:.3f}", pair.sentence_a, pair.sentence_b) for pair in scored_pairs(split, count, seed)]
+        write_rows(folder / "STSB" / f"{split}.tsv", ("score", "sentence1", "sentence2"), *rows)
 
 
 def write_transfer(folder: Path, seed: int, train: int = 600, test: int = 300) -> None:
@@ -146,15 +143,20 @@ def write_transfer(folder: Path, seed: int, train: int = 600, test: int = 300) -
         train: training sentences, at least 1; their combinations of concepts are those of the dev split.
         test: test sentences, at least 1.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     sizes: tuple[tuple[str, Split, int], ...] = (("train", "dev", train), ("test", "test", test))
     for name, split, count in sizes:
         generator = _generator(count, seed, f"transfer {name}")
-        lines = ["label\ttext"]
-        for concepts in itertools.islice(_endless(split, generator), count):
-            kind = _KINDS[concepts[1] // 2]
-            lines.append(f"{kind}\t{_sentence(concepts, generator.choice(EVALUATION_TEMPLATES), generator)}")
-        (folder / f"TREC.{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rows = [
+            (_KINDS[concepts[1] // 2], _sentence(concepts, generator.choice(EVALUATION_TEMPLATES), generator))
+            for concepts in itertools.islice(_endless(split, generator), count)
+        ]
+        write_rows(folder / f"TREC.{name}.tsv", ("label", "text"), *rows)
+
+
+def write_rows(file: Path, *rows: Sequence[str]) -> None:
+    """Writes rows of texts with tabs between them; missing folders are created."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def _generator(count: int, seed: int, purpose: str) -> random.Random:

@@ -124,7 +124,6 @@ def size_of(table: TableMap) -> str:
     needs = dict.fromkeys(name for profile in profiles for name in profile.needs)
     public = dict.fromkeys(profile.source for profile in profiles if not profile.needs)
     count = len(plan_tables([table], "paper", [0]).runs)
-    parts = [f"{count} {'training' if count == 1 else 'trainings'} a seed"]
-    parts += [f"{', '.join(public)}: from --data-dir or the Hugging Face hub"] if public else []
-    parts += [f"--data-dir must have {', '.join(needs)}"] if needs else []
-    return "; ".join(parts)
+    hub = f"; {', '.join(public)}: from --data-dir or the Hugging Face hub" if public else ""
+    own = f"; --data-dir must have {', '.join(needs)}" if needs else ""
+    return f"{count} training{'s' * (count > 1)} a seed{hub}{own}"

@@ -192,18 +192,8 @@ def controls(runs: Sequence[Run], results: Sequence[Result]) -> tuple[list[Run],
             without.append(f"no control of {run.describe()}: its objective needs the temperature of every pair")
         elif mean > 0:
             arm = Arm(f"control({run.arm.label})", changes=run.arm.changes)
-            found.append(replace(run, arm=arm, specs=run.specs._replace(strategy=resolved_fixed(mean))))
+            strategy = format_spec("fixed", {"temperature": float(f"{mean:.5g}")})
+            found.append(replace(run, arm=arm, specs=run.specs._replace(strategy=strategy)))
         else:
             without.append(f"no control of {run.describe()}: its result has no mean temperature, run it again")
     return found, without
-
-
-def resolved_fixed(temperature: float) -> str:
-    """Returns the spec of a fixed temperature, rounded to five significant digits.
-
-    >>> resolved_fixed(0.123456789)
-    'fixed:temperature=0.12346'
-    """
-    from tempplug import create_strategy
-
-    return create_strategy("fixed", temperature=float(f"{temperature:.5g}")).spec()

@@ -19,22 +19,21 @@ if TYPE_CHECKING:
 def generated_pairs(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
     """Returns the recipe and data with paraphrases for the run's seed."""
     pairs = sentences.paraphrase_pairs(recipe.max_train_samples or 0, recipe.seed)
-    return _generated(recipe, source, "pairs.tsv", ["view_a\tview_b", *map("\t".join, pairs)])
+    return _generated(recipe, source, "pairs.tsv", ("view_a", "view_b"), *pairs)
 
 
 def generated_sentences(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
     """Returns the recipe and data with sentences for the run's seed."""
     lines = sentences.plain_sentences(recipe.max_train_samples or 0, recipe.seed)
-    return _generated(recipe, source, "sentences.txt", lines)
+    return _generated(recipe, source, "sentences.txt", *([line] for line in lines))
 
 
-def _generated(recipe: SimCSERecipe, source: Source, name: str, lines: Sequence[str]) -> tuple[SimCSERecipe, Sentences]:
+def _generated(recipe: SimCSERecipe, source: Source, name: str, *rows: Sequence[str]) -> tuple[SimCSERecipe, Sentences]:
     """Writes encoder, training data and evaluation data; the evaluation data are the same for every seed."""
     from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
     folder = source.cache_dir
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    sentences.write_rows(folder / name, *rows)
     write_tiny_encoder(folder / "encoder", seed=recipe.seed)
     sentences.write_sts(folder / "sts", seed=0, dev=1000)
     sentences.write_transfer(folder / "sts" / "transfer", seed=0)
