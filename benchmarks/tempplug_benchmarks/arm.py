@@ -100,15 +100,6 @@ def arms(*labels: str, reported: Mapping[str, tuple[PaperRow, ...]] | None = Non
     return tuple(Arm(label, (reported or {}).get(label, ()), split_changes(label)[1]) for label in labels)
 
 
-def fixed(objective: str, *temperatures: float) -> tuple[str, ...]:
-    """Returns the labels of fixed temperatures with an objective.
-
-    >>> fixed("dcl", 0.1, 1)
-    ('fixed:temperature=0.1+dcl', 'fixed:temperature=1+dcl')
-    """
-    return tuple(f"fixed:temperature={each:g}+{objective}" for each in temperatures)
-
-
 def split_changes(text: str) -> tuple[str, dict[str, Any]]:
     """Splits ``NAME@SETTING=VALUE,...`` into the name and its settings; raises `ConfigError` for malformed settings.
 

@@ -9,10 +9,8 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 
@@ -193,20 +191,8 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-class Report(Protocol):
-    """The results of one kind of suite in a folder."""
-
-    def print(self, console: Console) -> None:
-        """Prints the report on a terminal."""
-        ...
-
-    def markdown(self) -> str:
-        """Returns the report as Markdown."""
-        ...
-
-    def html_parts(self) -> list[str]:
-        """Returns the report as fragments of an HTML page."""
-        ...
+Report = TrainingReport | SpeedReport
+"""The results of one kind of suite in a folder."""
 
 
 def reports(folder: Path) -> list[Report]:
@@ -227,11 +213,7 @@ def reports(folder: Path) -> list[Report]:
     loaded = load_results(folder, check)
     measuring = {name: suite for name, suite in suites.items() if isinstance(suite, SpeedSuite)}
     measured = [each for each in (*loaded.results, *loaded.failures) if each.suite in measuring]
-    trained = replace(
-        loaded,
-        results=tuple(each for each in loaded.results if each.suite not in measuring),
-        failures=tuple(each for each in loaded.failures if each.suite not in measuring),
-    )
+    trained = loaded.only(lambda entry: entry.suite not in measuring)
     found: list[Report] = []
     if trained.results or trained.failures or not measured:
         trained = consistent(trained)

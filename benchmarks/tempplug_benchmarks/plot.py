@@ -75,14 +75,11 @@ def curves(spec: str, positive_similarity: float = 0.8, epoch: float = 0.0) -> l
         raise ConfigError(f"'{spec}' cannot be drawn as a curve over similarity alone: {error}") from error
     if whole.uniform:
         return [_curve(spec, whole)]
-    found: dict[tuple[float, ...], list[str]] = {}
-    drawn: dict[tuple[float, ...], Curve] = {}
+    found: dict[tuple[float, ...], tuple[Curve, list[str]]] = {}
     for row, name in enumerate(names):
         curve = _curve(spec, whole.at(slice(row, row + 1), slice(0, POINTS)))
-        key = tuple(curve.logit.tolist())
-        drawn.setdefault(key, curve)
-        found.setdefault(key, []).append(name)
-    return [replace(drawn[key], label=f"{spec}, {_together(anchors)}") for key, anchors in found.items()]
+        found.setdefault(tuple(curve.logit.tolist()), (curve, []))[1].append(name)
+    return [replace(curve, label=f"{spec}, {_together(anchors)}") for curve, anchors in found.values()]
 
 
 @rc_context(STYLE)

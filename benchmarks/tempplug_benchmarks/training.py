@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -20,7 +20,7 @@ from tempplug_benchmarks.results import Loaded, load_results
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.progress import Progress
 from tempplug_benchmarks.run.runner import EXECUTORS, create_executor, execute
-from tempplug_benchmarks.run.store import Entry, Failure
+from tempplug_benchmarks.run.store import Failure
 from tempplug_benchmarks.run.table_plan import plan_tables, tables_of
 from tempplug_benchmarks.run.tuning import controls, expanded
 from tempplug_benchmarks.suite import Suite
@@ -124,16 +124,14 @@ def run_tables(options: argparse.Namespace) -> int:
 
 def _with_data(runs: Sequence[Run], options: argparse.Namespace, which: str) -> list[Run]:
     """Returns the runs with available data and prints the tasks left out; raises `DataError` if no run is left."""
-    missing: dict[tuple[str, str], DataError | None] = {}
-    for run in runs:
-        if (run.suite, run.task.name) not in missing:
-            missing[run.suite, run.task.name] = None
-            try:
-                run.sizes.check_data(run.task.name, _data_dir(options.data_dir))
-            except DataError as error:
-                print(f"left out: {error}", file=sys.stderr)
-                missing[run.suite, run.task.name] = error
-    kept = [run for run in runs if missing[run.suite, run.task.name] is None]
+    missing = set()
+    for place, run in {(run.suite, run.task.name): run for run in runs}.items():
+        try:
+            run.sizes.check_data(run.task.name, _data_dir(options.data_dir))
+        except DataError as error:
+            print(f"left out: {error}", file=sys.stderr)
+            missing.add(place)
+    kept = [run for run in runs if (run.suite, run.task.name) not in missing]
     if not kept:
         raise DataError(f"no {which} has its data for profile '{options.profile}': pass --data-dir or set TEMPPLUG_DATA.")
     return kept
@@ -168,12 +166,8 @@ def _execute(runs: Sequence[Run], options: argparse.Namespace) -> list[Failure]:
 def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Loaded:
     """Returns the stored results of these runs."""
     keys = {run.key for run in runs}
-
-    def of_these(entry: Entry) -> bool:
-        return entry.key in keys
-
-    loaded = load_results(output, lambda entry: check_known(entry, by_name[entry.suite]) if of_these(entry) else None)
-    return replace(loaded, results=tuple(filter(of_these, loaded.results)), failures=tuple(filter(of_these, loaded.failures)))
+    loaded = load_results(output, lambda entry: check_known(entry, by_name[entry.suite]) if entry.key in keys else None)
+    return loaded.only(lambda entry: entry.key in keys)
 
 
 @dataclass(frozen=True)

@@ -80,13 +80,12 @@ def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
     Args:
         comparisons: of any suites, profiles and tasks.
     """
-    found = []
-    for comparison in comparisons:
-        rows = _strategies(comparison)
-        if len(rows) > 1:
-            ranks = {} if comparison.signal is False else _ranks(comparison, rows)
-            found.append(TaskColumn(comparison, rows, _references(comparison), ranks))
-    return found
+    found = [(comparison, _strategies(comparison)) for comparison in comparisons]
+    return [
+        TaskColumn(each, rows, _references(each), {} if each.signal is False else _ranks(each, rows))
+        for each, rows in found
+        if len(rows) > 1
+    ]
 
 
 def ranking(found: Sequence[TaskColumn]) -> Ranking | None:

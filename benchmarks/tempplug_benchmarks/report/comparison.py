@@ -152,11 +152,11 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
     entries: tuple[Entry, ...] = (*loaded.results, *loaded.failures)
     places = dict.fromkeys((entry.suite, entry.profile, entry.task) for entry in entries)
     comparisons = []
-    for suite, profile, task in places:
-        here = [each for each in loaded.results if (each.suite, each.profile, each.task) == (suite, profile, task)]
-        failed = [each for each in loaded.failures if (each.suite, each.profile, each.task) == (suite, profile, task)]
-        comparison = _compare_task(suites[suite].task(task), suite, profile, here, failed)
-        comparisons.append(replace(comparison, looks=loaded.looks.get((suite, profile, task), ())))
+    for place in places:
+        here = loaded.only(lambda entry, place=place: (entry.suite, entry.profile, entry.task) == place)  # type: ignore[misc]
+        suite, profile, task = place
+        compared = _compare_task(suites[suite].task(task), suite, profile, here.results, here.failures)
+        comparisons.append(replace(compared, looks=loaded.looks.get(place, ())))
     return _judged(comparisons)
 
 

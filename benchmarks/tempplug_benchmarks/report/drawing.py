@@ -35,8 +35,8 @@ COLOURS = tuple(THEME[f"c{number}"] for number in range(8))
 DASHED = (0, (4, 3))
 
 
-def _style(name: str) -> dict[str, Any]:
-    return dict(rc_params_from_file(Path(str(_TEMPLATES.joinpath(f"{name}.mplstyle"))), use_default_template=False))
+def _style(name: str) -> Any:
+    return rc_params_from_file(str(_TEMPLATES.joinpath(f"{name}.mplstyle")), use_default_template=False)
 
 
 _COLOURED = {"axes.labelcolor": "soft", "grid.color": "line", "text.color": "ink"}

@@ -208,11 +208,8 @@ def _numbered(number: int) -> dict[str, Any]:
 def _given_temperature(label: str) -> tuple[str, float] | None:
     """Returns the arm without its configured temperature, and that temperature; None if it has none."""
     parts = Arm(label).parts
-    if not parts:
-        return None
-    strategy, options = parse_spec(parts[0])
-    given = next((option for option in _TEMPERATURES if option in options), None)
-    if given is None:
+    strategy, options = parse_spec(parts[0]) if parts else ("", {})
+    if not parts or (given := next((option for option in _TEMPERATURES if option in options), None)) is None:
         return None
     others = ",".join(f"{option}={value}" for option, value in options.items() if option != given)
     changes = "".join(label.partition("@")[1:])

@@ -109,16 +109,14 @@ class Child:
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Sets environment variables of this process while the block starts a child process."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _work(connection: Connection, data_dir: Path | None, threads: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
 
 from rich.console import Console
 from rich.markup import escape
@@ -233,13 +234,15 @@ def remarks(section: Section) -> tuple[str, ...]:
     return tuple(map(plain, lines))
 
 
+_KIND = attrgetter("loss_name", "dimension", "temperature", "environment", "only_on")
+
+
 def _growth(section: Section) -> list[str]:
     """Returns the largest growth of tempplug's figure for twice as many pairs; empty without such cases."""
     grown = []
     for before, after in product(section.results, repeat=2):
         one, other = before.case, after.case
-        twice = replace(other, rows=2 * one.rows, loss_name=one.loss_name, dimension=one.dimension, temperature=one.temperature)
-        same = replace(twice, environment=one.environment, only_on=one.only_on) == other
+        same = other.rows == 2 * one.rows and _KIND(one) == _KIND(other)
         figures = [result.number(OURS, section.figure) for result in (before, after)]
         if same and section.figure != "gradient_error" and all(figures):
             grown.append((figures[1] / figures[0], f"{section.label(before)} to {section.label(after)}"))  # type: ignore[operator]

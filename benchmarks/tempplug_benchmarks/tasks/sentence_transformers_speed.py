@@ -42,10 +42,11 @@ def pairs(model: Any, mini_batch_size: int | None, strategy: str) -> dict[str, t
     """Returns the losses of both libraries."""
     if mini_batch_size is None:
         return {"tempplug": TemperatureRankingLoss(model, strategy), "library": library.MultipleNegativesRankingLoss(model)}
-    return {
-        "tempplug": CachedTemperatureRankingLoss(model, strategy, mini_batch_size=mini_batch_size),
-        "library": library.CachedMultipleNegativesRankingLoss(model, mini_batch_size=mini_batch_size),
-    }
+    ours, theirs = (
+        partial(CachedTemperatureRankingLoss, model, strategy),
+        partial(library.CachedMultipleNegativesRankingLoss, model),
+    )
+    return {"tempplug": ours(mini_batch_size=mini_batch_size), "library": theirs(mini_batch_size=mini_batch_size)}
 
 
 def measure(
