@@ -115,9 +115,8 @@ def _profile(
         )
     entry = _written(own, declared["values"], {**groups, **declared})
     rows = {label: tuple(PaperRow(*row) for row in rows) for label, rows in entry.get("rows", {}).items()}
-    load, options = known[entry["load"]] if entry.get("load") else None, dict(entry.get("options", {}))
-    if "method" in options:
-        options["method"] = known[options["method"]]
+    load = known[entry["load"]] if entry.get("load") else None
+    options = {key: known[value] if key == "method" else value for key, value in entry.get("options", {}).items()}
     return Profile(
         recipe=known[entry["method"]].recipe(entry.get("recipe")).changed(**taken).changed(**entry.get("changes", {})),
         arms=tuple(_arm(each, rows if entry.get("reported") else {}) for each in entry["arms"]),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from rich.console import Console
 
@@ -171,7 +172,7 @@ def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Lo
 
 
 @dataclass(frozen=True)
-class TrainingReport:
+class TrainingReport(pages.Report):
     """The comparisons of a results folder.
 
     Attributes:
@@ -179,20 +180,14 @@ class TrainingReport:
         problems: messages about files that could not be read.
     """
 
-    comparisons: tuple[Comparison, ...]
-    problems: tuple[str, ...]
+    template: ClassVar[str] = "training"
+
+    comparisons: Sequence[Comparison]
+    problems: Sequence[str]
 
     def print(self, console: Console) -> None:
         """Prints the tables."""
         terminal.print_report(console, self.comparisons, self.problems)
-
-    def markdown(self) -> str:
-        """Returns the report as Markdown."""
-        return pages.markdown(self.comparisons, self.problems)
-
-    def html_parts(self) -> list[str]:
-        """Returns the report as fragments of an HTML page."""
-        return pages.html_parts(self.comparisons, self.problems)
 
 
 def _data_dir(given: Path | None) -> Path | None:

@@ -49,8 +49,7 @@ def print_report(
             print_lines(console, notes[:1])
             console.print(terminal_table(fitting(headline(comparison), console.width)[0]))
         else:
-            several = len(comparison.profile.metrics) > 1
-            print_tables(console, [headline(comparison), *([all_metrics(comparison)] if several else [])])
+            print_tables(console, [headline(comparison), all_metrics(comparison)][: len(comparison.profile.metrics)])
         console.print(Text(conclusion(comparison), style="bold"))
         failed = [line for line in notes if line.startswith("failed:")]
         print_lines(console, failed if briefly else [*notes, *commands(comparison)])

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
+from typing import Any, ClassVar
 
 from rich.console import Console
 from rich.markup import escape
 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_benchmarks.report.comparison import check_known
-from tempplug_benchmarks.report.pages import render
+from tempplug_benchmarks.report.pages import Report
 from tempplug_benchmarks.report.tables import EXPLAINED, NOTHING, Row, Table, Tone
 from tempplug_benchmarks.report.terminal import print_lines, print_tables
 from tempplug_benchmarks.run.environment import describe_environment
@@ -264,13 +265,15 @@ def _differing_losses(result: Measured) -> str:
 
 
 @dataclass(frozen=True)
-class SpeedReport:
+class SpeedReport(Report):
     """The sections of a results folder.
 
     Attributes:
         found: sections of every suite, profile, setting and task.
         problems: messages about files that could not be read.
     """
+
+    template: ClassVar[str] = "speed"
 
     found: Sequence[Section]
     problems: Sequence[str]
@@ -284,13 +287,6 @@ class SpeedReport:
             console.print()
         print_lines(console, [*(f"left out: {problem}" for problem in self.problems), READING])
 
-    def markdown(self) -> str:
-        """Returns the report as Markdown."""
-        return self._rendered("speed.md").rstrip("\n") + "\n"
-
-    def html_parts(self) -> list[str]:
-        """Returns the report as fragments of an HTML page."""
-        return [self._rendered("speed.html")]
-
-    def _rendered(self, template: str) -> str:
-        return render(template, **vars(self), READING=READING, table_of=table, remarks=remarks)
+    def values(self) -> dict[str, Any]:
+        """Returns the values of the templates."""
+        return {**vars(self), "READING": READING, "table_of": table, "remarks": remarks}
