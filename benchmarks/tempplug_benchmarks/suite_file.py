@@ -7,9 +7,11 @@ keys of `Task`, keys of all its profiles, and a table for each profile with keys
   whose profile of the same size gives the settings that all methods of the suite share;
 - ``load`` names a function, and ``options`` are further arguments of it, ``method`` being the name of one;
 - ``rows`` are rows of paper tables by label (paper, table, method, data set), which the arms have if ``reported`` is true;
-- ``like`` names an earlier task, whose profile of the same size gives every key that is not set.
+- ``like`` names an earlier task, whose profile of the same size gives every key that this task does not set; an empty text
+  takes back what ``shared`` has.
 
-``@NAME`` in a list stands for the items of another list: that of the task, or of ``groups``. ``{NAME}`` in a text stands for an
+``profiles`` lists the profiles that a task has, by default all with a table. ``templates`` are declared like tasks, for ``like``
+and ``settings_of`` alone. ``@NAME`` in a list stands for the items of another list: that of the task, or of ``groups``. ``{NAME}`` in a text stands for an
 entry of ``values``.
 """
 
