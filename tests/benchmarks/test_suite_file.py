@@ -41,7 +41,10 @@ CONTENT: dict[str, Any] = {
     "tasks": [
         {"name": "a", "values": {"words": "balls"}, "further": ["schedule+infonce"]},
         {"name": "b", "values": {"words": "cars"}, "quick": {"like": "a", "changes": {"layers": 4}}, "profiles": ["quick"]},
-        {"name": "c", "values": {"words": "dolls"}, "paper": {"changes": {"learning_rate": 0.5}}, "by_name": ["quick"]},
+        {
+            **{"name": "c", "values": {"words": "dolls"}, "by_name": ["quick"]},
+            **{"quick": {"changes": {"learning_rate": 0.25}}, "paper": {"changes": {"learning_rate": 0.5}}},
+        },
         {"name": "d", "values": {"words": "kites"}, "quick": {"settings_of": "c", "changes": {"hidden": 5}}},
     ],
 }
@@ -75,6 +78,8 @@ def test_tasks_share_inherit_and_insert() -> None:
     assert cars.profile("quick").dataset == "cars 7"
     assert [arm.label for arm in dolls.profile("quick").arms] == ["fixed+infonce", "macl+infonce", "untrained"]
     assert (dolls.by_name, kites.by_name) == (("quick",), ())
+    rates = [task.profile("quick").recipe.learning_rate for task in suite.tasks]
+    assert rates == [METHOD.recipe().learning_rate] * 2 + [0.25] * 2
     assert dolls.profile("paper").recipe.learning_rate == 0.5
 
 
