@@ -10,9 +10,9 @@ keys of `Task`, keys of all its profiles, and a table for each profile with keys
 - ``like`` names an earlier task, whose profile of the same size gives every key that this task does not set; an empty text
   takes back what ``shared`` has.
 
-``profiles`` lists the profiles that a task has, by default all with a table. ``templates`` are declared like tasks, for ``like``
-and ``settings_of`` alone. ``@NAME`` in a list stands for the items of another list: that of the task, or of ``groups``.
-``{NAME}`` in a text stands for an entry of ``values``.
+``profiles`` lists the profiles that a task has, by default all with a table. ``templates`` are declared like tasks, but only
+``like`` and ``settings_of`` name them. ``@NAME`` in a list stands for the items of another list: that of the task, or of
+``groups``. ``{NAME}`` in a text stands for an entry of ``values``.
 """
 
 from __future__ import annotations
